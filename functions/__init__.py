@@ -1,0 +1,1 @@
+"""One Knative function per file: parse, call one use case, answer."""

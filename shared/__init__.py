@@ -1,0 +1,1 @@
+"""What the functions share, in layers: core, ports, use cases, adapters; cli and local on top."""

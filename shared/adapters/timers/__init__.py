@@ -1,0 +1,1 @@
+"""Timer engines: each holds delayed CloudEvents and fires them when they are due."""

@@ -1,0 +1,49 @@
+"""Durations as people write them: `3600`, `90s`, `1h30m`, `2d`, `1w`."""
+
+import re
+from datetime import timedelta
+
+# A century: far beyond any retention, far below what overflows a date.
+DURATION_MAX = timedelta(days=36_500)
+_EXPECTED = "expected seconds (3600) or a duration such as 90s, 1h30m, 2d, 1w"
+
+_UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
+# Each unit at most once, the larger first: 30m1h is more likely a slip than a wish. ASCII digits only.
+_DURATION = re.compile("".join(f"(?:([0-9]{{1,12}}){unit})?" for unit in _UNITS))
+_SECONDS = re.compile("[0-9]{1,12}")
+
+
+def parse_duration(text: str) -> timedelta:
+    """A duration that is not negative.
+
+    Args:
+        text: Plain seconds, or numbers with the units w, d, h, m, s, the larger first.
+
+    Raises:
+        ValueError: It is anything else, or longer than a century.
+    """
+    if _SECONDS.fullmatch(text):
+        seconds = int(text)
+    else:
+        match = _DURATION.fullmatch(text)
+        if match is None or not text:
+            raise ValueError(f"{_EXPECTED}, got {text!r}")
+        seconds = sum(int(n or 0) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True))
+    if seconds > DURATION_MAX.total_seconds():
+        raise ValueError(f"expected at most {DURATION_MAX.days}d, got {text!r}")
+    return timedelta(seconds=seconds)
+
+
+def format_duration(duration: timedelta) -> str:
+    """The shortest text that `parse_duration` reads back, whole seconds; a minus sign before a negative one."""
+    rest = int(duration.total_seconds())
+    if rest < 0:
+        return f"-{format_duration(-duration)}"
+    parts = []
+    for unit, seconds in _UNITS.items():
+        if unit == "w":
+            continue  # 10d says more than 1w3d
+        count, rest = divmod(rest, seconds)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"

@@ -1,0 +1,132 @@
+"""When and how an object finished, read from its status by its kind's rule.
+
+A wrong finish time may only ever be too late, never too early: the latest of the plausible instants where a kind
+offers several, and an instant before the object's creation counts as absent.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shared.core.kinds import FinishSource, KindRule, Outcome
+from shared.core.objects import get_in, get_text, list_mappings, parse_instant
+
+_CONTAINER_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """What an object tells of its end.
+
+    Attributes:
+        finished: None where the status has a shape that the rule does not know.
+        at: The finish time; None where nothing tells it.
+        outcome: None while unfinished, and where the kind does not tell.
+    """
+
+    finished: bool | None
+    at: datetime | None = None
+    outcome: Outcome | None = None
+
+
+def finish_of(obj: Any, rule: KindRule) -> Finish:
+    """Whether, when and how the object finished. Total: an unknown shape is an answer, not an error."""
+    status = get_in(obj, "status")
+    if status is not None and not isinstance(status, Mapping):
+        return Finish(finished=None)
+    if rule.finished.field is None:
+        return _finish_by_condition(obj, rule)
+    return _finish_by_field(obj, rule, rule.finished.field)
+
+
+def _finish_by_condition(obj: Any, rule: KindRule) -> Finish:
+    if not isinstance(get_in(obj, "status.conditions"), list | None):
+        return Finish(finished=None)
+    for condition in list_mappings(obj, "status.conditions"):
+        outcome = rule.finished.conditions.get(get_text(condition, "type"))
+        if outcome is not None and condition.get("status") == "True":
+            return Finish(True, _finished_at(obj, rule, condition), _told(outcome))
+    return Finish(finished=False)
+
+
+def _finish_by_field(obj: Any, rule: KindRule, field: str) -> Finish:
+    value = get_in(obj, field)
+    if value is not None and not isinstance(value, str):
+        return Finish(finished=None)
+    outcome = rule.finished.values.get(value or "")
+    if outcome is None:
+        return Finish(finished=False)
+    return Finish(True, _finished_at(obj, rule, {}), _told(outcome))
+
+
+def _told(outcome: Outcome) -> Outcome | None:
+    return None if outcome is Outcome.UNKNOWN else outcome
+
+
+def _finished_at(obj: Any, rule: KindRule, condition: Mapping[str, Any]) -> datetime | None:
+    """The latest plausible instant of the first source that has one."""
+    created_at = _get_instant(get_in(obj, "metadata.creationTimestamp"))
+    for source in rule.finished_at:
+        if isinstance(source, FinishSource):
+            instants = _SOURCES[source](obj, condition)
+        else:
+            instants = iter([_get_instant(get_in(obj, source))])
+        plausible = [at for at in instants if at is not None and (created_at is None or at >= created_at)]
+        if plausible:
+            return max(plausible)
+    return None
+
+
+def _finishing_condition(_obj: Any, condition: Mapping[str, Any]) -> Iterator[datetime | None]:
+    yield _get_instant(condition.get("lastTransitionTime"))
+
+
+def _all_containers(obj: Any, _condition: Mapping[str, Any]) -> Iterator[datetime | None]:
+    """Every end that is known, if each container of the spec is known to have ended; nothing otherwise.
+
+    Init, sidecar and ephemeral containers count where they tell a time: they can only make it later.
+    """
+    ended = {
+        get_text(status, "name")
+        for status in list_mappings(obj, "status.containerStatuses")
+        if _get_instant(get_in(status, "state.terminated.finishedAt"))
+    }
+    wanted = {get_text(container, "name") for container in list_mappings(obj, "spec.containers")}
+    statuses = {get_text(status, "name") for status in list_mappings(obj, "status.containerStatuses")}
+    if ended and ended >= wanted | statuses:
+        yield from _container_ends(obj)
+
+
+def _container_ends(obj: Any) -> Iterator[datetime | None]:
+    for statuses in _CONTAINER_STATUSES:
+        for status in list_mappings(obj, f"status.{statuses}"):
+            yield _get_instant(get_in(status, "state.terminated.finishedAt"))
+
+
+def _containers_and_conditions(obj: Any, _condition: Mapping[str, Any]) -> Iterator[datetime | None]:
+    """A Pod that was evicted, lost its node, or never started tells its end in different places: all of them."""
+    yield from _container_ends(obj)
+    for condition in list_mappings(obj, "status.conditions"):
+        yield _get_instant(condition.get("lastTransitionTime"))
+
+
+def _managed_fields(obj: Any, _condition: Mapping[str, Any]) -> Iterator[datetime | None]:
+    for entry in list_mappings(obj, "metadata.managedFields"):
+        if entry.get("subresource") == "status":
+            yield _get_instant(entry.get("time"))
+
+
+_SOURCES: dict[FinishSource, Callable[[Any, Mapping[str, Any]], Iterator[datetime | None]]] = {
+    FinishSource.FINISHING_CONDITION: _finishing_condition,
+    FinishSource.ALL_CONTAINERS: _all_containers,
+    FinishSource.CONTAINERS_AND_CONDITIONS: _containers_and_conditions,
+    FinishSource.MANAGED_FIELDS: _managed_fields,
+}
+
+
+def _get_instant(value: Any) -> datetime | None:
+    try:
+        return parse_instant(value)
+    except ValueError:
+        return None

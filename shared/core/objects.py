@@ -1,0 +1,124 @@
+"""Kubernetes objects as they are: arbitrary JSON, looked into without ever failing.
+
+An object is the dict the API server sent. Nothing here assumes a shape: a field that is missing, null or of another
+type reads as absent, because an unknown shape must be a reason to keep an object and never an exception.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+ANNOTATION_DOMAIN = "ttlafterfinished.dev"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """The identity of one object, uid included: a recreated object of the same name is another object.
+
+    Attributes:
+        api_version: `batch/v1`, or `v1` for the core group.
+        kind: `Job`.
+        namespace: Empty for cluster-scoped objects.
+        name: `metadata.name`.
+        uid: `metadata.uid`; empty where only a name is known.
+    """
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        """`Job ci/build-42`: how people name it, in logs and messages."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+def get_in(obj: Any, path: str) -> Any:
+    """The value at a dotted path (`spec.ttlSecondsAfterFinished`), or None where any step is absent."""
+    for key in path.split("."):
+        if not isinstance(obj, Mapping):
+            return None
+        obj = obj.get(key)
+    return obj
+
+
+def get_text(obj: Any, path: str) -> str:
+    """The string at a dotted path; the empty string where there is none."""
+    value = get_in(obj, path)
+    return value if isinstance(value, str) else ""
+
+
+def list_mappings(obj: Any, path: str) -> Iterator[Mapping[str, Any]]:
+    """The mappings in the list at a dotted path; anything else in it, or in its place, is passed over."""
+    values = get_in(obj, path)
+    if isinstance(values, list):
+        yield from (value for value in values if isinstance(value, Mapping))
+
+
+def ref_of(obj: Any) -> ObjectRef:
+    """The identity an object states of itself; absent parts are empty."""
+    return ObjectRef(
+        api_version=get_text(obj, "apiVersion"),
+        kind=get_text(obj, "kind"),
+        namespace=get_text(obj, "metadata.namespace"),
+        name=get_text(obj, "metadata.name"),
+        uid=get_text(obj, "metadata.uid"),
+    )
+
+
+def get_annotations(obj: Any) -> dict[str, Any]:
+    """Our own annotations, without their domain: `{"ttl": "1h"}`. Values are strings on a real API server."""
+    annotations = get_in(obj, "metadata.annotations")
+    if not isinstance(annotations, Mapping):
+        return {}
+    prefix = f"{ANNOTATION_DOMAIN}/"
+    return {
+        key.removeprefix(prefix): value
+        for key, value in annotations.items()
+        if isinstance(key, str) and key.startswith(prefix)
+    }
+
+
+def get_controller(obj: Any) -> ObjectRef | None:
+    """The owner that manages the object (`controller: true`), or None. An owner lives in its dependent's namespace."""
+    for owner in list_mappings(obj, "metadata.ownerReferences"):
+        if owner.get("controller") is True:
+            return ObjectRef(
+                api_version=get_text(owner, "apiVersion"),
+                kind=get_text(owner, "kind"),
+                namespace=get_text(obj, "metadata.namespace"),
+                name=get_text(owner, "name"),
+                uid=get_text(owner, "uid"),
+            )
+    return None
+
+
+def parse_instant(text: Any) -> datetime:
+    """An RFC 3339 instant as aware UTC.
+
+    Args:
+        text: `2026-01-02T03:04:05Z`, with any offset and any fraction of a second.
+
+    Raises:
+        ValueError: It is not a string, not an instant, or has no offset.
+    """
+    if not isinstance(text, str) or "T" not in text.upper():
+        raise ValueError(f"expected an RFC 3339 time such as 2026-01-02T03:04:05Z, got {text!r}")
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"expected an RFC 3339 time such as 2026-01-02T03:04:05Z, got {text!r}") from None
+    if instant.tzinfo is None:
+        raise ValueError(f"expected an RFC 3339 time with an offset (Z), got {text!r}")
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"expected an RFC 3339 time between the years 1 and 9999, got {text!r}") from None
+
+
+def format_instant(instant: datetime) -> str:
+    """An aware instant as RFC 3339 in UTC, with a fraction only where there is one."""
+    text = instant.astimezone(UTC).isoformat(timespec="auto")
+    return text.replace("+00:00", "Z")

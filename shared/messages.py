@@ -1,0 +1,135 @@
+"""The data of our own CloudEvents: the contract between the functions, and with whoever subscribes.
+
+    dev.ttlafterfinished.timer.set        TimersSet      schedule, expire, sweep → timers
+    dev.ttlafterfinished.timer.fired      Timer          timers → expire
+    dev.ttlafterfinished.object.deleted   ObjectDeleted  expire, sweep → whoever wants to know
+    dev.ttlafterfinished.sweep.continue   SweepStep      sweep → sweep, until the last page of the last kind
+
+On the wire the names are camelCase and instants are RFC 3339 in UTC. None of it is trusted: before anything is
+deleted the object is read from the API server.
+"""
+
+from datetime import UTC
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from shared.core.kinds import Outcome
+from shared.core.objects import ObjectRef
+
+TIMERS_MAX = 500
+"""Timers in one `timer.set`: a page of a sweep."""
+
+Instant = Annotated[AwareDatetime, AfterValidator(lambda instant: instant.astimezone(UTC))]
+
+
+class Purpose(StrEnum):
+    """What a timer is for; an object has at most one pending timer for each."""
+
+    EXPIRE = "expire"
+
+
+class Message(BaseModel):
+    """What all messages share: frozen, camelCase on the wire, a CloudEvent type of their own."""
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+    type: ClassVar[str]
+
+    @property
+    def id(self) -> str:
+        """The CloudEvent id: the same for the same fact, so that duplicates can be told."""
+        raise NotImplementedError
+
+    @property
+    def subject(self) -> str:
+        """The CloudEvent subject: the object's uid, where there is one object."""
+        return ""
+
+
+class Timer(Message):
+    """A delayed CloudEvent: at `due_at` it becomes `timer.fired`."""
+
+    type: ClassVar[str] = "dev.ttlafterfinished.timer.fired"
+    ref: ObjectRef
+    purpose: Purpose
+    due_at: Instant
+
+    @property
+    def id(self) -> str:
+        """Uid, purpose and instant: a redelivery has the id of the first delivery."""
+        return f"{self.ref.uid}/{self.purpose}/{self.due_at.isoformat()}"
+
+    @property
+    def subject(self) -> str:
+        """The object's uid."""
+        return self.ref.uid
+
+
+class TimersSet(Message):
+    """Timers to set; each replaces the pending one of its uid and purpose."""
+
+    type: ClassVar[str] = "dev.ttlafterfinished.timer.set"
+    timers: tuple[Timer, ...] = Field(min_length=1, max_length=TIMERS_MAX)
+
+    @property
+    def id(self) -> str:
+        """The first timer's, and how many."""
+        return f"{self.timers[0].id}/set/{len(self.timers)}"
+
+    @property
+    def subject(self) -> str:
+        """The first object's uid."""
+        return self.timers[0].ref.uid
+
+
+class ObjectDeleted(Message):
+    """An object's DELETE was accepted because it was due.
+
+    Attributes:
+        finished_at: None where `expire-at` alone spoke.
+        ttl_from: The annotation or field that spoke.
+        deleted_at: The API server's clock when it accepted, to the second.
+        lateness_seconds: DELETE accepted - due, by this process's clock.
+    """
+
+    type: ClassVar[str] = "dev.ttlafterfinished.object.deleted"
+    ref: ObjectRef
+    outcome: Outcome | None
+    finished_at: Instant | None
+    ttl_from: str
+    due_at: Instant
+    deleted_at: Instant
+    lateness_seconds: float
+
+    @property
+    def id(self) -> str:
+        """The uid is deleted once."""
+        return f"{self.ref.uid}/deleted"
+
+    @property
+    def subject(self) -> str:
+        """The object's uid."""
+        return self.ref.uid
+
+
+class SweepStep(Message):
+    """Where a sweep stands.
+
+    Attributes:
+        kinds: `apiVersion/Kind` of the kinds still to sweep, the present one first; empty means all.
+        continue_token: The LIST's continue token; empty for the first page.
+        sweep_id: The same in all steps of one sweep.
+    """
+
+    type: ClassVar[str] = "dev.ttlafterfinished.sweep.continue"
+    kinds: tuple[str, ...] = Field(default=(), max_length=1_000)
+    continue_token: str = ""
+    sweep_id: str = ""
+    step: int = 0
+
+    @property
+    def id(self) -> str:
+        """The sweep and the step."""
+        return f"{self.sweep_id}/{self.step}"

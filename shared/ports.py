@@ -1,0 +1,147 @@
+"""What the use cases need from the world; the adapters provide it, the tests' fakes too."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from shared.core.decide import Reason
+from shared.core.kinds import KindRule
+from shared.core.objects import ObjectRef
+from shared.messages import Message, ObjectDeleted, Timer
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An object as the API server gave it.
+
+    Attributes:
+        obj: The object.
+        read_at: An instant by the API server's own clock that the read is not before: never ahead of that clock.
+    """
+
+    obj: dict[str, Any]
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a LIST.
+
+    Attributes:
+        items: The objects, or only apiVersion, kind and metadata of each where metadata was asked for.
+        read_at: As in Snapshot.
+        continue_token: Asks for the next page; empty after the last.
+        resource_version: The cluster's state that all pages of this LIST show.
+    """
+
+    items: list[dict[str, Any]]
+    read_at: datetime
+    continue_token: str
+    resource_version: str
+
+
+class Deletion(StrEnum):
+    """What a DELETE with preconditions came to."""
+
+    ACCEPTED = "accepted"
+    GONE = "gone"  # 404
+    CONFLICT = "conflict"  # 409: another uid or another resourceVersion; read again to know which
+
+
+class Cluster(Protocol):
+    """The API server.
+
+    Every method raises TryLaterError (429, 5xx, no answer), ForbiddenError (403) or PermanentError (other 4xx).
+    """
+
+    async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
+        """Read an object afresh, by name; None where there is none (404)."""
+        ...
+
+    def recall(self, ref: ObjectRef) -> Snapshot | None:
+        """What a watch or a LIST brought lately of this uid, if it is remembered; it may be outdated.
+
+        Good only to delete by, with both preconditions, which prove that it is not.
+        """
+        ...
+
+    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> Deletion:
+        """DELETE exactly the object that was read: its uid and its resourceVersion are the preconditions."""
+        ...
+
+    async def list_page(
+        self, rule: KindRule, *, namespace: str = "", continue_token: str = "", metadata_only: bool = False
+    ) -> Page:
+        """One page (500 objects) of a kind.
+
+        Raises:
+            ContinueExpiredError: The token is too old (410).
+        """
+        ...
+
+    async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
+        """Write a Warning as a Kubernetes Event about the object; the same one again is not written twice."""
+        ...
+
+
+class Clock(Protocol):
+    """This process's wall clock."""
+
+    def now(self) -> datetime:
+        """The current instant, aware."""
+        ...
+
+
+class Timers(Protocol):
+    """The delayed CloudEvents."""
+
+    async def set(self, timers: Sequence[Timer]) -> None:
+        """Set the timers, each in place of the pending one of its uid and purpose; returns once they are durable.
+
+        Raises:
+            TryLaterError: They could not be stored now; none of them may be relied on.
+        """
+        ...
+
+
+class Publisher(Protocol):
+    """The way into the Broker."""
+
+    async def publish(self, message: Message) -> None:
+        """Hand a message to the Broker; returns once it was accepted.
+
+        Raises:
+            TryLaterError: It was not.
+        """
+        ...
+
+
+class Verdict(StrEnum):
+    """What was done about an object; with the Reason it makes one log line and one metric."""
+
+    DELETED = "deleted"
+    WOULD_DELETE = "would-delete"
+    ALREADY_GONE = "already-gone"
+    TIMER_SET = "timer-set"
+    KEPT = "kept"
+    FAILED = "failed"
+
+
+class Telemetry(Protocol):
+    """Logs and metrics."""
+
+    def record(
+        self, verdict: Verdict, ref: ObjectRef, reason: Reason | str = "", *, detail: str = "", by: str = ""
+    ) -> None:
+        """One object was dealt with by the named function."""
+        ...
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
+        """A DELETE was accepted; `missed` when a sweep found it that events should have brought."""
+        ...
+
+    def problem(self, message: str, **fields: object) -> None:
+        """Something an operator should know that is about no single object."""
+        ...

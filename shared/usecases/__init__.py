@@ -1,0 +1,1 @@
+"""One async function per Knative function, over the ports."""
