@@ -45,5 +45,5 @@ class TryLaterError(TtlError):
         self.retry_after_seconds = retry_after_seconds
 
 
-class ContinueExpiredError(TtlError):
-    """The continue token of a LIST is too old."""
+class ConflictError(TtlError):
+    """A precondition did not hold: another uid, or another resourceVersion. Only a new read can tell which."""

@@ -25,6 +25,14 @@ TIMERS_MAX = 500
 Instant = Annotated[AwareDatetime, AfterValidator(lambda instant: instant.astimezone(UTC))]
 
 
+def _identified(ref: ObjectRef) -> ObjectRef:
+    """A timer without a name or a uid could never find its object."""
+    for field, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name), ("uid", ref.uid)):
+        if not value:
+            raise ValueError(f"{field}: expected text that is not empty")
+    return ref
+
+
 class Purpose(StrEnum):
     """What a timer is for; an object has at most one pending timer for each."""
 
@@ -52,7 +60,7 @@ class Timer(Message):
     """A delayed CloudEvent: at `due_at` it becomes `timer.fired`."""
 
     type: ClassVar[str] = "dev.ttlafterfinished.timer.fired"
-    ref: ObjectRef
+    ref: Annotated[ObjectRef, AfterValidator(_identified)]
     purpose: Purpose
     due_at: Instant
 

@@ -42,14 +42,6 @@ class Page:
     resource_version: str
 
 
-class Deletion(StrEnum):
-    """What a DELETE with preconditions came to."""
-
-    ACCEPTED = "accepted"
-    GONE = "gone"  # 404
-    CONFLICT = "conflict"  # 409: another uid or another resourceVersion; read again to know which
-
-
 class Cluster(Protocol):
     """The API server.
 
@@ -67,17 +59,35 @@ class Cluster(Protocol):
         """
         ...
 
-    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> Deletion:
-        """DELETE exactly the object that was read: its uid and its resourceVersion are the preconditions."""
+    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+        """DELETE exactly the object that was read: its uid and its resourceVersion are the preconditions.
+
+        Returns:
+            True once the API server accepted; False where there is no object of this name any more (404).
+
+        Raises:
+            ConflictError: It is another object, or another version of it, than was read (409).
+        """
         ...
 
     async def list_page(
-        self, rule: KindRule, *, namespace: str = "", continue_token: str = "", metadata_only: bool = False
+        self,
+        rule: KindRule,
+        *,
+        namespace: str = "",
+        continue_token: str = "",
+        resource_version: str = "",
+        metadata_only: bool = False,
     ) -> Page:
-        """One page (500 objects) of a kind.
+        """One page of a kind, at most 500 objects.
 
-        Raises:
-            ContinueExpiredError: The token is too old (410).
+        Args:
+            rule: The kind.
+            namespace: Only this one; empty for all.
+            continue_token: The page after the one that gave it; where it is too old (410), the same place in the
+                cluster's present state.
+            resource_version: Without a token: exactly the state that another LIST showed.
+            metadata_only: Only apiVersion, kind and metadata of each object.
         """
         ...
 

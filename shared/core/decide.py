@@ -12,8 +12,8 @@ from typing import Any
 
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds import KindRule
-from shared.core.objects import get_annotations, get_in
-from shared.core.ttl import InvalidTtlError, Ttl, find_ttl
+from shared.core.objects import format_instant, get_annotations, get_in
+from shared.core.ttl import TTL_ANNOTATIONS, InvalidTtlError, Ttl, find_ttl
 
 
 class Reason(StrEnum):
@@ -47,6 +47,13 @@ class Facts:
     ttl: Ttl | None = None
     due_at: datetime | None = None
     problem: str = ""
+
+    def summary(self) -> str:
+        """`finished 2026-01-02T03:04:05Z, due 2026-01-02T04:04:05Z by spec.ttlSecondsAfterFinished`."""
+        finished = f"finished {format_instant(self.finish.at)}" if self.finish.at else "finish time unknown"
+        if self.ttl is None or self.due_at is None:
+            return finished
+        return f"{finished}, due {format_instant(self.due_at)} by {self.ttl.source}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +117,18 @@ def gather(obj: Any, rule: KindRule) -> Facts:
     except InvalidTtlError as error:
         return Facts(finish, problem=str(error))
     return Facts(finish, ttl, ttl.due_at(finish.at) if ttl and finish.finished else None)
+
+
+def is_open(obj: Any, rule: KindRule) -> bool:
+    """Whether an object may be due now or later as far as its metadata tells; spec and status are not needed.
+
+    Cheap, and only ever wrong in one direction: what is not open would be ignored by `decide`, and needs no report.
+    """
+    annotations = get_annotations(obj)
+    if get_in(obj, "metadata.deletionTimestamp") is not None or "hold" in annotations:
+        return False
+    spoken = any(name in annotations for name in TTL_ANNOTATIONS)
+    return spoken or (rule.ttl_seconds_field is not None and get_in(obj, rule.ttl_seconds_field) is not None)
 
 
 def _is_of_kind(obj: Any, rule: KindRule) -> bool:

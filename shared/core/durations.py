@@ -3,6 +3,8 @@
 import re
 from datetime import timedelta
 
+from shared.core.objects import quote
+
 # A century: far beyond any retention, far below what overflows a date.
 DURATION_MAX = timedelta(days=36_500)
 _EXPECTED = "expected seconds (3600) or a duration such as 90s, 1h30m, 2d, 1w"
@@ -27,10 +29,10 @@ def parse_duration(text: str) -> timedelta:
     else:
         match = _DURATION.fullmatch(text)
         if match is None or not text:
-            raise ValueError(f"{_EXPECTED}, got {text!r}")
+            raise ValueError(f"{_EXPECTED}, got {quote(text)}")
         seconds = sum(int(n or 0) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True))
     if seconds > DURATION_MAX.total_seconds():
-        raise ValueError(f"expected at most {DURATION_MAX.days}d, got {text!r}")
+        raise ValueError(f"expected at most {DURATION_MAX.days}d, got {quote(text)}")
     return timedelta(seconds=seconds)
 
 

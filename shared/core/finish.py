@@ -1,18 +1,22 @@
 """When and how an object finished, read from its status by its kind's rule.
 
 A wrong finish time may only ever be too late, never too early: the latest of the plausible instants where a kind
-offers several, and an instant before the object's creation counts as absent.
+offers several, and an instant before the object's creation or its start counts as absent.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.core.kinds import FinishSource, KindRule, Outcome
 from shared.core.objects import get_in, get_text, list_mappings, parse_instant
 
+# Go writes "no time" as the year 1, others as the epoch: nothing that runs on Kubernetes finished then.
+_EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
 _CONTAINER_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+
+ReadInstant = Callable[[Any], datetime | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,58 +70,72 @@ def _told(outcome: Outcome) -> Outcome | None:
 
 def _finished_at(obj: Any, rule: KindRule, condition: Mapping[str, Any]) -> datetime | None:
     """The latest plausible instant of the first source that has one."""
-    created_at = _get_instant(get_in(obj, "metadata.creationTimestamp"))
+    read = _reader_of(obj)
     for source in rule.finished_at:
         if isinstance(source, FinishSource):
-            instants = _SOURCES[source](obj, condition)
+            instants = _SOURCES[source](obj, condition, read)
         else:
-            instants = iter([_get_instant(get_in(obj, source))])
-        plausible = [at for at in instants if at is not None and (created_at is None or at >= created_at)]
-        if plausible:
-            return max(plausible)
+            instants = iter([read(get_in(obj, source))])
+        known = [at for at in instants if at is not None]
+        if known:
+            return max(known)
     return None
 
 
-def _finishing_condition(_obj: Any, condition: Mapping[str, Any]) -> Iterator[datetime | None]:
-    yield _get_instant(condition.get("lastTransitionTime"))
+def _reader_of(obj: Any) -> ReadInstant:
+    """How the object's instants are read: one before its creation or its start is absent."""
+    begins = (_get_instant(get_in(obj, path)) for path in ("metadata.creationTimestamp", "status.startTime"))
+    earliest = max([_EARLIEST, *(at for at in begins if at is not None)])
+
+    def read(value: Any) -> datetime | None:
+        at = _get_instant(value)
+        return None if at is None or at < earliest else at
+
+    return read
 
 
-def _all_containers(obj: Any, _condition: Mapping[str, Any]) -> Iterator[datetime | None]:
-    """Every end that is known, if each container of the spec is known to have ended; nothing otherwise.
+def _finishing_condition(_obj: Any, condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
+    yield read(condition.get("lastTransitionTime"))
+
+
+def _all_containers(obj: Any, _condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
+    """Every end that is known, if each container is known to have ended, in spec and in status; nothing otherwise.
 
     Init, sidecar and ephemeral containers count where they tell a time: they can only make it later.
     """
-    ended = {
-        get_text(status, "name")
+    ends = [
+        (get_text(status, "name"), read(get_in(status, "state.terminated.finishedAt")))
         for status in list_mappings(obj, "status.containerStatuses")
-        if _get_instant(get_in(status, "state.terminated.finishedAt"))
-    }
+    ]
     wanted = {get_text(container, "name") for container in list_mappings(obj, "spec.containers")}
-    statuses = {get_text(status, "name") for status in list_mappings(obj, "status.containerStatuses")}
-    if ended and ended >= wanted | statuses:
-        yield from _container_ends(obj)
+    if ends and wanted <= {name for name, _ in ends} and all(at is not None for _, at in ends):
+        yield from _container_ends(obj, read)
 
 
-def _container_ends(obj: Any) -> Iterator[datetime | None]:
+def _container_ends(obj: Any, read: ReadInstant) -> Iterator[datetime | None]:
     for statuses in _CONTAINER_STATUSES:
         for status in list_mappings(obj, f"status.{statuses}"):
-            yield _get_instant(get_in(status, "state.terminated.finishedAt"))
+            yield read(get_in(status, "state.terminated.finishedAt"))
 
 
-def _containers_and_conditions(obj: Any, _condition: Mapping[str, Any]) -> Iterator[datetime | None]:
-    """A Pod that was evicted, lost its node, or never started tells its end in different places: all of them."""
-    yield from _container_ends(obj)
-    for condition in list_mappings(obj, "status.conditions"):
-        yield _get_instant(condition.get("lastTransitionTime"))
+def _containers_and_conditions(obj: Any, condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
+    """A Pod that was evicted, lost its node, or never started tells its end in different places: all of them.
+
+    The conditions of a Pod that was never Ready tell only its start; the newest write of its status is after its end.
+    """
+    yield from _container_ends(obj, read)
+    for told in list_mappings(obj, "status.conditions"):
+        yield read(told.get("lastTransitionTime"))
+    yield from _managed_fields(obj, condition, read)
 
 
-def _managed_fields(obj: Any, _condition: Mapping[str, Any]) -> Iterator[datetime | None]:
+def _managed_fields(obj: Any, _condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
     for entry in list_mappings(obj, "metadata.managedFields"):
         if entry.get("subresource") == "status":
-            yield _get_instant(entry.get("time"))
+            yield read(entry.get("time"))
 
 
-_SOURCES: dict[FinishSource, Callable[[Any, Mapping[str, Any]], Iterator[datetime | None]]] = {
+_SOURCES: dict[FinishSource, Callable[[Any, Mapping[str, Any], ReadInstant], Iterator[datetime | None]]] = {
     FinishSource.FINISHING_CONDITION: _finishing_condition,
     FinishSource.ALL_CONTAINERS: _all_containers,
     FinishSource.CONTAINERS_AND_CONDITIONS: _containers_and_conditions,

@@ -16,7 +16,7 @@ One YAML file a kind in `shared/kinds/`; adding a kind is adding a file. The who
     finishedAt:                      # tried in order; the first source that knows an instant speaks
       - finishing-condition          #   lastTransitionTime of the condition that finished it
       - all-containers               #   newest finishedAt, if every container of the Pod is known to have ended
-      - containers-and-conditions    #   the latest of all that containers and conditions tell
+      - containers-and-conditions    #   the latest of what containers, conditions and status writes tell
       - managed-fields               #   newest write of the status subresource: later than the finish, never earlier
       - status.completionTime        #   a dotted path: an RFC 3339 field
     ttlSecondsField: spec.ttlSecondsAfterFinished   # only where it means "delete this object"; left out otherwise

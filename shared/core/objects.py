@@ -7,9 +7,15 @@ type reads as absent, because an unknown shape must be a reason to keep an objec
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
 
 ANNOTATION_DOMAIN = "ttlafterfinished.dev"
+
+# Characters of a text, bits of a number.
+_QUOTED_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,9 @@ class ObjectRef:
     namespace: str
     name: str
     uid: str
+
+    # On the wire, in the data of our events, the names are Kubernetes' own.
+    __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     def __str__(self) -> str:
         """`Job ci/build-42`: how people name it, in logs and messages."""
@@ -95,6 +104,18 @@ def get_controller(obj: Any) -> ObjectRef | None:
     return None
 
 
+def quote(value: Any) -> str:
+    """A value as a message quotes it: short and printable, whatever was sent.
+
+    A `repr` alone fails on a list that is nested deeply and on a number of thousands of digits.
+    """
+    if isinstance(value, str):
+        return repr(value if len(value) <= _QUOTED_MAX else f"{value[:_QUOTED_MAX]}...")
+    if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _QUOTED_MAX):
+        return repr(value)
+    return f"a value of type {type(value).__name__}"
+
+
 def parse_instant(text: Any) -> datetime:
     """An RFC 3339 instant as aware UTC.
 
@@ -105,17 +126,17 @@ def parse_instant(text: Any) -> datetime:
         ValueError: It is not a string, not an instant, or has no offset.
     """
     if not isinstance(text, str) or "T" not in text.upper():
-        raise ValueError(f"expected an RFC 3339 time such as 2026-01-02T03:04:05Z, got {text!r}")
+        raise ValueError(f"expected an RFC 3339 time such as 2026-01-02T03:04:05Z, got {quote(text)}")
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"expected an RFC 3339 time such as 2026-01-02T03:04:05Z, got {text!r}") from None
+        raise ValueError(f"expected an RFC 3339 time such as 2026-01-02T03:04:05Z, got {quote(text)}") from None
     if instant.tzinfo is None:
-        raise ValueError(f"expected an RFC 3339 time with an offset (Z), got {text!r}")
+        raise ValueError(f"expected an RFC 3339 time with an offset (Z), got {quote(text)}")
     try:
         return instant.astimezone(UTC)
     except OverflowError:
-        raise ValueError(f"expected an RFC 3339 time between the years 1 and 9999, got {text!r}") from None
+        raise ValueError(f"expected an RFC 3339 time between the years 1 and 9999, got {quote(text)}") from None
 
 
 def format_instant(instant: datetime) -> str:

@@ -6,9 +6,10 @@ from typing import Any
 
 from shared.core.durations import DURATION_MAX, parse_duration
 from shared.core.kinds import KindRule, Outcome
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant
+from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
 
 _DURATIONS = ("ttl", "ttl-succeeded", "ttl-failed")
+TTL_ANNOTATIONS = (*_DURATIONS, "expire-at")
 _NEVER = "never"
 
 
@@ -71,7 +72,7 @@ def _read_duration(name: str, value: Any) -> Ttl:
     if value == _NEVER:
         return Ttl(source)
     if not isinstance(value, str):
-        raise InvalidTtlError(f"annotation {source}: expected text, got {value!r}")
+        raise InvalidTtlError(f"annotation {source}: expected text, got {quote(value)}")
     try:
         return Ttl(source, after=parse_duration(value))
     except ValueError as error:
@@ -92,5 +93,5 @@ def _read_field(obj: Any, field: str) -> Ttl | None:
         return None
     limit = int(DURATION_MAX.total_seconds())
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= limit:
-        raise InvalidTtlError(f"{field}: expected whole seconds from 0 to {limit}, got {seconds!r}")
+        raise InvalidTtlError(f"{field}: expected whole seconds from 0 to {limit}, got {quote(seconds)}")
     return Ttl(field, after=timedelta(seconds=seconds))

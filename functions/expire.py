@@ -1,0 +1,15 @@
+"""Look at one object again, now that its time has come, and delete exactly that one if it is due."""
+
+import functions_framework.aio
+
+from shared.adapters.answers import answering
+from shared.adapters.bootstrap import world
+from shared.adapters.events import Event, parse_message
+from shared.messages import Message, Timer
+
+
+@functions_framework.aio.http
+@answering
+async def expire(event: Event) -> Message | None:
+    """`timer.fired` in; `object.deleted` out, or `timer.set` where it is due later, or nothing."""
+    return await (await world().expiry()).expire(parse_message(event, Timer))

@@ -1,0 +1,15 @@
+"""Hear that an object changed, and answer with the timer it needs. No API rights, no Kubernetes client."""
+
+import functions_framework.aio
+
+from shared.adapters.answers import answering
+from shared.adapters.bootstrap import world
+from shared.adapters.events import Event, parse_object
+from shared.messages import Message
+
+
+@functions_framework.aio.http
+@answering
+async def schedule(event: Event) -> Message | None:
+    """An object as its source reported it in; `timer.set` out, or nothing."""
+    return await world().schedule(parse_object(event))

@@ -1,0 +1,15 @@
+"""Look at all objects, page by page: delete what events missed, set timers for what is due soon."""
+
+import functions_framework.aio
+
+from shared.adapters.answers import answering
+from shared.adapters.bootstrap import world
+from shared.adapters.events import Event, parse_sweep
+from shared.messages import Message
+
+
+@functions_framework.aio.http
+@answering
+async def sweep(event: Event) -> Message | None:
+    """A tick, or `sweep.continue`, in; the next `sweep.continue` out until everything was seen."""
+    return await (await world().sweeper()).sweep(parse_sweep(event))

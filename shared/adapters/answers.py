@@ -1,0 +1,70 @@
+"""Between HTTP and a function: an event in, a CloudEvent or an empty 204 out, errors as statuses Knative understands.
+
+Knative retries 5xx, 404, 408, 409 and 429, and turns a 2xx with a body that is no CloudEvent into a 502. So:
+
+    done                    204, empty
+    done, and a message     200, the message as a CloudEvent: the Broker publishes it again
+    EventError              its own 4xx: to the dead letter
+    PermanentError          422: to the dead letter
+    TryLaterError           503 with Retry-After: again
+    anything else           500: a bug; again, and a stack trace in the log
+"""
+
+import functools
+import logging
+import math
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from shared.adapters.events import BODY_BYTES_MAX, Event, event_of, parse_event, to_http
+from shared.errors import EventError, PermanentError, TryLaterError
+from shared.messages import Message
+
+_log = logging.getLogger("ttl")
+
+Function = Callable[[Event], Awaitable[Message | None]]
+
+
+def answering(function: Function) -> Callable[[Request], Awaitable[Response]]:
+    """Make an HTTP function of a function from event to message."""
+
+    @functools.wraps(function)
+    async def answer(request: Request) -> Response:
+        try:
+            reply = await function(await read_event(request))
+        except EventError as error:
+            return _refusal(function.__name__, error, error.status)
+        except PermanentError as error:
+            return _refusal(function.__name__, error, 422)
+        except TryLaterError as error:
+            headers = {"retry-after": str(math.ceil(error.retry_after_seconds))}
+            return PlainTextResponse(f"{error}\n", 503, headers=headers)
+        if reply is None:
+            return Response(status_code=204)
+        headers, body = to_http(event_of(reply, source=f"ttl-after-finished/{function.__name__}"))
+        return Response(body, headers=headers)
+
+    return answer
+
+
+async def read_event(request: Request) -> Event:
+    """The event in a request, read no further than an object can be long.
+
+    Raises:
+        EventError: The request is not a POST of one well-formed CloudEvent.
+    """
+    if request.method != "POST":
+        raise EventError(f"method: expected POST of a CloudEvent, got {request.method}", status=405)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise EventError(f"body: expected at most {BODY_BYTES_MAX} bytes", status=413)
+    return parse_event(request.headers, bytes(body))
+
+
+def _refusal(name: str, error: Exception, status: int) -> Response:
+    _log.warning("event refused", extra={"fields": {"function": name, "status": status, "error": str(error)}})
+    return PlainTextResponse(f"{error}\n", status)

@@ -1,0 +1,144 @@
+"""The one place that knows all adapters: builds them from the settings, each when it is first needed.
+
+A function asks for what it needs and no more, so `schedule` never imports the Kubernetes client. The local runner
+and the tests put a world of their own in place before the functions are loaded.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.clock import SystemClock
+from shared.adapters.settings import Settings, SettingsError, read_settings
+from shared.adapters.telemetry import LogTelemetry, configure_logging
+from shared.core.kinds import Catalogue
+from shared.messages import TimersSet
+from shared.ports import Clock, Cluster, Publisher, Telemetry, Timers
+from shared.usecases.expire import Expiry
+from shared.usecases.schedule import schedule
+from shared.usecases.sweep import Sweep
+from shared.usecases.timers import set_timers
+
+
+@dataclass
+class World:
+    """The adapters that the functions of this process share.
+
+    Attributes:
+        kinds: All kinds that are known.
+        catalogue: Those that are enabled.
+        cluster: Connected when first needed.
+        publisher: Made when first needed.
+        timers: The engine, once started.
+        namespace: What a sweep is limited to; empty for all namespaces.
+    """
+
+    settings: Settings
+    kinds: Catalogue
+    catalogue: Catalogue
+    clock: Clock = field(default_factory=SystemClock)
+    telemetry: Telemetry = field(default_factory=LogTelemetry)
+    cluster: Cluster | None = None
+    publisher: Publisher | None = None
+    timers: Timers | None = None
+    namespace: str = ""
+    _engine: asyncio.Task[None] | None = None
+    _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def connected(self) -> Cluster:
+        """The cluster; one connection for all who ask."""
+        async with self._connecting:
+            if self.cluster is None:
+                from shared.adapters.connect import connect  # noqa: PLC0415 - 240 ms that only some functions need
+
+                self.cluster = await connect()
+            return self.cluster
+
+    def published(self) -> Publisher:
+        """The way into the Broker."""
+        if self.publisher is None:
+            from shared.adapters.publisher import HttpPublisher  # noqa: PLC0415 - only some functions publish
+
+            if not self.settings.sink:
+                raise SettingsError("K_SINK: expected the Broker's URL, got none")
+            self.publisher = HttpPublisher(self.settings.sink, source="ttl-after-finished")
+        return self.publisher
+
+    async def schedule(self, obj: object) -> TimersSet | None:
+        """See `shared.usecases.schedule`."""
+        return await schedule(obj, catalogue=self.catalogue, clock=self.clock, telemetry=self.telemetry)
+
+    async def set_timers(self, wanted: TimersSet) -> None:
+        """See `shared.usecases.timers`."""
+        await set_timers(wanted, timers=self.timers or self.start_timers())
+
+    def start_timers(self) -> Timers:
+        """Start the timer engine in the running loop; it ends when its task is cancelled with the loop."""
+        if self.timers is None:
+            from shared.adapters.timers.sqlite import SqliteTimers  # noqa: PLC0415 - only `timers` keeps timers
+
+            engine = SqliteTimers(self.settings.timers_path, self.clock, self.published())
+            self._engine = asyncio.get_running_loop().create_task(engine.run(), name="timers")
+            self.timers = engine
+        return self.timers
+
+    async def stop_timers(self) -> None:
+        """Let the deliveries in flight finish, and let go of the file."""
+        if self._engine:
+            self._engine.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._engine
+        self.timers = self._engine = None
+
+    async def expiry(self, by: str = "expire") -> Expiry:
+        """What deletes due objects, for the named function."""
+        return Expiry(
+            cluster=await self.connected(),
+            catalogue=self.catalogue,
+            kinds=self.kinds,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            dry_run=self.settings.dry_run,
+            by=by,
+        )
+
+    async def sweeper(self) -> Sweep:
+        """What looks at everything."""
+        return Sweep(
+            expiry=await self.expiry("sweep"),
+            publisher=self.published(),
+            interval=self.settings.sweep_interval,
+            concurrency=self.settings.concurrency,
+            namespace=self.namespace,
+        )
+
+
+def build(settings: Settings) -> World:
+    """A world by the settings.
+
+    Raises:
+        SettingsError: TTL_KINDS names an unknown kind.
+    """
+    kinds = read_catalogue()
+    try:
+        return World(settings, kinds, kinds.parse_names(settings.kinds))
+    except ValueError as error:
+        raise SettingsError(f"TTL_KINDS: {error}") from None
+
+
+_worlds: list[World] = []
+
+
+def use(world: World) -> None:
+    """Let the functions of this process use this world from now on."""
+    _worlds[:] = [world]
+
+
+def world() -> World:
+    """The world of this process: the one in use, else one built from the environment."""
+    if not _worlds:
+        settings = read_settings()
+        configure_logging(settings.log)
+        use(build(settings))
+    return _worlds[0]

@@ -1,0 +1,320 @@
+"""The API server: the only `import kubernetes`.
+
+Plain dicts through the client's low-level call: its models would validate what others wrote, and refuse some of it.
+Errors become those of `shared.errors`; nothing is retried here, except by the transport one repeat of a request whose
+connection was dropped, which the DELETE's preconditions make harmless.
+"""
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from kubernetes.aio.client import ApiClient
+
+from shared.adapters.memory import Memory
+from shared.adapters.serverclock import ServerClock
+from shared.core.kinds import KindRule
+from shared.core.objects import ObjectRef, format_instant, get_text
+from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
+from shared.ports import Page, Snapshot
+
+PAGE_LIMIT = 500
+REQUEST_SECONDS_MAX = 30.0
+"""Just under the API server's own limit of 34 s: an answer that comes later says nothing we could rely on."""
+
+WATCH_SECONDS = 300
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class GoneError(PermanentError):
+    """410: a continue token, or the resourceVersion of a watch, is older than what the API server keeps.
+
+    Attributes:
+        continue_token: Where to go on in the present state; empty where the server offers none.
+    """
+
+    def __init__(self, message: str, continue_token: str = "") -> None:
+        super().__init__(message)
+        self.continue_token = continue_token
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful HTTP answer: its JSON, and an instant that the API server's clock has reached."""
+
+    body: Any
+    read_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One change: ADDED, MODIFIED, DELETED or BOOKMARK, and the object."""
+
+    type: str
+    obj: dict[str, Any]
+
+
+class KubernetesCluster:
+    """A cluster, through `kubernetes.aio`.
+
+    Args:
+        client: Configured; this object closes it.
+        memory: Where a watch in this process keeps what it brings; None where there is none.
+        refresher: The task that renews the client's credentials; it ends with the client.
+    """
+
+    def __init__(
+        self, client: ApiClient, memory: Memory | None = None, *, refresher: asyncio.Task[None] | None = None
+    ) -> None:
+        self._client = client
+        self._refresher = refresher
+        self.memory = memory
+        self._clock = ServerClock(time.monotonic)
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self._client.configuration.host)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._refresher:
+            self._refresher.cancel()
+        await self._client.close()
+
+    async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
+        """See `shared.ports.Cluster`."""
+        answer = await self.request("GET", _object_path(rule, ref.namespace, ref.name), missing_ok=True)
+        return None if answer is None else Snapshot(_typed(answer.body, rule), answer.read_at)
+
+    def recall(self, ref: ObjectRef) -> Snapshot | None:
+        """See `shared.ports.Cluster`."""
+        remembered = self.memory.get(ref.uid) if self.memory else None
+        read_at = self._clock.now()
+        if remembered is None or read_at is None:
+            return None
+        return Snapshot(json.loads(remembered), read_at)
+
+    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+        """See `shared.ports.Cluster`.
+
+        All options stand in the body: beside a body the API server does not read query parameters.
+        """
+        uid, version = get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion")
+        if not uid or not version:
+            raise PermanentError("expected metadata.uid and metadata.resourceVersion to delete by")
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid, "resourceVersion": version},
+            "propagationPolicy": rule.propagation,
+        }
+        path = _object_path(rule, get_text(obj, "metadata.namespace"), get_text(obj, "metadata.name"))
+        answer = await self.request("DELETE", path, body=options, missing_ok=True)
+        if self.memory:
+            self.memory.forget(uid)
+        return answer is not None
+
+    async def list_page(  # noqa: PLR0913 - each argument is one of the API's
+        self,
+        rule: KindRule,
+        *,
+        namespace: str = "",
+        continue_token: str = "",
+        resource_version: str = "",
+        metadata_only: bool = False,
+        limit: int = PAGE_LIMIT,
+    ) -> Page:
+        """See `shared.ports.Cluster`."""
+        query = {"limit": str(limit)}
+        if continue_token:
+            query["continue"] = continue_token
+        elif resource_version:
+            query |= {"resourceVersion": resource_version, "resourceVersionMatch": "Exact"}
+        path = f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
+        accept = _METADATA_ONLY if metadata_only else "application/json"
+        try:
+            answer = await self.request("GET", path, accept=accept)
+        except GoneError as gone:
+            if not gone.continue_token or gone.continue_token == continue_token:
+                raise
+            return await self.list_page(
+                rule, namespace=namespace, continue_token=gone.continue_token, metadata_only=metadata_only, limit=limit
+            )
+        if answer is None:
+            raise PermanentError(f"{rule.plural} of {rule.api_version} are not served here; is the CRD installed?")
+        return Page(
+            items=[_typed(item, rule) for item in answer.body.get("items") or ()],
+            read_at=answer.read_at,
+            continue_token=get_text(answer.body, "metadata.continue"),
+            resource_version=get_text(answer.body, "metadata.resourceVersion"),
+        )
+
+    async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
+        """See `shared.ports.Cluster`. Its name is made from what it says, so the same one again is a 409."""
+        digest = hashlib.sha256(f"{ref.uid}/{reason}/{message}".encode()).hexdigest()[:16]
+        namespace = ref.namespace or "default"
+        now = format_instant((self._clock.now() or _EPOCH).replace(microsecond=0))
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{ref.name[:200]}.{digest}", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": ref.api_version,
+                "kind": ref.kind,
+                "namespace": ref.namespace,
+                "name": ref.name,
+                "uid": ref.uid,
+            },
+            "type": "Warning",
+            "reason": reason,
+            "message": message[:1_000],
+            "source": {"component": "ttl-after-finished"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        with suppress(ConflictError):
+            await self.request("POST", f"/api/v1/namespaces/{quote(namespace, safe='')}/events", body=event)
+
+    async def watch(
+        self, rule: KindRule, resource_version: str, *, namespace: str = "", seconds: int = WATCH_SECONDS
+    ) -> AsyncIterator[WatchEvent]:
+        """The changes after a resourceVersion, bookmarks included, until the server ends the watch.
+
+        Raises:
+            GoneError: The resourceVersion is too old: list anew.
+            TryLaterError: The connection broke; go on from the last resourceVersion.
+        """
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(seconds),
+        }
+        path = f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=seconds + 30)
+        try:
+            response = await self._send("GET", path, None, "application/json", timeout)
+            try:
+                if response.status != HTTPStatus.OK:
+                    _raise_for(response.status, await _read_json(response), response.headers, path)
+                async for line in response.content:
+                    yield _parse_watch_line(line, rule)
+            finally:
+                response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise TryLaterError(f"watch of {rule.plural} broke: {error or type(error).__name__}") from None
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        accept: str = "application/json",
+        missing_ok: bool = False,
+    ) -> Answer | None:
+        """One call; None for a 404 where that is an answer.
+
+        Raises:
+            ConflictError: 409.
+            GoneError: 410.
+            ForbiddenError: 403.
+            PermanentError: Another 4xx.
+            TryLaterError: 429, 5xx, or no answer in time.
+        """
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                response = await self._send(method, path, body, accept, REQUEST_SECONDS_MAX)
+                payload = await _read_json(response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX:.0f} s"
+            raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
+        read_at = self._clock.observe(response.headers.get("date")) or _EPOCH
+        if response.status == HTTPStatus.NOT_FOUND and missing_ok:
+            return None
+        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+            _raise_for(response.status, payload, response.headers, path)
+        return Answer(payload, read_at)
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None,
+        accept: str,
+        timeout: Any,  # noqa: ASYNC109 - the client's own parameter
+    ) -> aiohttp.ClientResponse:
+        headers = {"Accept": accept}
+        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+        answer = await self._client.call_api(
+            method, f"{self.server}{path}", headers, body=body, _request_timeout=timeout, _preload_content=False
+        )
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+
+async def _read_json(response: aiohttp.ClientResponse) -> Any:
+    body = await response.read()
+    try:
+        return json.loads(body)
+    except ValueError:
+        return {"message": body[:200].decode(errors="replace").strip()}
+
+
+def _raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) -> None:
+    """Raise what a refusal means; the API server's own message says best what is wrong."""
+    message = get_text(payload, "message") or f"HTTP {status}"
+    match status:
+        case HTTPStatus.UNAUTHORIZED:
+            raise PermanentError(f"the API server does not know who asks (401): {message}")
+        case HTTPStatus.FORBIDDEN:
+            raise ForbiddenError(message)
+        case HTTPStatus.CONFLICT:
+            raise ConflictError(message)
+        case HTTPStatus.GONE:
+            raise GoneError(message, get_text(payload, "metadata.continue"))
+        case _ if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise TryLaterError(f"the API server answered {status}: {message}", retry_after_seconds=_seconds(headers))
+        case _:
+            raise PermanentError(f"the API server answered {status} for {path.partition('?')[0]}: {message}")
+
+
+def _seconds(headers: Mapping[str, str]) -> float:
+    """The Retry-After header in seconds; one where it has none."""
+    try:
+        return min(max(float(headers.get("retry-after", "1")), 0.0), 3_600.0)
+    except ValueError:
+        return 1.0
+
+
+def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
+    change = json.loads(line)
+    obj = change.get("object") or {}
+    if change.get("type") == "ERROR":
+        if obj.get("code") == HTTPStatus.GONE:
+            raise GoneError(get_text(obj, "message"))
+        raise TryLaterError(f"watch of {rule.plural} ended: {get_text(obj, 'message')}")
+    return WatchEvent(change.get("type", ""), _typed(obj, rule))
+
+
+def _typed(obj: dict[str, Any], rule: KindRule) -> dict[str, Any]:
+    """The items of a built-in kind's LIST carry no apiVersion and kind, those of a metadata LIST carry others."""
+    return {**obj, "apiVersion": rule.api_version, "kind": rule.kind}
+
+
+def _object_path(rule: KindRule, namespace: str, name: str) -> str:
+    """Quoted, so that no name can reach another path."""
+    return f"{rule.path_in(quote(namespace, safe=''))}/{quote(name, safe='')}"

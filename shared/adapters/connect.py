@@ -1,0 +1,59 @@
+"""Where the API server is, and who we are there: in-cluster, or the kubeconfig's context."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import yaml
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+
+from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.memory import Memory
+from shared.errors import PermanentError
+
+CONNECTIONS_MAX = 100
+REFRESH_SECONDS = 30
+"""How often the token of an exec plugin is looked at; the client itself loads it once."""
+
+
+async def connect(
+    *, kubeconfig: str | None = None, context: str | None = None, memory: Memory | None = None
+) -> KubernetesCluster:
+    """The cluster this process runs in, else that of the kubeconfig's current context.
+
+    Args:
+        kubeconfig: A file; `$KUBECONFIG` or `~/.kube/config` if None.
+        context: Another than the current one; asking for one means the kubeconfig, in a cluster too.
+        memory: Where a watch keeps what it brings.
+
+    Raises:
+        PermanentError: There is no usable configuration; one sentence says what is wrong with it.
+    """
+    settings = Configuration()
+    settings.connection_pool_maxsize = CONNECTIONS_MAX
+    if kubeconfig is None and context is None:
+        with suppress(config.ConfigException):
+            config.load_incluster_config(client_configuration=settings)
+            return KubernetesCluster(ApiClient(settings), memory)
+    client, refresher = await _connect_by_kubeconfig(settings, kubeconfig, context)
+    return KubernetesCluster(client, memory, refresher=refresher)
+
+
+async def _connect_by_kubeconfig(
+    settings: Any, kubeconfig: str | None, context: str | None
+) -> tuple[Any, asyncio.Task[None]]:
+    place = f"kubeconfig {kubeconfig}" if kubeconfig else "kubeconfig ($KUBECONFIG or ~/.kube/config)"
+    try:
+        loader = await config.load_kube_config(
+            config_file=kubeconfig, context=context, client_configuration=settings, persist_config=False
+        )
+        client = ApiClient(settings)
+        _ = client.rest_client  # reads the certificates now, so that a bad one is told here
+    except config.ConfigException as error:
+        raise PermanentError(f"{place}: {error}") from None
+    except yaml.YAMLError as error:
+        raise PermanentError(f"{place}: expected YAML, got {' '.join(str(error).split())}") from None
+    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise PermanentError(f"{place}: {error or type(error).__name__}") from None
+    return client, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))

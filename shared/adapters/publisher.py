@@ -1,0 +1,54 @@
+"""Into the Broker over HTTP: the only outgoing events of a function, beside its replies."""
+
+from functools import cached_property
+from http import HTTPStatus
+
+import aiohttp
+
+from shared.adapters.events import event_of, to_http
+from shared.errors import PermanentError, TryLaterError
+from shared.messages import Message
+
+SECONDS_MAX = 60.0
+"""Long on purpose: an in-memory channel answers only after its subscribers have, their retries included."""
+
+_RETRYABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+class HttpPublisher:
+    """Publishes to one sink.
+
+    Args:
+        sink: The Broker's URL.
+        source: The CloudEvent source of what is published.
+    """
+
+    def __init__(self, sink: str, *, source: str) -> None:
+        self._sink = sink
+        self._source = source
+
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS_MAX))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def publish(self, message: Message) -> None:
+        """See `shared.ports.Publisher`.
+
+        Raises:
+            TryLaterError: No answer, or one that Knative would retry too.
+            PermanentError: The Broker refuses, for instance because a policy does not admit us.
+        """
+        headers, body = to_http(event_of(message, source=self._source))
+        try:
+            async with self._session.post(self._sink, data=body, headers=headers) as response:
+                status, text = response.status, await response.text()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise TryLaterError(f"cannot publish to {self._sink}: {error or type(error).__name__}") from None
+        if status in _RETRYABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise TryLaterError(f"{self._sink} answered {status}: {text[:200]}")
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise PermanentError(f"{self._sink} refused {message.type} with {status}: {text[:200]}")

@@ -1,0 +1,43 @@
+"""What time it is at the API server, never ahead of it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+SAMPLE_AGE_MAX = 60.0
+"""Seconds for which a sample counts: a server clock that is set back is believed after this at the latest."""
+
+
+class ServerClock:
+    """A lower bound of the API server's clock, from the `Date` of its answers.
+
+    The header is rounded down to whole seconds and is old by the time it arrives, so "Date plus the time since it
+    arrived" is never ahead of the server. Of the samples of the last minute the one that says latest is the nearest.
+
+    Args:
+        monotonic: Seconds that never go back; not counting a suspended machine, which errs to the late side.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._offset: float | None = None
+        self._sampled_at = 0.0
+
+    def observe(self, date: str | None) -> datetime | None:
+        """Take the Date header of an answer; returns the instant it states, or None where it states none."""
+        try:
+            stated = parsedate_to_datetime(date or "").astimezone(UTC)
+        except ValueError:
+            return None
+        arrived = self._monotonic()
+        offset = stated.timestamp() - arrived
+        if self._offset is None or offset >= self._offset or arrived - self._sampled_at > SAMPLE_AGE_MAX:
+            self._offset, self._sampled_at = offset, arrived
+        return stated
+
+    def now(self) -> datetime | None:
+        """An instant that the server's clock has reached; None where it was not heard of lately."""
+        elapsed = self._monotonic() - self._sampled_at
+        if self._offset is None or elapsed > SAMPLE_AGE_MAX:
+            return None
+        return datetime.fromtimestamp(0, UTC) + timedelta(seconds=self._offset + self._monotonic())

@@ -1,0 +1,71 @@
+"""Settings from the environment: the only `os.environ`.
+
+TTL_KINDS                 kinds that may be deleted, comma separated (jobs,pods); all that are catalogued if unset
+TTL_DRY_RUN               true: decide and report, delete nothing
+TTL_SWEEP_INTERVAL        time between two sweeps (10m)
+TTL_CONCURRENCY           DELETEs at once (64)
+TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
+TTL_LOG                   json (one object a line) or text
+K_SINK                    where events are published: the Broker's URL, set by Knative's SinkBinding
+"""
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from shared.core.durations import parse_duration
+from shared.errors import TtlError
+
+
+class SettingsError(TtlError):
+    """A variable of the environment has a malformed value; the message names it and what was expected."""
+
+
+def _words(value: Any) -> Any:
+    return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+
+
+def _duration(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+class Settings(BaseModel):
+    """What can be chosen; see the module for the variables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kinds: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_KINDS")
+    dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
+    sweep_interval: Annotated[timedelta, BeforeValidator(_duration)] = Field(
+        default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
+    )
+    concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
+    timers_path: Path = Field(default=Path("timers.db"), alias="TTL_TIMERS_PATH")
+    log: Literal["json", "text"] = Field(default="json", alias="TTL_LOG")
+    sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
+
+
+def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:  # noqa: TID251 - this is the one reader
+    """The settings in the environment; what is unset or empty has its default.
+
+    Raises:
+        SettingsError: A value is malformed, or a variable begins with TTL_ and is none of ours.
+    """
+    known = {field.alias for field in Settings.model_fields.values()}
+    spoken = {
+        name: value for name, value in environment.items() if value and (name in known or name.startswith("TTL_"))
+    }
+    try:
+        return Settings.model_validate(spoken)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = first["loc"][0]
+        if first["type"] == "extra_forbidden":
+            raise SettingsError(
+                f"{name}: unknown setting; expected one of {', '.join(sorted(map(str, known)))}"
+            ) from None
+        raise SettingsError(f"{name}: {first['msg']}, got {spoken.get(str(name))!r}") from None

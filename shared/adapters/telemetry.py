@@ -1,0 +1,111 @@
+"""Logs and counts: one line for each verdict, the same words as in the code."""
+
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import IO, Any
+
+from shared.core.decide import Reason
+from shared.core.objects import ObjectRef, format_instant
+from shared.messages import ObjectDeleted
+from shared.ports import Verdict
+
+_log = logging.getLogger("ttl")
+
+
+class LogTelemetry:
+    """Logs verdicts and counts them.
+
+    What is kept for an everyday reason is logged at debug level: most objects are, at every look.
+
+    Attributes:
+        counts: How often each (verdict, kind, reason) was seen since the start, and `missed-by-events`.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+
+    def record(
+        self, verdict: Verdict, ref: ObjectRef, reason: Reason | str = "", *, detail: str = "", by: str = ""
+    ) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.counts[verdict, ref.kind, str(reason)] += 1
+        _log.log(
+            _LEVELS.get(verdict, logging.DEBUG) if reason != Reason.INVALID_TTL else logging.WARNING,
+            str(verdict),
+            extra={"fields": _fields(object=str(ref), uid=ref.uid, reason=str(reason), detail=detail, by=by)},
+        )
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
+        """See `shared.ports.Telemetry`."""
+        kind = deleted.ref.kind
+        self.counts[Verdict.DELETED, kind, Reason.EXPIRED] += 1
+        if missed:
+            self.counts["missed-by-events", kind, ""] += 1
+        fields = _fields(
+            object=str(deleted.ref),
+            uid=deleted.ref.uid,
+            reason=str(Reason.EXPIRED),
+            due=format_instant(deleted.due_at),
+            lateness_seconds=round(deleted.lateness_seconds, 3),
+            ttl_from=deleted.ttl_from,
+            by=by,
+            missed=missed or None,
+        )
+        _log.info(str(Verdict.DELETED), extra={"fields": fields})
+
+    def problem(self, message: str, **fields: object) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.counts["problem", "", message] += 1
+        _log.warning(message, extra={"fields": fields})
+
+
+_LEVELS = {
+    Verdict.KEPT: logging.DEBUG,
+    Verdict.TIMER_SET: logging.INFO,
+    Verdict.WOULD_DELETE: logging.INFO,
+    Verdict.ALREADY_GONE: logging.INFO,
+    Verdict.FAILED: logging.ERROR,
+}
+
+
+def _fields(**fields: object) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value not in ("", None)}
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": format_instant(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
+        fields = " ".join(f"{name}={_quoted(value)}" for name, value in getattr(record, "fields", {}).items())
+        line = f"{time} {record.levelname.lower():7} {record.getMessage():12} {fields}".rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if " " in text else text
+
+
+def configure_logging(form: str, *, level: int = logging.INFO, stream: IO[str] | None = None) -> None:
+    """Log to standard error, as `json` or `text`; other libraries only from warnings on."""
+    formatters: dict[str, Callable[[], logging.Formatter]] = {"json": _JsonFormatter, "text": _TextFormatter}
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(formatters[form]())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    _log.setLevel(level)

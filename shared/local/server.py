@@ -1,0 +1,68 @@
+"""All functions in one process, each through functions-framework, behind one unix socket."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from functions_framework.aio import create_asgi_app
+
+import functions
+
+NAMES = ("schedule", "timers", "expire", "sweep")
+URLS = {name: f"http://functions/{name}" for name in NAMES}
+"""Where each function answers behind the socket, by the name of its Knative Service."""
+
+GRACE_SECONDS = 20
+
+
+class FunctionServer(uvicorn.Server):
+    """A uvicorn that leaves signals to the process it is part of."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
+
+
+class ByPath:
+    """An ASGI app that gives each path to the function of that name."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        folder = Path(functions.__file__ or "").parent
+        self._apps = {f"/{name}": create_asgi_app(name, str(folder / f"{name}.py"), "http") for name in names}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass on a request."""
+        await self._apps[scope["path"]](scope, receive, send)
+
+
+@asynccontextmanager
+async def serve_functions(socket: Path) -> AsyncIterator[None]:
+    """Load the functions and serve them on a unix socket until the block ends; then finish what is in flight.
+
+    The functions use the world that is in use when they are loaded (see `shared.adapters.bootstrap`).
+    """
+    config = uvicorn.Config(
+        ByPath(NAMES),
+        uds=str(socket),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    server = FunctionServer(config)
+    serving = asyncio.create_task(server.serve(), name="functions")
+    try:
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if serving.done():
+            serving.result()
+        yield
+    finally:
+        server.should_exit = True
+        await serving

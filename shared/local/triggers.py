@@ -1,0 +1,186 @@
+"""The Triggers of `knative/`: the manifests that a cluster applies are the wiring of the local runner too.
+
+Checked as strictly as Knative's own webhook does, and unknown fields as well: a typo must not silently change a route.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+DIALECTS = ("exact", "prefix", "suffix", "all", "any", "not")
+
+_AttributeName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")]
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_Pairs = Annotated[dict[_AttributeName, _Text], Field(min_length=1)]
+
+
+def _iso_8601(value: Any) -> Any:
+    """Only the text that Knative reads: pydantic would also take plain seconds, which the webhook refuses."""
+    if not isinstance(value, str) or not value.startswith("P"):
+        raise ValueError("expected an ISO 8601 duration such as PT0.2S")
+    return value
+
+
+_Duration = Annotated[timedelta, BeforeValidator(_iso_8601), Field(ge=timedelta())]
+
+
+class _Spec(BaseModel):
+    """Frozen, camelCase in YAML, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class Filter(_Spec):
+    """One element of `spec.filters`: one dialect, which may hold others.
+
+    Attributes:
+        exact: These attributes have these values; `prefix` and `suffix` likewise.
+        cesql: Never set; the field is there to be refused by its name.
+    """
+
+    exact: _Pairs | None = None
+    prefix: _Pairs | None = None
+    suffix: _Pairs | None = None
+    all_of: tuple["Filter", ...] | None = Field(None, alias="all", min_length=1)
+    any_of: tuple["Filter", ...] | None = Field(None, alias="any", min_length=1)
+    negated: "Filter | None" = Field(None, alias="not")
+    cesql: None = None
+
+    @field_validator("cesql", mode="before")
+    @classmethod
+    def _no_cesql(cls, _: Any) -> None:
+        raise ValueError(f"expected one of the dialects {', '.join(DIALECTS)}: no SQL is evaluated outside a cluster")
+
+    @model_validator(mode="after")
+    def _one_dialect(self) -> Self:
+        if sum(getattr(self, name) is not None for name in self.model_fields_set) != 1:
+            raise ValueError(f"expected exactly one dialect of {', '.join(DIALECTS)}")
+        return self
+
+    def holds(self, attributes: Mapping[str, str]) -> bool:
+        """Whether an event with these context attributes passes."""
+        if self.exact is not None:
+            return all(attributes.get(name) == value for name, value in self.exact.items())
+        if self.prefix is not None:
+            return all(attributes.get(name, "").startswith(value) for name, value in self.prefix.items())
+        if self.suffix is not None:
+            return all(attributes.get(name, "").endswith(value) for name, value in self.suffix.items())
+        if self.any_of is not None:
+            return any(part.holds(attributes) for part in self.any_of)
+        if self.negated is not None:
+            return not self.negated.holds(attributes)
+        return all(part.holds(attributes) for part in self.all_of or ())
+
+
+class Delivery(_Spec):
+    """How stubbornly a Trigger delivers.
+
+    Attributes:
+        retry: Attempts after the first.
+        backoff_policy: Without it or without `backoff_delay` the next attempt follows at once.
+        timeout: Of each attempt; None: nothing but the subscriber ends it.
+        retry_after_max: The longest Retry-After that is waited for; zero: none is.
+        dead_letter_sink: For the cluster; outside it the broker's own DeadLetter gets them all.
+    """
+
+    retry: int = Field(0, ge=0, strict=True)
+    backoff_policy: Literal["exponential", "linear"] | None = None
+    backoff_delay: _Duration | None = None
+    timeout: Annotated[_Duration, Field(gt=timedelta())] | None = None
+    retry_after_max: _Duration | None = None
+    dead_letter_sink: dict[str, Any] | None = None
+    format: Literal["json", "binary"] | None = None
+
+    def pause_seconds(self, retries: int) -> float:
+        """How long to wait before the next attempt.
+
+        Args:
+            retries: How many there were before; so the first linear pause is 0, as Knative's.
+        """
+        if self.backoff_policy is None or self.backoff_delay is None:
+            return 0.0
+        factor = 2.0**retries if self.backoff_policy == "exponential" else retries
+        return self.backoff_delay.total_seconds() * factor
+
+
+# What config-br-defaults gives a Broker, for a Trigger that says nothing of its own.
+_BROKER_DELIVERY = Delivery.model_validate({"retry": 10, "backoffPolicy": "exponential", "backoffDelay": "PT0.2S"})
+
+
+class _AttributesFilter(_Spec):
+    attributes: dict[_AttributeName, str] = Field(default_factory=dict)
+
+
+class _ServiceRef(_Spec):
+    api_version: Literal["serving.knative.dev/v1"]
+    kind: Literal["Service"]
+    name: _Text
+    namespace: str = ""
+
+
+class _Subscriber(_Spec):
+    ref: _ServiceRef
+
+
+class _TriggerSpec(_Spec):
+    broker: _Text
+    filter: _AttributesFilter | None = None
+    filters: tuple[Filter, ...] = ()
+    subscriber: _Subscriber
+    delivery: Delivery | None = None
+
+
+class _Metadata(BaseModel):
+    name: _Text
+
+
+class _Manifest(BaseModel):
+    metadata: _Metadata
+    spec: _TriggerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Which events go to which function, and how.
+
+    Attributes:
+        attributes: The older `spec.filter`: exact values, "" for any; counts only where `filters` is empty.
+        filters: All of them must hold.
+        subscriber: The name of the Knative Service.
+    """
+
+    name: str
+    broker: str
+    subscriber: str
+    attributes: Mapping[str, str]
+    filters: tuple[Filter, ...]
+    delivery: Delivery
+
+
+def parse_trigger(document: Mapping[str, Any]) -> Trigger:
+    """A Trigger from its manifest.
+
+    Raises:
+        pydantic.ValidationError: Knative would refuse it, or it needs what only a cluster has.
+    """
+    manifest = _Manifest.model_validate(document)
+    spec = manifest.spec
+    return Trigger(
+        name=manifest.metadata.name,
+        broker=spec.broker,
+        subscriber=spec.subscriber.ref.name,
+        attributes=spec.filter.attributes if spec.filter else {},
+        filters=spec.filters,
+        delivery=spec.delivery or _BROKER_DELIVERY,
+    )
+
+
+def matches(trigger: Trigger, attributes: Mapping[str, str]) -> bool:
+    """Whether the Trigger wants an event with these context attributes; without any filter it wants all."""
+    if trigger.filters:
+        return all(part.holds(attributes) for part in trigger.filters)
+    return all(name in attributes and value in ("", attributes[name]) for name, value in trigger.attributes.items())

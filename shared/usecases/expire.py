@@ -1,0 +1,146 @@
+"""A timer fired: look again, and delete exactly what is due."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
+from shared.core.kinds import Catalogue, KindRule
+from shared.core.objects import ObjectRef, ref_of
+from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
+from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
+from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
+from shared.usecases.judge import judge
+
+ATTEMPTS_MAX = 5
+"""Reads and decisions for one timer while others keep writing the object; then the timer comes back later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Deletes due objects, one at a time; what the event path and the sweep share.
+
+    Attributes:
+        cluster: The API server.
+        catalogue: The kinds that may be deleted.
+        kinds: All kinds that are known, for owners.
+        clock: This process's clock, for lateness and for timers only: what is due is told by the API server's.
+        telemetry: Told of every verdict.
+        dry_run: Decide and report, delete nothing.
+        by: The function that acts, in logs and metrics.
+    """
+
+    cluster: Cluster
+    catalogue: Catalogue
+    kinds: Catalogue
+    clock: Clock
+    telemetry: Telemetry
+    dry_run: bool
+    by: str = "expire"
+
+    async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
+        """Delete the timer's object if it is due; answer with what happened.
+
+        Returns:
+            ObjectDeleted; TimersSet where the object turns out to be due later; None where nothing is to be told.
+
+        Raises:
+            TryLaterError: The API server is busy or away, or the object changes faster than it can be read.
+            PermanentError: The API server refuses for good.
+        """
+        rule = self.catalogue.get(timer.ref.api_version, timer.ref.kind)
+        if rule is None:
+            self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
+            return None
+        try:
+            return await self._expire(rule, timer.ref)
+        except PermanentError as error:
+            await self.report(timer.ref, error)
+            raise
+
+    async def _expire(self, rule: KindRule, ref: ObjectRef) -> ObjectDeleted | TimersSet | None:
+        for attempt in range(ATTEMPTS_MAX):
+            # What is remembered may be outdated. It can only ever say yes, and the DELETE's preconditions prove it;
+            # any other answer is asked for again, of the API server.
+            snapshot = self.cluster.recall(ref) if attempt == 0 else None
+            if snapshot is None or not isinstance(await self._judge(rule, snapshot), Expire):
+                snapshot = await self.cluster.get(rule, ref)
+            if snapshot is None or ref_of(snapshot.obj) != ref:
+                self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
+                return None
+            with suppress(ConflictError):
+                return await self.act(rule, snapshot)
+        raise TryLaterError(f"{ref} changed {ATTEMPTS_MAX} times while it was about to be deleted")
+
+    async def act(
+        self, rule: KindRule, snapshot: Snapshot, *, missed_before: datetime | None = None
+    ) -> ObjectDeleted | TimersSet | None:
+        """Decide about an object that was read, and do what was decided.
+
+        Args:
+            rule: The object's kind.
+            snapshot: The object, and the API server's time.
+            missed_before: What was due before this instant counts as missed by the events.
+
+        Raises:
+            ConflictError: The object is not any more what was read.
+        """
+        ref = ref_of(snapshot.obj)
+        match await self._judge(rule, snapshot):
+            case Ignore(reason, facts):
+                self.telemetry.record(Verdict.KEPT, ref, reason, detail=facts.problem, by=self.by)
+                if reason is Reason.INVALID_TTL:
+                    await self._tell(ref, "InvalidTtl", f"kept: {facts.problem}")
+                return None
+            case Wait(until, reason):
+                self.telemetry.record(Verdict.TIMER_SET, ref, reason, by=self.by)
+                return TimersSet(timers=(self._timer(ref, until, snapshot.read_at),))
+            case Expire(since, reason, facts):
+                if self.dry_run:
+                    self.telemetry.record(Verdict.WOULD_DELETE, ref, reason, detail=facts.summary(), by=self.by)
+                    return None
+                missed = missed_before is not None and since < missed_before
+                return await self._delete(rule, snapshot, facts, since, missed=missed)
+
+    async def _judge(self, rule: KindRule, snapshot: Snapshot) -> Decision:
+        return await judge(snapshot, rule, cluster=self.cluster, kinds=self.kinds)
+
+    async def _delete(
+        self, rule: KindRule, snapshot: Snapshot, facts: Facts, since: datetime, *, missed: bool
+    ) -> ObjectDeleted | None:
+        ref = ref_of(snapshot.obj)
+        if not await self.cluster.delete(rule, snapshot.obj):
+            self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
+            return None
+        deleted_at = self.clock.now()
+        deleted = ObjectDeleted(
+            ref=ref,
+            outcome=facts.finish.outcome,
+            finished_at=facts.finish.at,
+            ttl_from=facts.ttl.source if facts.ttl else "",
+            due_at=since,
+            deleted_at=deleted_at,
+            lateness_seconds=(deleted_at - since).total_seconds(),
+        )
+        self.telemetry.deleted(deleted, by=self.by, missed=missed)
+        return deleted
+
+    def _timer(self, ref: ObjectRef, until: datetime, read_at: datetime) -> Timer:
+        """The timer for an object that is not due yet.
+
+        Where our clock already says that it is due the API server's is behind: the rest is waited for as the API
+        server counts it, or the timer would come straight back.
+        """
+        now = self.clock.now()
+        return Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=until if until > now else now + (until - read_at))
+
+    async def report(self, ref: ObjectRef, error: PermanentError) -> None:
+        """A permanent error is seen once, where people look: log, metric, and an Event on the object."""
+        self.telemetry.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=self.by)
+        await self._tell(ref, "DeletionRefused", str(error))
+
+    async def _tell(self, ref: ObjectRef, reason: str, message: str) -> None:
+        try:
+            await self.cluster.record_event(ref, reason, message)
+        except TtlError as error:  # the verdict stands, told or not
+            self.telemetry.problem("could not write an Event", object=str(ref), error=str(error))

@@ -1,0 +1,167 @@
+"""Look at everything there is: what events missed is found here, and the rest needs no event.
+
+A sweep goes through the kinds page by page. One step works for a bounded time and then asks, by a message, for the
+next one. Listing and deleting overlap: workers take objects from a queue that the lister fills.
+"""
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from shared.core.decide import is_open
+from shared.core.kinds import KindRule
+from shared.core.objects import ref_of
+from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
+from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
+from shared.ports import Page, Publisher, Snapshot
+from shared.usecases.expire import Expiry
+
+MISSED_AFTER = timedelta(seconds=10)
+"""What a sweep finds due for longer than this was missed by the events."""
+
+STEP_TIME = timedelta(seconds=20)
+"""How long one step lists before it hands over to the next: well inside the delivery time-out."""
+
+FULL_READS_MAX = 10
+"""Objects of a metadata page that are read one by one; with more of them the page is listed again in full."""
+
+QUEUE_MAX = 500
+"""Objects listed and not yet looked at: one page, so that the lister is at most a page ahead."""
+
+
+_Queue = asyncio.Queue[tuple[KindRule, Snapshot]]
+
+
+@dataclass(slots=True)
+class _Step:
+    """What one step has found so far."""
+
+    ends_at: datetime
+    due_before: datetime
+    missed_before: datetime
+    timers: list[Timer] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Sweeps the cluster.
+
+    Attributes:
+        expiry: Decides and deletes.
+        publisher: Takes the timers that are found to be needed, and word of each deletion.
+        interval: Time between two sweeps; what is due within twice of it gets a timer.
+        concurrency: Objects that are dealt with at once.
+        namespace: Only this namespace; empty for all.
+    """
+
+    expiry: Expiry
+    publisher: Publisher
+    interval: timedelta
+    concurrency: int
+    namespace: str = ""
+
+    async def sweep(self, step: SweepStep) -> SweepStep | None:
+        """Work through one step.
+
+        Returns:
+            The next step; None after the last page of the last kind.
+
+        Raises:
+            TryLaterError: The API server is away, for every kind of this step, or the Broker takes no timers.
+        """
+        now = self.expiry.clock.now()
+        work = _Step(now + STEP_TIME, now + 2 * self.interval, now - MISSED_AFTER)
+        queue: _Queue = asyncio.Queue(QUEUE_MAX)
+        async with asyncio.TaskGroup() as group:
+            workers = [group.create_task(self._work(queue, work)) for _ in range(self.concurrency)]
+            try:
+                rest = await self._list(self._started(step, now), queue, work)
+                await queue.join()
+            finally:
+                for worker in workers:
+                    worker.cancel()
+        await self._publish_timers(work.timers)
+        return rest
+
+    def _started(self, step: SweepStep, now: datetime) -> SweepStep:
+        """The first step names its kinds and gets an id, so that the steps of one sweep can be told together."""
+        kinds = step.kinds or tuple(f"{rule.api_version}/{rule.kind}" for rule in self.expiry.catalogue.rules)
+        return step.model_copy(update={"kinds": kinds, "sweep_id": step.sweep_id or now.isoformat()})
+
+    async def _list(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep | None:
+        """Put what needs a look into the queue, until the time or the kinds are over."""
+        wanted = len(step.kinds)
+        while step.kinds and self.expiry.clock.now() < work.ends_at:
+            step = await self._list_page(step, queue, work)
+        if len(work.failures) == wanted:
+            raise TryLaterError(f"no kind could be listed: {work.failures[0]}")
+        return step.model_copy(update={"step": step.step + 1}) if step.kinds else None
+
+    async def _list_page(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep:
+        """List one page of the present kind; the answer says where to go on. A kind that fails is passed over."""
+        next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
+        rule = self.expiry.catalogue.get(*step.kinds[0].rsplit("/", 1))
+        if rule is None:
+            return next_kind
+        try:
+            page = await self._read_page(rule, step.continue_token)
+        except TtlError as error:
+            work.failures.append(str(error))
+            self.expiry.telemetry.problem("sweep passed a kind over", kind=step.kinds[0], error=str(error))
+            return next_kind
+        for obj in page.items:
+            await queue.put((rule, Snapshot(obj, page.read_at)))
+        return step.model_copy(update={"continue_token": page.continue_token}) if page.continue_token else next_kind
+
+    async def _read_page(self, rule: KindRule, token: str) -> Page:
+        """The objects of a page that may be due, in full.
+
+        Where a kind's TTL can only stand in its metadata, metadata is all that is listed at first.
+        """
+        cluster = self.expiry.cluster
+        if rule.ttl_seconds_field is not None:
+            page = await cluster.list_page(rule, namespace=self.namespace, continue_token=token)
+            return replace(page, items=[obj for obj in page.items if is_open(obj, rule)])
+        page = await cluster.list_page(rule, namespace=self.namespace, continue_token=token, metadata_only=True)
+        wanted = {ref_of(obj).uid: ref_of(obj) for obj in page.items if is_open(obj, rule)}
+        if len(wanted) <= FULL_READS_MAX:
+            read = [await cluster.get(rule, ref) for ref in wanted.values()]
+            return replace(page, items=[snapshot.obj for snapshot in read if snapshot])
+        full = await cluster.list_page(
+            rule, namespace=self.namespace, continue_token=token, resource_version=page.resource_version
+        )
+        return replace(page, items=[obj for obj in full.items if ref_of(obj).uid in wanted])
+
+    async def _work(self, queue: _Queue, work: _Step) -> None:
+        while True:
+            rule, snapshot = await queue.get()
+            try:
+                await self._look(rule, snapshot, work)
+            finally:
+                queue.task_done()
+
+    async def _look(self, rule: KindRule, snapshot: Snapshot, work: _Step) -> None:
+        """Deal with one object; what fails for now is left to a timer, which retries it alone."""
+        ref = ref_of(snapshot.obj)
+        try:
+            answer = await self.expiry.act(rule, snapshot, missed_before=work.missed_before)
+        except (ConflictError, TryLaterError):
+            work.timers.append(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.expiry.clock.now()))
+        except PermanentError as error:
+            await self.expiry.report(ref, error)
+        else:
+            await self._pass_on(answer, work)
+
+    async def _pass_on(self, answer: Message | None, work: _Step) -> None:
+        if isinstance(answer, TimersSet):
+            work.timers.extend(timer for timer in answer.timers if timer.due_at < work.due_before)
+        elif isinstance(answer, ObjectDeleted):
+            try:
+                await self.publisher.publish(answer)
+            except TtlError as error:  # it is deleted, told or not
+                self.expiry.telemetry.problem("could not publish a deletion", error=str(error))
+
+    async def _publish_timers(self, timers: list[Timer]) -> None:
+        for start in range(0, len(timers), TIMERS_MAX):
+            await self.publisher.publish(TimersSet(timers=tuple(timers[start : start + TIMERS_MAX])))
