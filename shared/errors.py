@@ -33,6 +33,10 @@ class ForbiddenError(PermanentError):
     """A right is missing."""
 
 
+class AbsentKindError(PermanentError):
+    """The API server does not serve the kind."""
+
+
 class TryLaterError(TtlError):
     """It did not work now and may work later.
 

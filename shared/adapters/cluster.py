@@ -24,7 +24,7 @@ from shared.adapters.memory import Memory
 from shared.adapters.serverclock import ServerClock
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_text
-from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
+from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import Page, Snapshot
 
 PAGE_LIMIT = 500
@@ -93,6 +93,15 @@ class KubernetesCluster:
             self._refresher.cancel()
         await self._client.close()
 
+    async def check(self) -> None:
+        """Ask for the version: whether there is an API server that knows us.
+
+        Raises:
+            TryLaterError: Nobody answers.
+            PermanentError: We are not known there.
+        """
+        await self.request("GET", "/version")
+
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
         answer = await self.request("GET", _object_path(rule, ref.namespace, ref.name), missing_ok=True)
@@ -145,7 +154,7 @@ class KubernetesCluster:
         path = f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
         accept = _METADATA_ONLY if metadata_only else "application/json"
         try:
-            answer = await self.request("GET", path, accept=accept)
+            answer = await self.request("GET", path, accept=accept, missing_ok=True)
         except GoneError as gone:
             if not gone.continue_token or gone.continue_token == continue_token:
                 raise
@@ -153,7 +162,7 @@ class KubernetesCluster:
                 rule, namespace=namespace, continue_token=gone.continue_token, metadata_only=metadata_only, limit=limit
             )
         if answer is None:
-            raise PermanentError(f"{rule.plural} of {rule.api_version} are not served here; is the CRD installed?")
+            raise AbsentKindError(f"{rule.plural} of {rule.api_version} are not served by this cluster")
         return Page(
             items=[_typed(item, rule) for item in answer.body.get("items") or ()],
             read_at=answer.read_at,

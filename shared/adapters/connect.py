@@ -57,3 +57,15 @@ async def _connect_by_kubeconfig(
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         raise PermanentError(f"{place}: {error or type(error).__name__}") from None
     return client, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))
+
+
+def get_namespace(*, kubeconfig: str | None = None, context: str | None = None) -> str | None:
+    """The namespace of a kubeconfig's context, or None where it names none or there is no kubeconfig."""
+    try:
+        contexts, current = config.list_kube_config_contexts(
+            config_file=kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+        )
+    except (config.ConfigException, OSError, yaml.YAMLError, TypeError, AttributeError, KeyError):
+        return None
+    wanted = context or current.get("name")
+    return next((one["context"].get("namespace") for one in contexts if one.get("name") == wanted), None)

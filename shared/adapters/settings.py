@@ -49,23 +49,35 @@ class Settings(BaseModel):
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
 
 
-def read_settings(environment: Mapping[str, str] = os.environ) -> Settings:  # noqa: TID251 - this is the one reader
+def read_settings(
+    given: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,  # noqa: TID251 - this is the one reader
+) -> Settings:
     """The settings in the environment; what is unset or empty has its default.
+
+    Args:
+        given: Variables that count before the environment's.
+        environment: Name to value.
 
     Raises:
         SettingsError: A value is malformed, or a variable begins with TTL_ and is none of ours.
     """
-    known = {field.alias for field in Settings.model_fields.values()}
+    known = {str(field.alias) for field in Settings.model_fields.values()}
     spoken = {
-        name: value for name, value in environment.items() if value and (name in known or name.startswith("TTL_"))
+        name: value
+        for name, value in {**environment, **(given or {})}.items()
+        if value and (name in known or name.startswith("TTL_"))
     }
     try:
         return Settings.model_validate(spoken)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        name = first["loc"][0]
+        name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
-            raise SettingsError(
-                f"{name}: unknown setting; expected one of {', '.join(sorted(map(str, known)))}"
-            ) from None
-        raise SettingsError(f"{name}: {first['msg']}, got {spoken.get(str(name))!r}") from None
+            raise SettingsError(f"{name}: unknown setting; expected one of {', '.join(sorted(known))}") from None
+        raise SettingsError(f"{name}: {first['msg']}, got {spoken.get(name)!r}") from None
+
+
+def state_folder(environment: Mapping[str, str] = os.environ) -> Path:  # noqa: TID251 - as above
+    """Where a user's programs keep what must outlive them: `$XDG_STATE_HOME`, else `~/.local/state`."""
+    return Path(environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")

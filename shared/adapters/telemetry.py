@@ -28,6 +28,10 @@ class LogTelemetry:
     def __init__(self) -> None:
         self.counts: Counter[tuple[str, str, str]] = Counter()
 
+    def count(self, verdict: str) -> int:
+        """How often a verdict was seen, of all kinds and for all reasons."""
+        return sum(count for (what, _, _), count in self.counts.items() if what == verdict)
+
     def record(
         self, verdict: Verdict, ref: ObjectRef, reason: Reason | str = "", *, detail: str = "", by: str = ""
     ) -> None:

@@ -1,25 +1,26 @@
-"""`ttl-after-finished`, also `kubectl ttl`."""
+"""`ttl-after-finished`, also installed as `kubectl-ttl`, so that `kubectl ttl` works."""
 
-import asyncio
-import sys
+import importlib
 
-from shared.adapters.bootstrap import build
-from shared.adapters.connect import connect
-from shared.adapters.memory import Memory
-from shared.adapters.settings import read_settings
-from shared.adapters.telemetry import configure_logging
-from shared.local.runner import Runner
+import click
+
+COMMANDS = ("run", "demo", "plan", "explain")
 
 
-async def _main() -> None:
-    settings = read_settings()
-    configure_logging("text")
-    world = build(settings)
-    cluster = await connect(memory=Memory())
-    world.cluster = cluster
-    await Runner(world, cluster).run()
+class _LazyGroup(click.Group):
+    """Imports a command when it is called: `explain -f` needs no server, no client and no loop of theirs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"shared.cli.{cmd_name}"), cmd_name)
+        return command
 
 
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="ttl-after-finished", prog_name="ttl-after-finished")
 def main() -> None:
-    """x."""
-    asyncio.run(_main())
+    """Every finished Kubernetes object, gone on time."""

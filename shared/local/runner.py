@@ -60,6 +60,7 @@ class Runner:
         self._world = world
         self._cluster = cluster
         self._forbidden: list[ForbiddenError] = []
+        self._all_forbidden = asyncio.Event()
 
     async def run(self) -> None:
         """Work until cancelled; then finish what is in flight.
@@ -67,25 +68,20 @@ class Runner:
         Raises:
             ForbiddenError: No kind at all may be watched.
         """
-        rules = self._world.catalogue.rules
         async with local_broker(self._world) as broker, asyncio.TaskGroup() as group:
             ticks = group.create_task(self._tick(broker))
-            for rule in rules:
+            for rule in self._world.catalogue.rules:
                 group.create_task(self._watch(rule, broker, group))
-            while len(self._forbidden) < len(rules):
-                await asyncio.sleep(0.2)
+            await self._all_forbidden.wait()
             ticks.cancel()
         raise self._forbidden[0]
 
     async def _watch(self, rule: KindRule, broker: LocalBroker, group: asyncio.TaskGroup) -> None:
-        async def sweep(rule: KindRule) -> None:
-            group.create_task(self._sweep(broker, rule))
-
         watch = KindWatch(
             self._cluster,
             rule,
             send=broker.send,
-            sweep=sweep,
+            sweep=lambda rule: group.create_task(self._sweep(broker, rule)),
             clock=self._world.clock,
             telemetry=self._world.telemetry,
             namespace=self._world.namespace,
@@ -96,6 +92,8 @@ class Runner:
             error = errors.exceptions[0]
             self._world.telemetry.problem("kind not watched: a right is missing", kind=rule.kind, error=str(error))
             self._forbidden.append(ForbiddenError(str(error)))
+            if len(self._forbidden) == len(self._world.catalogue.rules):
+                self._all_forbidden.set()
 
     async def _tick(self, broker: LocalBroker) -> None:
         """What a PingSource does on Knative."""

@@ -33,7 +33,10 @@ class ByPath:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         folder = Path(functions.__file__ or "").parent
-        self._apps = {f"/{name}": create_asgi_app(name, str(folder / f"{name}.py"), "http") for name in names}
+        self._apps = {
+            f"/{name}": create_asgi_app(name, str(folder / f"{name}.py"), "http")  # type: ignore[no-untyped-call]
+            for name in names
+        }
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass on a request."""
@@ -58,7 +61,7 @@ async def serve_functions(socket: Path) -> AsyncIterator[None]:
     server = FunctionServer(config)
     serving = asyncio.create_task(server.serve(), name="functions")
     try:
-        while not server.started and not serving.done():
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers no event to wait for
             await asyncio.sleep(0.005)
         if serving.done():
             serving.result()

@@ -9,6 +9,7 @@ at every start of a watch.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared.adapters.cluster import GoneError, KubernetesCluster, WatchEvent
@@ -16,13 +17,16 @@ from shared.adapters.events import Event
 from shared.core.decide import Ignore, Reason, decide
 from shared.core.kinds import KindRule
 from shared.core.objects import get_text, ref_of
-from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TtlError
 from shared.ports import Clock, Telemetry
 
 ABSENT_SECONDS = 10.0
 """How often a kind is looked for whose CRD is not installed."""
 
 RETRY_SECONDS_MAX = 30.0
+PAUSE_SECONDS = 0.1
+"""Between a watch that the server ended and the next, so that one that ends at once does no harm."""
+
 LANES = 32
 """Objects told at the same time; the changes of one object always take the same lane, one after the other."""
 
@@ -33,10 +37,11 @@ _TYPES = {"ADDED": "add", "MODIFIED": "update"}
 Send = Callable[[Event], Awaitable[Any]]
 
 
+@dataclass(frozen=True)
 class KindWatch:
     """Watches one kind for as long as it runs.
 
-    Args:
+    Attributes:
         cluster: With a memory, if what is due is to be deleted without being read again.
         rule: The kind.
         send: Takes an event; what it raises is reported, and the sweep repairs it.
@@ -46,21 +51,16 @@ class KindWatch:
         namespace: Only this one; empty for all.
     """
 
-    def __init__(
-        self,
-        cluster: KubernetesCluster,
-        rule: KindRule,
-        *,
-        send: Send,
-        sweep: Callable[[KindRule], Awaitable[None]],
-        clock: Clock,
-        telemetry: Telemetry,
-        namespace: str = "",
-    ) -> None:
-        self.rule = rule
-        self._cluster, self._send, self._sweep = cluster, send, sweep
-        self._clock, self._telemetry, self._namespace = clock, telemetry, namespace
-        self._lanes = [asyncio.Queue[Event](LANE_EVENTS_MAX) for _ in range(LANES)]
+    cluster: KubernetesCluster
+    rule: KindRule
+    send: Send
+    sweep: Callable[[KindRule], object]
+    clock: Clock
+    telemetry: Telemetry
+    namespace: str = ""
+    _lanes: tuple[asyncio.Queue[Event], ...] = field(
+        default_factory=lambda: tuple(asyncio.Queue(LANE_EVENTS_MAX) for _ in range(LANES))
+    )
 
     async def run(self) -> None:
         """Watch until cancelled.
@@ -81,10 +81,11 @@ class KindWatch:
             try:
                 if not version:
                     version = await self._start()
-                async for change in self._cluster.watch(self.rule, version, namespace=self._namespace):
+                async for change in self.cluster.watch(self.rule, version, namespace=self.namespace):
                     version = get_text(change.obj, "metadata.resourceVersion") or version
                     await self._take(change)
                     failures = 0
+                await asyncio.sleep(PAUSE_SECONDS)
             except GoneError:
                 version = ""
             except ForbiddenError:
@@ -97,38 +98,39 @@ class KindWatch:
 
     async def _start(self) -> str:
         """The resourceVersion to watch from; all that was before it is for the sweep to find."""
-        page = await self._cluster.list_page(self.rule, namespace=self._namespace, limit=1)
-        await self._sweep(self.rule)
+        page = await self.cluster.list_page(self.rule, namespace=self.namespace, limit=1)
+        self.sweep(self.rule)
         return page.resource_version
 
     def _problem(self, error: TtlError, failures: int) -> None:
-        if failures == 1 or isinstance(error, TryLaterError):
-            self._telemetry.problem("watch interrupted", kind=self.rule.kind, error=str(error))
+        """Said once in a row, and not for a kind that is only not installed."""
+        if failures == 1 and not isinstance(error, AbsentKindError):
+            self.telemetry.problem("watch interrupted", kind=self.rule.kind, error=str(error))
 
     async def _take(self, change: WatchEvent) -> None:
         ref = ref_of(change.obj)
         if change.type not in _TYPES:
-            if change.type == "DELETED" and self._cluster.memory:
-                self._cluster.memory.forget(ref.uid)
+            if change.type == "DELETED" and self.cluster.memory:
+                self.cluster.memory.forget(ref.uid)
             return
-        decision = decide(change.obj, self.rule, self._clock.now(), owner_unfinished=False)
+        decision = decide(change.obj, self.rule, self.clock.now(), owner_unfinished=False)
         worth_keeping = not isinstance(decision, Ignore)
         data = json.dumps(change.obj, separators=(",", ":")).encode() if worth_keeping else b""
-        if self._cluster.memory:
-            self._cluster.memory.remember(ref.uid, data) if worth_keeping else self._cluster.memory.forget(ref.uid)
+        if self.cluster.memory:
+            self.cluster.memory.remember(ref.uid, data) if worth_keeping else self.cluster.memory.forget(ref.uid)
         if worth_keeping:
-            event = event_of_change(change, self.rule, server=self._cluster.server, data=data)
+            event = event_of_change(change, self.rule, server=self.cluster.server, data=data)
             await self._lanes[hash(ref.uid) % LANES].put(event)
         elif decision.reason is Reason.INVALID_TTL:
-            self._telemetry.problem(str(Reason.INVALID_TTL), object=str(ref), error=decision.facts.problem)
+            self.telemetry.problem(str(Reason.INVALID_TTL), object=str(ref), error=decision.facts.problem)
 
     async def _tell(self, lane: asyncio.Queue[Event]) -> None:
         while True:
             event = await lane.get()
             try:
-                await self._send(event)
+                await self.send(event)
             except TtlError as error:
-                self._telemetry.problem("event lost until the next sweep", event=event.id, error=str(error))
+                self.telemetry.problem("event lost until the next sweep", event=event.id, error=str(error))
 
 
 def event_of_change(change: WatchEvent, rule: KindRule, *, server: str, data: bytes) -> Event:

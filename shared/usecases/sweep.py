@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from shared.core.decide import is_open
 from shared.core.kinds import KindRule
 from shared.core.objects import ref_of
-from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
+from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import Page, Publisher, Snapshot
 from shared.usecases.expire import Expiry
@@ -106,6 +106,8 @@ class Sweep:
             return next_kind
         try:
             page = await self._read_page(rule, step.continue_token)
+        except AbsentKindError:
+            return next_kind
         except TtlError as error:
             work.failures.append(str(error))
             self.expiry.telemetry.problem("sweep passed a kind over", kind=step.kinds[0], error=str(error))

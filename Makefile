@@ -1,0 +1,56 @@
+# A command runner: `make` alone lists what there is. All targets set themselves up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test sim bench lint format types layers check lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## make .venv with everything in it; quick when there is nothing to do
+
+$(READY): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; this is " + sys.version.split()[0] + ". Set PYTHON=...") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## watch finished Jobs and Pods go, each at its time (under a minute, no cluster needed)
+	@$(BIN)/ttl-after-finished demo
+
+test: $(READY) ## all tests; those that need real servers run where their binaries are found
+	@$(BIN)/pytest -n auto --dist loadgroup
+
+sim: $(READY) ## one seed of the simulation, with its trace: make sim SEED=7
+	@$(BIN)/python -m tests.simulation $(or $(SEED),1) --verbose
+
+bench: $(READY) ## measure against the peer and the limit, in one run (needs the real servers)
+	@$(BIN)/python -m tests.benchmarks
+
+lint: $(READY) ## ruff, and its formatter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(READY) ## let ruff mend and format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+types: $(READY) ## mypy, strict
+	@$(BIN)/mypy
+
+layers: $(READY) ## who may import whom
+	@$(BIN)/lint-imports
+
+check: lint types layers test ## all that CI runs
+
+lock: ## renew the lock files from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements.txt -q
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt -q
+
+clean: ## remove what setup and the tools made
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

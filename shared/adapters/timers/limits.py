@@ -1,0 +1,52 @@
+"""What bounds a timer engine, and why."""
+
+from dataclasses import dataclass
+
+from shared.errors import EventError, PermanentError, TryLaterError
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The bounds; there is no reason to change one but in a test.
+
+    Attributes:
+        in_flight: Deliveries at once of one purpose. Each purpose has its own, so that a dead target holds up no other.
+        claim: Timers read at once: enough for reading to cost little, too few for memory to matter.
+        delivery_seconds: A Broker may answer only after its subscriber has, so this is a subscriber's time, not a
+            network's.
+        backoff_seconds: Before the first retry; doubled for each further one.
+        backoff_max_seconds: No outage shall outlast its end by more than this.
+        rest_seconds: The longest sleep, and so how late a step of the wall clock is seen.
+        disk_seconds: Between attempts while the disk is full or locked.
+        grace_seconds: For the deliveries in flight at the end; half of the 10 s that Cloud Run gives a container.
+    """
+
+    in_flight: int = 64
+    claim: int = 256
+    delivery_seconds: float = 30.0
+    backoff_seconds: float = 0.5
+    backoff_max_seconds: float = 60.0
+    rest_seconds: float = 0.5
+    disk_seconds: float = 0.5
+    grace_seconds: float = 5.0
+
+    def retry_seconds(self, attempts: int, error: BaseException, jitter: float) -> float:
+        """How long to wait after a delivery that failed.
+
+        A final error waits the longest at once: it is not given up, since what is refused today (a missing right, a
+        policy that does not admit us) may be mended tomorrow, and a forgotten timer is gone.
+
+        Args:
+            attempts: That failed before this one.
+            error: What this one failed with; a TryLaterError says how long to wait at the least.
+            jitter: 0 to 1; takes off up to a quarter.
+        """
+        longest = self.backoff_max_seconds
+        if not isinstance(error, EventError | PermanentError):
+            doublings = min(attempts, 30)  # a float has no room for a thousand
+            longest = min(longest, self.backoff_seconds * 2**doublings)
+        least = error.retry_after_seconds if isinstance(error, TryLaterError) else 0.0
+        return max(longest * (1 - jitter / 4), min(least, self.backoff_max_seconds))
+
+
+LIMITS = Limits()

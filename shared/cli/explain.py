@@ -1,0 +1,77 @@
+"""`explain`: which rule speaks for one object, and what holds it back."""
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from shared.adapters.clock import SystemClock
+from shared.cli import options
+from shared.cli.documents import open_file, read_documents
+from shared.cli.look import Finding, find_offline, find_one
+from shared.cli.report import as_json, as_text
+from shared.core.kinds import Catalogue, KindRule
+from shared.core.objects import parse_instant
+from shared.errors import TtlError
+
+
+def _instant(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:
+    try:
+        return None if value is None else parse_instant(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command()
+@click.argument("target", nargs=-1, metavar="KIND/NAME")
+@click.option("-f", "--filename", metavar="FILE", help="Every document of a YAML file instead, offline; - for stdin.")
+@click.option("--now", callback=_instant, metavar="TIME", help="With -f: as of this instant (RFC 3339).")
+@click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
+@options.cluster_options
+@options.output
+@options.asynchronous
+async def explain(
+    target: tuple[str, ...],
+    filename: str | None,
+    now: datetime | None,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+) -> None:
+    """Say for one object which rule speaks, when it finished, when it is due, and what holds it back."""
+    known, _ = options.parse_kinds("")
+    if filename is not None:
+        if target:
+            raise click.UsageError("expected either KIND/NAME or -f FILE, got both")
+        documents = list(read_documents(sys.stdin if filename == "-" else open_file(filename), filename))
+        _print(find_offline(documents, kinds=known, now=now or SystemClock().now()), output)
+        return
+    if now is not None:
+        raise click.UsageError("--now goes with -f: a cluster is asked at its own clock")
+    rule, name = _parse_target(target, known)
+    async with options.connected(kubeconfig, context) as cluster:
+        place = namespace or options.context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
+        _print([await find_one(cluster, rule, kinds=known, namespace=place, name=name)], output)
+
+
+def _parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[KindRule, str]:
+    """`job/x` or `job x`, as kubectl takes them."""
+    parts = words[0].split("/", 1) if len(words) == 1 else list(words)
+    if len(parts) != 2 or not all(parts):  # noqa: PLR2004 - kind and name
+        raise click.UsageError("expected KIND/NAME, for instance job/backup, or -f FILE")
+    for rule in known.rules:
+        if rule.is_named(parts[0]):
+            return rule, parts[1]
+    raise TtlError(f"unknown kind {parts[0]!r}: expected one of {', '.join(sorted(one.plural for one in known.rules))}")
+
+
+def _print(findings: Sequence[Finding], output: str) -> None:
+    if output == "json":
+        reports = [as_json(one.ref, one.decision) for one in findings]
+        click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
+        return
+    for finding in findings:
+        click.echo(as_text(finding.ref, finding.decision, finding.now))

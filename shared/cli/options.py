@@ -1,0 +1,118 @@
+"""Options that several commands share, and how a command ends."""
+
+import asyncio
+import contextlib
+import functools
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.memory import Memory
+from shared.core.kinds import Catalogue
+from shared.errors import TtlError
+
+_CLUSTER = (
+    click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG or ~/.kube/config."),
+    click.option("--context", metavar="NAME", help="Instead of the kubeconfig's current context."),
+)
+_KINDS = click.option(
+    "-k",
+    "--kinds",
+    metavar="NAMES",
+    default="",
+    help="Only these kinds, comma separated: jobs,pods. Default: all that are known.",
+)
+output = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
+)
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--kubeconfig and --context."""
+    for option in reversed(_CLUSTER):
+        command = option(command)
+    return command
+
+
+kinds_option = _KINDS
+
+
+def parse_kinds(words: str) -> tuple[Catalogue, Catalogue]:
+    """All kinds that are known, and those that are meant.
+
+    Raises:
+        TtlError: A word names no kind.
+    """
+    known = read_catalogue()
+    try:
+        return known, known.parse_names(tuple(word.strip() for word in words.split(",") if word.strip()))
+    except ValueError as error:
+        raise TtlError(f"--kinds: {error}") from None
+
+
+@asynccontextmanager
+async def connected(
+    kubeconfig: str | None, context: str | None, *, memory: Memory | None = None
+) -> AsyncIterator[KubernetesCluster]:
+    """The cluster, until the block ends."""
+    from shared.adapters.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
+
+    cluster = await connect(kubeconfig=kubeconfig, context=context, memory=memory)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def context_namespace(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace of the kubeconfig's context; `default` where it names none."""
+    from shared.adapters.connect import get_namespace  # noqa: PLC0415 - as above
+
+    return get_namespace(kubeconfig=kubeconfig, context=context) or "default"
+
+
+def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a command in an event loop; what it raises on purpose becomes one sentence and exit code 1.
+
+    The first SIGINT or SIGTERM cancels the command, which then finishes what is in flight; a second one ends it.
+    """
+
+    @functools.wraps(command)
+    def run(*args: Any, **kwargs: Any) -> None:
+        try:
+            asyncio.run(_until_signalled(command(*args, **kwargs)))
+        except TtlError as error:
+            raise click.ClickException(str(error)) from None
+        except ExceptionGroup as group:
+            raise _first_ttl_error(group) from None
+
+    return run
+
+
+async def _until_signalled(command: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(command)
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        task.cancel()
+        loop.remove_signal_handler(number)  # the next one takes its default course
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def _first_ttl_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    ours, rest = group.split(TtlError)
+    if rest is not None or ours is None:
+        return group
+    error: BaseException = ours
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return click.ClickException(str(error))

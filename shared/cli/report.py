@@ -1,0 +1,107 @@
+"""What is told about an object: the same facts as JSON and for people."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
+from shared.core.durations import format_duration
+from shared.core.objects import ObjectRef, format_instant
+
+_WORDS = {
+    Reason.EXPIRED: "it is due: it would be deleted now",
+    Reason.NOT_DUE: "it is not due yet",
+    Reason.TERMINATING: "it is being deleted already",
+    Reason.HELD: "held by annotation ttlafterfinished.dev/hold",
+    Reason.INVALID_TTL: "kept, because what speaks of its TTL cannot be read",
+    Reason.UNFINISHED: "it has not finished",
+    Reason.NO_TTL: "nothing gives it a TTL",
+    Reason.NEVER: "it is never to be deleted",
+    Reason.FINISH_TIME_UNKNOWN: "it finished, but nothing tells when",
+    Reason.OWNER_UNFINISHED: "the owner that controls it has not finished, or cannot be told to have",
+    Reason.UNKNOWN_SHAPE: "its kind or its status is not one that is known here",
+}
+
+
+def as_json(ref: ObjectRef, decision: Decision) -> dict[str, Any]:
+    """The documented JSON of one object; instants are RFC 3339 in UTC, what is unknown is null."""
+    facts = decision.facts
+    return {
+        "apiVersion": ref.api_version,
+        "kind": ref.kind,
+        "namespace": ref.namespace or None,
+        "name": ref.name,
+        "finished": facts.finish.finished,
+        "finishedAt": _instant(facts.finish.at),
+        "outcome": facts.finish.outcome,
+        "ttlSeconds": _seconds(facts),
+        "ttlFrom": facts.ttl.source if facts.ttl else None,
+        "dueAt": _instant(facts.due_at),
+        "decision": type(decision).__name__.lower(),
+        "reason": str(decision.reason),
+    }
+
+
+def as_text(ref: ObjectRef, decision: Decision, now: datetime) -> str:
+    """A few lines for people: what is known, what follows from it, and why."""
+    facts = decision.facts
+    lines = [
+        str(ref),
+        f"  finished  {_finished(facts, now)}",
+        f"  ttl       {_ttl(facts)}",
+        f"  due       {_due(facts, now)}",
+        f"  decision  {type(decision).__name__.lower()} ({decision.reason}): {_WORDS[decision.reason]}",
+    ]
+    if facts.problem:
+        lines.append(f"  problem   {facts.problem}")
+    return "\n".join(lines)
+
+
+def describe_time(instant: datetime, now: datetime) -> str:
+    """`in 5m` or `3h ago`."""
+    distance = instant - now
+    if distance < timedelta(0):
+        return f"{format_duration(now - instant)} ago"
+    return f"in {format_duration(distance)}"
+
+
+def _finished(facts: Facts, now: datetime) -> str:
+    if not facts.finish.finished:
+        return "no" if facts.finish.finished is False else "unknown"
+    outcome = facts.finish.outcome or "yes"
+    if facts.finish.at is None:
+        return f"{outcome}, nothing tells when"
+    return f"{outcome} at {format_instant(facts.finish.at)} ({describe_time(facts.finish.at, now)})"
+
+
+def _ttl(facts: Facts) -> str:
+    if facts.ttl is None:
+        return "unreadable" if facts.problem else "none"
+    if facts.ttl.is_never:
+        return f"never, by {facts.ttl.source}"
+    what = format_duration(facts.ttl.after) if facts.ttl.after is not None else f"until {_instant(facts.ttl.at)}"
+    return f"{what}, by {facts.ttl.source}"
+
+
+def _due(facts: Facts, now: datetime) -> str:
+    if facts.due_at is None:
+        return "-"
+    return f"{format_instant(facts.due_at)} ({describe_time(facts.due_at, now)})"
+
+
+def _seconds(facts: Facts) -> int | None:
+    if facts.ttl is None or facts.ttl.after is None:
+        return None
+    return int(facts.ttl.after.total_seconds())
+
+
+def _instant(instant: datetime | None) -> str | None:
+    return None if instant is None else format_instant(instant)
+
+
+def is_ahead(decision: Decision) -> bool:
+    """Whether the object will be deleted, now or later, if nothing changes."""
+    match decision:
+        case Ignore():
+            return False
+        case Wait() | Expire():
+            return True
