@@ -33,6 +33,7 @@ REQUEST_SECONDS_MAX = 30.0
 
 WATCH_SECONDS = 300
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_MERGE_PATCH = "application/merge-patch+json"
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -266,7 +267,7 @@ class KubernetesCluster:
         accept: str,
         timeout: Any,  # noqa: ASYNC109 - the client's own parameter
     ) -> aiohttp.ClientResponse:
-        headers = {"Accept": accept}
+        headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else "application/json"}
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         answer = await self._client.call_api(
             method, f"{self.server}{path}", headers, body=body, _request_timeout=timeout, _preload_content=False

@@ -1,0 +1,72 @@
+"""`demo`: the main job on one machine, in half a minute, without a cluster."""
+
+import asyncio
+import logging
+from datetime import datetime
+
+import click
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.telemetry import configure_logging
+from shared.cli import options
+from shared.errors import TtlError
+from shared.local.demo import Actor, Show, running_show
+
+
+@click.command()
+@click.option("-v", "--verbose", is_flag=True, help="Show the log instead of the live view.")
+@options.asynchronous
+async def demo(verbose: bool) -> None:
+    """Watch finished Jobs and Pods go, each at its time. Needs no cluster; ends by itself."""
+    configure_logging("text", level=logging.INFO if verbose else logging.CRITICAL)
+    console = Console()
+    async with running_show() as (what, show, playing):
+        console.print(f"API server: {what}", soft_wrap=True)
+        with Live(console=console, refresh_per_second=10, transient=True) as live:
+            while not playing.done():
+                if not verbose:
+                    live.update(_view(show, SystemClock().now()))
+                await asyncio.sleep(0.1)
+        await playing
+    console.print(_view(show, SystemClock().now()))
+    _judge(show)
+
+
+def _judge(show: Show) -> None:
+    problems = [f"{actor.kind} {actor.name}: {actor.problem}" for actor in show.actors if actor.problem]
+    problems += [f"{actor.kind} {actor.name}: left over" for actor in show.left_over]
+    if problems:
+        raise TtlError("; ".join(problems))
+    late = [(one.gone_at - one.due_at).total_seconds() for one in show.actors if one.gone_at and one.due_at]
+    kept = sum(actor.ttl is None for actor in show.actors)
+    click.echo(
+        f"{len(late)} gone on time (none early, at most {max(late) * 1000:.0f} ms late), {kept} kept as they should be"
+    )
+
+
+def _view(show: Show, now: datetime) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("OBJECT", "WHY", "FINISHED", "DUE IN", "STATE"):
+        table.add_column(name, no_wrap=name != "WHY")
+    table.add_column("LATENESS", justify="right", no_wrap=True)
+    for actor in show.actors:
+        table.add_row(f"{actor.kind.lower()}/{actor.name}", actor.story, *_state(actor, now))
+    return table
+
+
+def _state(actor: Actor, now: datetime) -> tuple[str, str, str, str]:
+    finished = f"{actor.finished_at:%H:%M:%S}" if actor.finished_at else "-"
+    if actor.problem:
+        return finished, "", f"[bold red]{actor.problem}", ""
+    if actor.gone_at and actor.due_at:
+        return finished, "", "[green]gone", f"{(actor.gone_at - actor.due_at).total_seconds() * 1000:.0f} ms"
+    if actor.finished_at is None:
+        return finished, "", "runs", ""
+    if actor.due_at is None:
+        return finished, "", "[cyan]kept", ""
+    left = (actor.due_at - now).total_seconds()
+    return finished, f"{left:.1f} s" if left > 0 else "now", "waits", ""
