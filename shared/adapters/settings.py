@@ -10,6 +10,7 @@ K_SINK                    where events are published: the Broker's URL, set by K
 """
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +20,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from shared.core.durations import parse_duration
 from shared.errors import TtlError
+
+# What Kubernetes puts into a Pod for each Service beside it; one may well be called ttl.
+_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
 
 
 class SettingsError(TtlError):
@@ -66,7 +70,7 @@ def read_settings(
     spoken = {
         name: value
         for name, value in {**environment, **(given or {})}.items()
-        if value and (name in known or name.startswith("TTL_"))
+        if value and (name in known or (name.startswith("TTL_") and not _SERVICE_LINK.search(name)))
     }
     try:
         return Settings.model_validate(spoken)

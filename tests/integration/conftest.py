@@ -1,0 +1,118 @@
+"""A real API server with the real Job controller, and `run` as a user starts it: a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.local.realserver import RealServer, find_assets
+
+WAIT_SECONDS = 30
+
+
+class Api:
+    """The API server, for tests: plain calls that return JSON."""
+
+    def __init__(self, server: RealServer) -> None:
+        self.server = server
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = urllib.request.Request(
+            f"{self.server.url}{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {self.server.token}", "Content-Type": kind},
+        )
+        with urllib.request.urlopen(request, context=self.server.ssl, timeout=30) as response:
+            return json.load(response)
+
+    def get(self, path: str) -> Any:
+        """The object, or None where there is none."""
+        try:
+            return self.call("GET", path)
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def wait(self, what: str, true: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (value := true()):
+            assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+            time.sleep(0.05)
+        return value
+
+
+class Run:
+    """A `ttl-after-finished run` process."""
+
+    def __init__(self, server: RealServer, folder: Path, *options: str) -> None:
+        self.log = folder / "run.log"
+        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "XDG_STATE_HOME": str(folder)}
+        command = [sys.executable, "-c", "from shared.cli.main import main; main()", "run", *options]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    assets = find_assets()
+    if assets is None or not (assets / "kube-controller-manager").exists():
+        reason = (
+            "no kube-apiserver, etcd and kube-controller-manager in $KUBEBUILDER_ASSETS or /usr/local/kubebuilder/bin"
+        )
+        if os.getenv("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    server = RealServer(assets, tmp_path_factory.mktemp("real"), fsync=False)
+    try:
+        server.start_controllers(["job-controller", "garbage-collector-controller"], qps=200, burst=400)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def api(server: RealServer) -> Api:
+    return Api(server)
+
+
+@pytest.fixture
+def namespace(api: Api, request: pytest.FixtureRequest) -> str:
+    """A namespace of the test's own."""
+    name = request.node.name.replace("_", "-")[:50].rstrip("-")
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+def start_run(server: RealServer, tmp_path: Path, namespace: str) -> Iterator[Callable[..., Run]]:
+    """Start `run` on the test's namespace; it is stopped with the test."""
+    started: list[Run] = []
+
+    def start(*options: str) -> Run:
+        run = Run(server, tmp_path, "--namespace", namespace, "--lease-namespace", namespace, *options)
+        started.append(run)
+        return run
+
+    yield start
+    for run in started:
+        run.stop(signal.SIGKILL)

@@ -1,0 +1,243 @@
+"""`run` on a real kube-apiserver with the real Job controller; only the kubelet is played."""
+
+import re
+import signal
+import time
+import urllib.error
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shared.core.objects import parse_instant
+from tests.integration.conftest import Api, Run
+
+pytestmark = pytest.mark.xdist_group("integration")
+
+POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}
+
+
+def now() -> str:
+    return datetime.now(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+
+
+class Cluster:
+    """What users and kubelets do in one namespace."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        self.pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def create_job(self, name: str, ttl: int | None = None, annotations: dict[str, str] | None = None) -> Any:
+        spec: dict[str, Any] = {"template": {"spec": POD_SPEC}}
+        if ttl is not None:
+            spec["ttlSecondsAfterFinished"] = ttl
+        metadata = {"name": name, "annotations": annotations or {}}
+        return self.api.call("POST", self.jobs, {"metadata": metadata, "spec": spec})
+
+    def job(self, name: str) -> Any:
+        return self.api.get(f"{self.jobs}/{name}")
+
+    def annotate(self, job: str, **annotations: str | None) -> None:
+        ours = {f"ttlafterfinished.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        self.api.call("PATCH", f"{self.jobs}/{job}", {"metadata": {"annotations": ours}})
+
+    def finish_pods_of(self, job: str) -> None:
+        """End the Job's Pods as a kubelet does, and wait until the Job controller has finished the Job."""
+        selector = f"{self.pods}?labelSelector=batch.kubernetes.io/job-name%3D{job}"
+        for pod in self.api.wait(f"a Pod of {job}", lambda: self.api.call("GET", selector)["items"]):
+            ended = {"exitCode": 0, "reason": "Completed", "startedAt": now(), "finishedAt": now()}
+            status = {
+                "phase": "Succeeded",
+                "startTime": now(),
+                "containerStatuses": [
+                    {
+                        "name": "main",
+                        "image": "example.com/work:1",
+                        "imageID": "",
+                        "ready": False,
+                        "restartCount": 0,
+                        "state": {"terminated": ended},
+                    }
+                ],
+            }
+            self.api.call("PATCH", f"{self.pods}/{pod['metadata']['name']}/status", {"status": status})
+        self.api.wait(f"the end of {job}", lambda: self.job(job) is None or finish_time(self.job(job)))
+
+
+def finish_time(job: Any) -> datetime | None:
+    """An independent reading of when a Job finished."""
+    for condition in job["status"].get("conditions", []):
+        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
+            return parse_instant(condition["lastTransitionTime"])
+    return None
+
+
+@pytest.fixture
+def cluster(api: Api, namespace: str) -> Cluster:
+    return Cluster(api, namespace)
+
+
+Start = Callable[..., Run]
+
+
+def test_a_job_finished_by_the_job_controller_is_deleted_when_due(cluster: Cluster, start_run: Start) -> None:
+    run = start_run()
+    cluster.create_job("report", ttl=2)
+    cluster.finish_pods_of("report")
+    finished = finish_time(cluster.job("report"))
+    cluster.api.wait("the deletion", lambda: cluster.job("report") is None)
+
+    assert finished is not None
+    assert datetime.now(UTC).timestamp() >= finished.timestamp() + 2
+    assert "deleted" in run.text
+    cluster.api.wait("the garbage collection of its Pod", lambda: not cluster.api.call("GET", cluster.pods)["items"])
+
+
+def test_what_finished_before_the_start_is_found_by_the_sweep(cluster: Cluster, start_run: Start) -> None:
+    cluster.create_job("old", ttl=0)
+    cluster.create_job("kept")
+    cluster.finish_pods_of("old")
+    cluster.finish_pods_of("kept")
+    start_run()
+    cluster.api.wait("the deletion", lambda: cluster.job("old") is None)
+
+    assert cluster.job("kept") is not None
+
+
+def test_a_recreated_job_survives_the_timer_of_its_predecessor(cluster: Cluster, start_run: Start) -> None:
+    run = start_run()
+    cluster.create_job("same-name", ttl=3)
+    cluster.finish_pods_of("same-name")
+    cluster.api.wait("the timer", lambda: "timer-set" in run.text)
+    old = cluster.job("same-name")
+    cluster.api.call("DELETE", f"{cluster.jobs}/same-name", {"propagationPolicy": "Background"})
+    new = cluster.create_job("same-name", ttl=3)
+    cluster.api.wait("the stale timer", lambda: re.search(f"already-gone.*{old['metadata']['uid']}", run.text))
+    time.sleep(0.5)
+
+    assert cluster.job("same-name")["metadata"]["uid"] == new["metadata"]["uid"]
+
+
+def test_a_hold_added_in_the_last_second_is_respected(cluster: Cluster, start_run: Start) -> None:
+    run = start_run("-v")
+    cluster.create_job("held", ttl=3)
+    cluster.finish_pods_of("held")
+    due = finish_time(cluster.job("held")).timestamp() + 3
+    time.sleep(max(0.0, due - 0.3 - time.time()))
+    cluster.annotate("held", hold="wait for me")
+    time.sleep(max(0.0, due + 1.5 - time.time()))
+
+    assert cluster.job("held") is not None, run.text
+
+    cluster.annotate("held", hold=None)
+    cluster.api.wait("the deletion once released", lambda: cluster.job("held") is None)
+
+
+def test_a_raised_and_a_lowered_ttl_count(cluster: Cluster, start_run: Start) -> None:
+    start_run()
+    for name in ("raised", "lowered"):
+        cluster.create_job(name, ttl=2 if name == "raised" else 3600)
+        cluster.finish_pods_of(name)
+    cluster.annotate("raised", ttl="1h")
+    cluster.annotate("lowered", ttl="1s")
+    cluster.api.wait("the deletion of the lowered", lambda: cluster.job("lowered") is None)
+    time.sleep(2.5)
+
+    assert cluster.job("raised") is not None
+
+
+def test_kill_9_loses_nothing(cluster: Cluster, start_run: Start) -> None:
+    run = start_run()
+    cluster.create_job("patient", ttl=4)
+    cluster.finish_pods_of("patient")
+    cluster.api.wait("the timer", lambda: "timer-set" in run.text)
+    run.stop(signal.SIGKILL)
+    start_run("--no-lease")
+    cluster.api.wait("the deletion", lambda: cluster.job("patient") is None)
+
+
+def test_dry_run_deletes_nothing_and_says_what_it_would(cluster: Cluster, start_run: Start) -> None:
+    cluster.create_job("due", ttl=0)
+    cluster.finish_pods_of("due")
+    run = start_run("--dry-run")
+    cluster.api.wait("the word", lambda: "would-delete" in run.text)
+    time.sleep(0.5)
+
+    assert cluster.job("due") is not None
+    assert (
+        cluster.api.get(f"{cluster.jobs.replace('batch', 'coordination.k8s.io').replace('jobs', 'leases')}")["items"]
+        == []
+    )
+
+
+def test_sigterm_gives_the_lease_back_and_the_next_one_leads_at_once(cluster: Cluster, start_run: Start) -> None:
+    first = start_run()
+    cluster.api.wait("the first to lead", lambda: "sweep at start" in first.text)
+    second = start_run()
+    cluster.api.wait("the second to wait", lambda: "waiting:" in second.text)
+
+    assert first.stop() == 0
+    cluster.api.wait("the second to lead", lambda: second.text.count("sweep at start") == 2, 10)
+
+
+def test_a_malformed_ttl_keeps_the_job_and_says_so_on_it(cluster: Cluster, start_run: Start) -> None:
+    cluster.create_job("typo", annotations={"ttlafterfinished.dev/ttl": "5 minutes"})
+    cluster.finish_pods_of("typo")
+    start_run()
+    events = cluster.pods.replace("pods", "events")
+    found = cluster.api.wait(
+        "the Event",
+        lambda: [e for e in cluster.api.call("GET", events)["items"] if e["reason"] == "InvalidTtl"],
+    )
+
+    assert "ttlafterfinished.dev/ttl" in found[0]["message"]
+    assert found[0]["involvedObject"]["name"] == "typo"
+    assert cluster.job("typo") is not None
+
+
+def test_a_kind_is_picked_up_when_its_crd_is_installed(cluster: Cluster, start_run: Start, namespace: str) -> None:
+    start_run()
+    time.sleep(1)
+    install_trainjob_crd(cluster.api)
+    trainjobs = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"
+    body = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "llm", "annotations": {"ttlafterfinished.dev/ttl": "1s"}},
+        "spec": {},
+    }
+    cluster.api.wait("the CRD to be served", lambda: created(cluster.api, trainjobs, body))
+    done = {"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "", "lastTransitionTime": now()}
+    cluster.api.call("PATCH", f"{trainjobs}/llm/status", {"status": {"conditions": [done]}})
+    cluster.api.wait("the deletion", lambda: cluster.api.get(f"{trainjobs}/llm") is None)
+
+
+def created(api: Api, path: str, body: Any) -> bool:
+    try:
+        api.call("POST", path, body)
+    except urllib.error.HTTPError as error:
+        return error.code == 409
+    return True
+
+
+def install_trainjob_crd(api: Api) -> None:
+    names = {"plural": "trainjobs", "singular": "trainjob", "kind": "TrainJob", "listKind": "TrainJobList"}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    spec = {"group": "trainer.kubeflow.org", "names": names, "scope": "Namespaced", "versions": [version]}
+    body = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "trainjobs.trainer.kubeflow.org"},
+        "spec": spec,
+    }
+    api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", body)
