@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import importlib.util
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -85,13 +86,23 @@ def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
-            asyncio.run(_until_signalled(command(*args, **kwargs)))
+            with asyncio.Runner(loop_factory=_new_loop()) as runner:
+                runner.run(_until_signalled(command(*args, **kwargs)))
         except TtlError as error:
             raise click.ClickException(str(error)) from None
         except ExceptionGroup as group:
             raise _first_ttl_error(group) from None
 
     return run
+
+
+def _new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's where it is installed: half the time of asyncio's own, for the many small requests of the runner."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    from uvloop import new_event_loop  # noqa: PLC0415 - not made for every platform
+
+    return new_event_loop
 
 
 async def _until_signalled(command: Coroutine[Any, Any, None]) -> None:
