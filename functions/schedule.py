@@ -5,7 +5,10 @@ import functions_framework.aio
 from shared.adapters.answers import answering
 from shared.adapters.bootstrap import world
 from shared.adapters.events import Event, parse_object
+from shared.adapters.process import start
 from shared.messages import Message
+
+start()
 
 
 @functions_framework.aio.http

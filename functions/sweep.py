@@ -3,9 +3,12 @@
 import functions_framework.aio
 
 from shared.adapters.answers import answering
-from shared.adapters.bootstrap import world
+from shared.adapters.bootstrap import World, world
 from shared.adapters.events import Event, parse_sweep
+from shared.adapters.process import start
 from shared.messages import Message
+
+start(World.published)
 
 
 @functions_framework.aio.http

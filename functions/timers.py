@@ -3,12 +3,13 @@
 import functions_framework.aio
 
 from shared.adapters.answers import answering
-from shared.adapters.bootstrap import world
+from shared.adapters.bootstrap import World, world
 from shared.adapters.events import Event, parse_message
+from shared.adapters.process import start
 from shared.messages import TimersSet
 
 # The framework loads this file as the process starts: what is due must not wait for a first request.
-world().start_timers()
+start(World.start_timers)
 
 
 @functions_framework.aio.http

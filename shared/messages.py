@@ -9,7 +9,7 @@ On the wire the names are camelCase and instants are RFC 3339 in UTC. None of it
 deleted the object is read from the API server.
 """
 
-from datetime import UTC
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
@@ -22,14 +22,22 @@ from shared.core.objects import ObjectRef
 TIMERS_MAX = 500
 """Timers in one `timer.set`: a page of a sweep."""
 
-Instant = Annotated[AwareDatetime, AfterValidator(lambda instant: instant.astimezone(UTC))]
+
+def _in_utc(instant: datetime) -> datetime:
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("expected an instant between the years 1 and 9999 in UTC") from None
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 def _identified(ref: ObjectRef) -> ObjectRef:
-    """A timer without a name or a uid could never find its object."""
+    """A timer without a name or a uid could never find its object; one with a line break could not even be sent."""
     for field, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name), ("uid", ref.uid)):
-        if not value:
-            raise ValueError(f"{field}: expected text that is not empty")
+        if not value or not value.isprintable():
+            raise ValueError(f"{field}: expected printable text that is not empty")
     return ref
 
 

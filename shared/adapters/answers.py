@@ -15,7 +15,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
 from shared.adapters.events import BODY_BYTES_MAX, Event, event_of, parse_event, to_http
@@ -34,6 +34,7 @@ def answering(function: Function) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
             reply = await function(await read_event(request))
+            return _accepted(reply, source=f"ttl-after-finished/{function.__name__}")
         except EventError as error:
             return _refusal(function.__name__, error, error.status)
         except PermanentError as error:
@@ -41,10 +42,6 @@ def answering(function: Function) -> Callable[[Request], Awaitable[Response]]:
         except TryLaterError as error:
             headers = {"retry-after": str(math.ceil(error.retry_after_seconds))}
             return PlainTextResponse(f"{error}\n", 503, headers=headers)
-        if reply is None:
-            return Response(status_code=204)
-        headers, body = to_http(event_of(reply, source=f"ttl-after-finished/{function.__name__}"))
-        return Response(body, headers=headers)
 
     return answer
 
@@ -58,11 +55,21 @@ async def read_event(request: Request) -> Event:
     if request.method != "POST":
         raise EventError(f"method: expected POST of a CloudEvent, got {request.method}", status=405)
     body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY_BYTES_MAX:
-            raise EventError(f"body: expected at most {BODY_BYTES_MAX} bytes", status=413)
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY_BYTES_MAX:
+                raise EventError(f"body: expected at most {BODY_BYTES_MAX} bytes", status=413)
+    except ClientDisconnect:
+        raise EventError("body: expected all of it, but the sender went away", status=400) from None
     return parse_event(request.headers, bytes(body))
+
+
+def _accepted(reply: Message | None, *, source: str) -> Response:
+    if reply is None:
+        return Response(status_code=204)
+    headers, body = to_http(event_of(reply, source=source))
+    return Response(body, headers=headers)
 
 
 def _refusal(name: str, error: Exception, status: int) -> Response:

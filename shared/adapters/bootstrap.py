@@ -83,6 +83,11 @@ class World:
             self.timers = engine
         return self.timers
 
+    async def timers_ended(self) -> None:
+        """Wait for the engine's end; what ended it is raised. It ends by itself only by a fault."""
+        if self._engine:
+            await asyncio.shield(self._engine)
+
     async def stop_timers(self) -> None:
         """Let the deliveries in flight finish, and let go of the file."""
         if self._engine:
@@ -142,3 +147,8 @@ def world() -> World:
         configure_logging(settings.log)
         use(build(settings))
     return _worlds[0]
+
+
+def is_in_use() -> bool:
+    """Whether somebody put a world in place; otherwise this process is a function's own."""
+    return bool(_worlds)

@@ -34,8 +34,8 @@ def _read_rule(path: Path) -> KindRule:
     try:
         document: Any = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
         return KindRule.model_validate(document)
-    except yaml.YAMLError as error:
-        raise KindRuleError(f"{path.name}: expected YAML, got {error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise KindRuleError(f"{path.name}: expected YAML, got {' '.join(str(error).split())}") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the document"

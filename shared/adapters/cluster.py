@@ -24,6 +24,7 @@ from shared.adapters.memory import Memory
 from shared.adapters.serverclock import ServerClock
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_text
+from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import Page, Snapshot
 
@@ -252,11 +253,17 @@ class KubernetesCluster:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX:.0f} s"
             raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
-        read_at = self._clock.observe(response.headers.get("date")) or _EPOCH
+        read_at = self._clock.observe(response.headers.get("date"))
         if response.status == HTTPStatus.NOT_FOUND and missing_ok:
             return None
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             _raise_for(response.status, payload, response.headers, path)
+        if not isinstance(payload, dict):
+            raise TryLaterError(f"expected JSON of the API server at {self.server}, got {excerpt(payload)}")
+        if read_at is None:
+            raise PermanentError(
+                f"expected a Date header of the API server at {self.server}, got none that can be read"
+            )
         return Answer(payload, read_at)
 
     async def _send(
@@ -277,16 +284,18 @@ class KubernetesCluster:
 
 
 async def _read_json(response: aiohttp.ClientResponse) -> Any:
+    """The JSON of an answer; its first words where it is none, as of a proxy that answers in HTML."""
     body = await response.read()
     try:
         return json.loads(body)
-    except ValueError:
-        return {"message": body[:200].decode(errors="replace").strip()}
+    except (ValueError, RecursionError):
+        return body[:200].decode(errors="replace").strip()
 
 
 def _raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) -> None:
     """Raise what a refusal means; the API server's own message says best what is wrong."""
-    message = get_text(payload, "message") or f"HTTP {status}"
+    message = payload if isinstance(payload, str) else get_text(payload, "message")
+    message = message or f"HTTP {status}"
     match status:
         case HTTPStatus.UNAUTHORIZED:
             raise PermanentError(f"the API server does not know who asks (401): {message}")
@@ -305,7 +314,7 @@ def _raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str)
 def _seconds(headers: Mapping[str, str]) -> float:
     """The Retry-After header in seconds; one where it has none."""
     try:
-        return min(max(float(headers.get("retry-after", "1")), 0.0), 3_600.0)
+        return min(max(0.0, float(headers.get("retry-after", "1"))), 3_600.0)
     except ValueError:
         return 1.0
 
@@ -326,5 +335,7 @@ def _typed(obj: dict[str, Any], rule: KindRule) -> dict[str, Any]:
 
 
 def _object_path(rule: KindRule, namespace: str, name: str) -> str:
-    """Quoted, so that no name can reach another path."""
+    """Quoted, so that no name can reach another path; `.` and `..` cannot be, and no object has such a name."""
+    if {namespace, name} & {".", ".."} or not name:
+        raise PermanentError(f"expected a name that an object can have, got {excerpt(namespace)} and {excerpt(name)}")
     return f"{rule.path_in(quote(namespace, safe=''))}/{quote(name, safe='')}"

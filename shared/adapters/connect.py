@@ -1,7 +1,9 @@
 """Where the API server is, and who we are there: in-cluster, or the kubeconfig's context."""
 
 import asyncio
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -44,6 +46,8 @@ async def _connect_by_kubeconfig(
     settings: Any, kubeconfig: str | None, context: str | None
 ) -> tuple[Any, asyncio.Task[None]]:
     place = f"kubeconfig {kubeconfig}" if kubeconfig else "kubeconfig ($KUBECONFIG or ~/.kube/config)"
+    if not _is_there(kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION):
+        raise PermanentError(f"{place}: there is no such file")
     try:
         loader = await config.load_kube_config(
             config_file=kubeconfig, context=context, client_configuration=settings, persist_config=False
@@ -54,9 +58,19 @@ async def _connect_by_kubeconfig(
         raise PermanentError(f"{place}: {error}") from None
     except yaml.YAMLError as error:
         raise PermanentError(f"{place}: expected YAML, got {' '.join(str(error).split())}") from None
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+    except (OSError, ValueError) as error:
         raise PermanentError(f"{place}: {error or type(error).__name__}") from None
+    except (TypeError, AttributeError, KeyError) as error:  # all that the client says of what is missing in it
+        raise PermanentError(f"{place}: expected contexts, clusters and users that fit together ({error})") from None
+    if not settings.host:
+        raise PermanentError(f"{place}: expected a server in the context's cluster, got none")
+    if "exec" in loader._user and not settings.api_key and not settings.cert_file:  # noqa: SLF001 - it only logs this
+        raise PermanentError(f"{place}: the context's credential plugin gave no credentials; the log has its own words")
     return client, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))
+
+
+def _is_there(files: str) -> bool:
+    return any(Path(file).expanduser().is_file() for file in files.split(os.pathsep))
 
 
 def get_namespace(*, kubeconfig: str | None = None, context: str | None = None) -> str | None:

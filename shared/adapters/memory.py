@@ -3,7 +3,7 @@
 from collections import OrderedDict
 
 BYTES_MAX = 64 * 1024 * 1024
-"""What is remembered at the most, as JSON; what was not needed for the longest time goes first."""
+"""What is remembered at the most, as JSON; what was brought the longest ago goes first."""
 
 
 class Memory:

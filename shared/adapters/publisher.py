@@ -44,8 +44,9 @@ class HttpPublisher:
         """
         headers, body = to_http(event_of(message, source=self._source))
         try:
-            async with self._session.post(self._sink, data=body, headers=headers) as response:
-                status, text = response.status, await response.text()
+            # A redirect would be followed with a GET, and a login page would pass for the Broker's consent.
+            async with self._session.post(self._sink, data=body, headers=headers, allow_redirects=False) as response:
+                status, text = response.status, await response.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise TryLaterError(f"cannot publish to {self._sink}: {error or type(error).__name__}") from None
         if status in _RETRYABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -26,8 +26,11 @@ class ServerClock:
     def observe(self, date: str | None) -> datetime | None:
         """Take the Date header of an answer; returns the instant it states, or None where it states none."""
         try:
-            stated = parsedate_to_datetime(date or "").astimezone(UTC)
-        except ValueError:
+            written = parsedate_to_datetime(date or "")
+            stated = written.astimezone(UTC)
+        except (ValueError, OverflowError):
+            return None
+        if written.tzinfo is None:  # read as local time it could be hours ahead
             return None
         arrived = self._monotonic()
         offset = stated.timestamp() - arrived

@@ -72,8 +72,10 @@ class Runner:
             ticks = group.create_task(self._tick(broker))
             for rule in self._world.catalogue.rules:
                 group.create_task(self._watch(rule, broker, group))
+            engine = group.create_task(self._world.timers_ended())
             await self._all_forbidden.wait()
             ticks.cancel()
+            engine.cancel()
         raise self._forbidden[0]
 
     async def _watch(self, rule: KindRule, broker: LocalBroker, group: asyncio.TaskGroup) -> None:

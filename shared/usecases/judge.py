@@ -1,5 +1,7 @@
 """Decide about an object that was read, its owner included where the kind's rule asks for it."""
 
+from dataclasses import replace
+
 from shared.core.decide import Decision, Ignore, Reason, decide
 from shared.core.finish import finish_of
 from shared.core.kinds import Catalogue, KindRule
@@ -33,6 +35,8 @@ async def is_unfinished(owner: ObjectRef, *, cluster: Cluster, kinds: Catalogue)
     rule = kinds.get(owner.api_version, owner.kind)
     if rule is None:
         return True
+    if rule.scope == "Cluster":
+        owner = replace(owner, namespace="")
     try:
         snapshot = await cluster.get(rule, owner)
     except ForbiddenError:

@@ -4,7 +4,7 @@ from typing import Any
 
 from shared.core.decide import Expire, Ignore, Wait, decide
 from shared.core.kinds import Catalogue
-from shared.core.objects import ref_of
+from shared.core.objects import quote, ref_of
 from shared.errors import EventError
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Clock, Telemetry, Verdict
@@ -17,12 +17,12 @@ async def schedule(obj: Any, *, catalogue: Catalogue, clock: Clock, telemetry: T
     is not asked for here, and no API right is needed.
 
     Raises:
-        EventError: The object has no name or uid.
+        EventError: The object has no name or uid, or one that no object can have.
     """
     ref = ref_of(obj)
     for field, value in (("name", ref.name), ("uid", ref.uid)):
-        if not value:
-            raise EventError(f"data.metadata.{field}: expected text that is not empty")
+        if not value or not value.isprintable():
+            raise EventError(f"data.metadata.{field}: expected printable text that is not empty, got {quote(value)}")
     rule = catalogue.get(ref.api_version, ref.kind)
     if rule is None:
         telemetry.record(Verdict.KEPT, ref, "kind-not-enabled", by="schedule")

@@ -5,12 +5,13 @@ next one. Listing and deleting overlap: workers take objects from a queue that t
 """
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from shared.core.decide import is_open
 from shared.core.kinds import KindRule
-from shared.core.objects import ref_of
+from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import Page, Publisher, Snapshot
@@ -29,7 +30,10 @@ QUEUE_MAX = 500
 """Objects listed and not yet looked at: one page, so that the lister is at most a page ahead."""
 
 
-_Queue = asyncio.Queue[tuple[KindRule, Snapshot]]
+_Found = Snapshot | ObjectRef
+"""An object that was listed in full, or the name of one that is still to be read."""
+
+_Queue = asyncio.Queue[tuple[KindRule, _Found]]
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class _Step:
     due_before: datetime
     missed_before: datetime
     timers: list[Timer] = field(default_factory=list)
-    failures: list[str] = field(default_factory=list)
+    failures: list[TtlError] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +75,22 @@ class Sweep:
             TryLaterError: The API server is away, for every kind of this step, or the Broker takes no timers.
         """
         now = self.expiry.clock.now()
+        step = self._started(step, now)
         work = _Step(now + STEP_TIME, now + 2 * self.interval, now - MISSED_AFTER)
         queue: _Queue = asyncio.Queue(QUEUE_MAX)
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work(queue, work)) for _ in range(self.concurrency)]
             try:
-                rest = await self._list(self._started(step, now), queue, work)
+                rest = await self._list(step, queue, work)
                 await queue.join()
             finally:
                 for worker in workers:
                     worker.cancel()
         await self._publish_timers(work.timers)
+        # Not inside the group, which would wrap it into an ExceptionGroup that nobody knows how to answer.
+        later = [error for error in work.failures if isinstance(error, TryLaterError)]
+        if later and len(work.failures) == len(step.kinds):
+            raise TryLaterError(f"no kind could be listed: {later[0]}")
         return rest
 
     def _started(self, step: SweepStep, now: datetime) -> SweepStep:
@@ -91,62 +100,64 @@ class Sweep:
 
     async def _list(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep | None:
         """Put what needs a look into the queue, until the time or the kinds are over."""
-        wanted = len(step.kinds)
         while step.kinds and self.expiry.clock.now() < work.ends_at:
             step = await self._list_page(step, queue, work)
-        if len(work.failures) == wanted:
-            raise TryLaterError(f"no kind could be listed: {work.failures[0]}")
         return step.model_copy(update={"step": step.step + 1}) if step.kinds else None
 
     async def _list_page(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep:
         """List one page of the present kind; the answer says where to go on. A kind that fails is passed over."""
         next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
-        rule = self.expiry.catalogue.get(*step.kinds[0].rsplit("/", 1))
+        api_version, _, kind = step.kinds[0].rpartition("/")
+        rule = self.expiry.catalogue.get(api_version, kind)
         if rule is None:
             return next_kind
         try:
-            page = await self._read_page(rule, step.continue_token)
+            page, found = await self._read_page(rule, step.continue_token)
         except AbsentKindError:
             return next_kind
         except TtlError as error:
-            work.failures.append(str(error))
+            work.failures.append(error)
             self.expiry.telemetry.problem("sweep passed a kind over", kind=step.kinds[0], error=str(error))
             return next_kind
-        for obj in page.items:
-            await queue.put((rule, Snapshot(obj, page.read_at)))
+        for one in found:
+            await queue.put((rule, one))
         return step.model_copy(update={"continue_token": page.continue_token}) if page.continue_token else next_kind
 
-    async def _read_page(self, rule: KindRule, token: str) -> Page:
-        """The objects of a page that may be due, in full.
+    async def _read_page(self, rule: KindRule, token: str) -> tuple[Page, Sequence[_Found]]:
+        """A page, and those of its objects that may be due now or later.
 
         Where a kind's TTL can only stand in its metadata, metadata is all that is listed at first.
         """
-        cluster = self.expiry.cluster
-        if rule.ttl_seconds_field is not None:
-            page = await cluster.list_page(rule, namespace=self.namespace, continue_token=token)
-            return replace(page, items=[obj for obj in page.items if is_open(obj, rule)])
-        page = await cluster.list_page(rule, namespace=self.namespace, continue_token=token, metadata_only=True)
-        wanted = {ref_of(obj).uid: ref_of(obj) for obj in page.items if is_open(obj, rule)}
-        if len(wanted) <= FULL_READS_MAX:
-            read = [await cluster.get(rule, ref) for ref in wanted.values()]
-            return replace(page, items=[snapshot.obj for snapshot in read if snapshot])
-        full = await cluster.list_page(
-            rule, namespace=self.namespace, continue_token=token, resource_version=page.resource_version
+        cluster, has_field = self.expiry.cluster, rule.ttl_seconds_field is not None
+        page = await cluster.list_page(
+            rule, namespace=self.namespace, continue_token=token, metadata_only=not has_field
         )
-        return replace(page, items=[obj for obj in full.items if ref_of(obj).uid in wanted])
+        wanted = [obj for obj in page.items if is_open(obj, rule)]
+        if not has_field and len(wanted) <= FULL_READS_MAX:
+            return page, [ref_of(obj) for obj in wanted]
+        if not has_field:
+            uids = {ref_of(obj).uid for obj in wanted}
+            full = await cluster.list_page(
+                rule, namespace=self.namespace, continue_token=token, resource_version=page.resource_version
+            )
+            wanted = [obj for obj in full.items if ref_of(obj).uid in uids]
+        return page, [Snapshot(obj, page.read_at) for obj in wanted]
 
     async def _work(self, queue: _Queue, work: _Step) -> None:
         while True:
-            rule, snapshot = await queue.get()
+            rule, found = await queue.get()
             try:
-                await self._look(rule, snapshot, work)
+                await self._look(rule, found, work)
             finally:
                 queue.task_done()
 
-    async def _look(self, rule: KindRule, snapshot: Snapshot, work: _Step) -> None:
+    async def _look(self, rule: KindRule, found: _Found, work: _Step) -> None:
         """Deal with one object; what fails for now is left to a timer, which retries it alone."""
-        ref = ref_of(snapshot.obj)
+        ref = found if isinstance(found, ObjectRef) else ref_of(found.obj)
         try:
+            snapshot = await self.expiry.cluster.get(rule, found) if isinstance(found, ObjectRef) else found
+            if snapshot is None:
+                return
             answer = await self.expiry.act(rule, snapshot, missed_before=work.missed_before)
         except (ConflictError, TryLaterError):
             work.timers.append(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.expiry.clock.now()))

@@ -1,0 +1,236 @@
+"""kill -9, again and again: no acknowledged timer is lost, and none fires before it is due.
+
+One process after the other works on one file and is killed at a random instant, often while it starts, while writers
+set and replace timers and a sink takes what fires. The writers and the sink live in the test, so what was acknowledged
+and what has fired is known whatever happens to the process.
+
+    CRASH_ROUNDS=500 pytest tests/crash          more kills
+    TTL_CRASH_SEED=7 pytest tests/crash              the random numbers of an earlier run
+    TTL_CRASH_FUNCTION=1 pytest tests/crash          the real function in place of the driver
+"""
+
+import asyncio
+import itertools
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import sys
+from collections import defaultdict
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.events import event_of, parse_event, parse_message, to_http
+from shared.core.objects import ObjectRef
+from shared.messages import Purpose, Timer, TimersSet
+
+pytestmark = pytest.mark.anyio
+
+ROUNDS = int(os.getenv("CRASH_ROUNDS", "15"))
+SEED = int(os.getenv("TTL_CRASH_SEED", str(random.randrange(10**6))))
+ROOT = Path(__file__).parents[2]
+WRITERS = 32
+REFUSED = 0.05
+"""The part of its deliveries that the sink refuses, so that there are retries to survive, too."""
+
+now = SystemClock().now
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@dataclass
+class Ledger:
+    """What was asked, what was acknowledged, and what arrived.
+
+    Attributes:
+        asked: All dues ever asked for, by uid.
+        valid: The dues of which one must fire: the last acknowledged, and those after it that died unanswered, of which
+            nobody can know whether they were stored. Empty where nothing was ever acknowledged.
+        early: What arrived before its due by this process's wall clock.
+    """
+
+    asked: dict[str, set[datetime]] = field(default_factory=lambda: defaultdict(set))
+    valid: dict[str, set[datetime]] = field(default_factory=lambda: defaultdict(set))
+    fired: dict[str, list[datetime]] = field(default_factory=lambda: defaultdict(list))
+    early: list[Timer] = field(default_factory=list)
+
+    def arrived(self, timer: Timer, at: datetime) -> None:
+        self.fired[timer.ref.uid].append(timer.due_at)
+        if at < timer.due_at:
+            self.early.append(timer)
+
+    def lost(self) -> list[str]:
+        return [uid for uid, dues in self.valid.items() if not dues.intersection(self.fired[uid])]
+
+    def made_up(self) -> list[str]:
+        return [uid for uid, dues in self.fired.items() if not self.asked[uid].issuperset(dues)]
+
+
+@asynccontextmanager
+async def sink(ledger: Ledger, chance: random.Random):
+    async def take(request: web.Request) -> web.Response:
+        at = now()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if chance.random() < REFUSED:
+            return web.Response(status=503)
+        ledger.arrived(parse_message(parse_event(headers, await request.read()), Timer), at)
+        return web.Response(status=202)
+
+    app = web.Application()
+    app.router.add_post("/", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
+    await runner.cleanup()
+
+
+@dataclass
+class Timers:
+    """The process that is killed; the next one takes over its port and its file."""
+
+    path: Path
+    sink_url: str
+    log: Path
+    port: int
+    process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        function = bool(os.getenv("TTL_CRASH_FUNCTION"))
+        app = "functions_framework.aio:app" if function else "tests.crash.driver:app"
+        options = ["--lifespan", "on", "--no-access-log", "--port", str(self.port)]
+        target = {"FUNCTION_TARGET": "timers", "FUNCTION_SOURCE": "functions/timers.py"}
+        with self.log.open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "uvicorn", app, *options),
+                cwd=ROOT,
+                env={"PATH": os.defpath, "TIMERS_PATH": str(self.path), "K_SINK": self.sink_url, **target},
+                stdout=log,
+                stderr=log,
+            )
+
+    async def end(self, by: signal.Signals) -> int:
+        self.process.send_signal(by)
+        return await self.process.wait()
+
+    async def until_ready(self) -> None:
+        async with asyncio.timeout(30):
+            while True:
+                assert self.process.returncode is None, self.log.read_text()[-2000:]
+                with suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                    writer.close()
+                    return
+                await asyncio.sleep(0.01)
+
+
+async def write(name: str, url: str, ledger: Ledger, chance: random.Random) -> None:
+    """Set timers of ever new objects, each up to three times, for ever."""
+    async with aiohttp.ClientSession() as session:
+        for number in itertools.count():
+            uid = f"{name}-{number}"
+            for _ in range(chance.randint(1, 3)):
+                due_at = now() + timedelta(seconds=chance.uniform(-0.1, 1.0))
+                timer = Timer(ref=ObjectRef("batch/v1", "Job", "ci", uid, uid), purpose=Purpose.EXPIRE, due_at=due_at)
+                await ask(session, url, timer, ledger)
+                await asyncio.sleep(chance.choice([0, 0, 0, 0.02]))
+
+
+async def ask(session: aiohttp.ClientSession, url: str, timer: Timer, ledger: Ledger) -> None:
+    headers, body = to_http(event_of(TimersSet(timers=(timer,)), source="crash-test"))
+    uid = timer.ref.uid
+    ledger.asked[uid].add(timer.due_at)
+    acknowledged = False
+    with suppress(aiohttp.ClientError, ConnectionError):
+        async with session.post(url, data=body, headers=headers) as answer:
+            acknowledged = answer.ok
+    if acknowledged:
+        ledger.valid[uid] = {timer.due_at}
+    elif uid in ledger.valid:
+        ledger.valid[uid].add(timer.due_at)
+    if not acknowledged:
+        await asyncio.sleep(0.02)  # it is dead; the next one is starting
+
+
+def check_integrity(path: Path, scratch: Path) -> None:
+    """On a copy: the recovery after the kill is to be the next process's own."""
+    for end in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            shutil.copy(f"{path}{end}", f"{scratch}{end}")
+    if scratch.exists():
+        with closing(sqlite3.connect(scratch)) as db:
+            assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def kill_again_and_again(process: Timers, chance: random.Random, tmp_path: Path) -> None:
+    for number in range(ROUNDS):
+        await process.start()
+        if number % 3:
+            await process.until_ready()
+            await asyncio.sleep(chance.uniform(0, 0.6))
+        else:
+            await asyncio.sleep(chance.uniform(0, 1.2))  # often before it is ready, or just then
+        assert await process.end(signal.SIGKILL) == -signal.SIGKILL, process.log.read_text()[-2000:]
+        check_integrity(process.path, tmp_path / f"copy-{number}.db")
+
+
+@pytest.mark.timeout(60 + 5 * ROUNDS)
+async def test_kill_minus_nine_loses_nothing_and_hurries_nothing(tmp_path):
+    print(f"TTL_CRASH_SEED={SEED} CRASH_ROUNDS={ROUNDS}")
+    chance, ledger = random.Random(SEED), Ledger()
+    async with sink(ledger, random.Random(SEED + 1)) as sink_url:
+        process = Timers(tmp_path / "timers.db", sink_url, tmp_path / "log", free_port())
+        url = f"http://127.0.0.1:{process.port}/"
+        writers = [
+            asyncio.create_task(write(f"w{number}", url, ledger, random.Random(f"{SEED}/{number}")))
+            for number in range(WRITERS)
+        ]
+        await kill_again_and_again(process, chance, tmp_path)
+        for writer in writers:
+            writer.cancel()
+        await asyncio.wait(writers)
+        await finish(process, ledger)
+    report(ledger)
+    assert ledger.lost() == []
+    assert ledger.early == []
+    assert ledger.made_up() == []
+    with closing(sqlite3.connect(process.path)) as db:
+        assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+async def finish(process: Timers, ledger: Ledger) -> None:
+    """One more process, in peace: all that is left fires, and it ends as it is told to."""
+    await process.start()
+    await process.until_ready()
+    deadline = now() + timedelta(seconds=20)
+    while ledger.lost() and now() < deadline:  # noqa: ASYNC110 - it is another process that is waited for
+        await asyncio.sleep(0.05)
+    code = await process.end(signal.SIGTERM)
+    assert code in {0, -signal.SIGTERM}, process.log.read_text()[-2000:]
+
+
+def report(ledger: Ledger) -> None:
+    fired = sum(map(len, ledger.fired.values()))
+    twice = fired - sum(len(set(dues)) for dues in ledger.fired.values())
+    asked = sum(map(len, ledger.asked.values()))
+    print(f"{asked} sets, {len(ledger.valid)} objects acknowledged, {fired} fired, {twice} of them again")
+    assert len(ledger.valid) > ROUNDS, "the machine is too slow for this test to mean anything"

@@ -1,0 +1,228 @@
+"""The world in memory: fakes of the ports that keep state and are told beforehand what goes wrong."""
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.core.kinds import KindRule
+from shared.core.objects import ObjectRef, ref_of
+from shared.errors import AbsentKindError, ConflictError
+from shared.messages import Message, ObjectDeleted, Timer
+from shared.ports import Page, Snapshot, Verdict
+from tests.builders import NOW, having
+
+
+class FakeClock:
+    """Stands still until it is moved."""
+
+    def __init__(self, at: datetime = NOW) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        return self.at
+
+    def advance(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to the fake API server: `get`, `delete`, `list` or `list-metadata`, and of what."""
+
+    verb: str
+    what: str
+
+
+class FakeCluster:
+    """An API server: objects by name, each write a new resourceVersion, preconditions, pages.
+
+    Attributes:
+        clock: The API server's own.
+        page_size: Objects on a page of a LIST.
+        served: Kinds that are served; all if None.
+        before_get: Called with the name before a GET is looked at: another client's chance to write.
+        before_delete: The same for a DELETE.
+        on_list: Called with each LIST.
+    """
+
+    def __init__(self, clock: FakeClock | None = None, *, page_size: int = 500) -> None:
+        self.clock = clock or FakeClock()
+        self.page_size = page_size
+        self.served: set[str] | None = None
+        self.before_get: Callable[[str], None] = lambda _: None
+        self.before_delete: Callable[[str], None] = lambda _: None
+        self.on_list: Callable[[], None] = lambda: None
+        self.calls: list[Call] = []
+        self.deleted: list[dict[str, Any]] = []
+        self.events: list[tuple[ObjectRef, str, str]] = []
+        self.memory: dict[str, dict[str, Any]] = {}
+        self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._failures: list[tuple[str, str, Exception]] = []
+        self._version = 1_000
+
+    # What a test does to it
+
+    def put(self, obj: dict[str, Any]) -> dict[str, Any]:
+        """Create or replace an object; returns it as stored."""
+        self._version += 1
+        obj = having(obj, "metadata.resourceVersion", str(self._version))
+        self._objects[_key(ref_of(obj))] = obj
+        return copy.deepcopy(obj)
+
+    def write(self, name: str, path: str = "metadata.labels.touched", value: Any = "yes") -> None:
+        """Another client writes the object of this name."""
+        obj = next(obj for obj in self._objects.values() if obj["metadata"]["name"] == name)
+        self.put(having(obj, path, value))
+
+    def remove(self, name: str) -> None:
+        """Another client deletes the object of this name."""
+        self._objects = {key: obj for key, obj in self._objects.items() if key[2] != name}
+
+    def remember(self, obj: dict[str, Any]) -> None:
+        """As a watch in this process would have."""
+        self.memory[obj["metadata"]["uid"]] = copy.deepcopy(obj)
+
+    def fail(self, verb: str, error: Exception, *, on: str = "") -> None:
+        """From now on the verb fails, for one name or plural or for all."""
+        self._failures.append((verb, on, error))
+
+    @property
+    def names(self) -> set[str]:
+        """The names of the objects that are there."""
+        return {obj["metadata"]["name"] for obj in self._objects.values()}
+
+    def counted(self) -> Counter[str]:
+        """How often each verb was called."""
+        return Counter(call.verb for call in self.calls)
+
+    # The port
+
+    async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
+        self._call("get", ref.name)
+        self.before_get(ref.name)
+        obj = self._objects.get((rule.kind, ref.namespace, ref.name))
+        return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
+
+    def recall(self, ref: ObjectRef) -> Snapshot | None:
+        obj = self.memory.get(ref.uid)
+        return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
+
+    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+        ref = ref_of(obj)
+        self._call("delete", ref.name)
+        self.before_delete(ref.name)
+        present = self._objects.get(_key(ref))
+        if present is None:
+            return False
+        if any(present["metadata"][name] != obj["metadata"][name] for name in ("uid", "resourceVersion")):
+            raise ConflictError("the object has been modified")
+        self.deleted.append(self._objects.pop(_key(ref)))
+        return True
+
+    async def list_page(
+        self,
+        rule: KindRule,
+        *,
+        namespace: str = "",
+        continue_token: str = "",
+        resource_version: str = "",
+        metadata_only: bool = False,
+    ) -> Page:
+        self._call("list-metadata" if metadata_only else "list", rule.plural)
+        self.on_list()
+        if self.served is not None and rule.kind not in self.served:
+            raise AbsentKindError(f"{rule.plural} are not served")
+        found = [
+            _without_body(obj) if metadata_only else copy.deepcopy(obj)
+            for (kind, place, _), obj in sorted(self._objects.items())
+            if kind == rule.kind and (not namespace or place == namespace)
+        ]
+        start = int(continue_token or 0)
+        end = start + self.page_size
+        return Page(found[start:end], self._date(), str(end) if end < len(found) else "", str(self._version))
+
+    async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
+        self._call("event", ref.name)
+        if (ref, reason, message) not in self.events:
+            self.events.append((ref, reason, message))
+
+    def _call(self, verb: str, what: str) -> None:
+        self.calls.append(Call(verb, what))
+        for failing, on, error in self._failures:
+            if failing == verb and on in ("", what):
+                raise error
+
+    def _date(self) -> datetime:
+        """As the Date header tells it: whole seconds, rounded down."""
+        return self.clock.now().replace(microsecond=0)
+
+
+def _key(ref: ObjectRef) -> tuple[str, str, str]:
+    return ref.kind, ref.namespace, ref.name
+
+
+def _without_body(obj: dict[str, Any]) -> dict[str, Any]:
+    return copy.deepcopy({name: obj[name] for name in ("apiVersion", "kind", "metadata")})
+
+
+@dataclass
+class FakeTimers:
+    """One pending timer per uid and purpose."""
+
+    pending: dict[tuple[str, str], Timer] = field(default_factory=dict)
+    failure: Exception | None = None
+
+    async def set(self, timers: Sequence[Timer]) -> None:
+        if self.failure:
+            raise self.failure
+        self.pending |= {(timer.ref.uid, timer.purpose): timer for timer in timers}
+
+
+@dataclass
+class FakePublisher:
+    """A Broker that keeps what it is given."""
+
+    published: list[Message] = field(default_factory=list)
+    failure: Exception | None = None
+
+    async def publish(self, message: Message) -> None:
+        if self.failure:
+            raise self.failure
+        self.published.append(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A verdict as telemetry was told it."""
+
+    verdict: str
+    name: str
+    reason: str = ""
+    detail: str = ""
+    by: str = ""
+
+
+@dataclass
+class FakeTelemetry:
+    """Remembers what it is told."""
+
+    records: list[Recorded] = field(default_factory=list)
+    deletions: list[ObjectDeleted] = field(default_factory=list)
+    missed: int = 0
+    problems: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+
+    def record(self, verdict: Verdict, ref: ObjectRef, reason: str = "", *, detail: str = "", by: str = "") -> None:
+        self.records.append(Recorded(str(verdict), ref.name, str(reason), detail, by))
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
+        self.deletions.append(deleted)
+        self.missed += missed
+
+    def problem(self, message: str, **fields: object) -> None:
+        self.problems.append((message, fields))
+
+    def verdicts(self) -> list[tuple[str, str]]:
+        return [(each.verdict, each.reason) for each in self.records]

@@ -1,0 +1,50 @@
+"""A world of fakes for the functions of this process, new for each test; and the functions, served once a module."""
+
+import pytest
+
+from shared.adapters import bootstrap
+from shared.adapters.bootstrap import World
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.settings import Settings
+from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry, FakeTimers
+from tests.functions.wire import serving
+
+
+@pytest.fixture(scope="module")
+def anyio_backend():
+    return "asyncio"
+
+
+def new_world():
+    clock, kinds = FakeClock(), read_catalogue()
+    return World(
+        Settings(),
+        kinds,
+        kinds,
+        clock=clock,
+        telemetry=FakeTelemetry(),
+        cluster=FakeCluster(clock),
+        publisher=FakePublisher(),
+        timers=FakeTimers(),
+    )
+
+
+@pytest.fixture
+def world():
+    """In use until the test ends."""
+    world = new_world()
+    bootstrap.use(world)
+    yield world
+    bootstrap._worlds.clear()
+
+
+@pytest.fixture(scope="module")
+async def server():
+    bootstrap.use(new_world())
+    async with serving() as functions:
+        yield functions
+
+
+@pytest.fixture
+def functions(server, world):
+    return server

@@ -1,0 +1,212 @@
+"""What each function does with a good event, and how the world's troubles become statuses."""
+
+import pytest
+
+from shared.adapters.events import TICK
+from shared.core.kinds import Catalogue
+from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
+from shared.messages import ObjectDeleted, SweepStep, TimersSet
+from tests.builders import ago, job, kind_rule, later, pod
+from tests.fakes import FakeTimers
+from tests.functions.wire import CONTINUE, DUE, FIRED, REPORTED, SET, TAKEN, binary, structured, timer
+
+pytestmark = pytest.mark.anyio
+
+MODES = pytest.mark.parametrize("written", [binary, structured], ids=["binary", "structured"])
+
+
+@MODES
+async def test_schedule_replies_with_the_timer(functions, world, written):
+    answer = await functions.post("schedule", *written(REPORTED, DUE))
+
+    assert answer.status == 200
+    event = answer.event()
+    assert (event.type, event.source) == (SET, "ttl-after-finished/schedule")
+    assert event.subject == DUE["metadata"]["uid"]
+    (wanted,) = TimersSet.model_validate_json(event.data).timers
+    assert wanted.due_at == ago(30)
+    assert wanted.ref.name == DUE["metadata"]["name"]
+    assert world.cluster.calls == []
+
+
+@MODES
+@pytest.mark.parametrize(
+    "obj",
+    [job(), job(complete=ago(60)), job(complete=ago(60), ttl="never"), {**DUE, "kind": "CronJob"}],
+    ids=["unfinished", "no-ttl", "unreadable-ttl", "another-kind"],
+)
+async def test_schedule_answers_an_empty_204_where_no_timer_is_needed(functions, written, obj):
+    answer = await functions.post("schedule", *written(REPORTED, obj))
+
+    assert (answer.status, answer.body) == (204, b"")
+
+
+async def test_the_same_object_gets_the_same_reply_id(functions):
+    first = await functions.post("schedule", *binary(REPORTED, DUE, id="a"))
+    second = await functions.post("schedule", *structured(REPORTED, DUE, id="b"))
+
+    assert first.event().id == second.event().id
+
+
+async def test_a_reply_about_an_object_of_any_script_can_be_read_back(functions):
+    uid = 'ü"日本 100%'
+    answer = await functions.post("schedule", *binary(REPORTED, job(complete=ago(60), ttl=30, uid=uid)))
+
+    assert answer.event().subject == uid
+    assert answer.headers["ce-subject"].isascii()
+
+
+@MODES
+async def test_timers_keeps_the_timer_and_answers_an_empty_204(functions, world, written):
+    answer = await functions.post("timers", *written(SET, {"timers": [timer()]}))
+
+    assert (answer.status, answer.body) == (204, b"")
+    assert [each.due_at for each in world.timers.pending.values()] == [ago(30)]
+
+
+async def test_timers_takes_a_whole_page(functions, world):
+    wanted = [timer(uid=f"uid-{number}") for number in range(500)]
+
+    assert (await functions.post("timers", *binary(SET, {"timers": wanted}))).status == 204
+    assert len(world.timers.pending) == 500
+
+
+@MODES
+async def test_expire_deletes_and_tells(functions, world, written):
+    world.cluster.put(DUE)
+
+    answer = await functions.post("expire", *written(FIRED, timer()))
+
+    assert answer.status == 200
+    event = answer.event()
+    assert event.type == "dev.ttlafterfinished.object.deleted"
+    deleted = ObjectDeleted.model_validate_json(event.data)
+    assert (deleted.due_at, deleted.lateness_seconds, deleted.outcome) == (ago(30), 30.0, "succeeded")
+    assert world.cluster.names == set()
+
+
+async def test_expire_replies_with_a_timer_where_the_ttl_was_raised(functions, world):
+    world.cluster.put(job(complete=ago(60), ttl=90))
+
+    answer = await functions.post("expire", *binary(FIRED, timer()))
+
+    (wanted,) = TimersSet.model_validate_json(answer.event().data).timers
+    assert wanted.due_at == later(30)
+    assert world.cluster.deleted == []
+
+
+async def test_expire_answers_an_empty_204_for_an_object_that_is_gone(functions):
+    answer = await functions.post("expire", *binary(FIRED, timer()))
+
+    assert (answer.status, answer.body) == (204, b"")
+
+
+@MODES
+async def test_sweep_deletes_what_was_missed_and_ends_with_an_empty_204(functions, world, written):
+    world.cluster.put(DUE)
+
+    answer = await functions.post("sweep", *written(TICK))
+
+    assert (answer.status, answer.body) == (204, b"")
+    assert world.cluster.names == set()
+    assert [type(message) for message in world.publisher.published] == [ObjectDeleted]
+
+
+async def test_sweep_replies_with_its_next_step_when_its_time_is_over(functions, world):
+    for number in range(3):
+        world.cluster.put(job(name=f"job-{number}", uid=f"uid-{number}"))
+    world.cluster.page_size = 1
+    world.cluster.on_list = lambda: world.clock.advance(15)
+
+    answer = await functions.post("sweep", *binary(TICK))
+
+    event = answer.event()
+    assert event.type == CONTINUE
+    step = SweepStep.model_validate_json(event.data)
+    assert (step.kinds[0], step.continue_token, step.step) == ("batch/v1/Job", "2", 1)
+    assert (await functions.post("sweep", *binary(CONTINUE, event.data))).status in (200, 204)
+
+
+async def test_sweep_passes_over_kinds_that_it_does_not_know(functions, world):
+    answer = await functions.post("sweep", *binary(CONTINUE, {"kinds": ["Pod", "", "x/v9/Y"], "sweepId": "s"}))
+
+    assert (answer.status, answer.body) == (204, b"")
+    assert world.cluster.calls == []
+
+
+# The world's troubles
+
+
+@pytest.mark.parametrize("name", ["expire", "sweep"])
+async def test_a_busy_api_server_is_a_503_with_its_own_retry_after(functions, world, name):
+    for verb in ("get", "list", "list-metadata"):
+        world.cluster.fail(verb, TryLaterError("the API server answered 429", retry_after_seconds=6.2))
+
+    answer = await functions.post(name, *binary(*TAKEN[name]))
+
+    assert answer.status == 503
+    assert "429" in answer.text
+    assert int(answer.headers["retry-after"]) >= 1
+    if name == "expire":
+        assert answer.headers["retry-after"] == "7"
+
+
+async def test_timers_that_cannot_be_stored_are_a_503(functions, world):
+    world.timers.failure = TryLaterError("disk full")
+
+    answer = await functions.post("timers", *binary(*TAKEN["timers"]))
+
+    assert (answer.status, answer.text, answer.headers["retry-after"]) == (503, "disk full\n", "1")
+
+
+async def test_a_broker_that_takes_no_timers_is_a_503(functions, world):
+    world.cluster.put(job(complete=ago(60), ttl=90))
+    world.publisher.failure = TryLaterError("no answer")
+
+    assert (await functions.post("sweep", *binary(TICK))).status == 503
+
+
+@pytest.mark.parametrize("error", [PermanentError("no"), ForbiddenError("jobs is forbidden")], ids=["4xx", "403"])
+async def test_a_refusal_for_good_is_a_422(functions, world, error):
+    world.cluster.put(DUE)
+    world.cluster.fail("delete", error)
+
+    answer = await functions.post("expire", *binary(FIRED, timer()))
+
+    assert (answer.status, answer.text) == (422, f"{error}\n")
+    assert world.cluster.deleted == []
+
+
+async def test_an_event_error_from_within_has_its_own_status(functions, world):
+    world.timers.failure = EventError("ref: expected Unicode text", status=400)
+
+    assert (await functions.post("timers", *binary(*TAKEN["timers"]))).status == 400
+
+
+async def test_a_bug_is_a_500_that_tells_nothing(functions, world):
+    world.timers.failure = ZeroDivisionError("secret detail")
+
+    answer = await functions.post("timers", *binary(*TAKEN["timers"]))
+
+    assert answer.status == 500
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+async def test_a_function_uses_the_enabled_kinds_only(functions, world):
+    world.catalogue = Catalogue((kind_rule("pod"),))
+    world.cluster.put(DUE)
+    world.cluster.put(pod(name="stays", ttl="1h"))
+
+    answers = [await functions.post(name, *binary(*TAKEN[name])) for name in ("schedule", "expire", "sweep")]
+
+    assert [answer.status for answer in answers] == [204, 204, 204]
+    assert world.cluster.deleted == []
+
+
+async def test_one_function_after_a_failure_still_works(functions, world):
+    world.timers.failure = RuntimeError("bug")
+    await functions.post("timers", *binary(*TAKEN["timers"]))
+    world.timers = FakeTimers()
+
+    assert (await functions.post("timers", *binary(*TAKEN["timers"]))).status == 204

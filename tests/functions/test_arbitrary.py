@@ -1,0 +1,111 @@
+"""Whatever arrives, no function has a 5xx for it: the apps as ASGI, with requests that no HTTP client would send."""
+
+import json
+
+import pytest
+from functions_framework.aio import create_asgi_app
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.builders import ROOT
+from tests.functions.wire import STRUCTURED, TAKEN, timer
+
+pytestmark = pytest.mark.anyio
+
+FUNCTIONS = pytest.mark.parametrize("name", list(TAKEN))
+QUICK = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+_NAMES = st.sampled_from(
+    [
+        *(b"content-type", b"content-length", b"traceparent", b"ce-", b"ce-x-y", b"ce-data", b"ce-extensions"),
+        *(b"ce-id", b"ce-source", b"ce-type", b"ce-specversion", b"ce-time", b"ce-subject", b"ce-datacontenttype"),
+    ]
+)
+_VALUES = st.binary(max_size=20) | st.sampled_from(
+    [
+        *(b"1.0", b"application/json", STRUCTURED.encode(), b"application/cloudevents", b"%", b"%00", b"%e2%80"),
+        *(type_.encode() for type_, _ in TAKEN.values()),
+    ]
+)
+_TEXT = st.text(max_size=8)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+async def status_of(app, headers, body):
+    sent = []
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
+    await app(scope, receive, send)
+    return sent[0]["status"]
+
+
+@pytest.fixture
+def app(world, name):
+    return create_asgi_app(name, str(ROOT / "functions" / f"{name}.py"), "http")
+
+
+def headers_of(type_, content_type="application/json"):
+    event = {"content-type": content_type, "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/", "ce-type": type_}
+    return [(name.encode(), value.encode()) for name, value in event.items()]
+
+
+@FUNCTIONS
+@QUICK
+@given(headers=st.lists(st.tuples(_NAMES, _VALUES), max_size=8), body=st.binary(max_size=64))
+async def test_arbitrary_bytes(app, name, headers, body):
+    assert await status_of(app, headers, body) < 500
+
+
+@FUNCTIONS
+@QUICK
+@given(data=_JSON)
+async def test_arbitrary_json_in_a_well_formed_event(app, name, data):
+    type_, _ = TAKEN[name]
+    assert await status_of(app, headers_of(type_), json.dumps(data).encode()) < 500
+
+
+@FUNCTIONS
+@QUICK
+@given(envelope=st.dictionaries(_TEXT | st.sampled_from(["id", "data", "data_base64", "time", "extensions"]), _JSON))
+async def test_an_arbitrary_envelope(app, name, envelope):
+    type_, data = TAKEN[name]
+    body = json.dumps({"specversion": "1.0", "id": "1", "source": "/", "type": type_, "data": data, **envelope})
+    assert await status_of(app, [(b"content-type", STRUCTURED.encode())], body.encode()) < 500
+
+
+@FUNCTIONS
+@QUICK
+@given(data=st.data())
+async def test_one_part_of_good_data_is_something_else(app, name, data):
+    type_, good = TAKEN[name]
+    broken = json.loads(json.dumps(good or {"kinds": ["v1/Pod"], "continueToken": "", "sweepId": "s", "step": 1}))
+    place = broken
+    for _ in range(data.draw(st.integers(0, 4))):
+        inner = [value for value in (place.values() if isinstance(place, dict) else place) if value]
+        inner = [value for value in inner if isinstance(value, dict | list)]
+        place = data.draw(st.sampled_from(inner)) if inner else place
+    key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
+    place[key] = data.draw(_JSON)
+    type_ = "dev.ttlafterfinished.sweep.continue" if name == "sweep" else type_
+
+    assert await status_of(app, headers_of(type_), json.dumps(broken).encode()) < 500
+
+
+@pytest.mark.parametrize("name", ["timers"])
+@QUICK
+@given(text=st.text(min_size=1, max_size=20))
+async def test_a_timer_for_any_name_and_any_script(app, name, text):
+    data = {"timers": [timer(name=text, namespace=text)]}
+    assert await status_of(app, headers_of(TAKEN[name][0]), json.dumps(data).encode()) < 500

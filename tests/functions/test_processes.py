@@ -1,0 +1,279 @@
+"""Each function alone, as a container runs it: uvicorn, functions-framework, the environment, signals."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass, field
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.events import Event, parse_event
+from shared.adapters.timers.sqlite import SqliteTimers
+from shared.messages import ObjectDeleted, Timer, TimersSet
+from tests.builders import ROOT, ago
+from tests.fakes import FakePublisher
+from tests.functions.wire import DUE, FIRED, REPORTED, SET, TAKEN, Answer, binary, timer
+
+pytestmark = pytest.mark.anyio
+
+SECONDS_MAX = 30
+
+
+@dataclass
+class Process:
+    """A function's process.
+
+    Attributes:
+        log: Where its standard error goes.
+    """
+
+    process: asyncio.subprocess.Process
+    port: int
+    log: str
+
+    async def is_ready(self):
+        """Whether it listens, or has ended."""
+        while self.process.returncode is None:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                writer.close()
+                return True
+            await asyncio.sleep(0.02)
+        return False
+
+    async def post(self, headers, body):
+        url = f"http://127.0.0.1:{self.port}/"
+        async with aiohttp.ClientSession() as session, session.post(url, headers=headers, data=body) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    def lines(self):
+        with open(self.log) as log:  # noqa: PTH123 - a few lines, in a test
+            return log.read().splitlines()
+
+
+@contextlib.asynccontextmanager
+async def running(name, tmp_path, **settings):
+    """The function's process; it is ended with the block if it has not ended by then."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TTL_", "K_", "KUBE"))}
+    environment = {
+        **inherited,
+        "FUNCTION_TARGET": name,
+        "FUNCTION_SOURCE": f"functions/{name}.py",
+        "TTL_TIMERS_PATH": str(tmp_path / "timers.db"),
+        "KUBECONFIG": str(tmp_path / "kubeconfig"),
+        **settings,
+    }
+    arguments = ["functions_framework.aio:app", "--lifespan", "on", "--host", "127.0.0.1", "--port", str(port)]
+    with (tmp_path / "log").open("w") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "uvicorn", *arguments, cwd=ROOT, env=environment, stderr=log
+        )
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            yield Process(process, port, str(tmp_path / "log"))
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@dataclass
+class Server:
+    """An HTTP server of the test: a Broker, or an API server that has DUE and nothing else.
+
+    Attributes:
+        pause: Seconds it takes to answer.
+        answered: What it answered completely.
+    """
+
+    pause: float = 0.0
+    url: str = ""
+    asked: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
+    events: list[Event] = field(default_factory=list)
+    answered: list[str] = field(default_factory=list)
+
+    async def handle(self, request):
+        body = await request.read()
+        self.asked.put_nowait(request.method)
+        await asyncio.sleep(self.pause)
+        if request.method == "POST":
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            self.events.append(parse_event(headers, body))
+            response = web.Response(status=202)
+        elif request.method == "DELETE" or request.path.endswith(DUE["metadata"]["name"]):
+            response = web.json_response(DUE)
+        else:
+            response = web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        await response.prepare(request)
+        await response.write_eof()
+        self.answered.append(request.method)
+        return response
+
+
+@pytest.fixture
+async def server(tmp_path):
+    server = Server()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(app, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = "http://{}:{}".format(*runner.addresses[0])
+    (tmp_path / "kubeconfig").write_text(
+        f"""
+        current-context: test
+        contexts: [{{name: test, context: {{cluster: test, user: test}}}}]
+        clusters: [{{name: test, cluster: {{server: "{server.url}"}}}}]
+        users: [{{name: test, user: {{token: test}}}}]
+        """
+    )
+    yield server
+    await runner.cleanup()
+
+
+@pytest.mark.parametrize("name", list(TAKEN))
+async def test_each_function_answers_alone(name, server, tmp_path):
+    async with running(name, tmp_path, K_SINK=server.url) as process:
+        assert await process.is_ready(), process.lines()
+        answer = await process.post(*binary(*TAKEN[name]))
+        malformed = await process.post(*binary(TAKEN[name][0], b"{", id=None))
+
+    if name == "schedule":
+        assert TimersSet.model_validate_json(answer.event().data).timers[0].due_at == ago(30)
+    elif name == "expire":
+        assert ObjectDeleted.model_validate_json(answer.event().data).ref.name == DUE["metadata"]["name"]
+        assert server.answered == ["GET", "DELETE"]
+    else:
+        assert (answer.status, answer.body) == (204, b"")
+    assert (malformed.status, malformed.text[:3]) == (400, "id:")
+
+
+@pytest.mark.parametrize(
+    ("name", "unwanted"), [("schedule", ["kubernetes", "aiohttp", "sqlite3"]), ("timers", ["kubernetes"])]
+)
+async def test_a_function_imports_no_more_than_it_needs(name, unwanted, tmp_path):
+    code = f"""
+import asyncio, sys
+async def load():
+    import functions.{name}
+    print(*(each for each in {unwanted} if each in sys.modules))
+asyncio.run(load())
+"""
+    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS_PATH": str(tmp_path / "timers.db")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE
+    )
+    imported, _ = await process.communicate()
+    assert (imported, process.returncode) == (b"\n", 0)
+
+
+async def stored(path):
+    """A timer file with an overdue timer, as an earlier process left it."""
+    engine = SqliteTimers(path, SystemClock(), FakePublisher())
+    await engine.set([Timer.model_validate(timer())])
+    await engine.close()
+
+
+async def pending(path):
+    engine = SqliteTimers(path, SystemClock(), FakePublisher())
+    try:
+        return await engine.pending()
+    finally:
+        await engine.close()
+
+
+async def test_timers_fires_what_is_overdue_without_any_request(server, tmp_path):
+    await stored(tmp_path / "timers.db")
+
+    async with running("timers", tmp_path, K_SINK=server.url):
+        assert await server.asked.get() == "POST"
+
+    (event,) = server.events
+    assert event.type == FIRED
+    assert Timer.model_validate_json(event.data) == Timer.model_validate(timer())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "words"),
+    [
+        ("timers", {}, "K_SINK: "),
+        ("sweep", {}, "K_SINK: "),
+        ("timers", {"K_SINK": "sink"}, "K_SINK: "),
+        ("timers", {"K_SINK": "http://sink", "TTL_TIMERS_PATH": "/proc/none/timers.db"}, "/proc/none/timers.db: "),
+        ("schedule", {"TTL_KINDS": "jobs,gizmos"}, "TTL_KINDS: unknown kind 'gizmos'"),
+        ("expire", {"TTL_CONCURRENCY": "many"}, "TTL_CONCURRENCY: "),
+        ("sweep", {"K_SINK": "http://sink", "TTL_SWEEP_INTERVALL": "5m"}, "TTL_SWEEP_INTERVALL: unknown setting"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else ",".join(value),
+)
+async def test_a_setting_that_cannot_work_ends_the_process_with_one_sentence(name, settings, words, tmp_path):
+    async with running(name, tmp_path, **settings) as process:
+        assert not await process.is_ready()
+
+    assert process.process.returncode == 3
+    assert process.lines()[-1].startswith(words)
+    assert not [line for line in process.lines() if "Traceback" in line or line.startswith("  ")]
+
+
+async def test_sigterm_lets_a_request_in_flight_finish(server, tmp_path):
+    server.pause = 0.5
+    async with running("expire", tmp_path) as process:
+        assert await process.is_ready(), process.lines()
+        asking = asyncio.create_task(process.post(*binary(FIRED, timer())))
+        assert await server.asked.get() == "GET"
+        process.process.send_signal(signal.SIGTERM)
+        answer = await asking
+        await process.process.wait()
+
+    assert answer.event().type == ObjectDeleted.type
+    assert process.process.returncode in (0, -signal.SIGTERM)
+
+
+async def test_sigterm_lets_a_delivery_in_flight_finish(server, tmp_path):
+    await stored(tmp_path / "timers.db")
+    server.pause = 1.0
+
+    async with running("timers", tmp_path, K_SINK=server.url) as process:
+        await server.asked.get()
+        assert await process.is_ready(), process.lines()
+        process.process.send_signal(signal.SIGTERM)
+        await process.process.wait()
+
+    assert server.answered == ["POST"]
+    assert process.process.returncode in (0, -signal.SIGTERM)
+    assert await pending(tmp_path / "timers.db") == 0
+
+
+async def test_a_timer_set_over_http_survives_sigterm_and_kill(server, tmp_path):
+    far = timer(due_at="2999-01-01T00:00:00Z")
+    for number, ending in enumerate([signal.SIGTERM, signal.SIGKILL]):
+        async with running("timers", tmp_path, K_SINK=server.url) as process:
+            assert await process.is_ready(), process.lines()
+            data = {"timers": [{**far, "ref": {**far["ref"], "uid": f"uid-{number}"}}]}
+            assert (await process.post(*binary(SET, data))).status == 204
+            process.process.send_signal(ending)
+            await process.process.wait()
+
+    assert await pending(tmp_path / "timers.db") == 2
+
+
+async def test_a_stranger_is_answered_while_others_work(server, tmp_path):
+    """One process serves many at once: a slow API server holds nobody up who does not need it."""
+    server.pause = 0.5
+    async with running("expire", tmp_path) as process:
+        assert await process.is_ready(), process.lines()
+        slow = asyncio.create_task(process.post(*binary(FIRED, timer())))
+        await server.asked.get()
+        assert (await process.post(*binary(REPORTED, DUE))).status == 422
+        assert not slow.done()
+        assert (await slow).status == 200

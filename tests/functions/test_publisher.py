@@ -1,0 +1,117 @@
+"""What functions publish, as a Broker receives and answers it."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from shared.adapters.events import parse_event
+from shared.adapters.publisher import HttpPublisher
+from shared.errors import EventError, PermanentError, TryLaterError
+from shared.messages import Timer
+from tests.functions.wire import FIRED, timer
+
+pytestmark = pytest.mark.anyio
+
+MESSAGE = Timer.model_validate(timer())
+
+
+class Broker:
+    """Answers each event the same way, and keeps it."""
+
+    def __init__(self):
+        self.answer = {"status": 202}
+        self.received = []
+        self.methods = []
+
+    async def handle(self, request):
+        self.methods.append(request.method)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.received.append((headers, await request.read()))
+        if request.path == "/login":
+            return web.Response(text="please log in")
+        return web.Response(**self.answer)
+
+
+@pytest.fixture
+async def broker():
+    broker = Broker()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", broker.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    broker.url = "http://{}:{}/ns/default".format(*runner.addresses[0])
+    yield broker
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def publisher(broker):
+    publisher = HttpPublisher(broker.url, source="/test")
+    yield publisher
+    await publisher.close()
+
+
+async def test_an_event_arrives_as_it_was_meant(broker, publisher):
+    await publisher.publish(MESSAGE)
+
+    event = parse_event(*broker.received[0])
+    assert (event.type, event.id, event.source, event.subject) == (FIRED, MESSAGE.id, "/test", MESSAGE.subject)
+    assert Timer.model_validate_json(event.data) == MESSAGE
+
+
+async def test_many_at_once(broker, publisher):
+    await asyncio.gather(*(publisher.publish(MESSAGE) for _ in range(50)))
+
+    assert len(broker.received) == 50
+
+
+@pytest.mark.parametrize("status", [200, 202, 204])
+async def test_accepted(broker, publisher, status):
+    broker.answer = {"status": status}
+
+    await publisher.publish(MESSAGE)
+
+
+@pytest.mark.parametrize("status", [404, 408, 409, 429, 500, 502, 503, 504])
+async def test_what_knative_would_retry_is_for_later(broker, publisher, status):
+    broker.answer = {"status": status, "text": "x" * 5_000}
+
+    with pytest.raises(TryLaterError, match=str(status)) as error:
+        await publisher.publish(MESSAGE)
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
+async def test_what_knative_would_not_retry_is_refused_for_good(broker, publisher, status):
+    broker.answer = {"status": status, "body": b"\xff not admitted"}
+
+    with pytest.raises(PermanentError, match=f"with {status}: .* not admitted"):
+        await publisher.publish(MESSAGE)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307])
+async def test_a_redirect_is_no_consent(broker, publisher, status):
+    broker.answer = {"status": status, "headers": {"location": "/login"}}
+
+    with pytest.raises(PermanentError, match=str(status)):
+        await publisher.publish(MESSAGE)
+    assert broker.methods == ["POST"]
+
+
+async def test_nobody_listens():
+    publisher = HttpPublisher("http://127.0.0.1:1/", source="/test")
+    with pytest.raises(TryLaterError, match=r"cannot publish to http://127\.0\.0\.1:1/"):
+        await publisher.publish(MESSAGE)
+    await publisher.close()
+
+
+async def test_a_message_that_no_header_can_carry_is_not_sent(broker, publisher):
+    ref = {**timer()["ref"], "uid": "x"}
+    message = Timer.model_validate({**timer(), "ref": ref})
+    object.__setattr__(message.ref, "uid", "a\nb")
+
+    with pytest.raises(EventError, match="id: expected printable text"):
+        await publisher.publish(message)
+    assert broker.received == []

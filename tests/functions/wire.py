@@ -1,0 +1,116 @@
+"""CloudEvents as bytes on the wire, well-formed and not, and the functions behind real HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import aiohttp
+from multidict import CIMultiDictProxy
+
+from shared.adapters.events import TICK, Event, parse_event
+from shared.local.server import serve_functions
+from tests.builders import ago, job, stamp
+
+REPORTED = "dev.knative.apiserver.resource.update"
+SET = "dev.ttlafterfinished.timer.set"
+FIRED = "dev.ttlafterfinished.timer.fired"
+CONTINUE = "dev.ttlafterfinished.sweep.continue"
+STRUCTURED = "application/cloudevents+json"
+
+DUE = job(complete=ago(60), ttl=30)
+
+
+def timer(*, due_at: str | None = None, purpose: str = "expire", **ref: Any) -> dict[str, Any]:
+    """The data of a timer for DUE; keywords replace parts of its ref."""
+    metadata = DUE["metadata"]
+    identity = {name: metadata[name] for name in ("namespace", "name", "uid")}
+    return {
+        "ref": {"apiVersion": "batch/v1", "kind": "Job", **identity, **ref},
+        "purpose": purpose,
+        "dueAt": due_at or stamp(ago(30)),
+    }
+
+
+# What each function takes, as its well-formed event.
+TAKEN: dict[str, tuple[str, Any]] = {
+    "schedule": (REPORTED, DUE),
+    "timers": (SET, {"timers": [timer()]}),
+    "expire": (FIRED, timer()),
+    "sweep": (TICK, None),
+}
+
+
+def as_json(data: Any) -> bytes:
+    return data if isinstance(data, bytes) else b"" if data is None else json.dumps(data).encode()
+
+
+def binary(type_: str, data: Any = None, **attributes: str | None) -> tuple[dict[str, str], bytes]:
+    """Headers and body; an attribute that is None is left out."""
+    spoken = {"specversion": "1.0", "id": "1", "source": "/test", "type": type_, **attributes}
+    headers = {f"ce-{name}": value for name, value in spoken.items() if value is not None}
+    return {"content-type": "application/json", **headers}, as_json(data)
+
+
+def structured(type_: str, data: Any = None, **attributes: Any) -> tuple[dict[str, str], bytes]:
+    """Headers and body; an attribute that is `...` is left out, and so is data that is None."""
+    envelope = {"specversion": "1.0", "id": "1", "source": "/test", "type": type_, "data": data, **attributes}
+    spoken = {name: value for name, value in envelope.items() if value is not ... and (name, value) != ("data", None)}
+    return {"content-type": STRUCTURED}, json.dumps(spoken).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a function answered."""
+
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    def event(self) -> Event:
+        """The reply, read as a Broker would."""
+        return parse_event({name.lower(): value for name, value in self.headers.items()}, self.body)
+
+
+class Functions:
+    """The four functions, each an app of functions-framework, served by uvicorn on a unix socket."""
+
+    def __init__(self, socket: Path, session: aiohttp.ClientSession) -> None:
+        self._socket = socket
+        self._session = session
+
+    async def post(self, name: str, headers: dict[str, str], body: Any = b"", *, method: str = "POST") -> Answer:
+        url = f"http://functions/{name}"
+        body = BytesIO(body) if isinstance(body, bytes) else body
+        async with self._session.request(method, url, headers=headers, data=body) as response:
+            return Answer(response.status, response.headers, await response.read())
+
+    async def post_raw(self, request: bytes) -> str:
+        """What a client sends that does not stick to HTTP, and the head of the answer."""
+        reader, writer = await asyncio.open_unix_connection(str(self._socket))
+        try:
+            writer.write(request)
+            await writer.drain()
+            return (await reader.read(2_000)).decode()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Functions]:
+    """The functions, over the world that is in use."""
+    with TemporaryDirectory(prefix="ttl-") as folder:
+        socket = Path(folder) / "functions.sock"
+        connector = aiohttp.UnixConnector(str(socket))
+        async with serve_functions(socket), aiohttp.ClientSession(connector=connector) as session:
+            yield Functions(socket, session)

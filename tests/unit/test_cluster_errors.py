@@ -1,0 +1,426 @@
+"""The cluster adapter against an API server that answers what it is told to, over a real connection."""
+
+import asyncio
+import json
+import socket
+from dataclasses import dataclass, field
+from email.utils import format_datetime
+
+import pytest
+from aiohttp import web
+
+from shared.adapters import cluster as cluster_module
+from shared.adapters.cluster import GoneError
+from shared.adapters.connect import connect
+from shared.adapters.memory import Memory
+from shared.core.objects import ObjectRef, ref_of
+from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
+from tests.builders import JOB, NOW, POD, job
+
+pytestmark = pytest.mark.anyio
+
+DATE = format_datetime(NOW, usegmt=True)
+OBJ = job()
+REF = ref_of(OBJ)
+EMPTY = {"metadata": {"resourceVersion": "7"}, "items": []}
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def status(code, message="", **metadata):
+    body = {"kind": "Status", "apiVersion": "v1", "code": code, "message": message, "metadata": metadata}
+    return {"status": code, "json": body}
+
+
+@dataclass
+class Script:
+    """Answers in turn, the last one again and again; `drop` closes the connection, a number is a pause before."""
+
+    answers: list
+    url: str = ""
+    asked: list = field(default_factory=list)
+    bodies: list = field(default_factory=list)
+    headers: list = field(default_factory=list)
+
+    async def handle(self, request):
+        self.asked.append((request.method, request.raw_path))
+        self.bodies.append(await request.read())
+        self.headers.append(request.headers)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer == "drop":
+            request.transport.abort()
+            return web.Response()
+        if isinstance(answer, float):
+            await asyncio.sleep(answer)
+            answer = {"json": OBJ}
+        options = {"headers": {"date": DATE}, "status": 200, **answer}
+        if "json" in options:
+            options |= {"text": json.dumps(options.pop("json")), "content_type": "application/json"}
+        return web.Response(**options)
+
+
+@pytest.fixture
+async def script():
+    script = Script([{"json": OBJ}])
+    app = web.Application()
+    app.router.add_route("*", r"/{path:[\s\S]*}", script.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    script.url = "http://{}:{}".format(*runner.addresses[0])
+    yield script
+    await runner.cleanup()
+
+
+def kubeconfig(server="https://127.0.0.1:1", *, user="{}", cluster="", context="{cluster: here, user: me}"):
+    return f"""
+apiVersion: v1
+kind: Config
+current-context: test
+contexts: [{{name: test, context: {context}}}]
+clusters: [{{name: here, cluster: {cluster or "{server: '" + server + "'}"}}}]
+users: [{{name: me, user: {user}}}]
+"""
+
+
+async def connected_to(url, tmp_path, **options):
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(url, user="{token: secret}"))
+    return await connect(kubeconfig=str(path), **options)
+
+
+@pytest.fixture
+async def cluster(script, tmp_path):
+    cluster = await connected_to(script.url, tmp_path, memory=Memory())
+    yield cluster
+    await cluster.close()
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        (status(400, "bad continue token"), PermanentError, "bad continue token"),
+        (status(401, "Unauthorized"), PermanentError, "401"),
+        (status(403, 'jobs "x" is forbidden'), ForbiddenError, "forbidden"),
+        (status(405, "no such verb"), PermanentError, "405"),
+        (status(408, "slow"), TryLaterError, "408"),
+        (status(409, "modified"), ConflictError, "modified"),
+        (status(422, "invalid"), PermanentError, "invalid"),
+        (status(429, "too many"), TryLaterError, "too many"),
+        (status(500, "etcd"), TryLaterError, "etcd"),
+        (status(503), TryLaterError, "HTTP 503"),
+        (status(504, "timeout"), TryLaterError, "504"),
+        (
+            {"status": 502, "text": "<html>Bad Gateway</html>", "content_type": "text/html"},
+            TryLaterError,
+            "Bad Gateway",
+        ),
+        ({"status": 403, "text": "<html>Login</html>", "content_type": "text/html"}, ForbiddenError, "Login"),
+        ({"status": 500, "text": ""}, TryLaterError, "HTTP 500"),
+        ({"status": 500, "json": {"message": {"a": 1}}}, TryLaterError, "HTTP 500"),
+        ({"status": 500, "json": ["message"]}, TryLaterError, "HTTP 500"),
+        ({"status": 404, "json": {}}, None, ""),
+    ],
+    ids=lambda value: str(value["status"]) if isinstance(value, dict) else "",
+)
+async def test_each_refusal_is_told_by_what_to_do_next(cluster, script, answer, error, words):
+    script.answers = [answer]
+    if error is None:
+        assert await cluster.get(JOB, REF) is None
+        return
+    with pytest.raises(error) as raised:
+        await cluster.get(JOB, REF)
+
+    assert type(raised.value) is error
+    assert words in str(raised.value)
+    assert "secret" not in str(raised.value)
+    assert len(script.asked) == 1, "nothing is retried here"
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), ("0", 0.0), ("-5", 0.0), ("1e9", 3_600.0), ("inf", 3_600.0), ("nan", 0.0), ("soon", 1.0), (None, 1.0)],
+)
+async def test_retry_after_is_passed_on_within_bounds(cluster, script, header, seconds):
+    headers = {"date": DATE} | ({"retry-after": header} if header else {})
+    script.answers = [{**status(429, "too many"), "headers": headers}]
+
+    with pytest.raises(TryLaterError) as error:
+        await cluster.get(JOB, REF)
+
+    assert error.value.retry_after_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    "body", ["<html>Login</html>", "", "[]", "null", '"text"', "[" * 100_000], ids=lambda text: text[:6]
+)
+async def test_a_success_that_is_no_object_is_not_taken_for_an_absent_one(cluster, script, body):
+    script.answers = [{"text": body}]
+
+    with pytest.raises(TryLaterError, match="expected JSON of the API server"):
+        await cluster.get(JOB, REF)
+    with pytest.raises(TryLaterError, match="expected JSON of the API server"):
+        await cluster.list_page(JOB)
+
+
+async def test_nobody_listens(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    cluster = await connected_to(f"http://127.0.0.1:{port}", tmp_path)
+    with pytest.raises(TryLaterError, match=f"cannot reach the API server at http://127.0.0.1:{port}"):
+        await cluster.check()
+    await cluster.close()
+
+
+async def test_no_answer_in_time(cluster, script, monkeypatch):
+    monkeypatch.setattr(cluster_module, "REQUEST_SECONDS_MAX", 0.1)
+    script.answers = [5.0]
+
+    with pytest.raises(TryLaterError, match="cannot reach the API server"):
+        await cluster.get(JOB, REF)
+
+
+async def test_a_dropped_connection_is_repeated_once_and_then_told(cluster, script):
+    script.answers = ["drop"]
+
+    with pytest.raises(TryLaterError, match="cannot reach the API server"):
+        await cluster.delete(JOB, OBJ)
+
+    assert 1 <= len(script.asked) <= 2
+
+
+# Reads
+
+
+async def test_a_read_is_stamped_with_the_servers_date(cluster, script):
+    snapshot = await cluster.get(JOB, REF)
+
+    assert snapshot.read_at == NOW
+    assert (snapshot.obj["apiVersion"], snapshot.obj["kind"]) == ("batch/v1", "Job")
+    assert script.asked == [("GET", "/apis/batch/v1/namespaces/ci/jobs/build-42")]
+    assert script.headers[0]["authorization"] == "Bearer secret"
+
+
+async def test_a_read_without_a_readable_date_is_refused(cluster, script):
+    script.answers = [{"json": OBJ, "headers": {"date": "soon"}}]
+
+    with pytest.raises(PermanentError, match="Date header"):
+        await cluster.get(JOB, REF)
+
+
+async def test_a_page(cluster, script):
+    item = {name: value for name, value in OBJ.items() if name not in ("apiVersion", "kind")}
+    script.answers = [{"json": {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [item]}}]
+
+    page = await cluster.list_page(JOB, namespace="ci")
+
+    assert page.items == [OBJ]
+    assert (page.continue_token, page.resource_version, page.read_at) == ("next", "7", NOW)
+    assert script.asked == [("GET", "/apis/batch/v1/namespaces/ci/jobs?limit=500")]
+
+
+@pytest.mark.parametrize("body", [{"items": None, "metadata": {}}, {}, {"metadata": None}])
+async def test_a_page_without_items(cluster, script, body):
+    script.answers = [{"json": body}]
+
+    assert (await cluster.list_page(JOB)).items == []
+
+
+async def test_a_metadata_page_asks_for_metadata(cluster, script):
+    script.answers = [{"json": EMPTY}]
+
+    await cluster.list_page(POD, metadata_only=True, resource_version="7")
+
+    assert "as=PartialObjectMetadataList" in script.headers[0]["accept"]
+    assert script.asked[0][1] == "/api/v1/pods?limit=500&resourceVersion=7&resourceVersionMatch=Exact"
+
+
+async def test_a_continue_token_too_old_goes_on_where_the_server_says(cluster, script):
+    gone = status(410, "expired", **{"continue": "fresh token=&"})
+    script.answers = [gone, {"json": EMPTY}]
+
+    await cluster.list_page(JOB, namespace="ci", continue_token="old", metadata_only=True)
+
+    assert [path.rpartition("continue=")[2] for _, path in script.asked] == ["old", "fresh+token%3D%26"]
+    assert all("/namespaces/ci/" in path for _, path in script.asked)
+
+
+@pytest.mark.parametrize("token", ["", "old"])
+async def test_a_continue_token_too_old_without_a_new_one(cluster, script, token):
+    script.answers = [status(410, "expired", **{"continue": token})]
+
+    with pytest.raises(GoneError, match="expired"):
+        await cluster.list_page(JOB, continue_token="old")
+    assert len(script.asked) == 1
+
+
+async def test_a_kind_that_is_not_served(cluster, script):
+    script.answers = [{"status": 404, "text": "404 page not found"}]
+
+    with pytest.raises(AbsentKindError, match="jobs of batch/v1 are not served"):
+        await cluster.list_page(JOB)
+
+
+# Writes
+
+
+async def test_a_delete_has_its_preconditions_in_the_body_and_no_query(cluster, script):
+    assert await cluster.delete(JOB, OBJ) is True
+
+    assert script.asked == [("DELETE", "/apis/batch/v1/namespaces/ci/jobs/build-42")]
+    assert json.loads(script.bodies[0]) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": OBJ["metadata"]["uid"], "resourceVersion": "1042"},
+        "propagationPolicy": "Background",
+    }
+
+
+async def test_a_delete_of_what_is_gone_is_no_error(cluster, script):
+    script.answers = [status(404, "not found")]
+
+    assert await cluster.delete(JOB, OBJ) is False
+
+
+@pytest.mark.parametrize("missing", ["uid", "resourceVersion"])
+async def test_nothing_is_deleted_without_both_preconditions(cluster, script, missing):
+    obj = {**OBJ, "metadata": {name: value for name, value in OBJ["metadata"].items() if name != missing}}
+
+    with pytest.raises(PermanentError, match=r"metadata\.uid and metadata\.resourceVersion"):
+        await cluster.delete(JOB, obj)
+    assert script.asked == []
+
+
+async def test_what_was_deleted_is_not_remembered(cluster, script):
+    cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
+    await cluster.get(JOB, REF)
+    assert cluster.recall(REF).obj == OBJ
+
+    await cluster.delete(JOB, OBJ)
+
+    assert cluster.recall(REF) is None
+
+
+async def test_nothing_is_recalled_while_the_servers_clock_is_unknown(cluster):
+    cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
+
+    assert cluster.recall(REF) is None
+
+
+async def test_an_event_is_written_once_and_the_same_again_is_no_error(cluster, script):
+    script.answers = [{"json": {}}, status(409, "already exists")]
+
+    for _ in range(2):
+        await cluster.record_event(REF, "InvalidTtl", "kept: x" * 1_000)
+
+    first, second = (json.loads(body) for body in script.bodies)
+    assert first["metadata"]["name"] == second["metadata"]["name"]
+    assert first["involvedObject"]["uid"] == REF.uid
+    assert len(first["message"]) <= 1_024
+    assert script.asked[0] == ("POST", "/api/v1/namespaces/ci/events")
+
+
+HOSTILE = ["a/b", "a?dryRun=All", "a#b", "a%2Fb", "../../nodes/n", "a b", "ü", "a\nb", "a;b", "%", "a\\b"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_no_name_reaches_another_path(cluster, script, name):
+    await cluster.get(JOB, ObjectRef("batch/v1", "Job", name, name, "u"))
+
+    ((_, path),) = script.asked
+    segments = path.split("/")
+    assert [*segments[:5], segments[6]] == ["", "apis", "batch", "v1", "namespaces", "jobs"]
+    assert len(segments) == 8
+    assert not {"?", "#", "\\", " "} & set(path)
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_a_name_that_is_a_step_in_a_path_is_never_asked_for(cluster, script, name):
+    for ref in (ObjectRef("batch/v1", "Job", "ci", name, "u"), ObjectRef("batch/v1", "Job", name, "x", "u")):
+        with pytest.raises(PermanentError, match="expected a name"):
+            await cluster.get(JOB, ref)
+    assert script.asked == []
+
+
+# The connection
+
+
+def credentials(*arguments):
+    command = ", ".join(json.dumps(each) for each in arguments)
+    return f"{{exec: {{apiVersion: client.authentication.k8s.io/v1, command: sh, args: [-c, {command}]}}}}"
+
+
+NOT_A_CERTIFICATE = "bm90IGEgY2VydGlmaWNhdGU="
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (None, "no such file"),
+        ("a: [b", "expected YAML"),
+        (b"a: \xff", "utf-8"),
+        ("", "contexts"),
+        ("- a", "contexts"),
+        ("just text", "contexts"),
+        ("contexts: []\nclusters: []\nusers: []\n", "current-context"),
+        (kubeconfig().replace("current-context: test", "current-context: other"), "other"),
+        (kubeconfig(context="{cluster: elsewhere, user: me}"), "elsewhere"),
+        (kubeconfig(context="{cluster: here, user: nobody}"), "users"),
+        (kubeconfig(cluster="{insecure-skip-tls-verify: true}"), "server"),
+        (
+            kubeconfig(cluster=f"{{server: 'https://x', certificate-authority-data: {NOT_A_CERTIFICATE}}}"),
+            "certificate",
+        ),
+        (kubeconfig(cluster="{server: 'https://x', certificate-authority: /none/ca.pem}"), "/none/ca.pem"),
+        (kubeconfig(user=f"{{client-certificate-data: {NOT_A_CERTIFICATE}, client-key-data: eA==}}"), "PEM"),
+        (kubeconfig(user="{tokenFile: /none/token}"), "/none/token"),
+        (kubeconfig(user=credentials("echo no login >&2; exit 3")), "credential plugin"),
+        (kubeconfig(user=credentials("echo gibberish")), "credential plugin"),
+        (
+            kubeconfig(user="{exec: {apiVersion: client.authentication.k8s.io/v1, command: /none/x}}"),
+            "credential plugin",
+        ),
+    ],
+    ids=lambda value: value[:12] if isinstance(value, str) and "\n" not in value else "",
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_one_sentence_that_names_it(document, words, tmp_path):
+    path = tmp_path / "kubeconfig"
+    if document is not None:
+        path.write_bytes(document if isinstance(document, bytes) else document.encode())
+
+    with pytest.raises(PermanentError) as error:
+        await connect(kubeconfig=str(path))
+
+    assert str(error.value).startswith(f"kubeconfig {path}: ")
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+async def test_the_token_of_a_credential_plugin_is_used(script, tmp_path):
+    given = {"token": "from-plugin"}
+    answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": given}
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(script.url, user=credentials(f"echo '{json.dumps(answer)}'")))
+
+    cluster = await connect(kubeconfig=str(path))
+    await cluster.check()
+    await cluster.close()
+
+    assert script.headers[0]["authorization"] == "Bearer from-plugin"
+
+
+async def test_another_context_can_be_asked_for(script, tmp_path):
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(script.url).replace("current-context: test", "current-context: other"))
+
+    cluster = await connect(kubeconfig=str(path), context="test")
+
+    assert cluster.server == script.url
+    await cluster.close()

@@ -1,0 +1,152 @@
+"""CloudEvents on the wire, as functions: there and back again in both modes."""
+
+import base64
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.adapters.events import BODY_BYTES_MAX, Event, event_of, parse_event, parse_message, parse_sweep, to_http
+from shared.errors import EventError
+from shared.messages import SweepStep, Timer, TimersSet
+from tests.builders import NOW
+
+HEADERS = {"content-type": "application/json", "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
+PRINTABLE = st.text(min_size=1, max_size=30).filter(str.isprintable)
+INSTANTS = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+
+
+def envelope(**attributes):
+    spoken = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", **attributes}
+    return {"content-type": "application/cloudevents+json; charset=utf-8"}, json.dumps(spoken).encode()
+
+
+@given(
+    st.builds(
+        Event,
+        id=PRINTABLE,
+        source=PRINTABLE,
+        type=PRINTABLE,
+        subject=st.just("") | PRINTABLE,
+        time=INSTANTS,
+        data=st.sampled_from([b"", b"{}", b'{"a": "\xc3\xa9"}', b"[1]"]),
+        extensions=st.dictionaries(st.sampled_from(["kind", "namespace", "knativebrokerttl"]), PRINTABLE),
+    )
+)
+def test_what_is_written_can_be_read(event):
+    headers, body = to_http(event)
+
+    assert all(value.isascii() and value.isprintable() and " " not in value for value in headers.values())
+    assert parse_event(headers, body) == event
+
+
+@pytest.mark.parametrize(
+    ("text", "encoded"),
+    [("a b", "a%20b"), ('"', "%22"), ("50%", "50%25"), ("%41", "%2541"), ("é", "%C3%A9"), ("a/b:c+d", "a/b:c+d")],
+)
+def test_headers_are_percent_encoded_as_cloudevents_asks(text, encoded):
+    headers, _ = to_http(Event(id=text, source="/s", type="t"))
+
+    assert headers["ce-id"] == encoded
+
+
+@pytest.mark.parametrize("percent", ["100%", "%", "%zz", "%4"])
+def test_a_sender_that_does_not_encode_is_understood_where_it_can_be(percent):
+    assert parse_event({**HEADERS, "ce-id": percent}, b"").id == percent
+
+
+@pytest.mark.parametrize("character", ["\n", "\r", "\0", "\x7f", "\ud800"], ids=ascii)
+def test_an_attribute_that_would_break_out_of_its_header_is_not_written(character):
+    with pytest.raises(EventError, match=r"^subject: expected printable text"):
+        to_http(Event(id="1", source="/s", type="t", subject=f"a{character}ce-id: 2"))
+
+
+def test_binary_data_is_passed_on_as_it_is():
+    data = b'{"b":1, "a":1.50, "a":2}'
+
+    assert parse_event(HEADERS, data).data == data
+
+
+def test_structured_data_is_the_json_that_binary_mode_would_have_carried():
+    data = {"a": [1, None, "é", {"b": 1.5}], "big": 10**40}
+
+    assert json.loads(parse_event(*envelope(data=data)).data) == data
+
+
+def test_base64_data_is_decoded():
+    encoded = base64.b64encode(b'{"a":1}').decode()
+
+    assert parse_event(*envelope(data_base64=encoded)).data == b'{"a":1}'
+
+
+def test_absent_data_is_empty_and_null_is_null():
+    assert parse_event(*envelope()).data == b""
+    assert parse_event(*envelope(data=None)).data == b"null"
+
+
+def test_an_absent_time_is_not_invented():
+    assert parse_event(HEADERS, b"").time is None
+    assert parse_event(*envelope()).time is None
+
+
+def test_optional_attributes_are_read_in_both_modes():
+    written = {"time": "2026-03-14T16:09:26+01:00", "subject": "s", "dataschema": "x:y", "kind": "Job"}
+    wanted = Event("1", "/s", "t", "s", NOW, b"", {"kind": "Job"})
+
+    assert parse_event({**HEADERS, **{f"ce-{name}": value for name, value in written.items()}}, b"") == wanted
+    assert parse_event(*envelope(**written)) == wanted
+
+
+def test_an_attribute_that_is_null_is_absent():
+    assert parse_event(*envelope(subject=None, time=None, kind=None)) == Event("1", "/s", "t")
+
+
+def test_extensions_are_text_whatever_json_has():
+    event = parse_event(*envelope(sampled=True, knativebrokerttl=255, kind="Job"))
+
+    assert event.extensions == {"sampled": "true", "knativebrokerttl": "255", "kind": "Job"}
+
+
+def test_a_body_beyond_the_limit_is_not_parsed():
+    with pytest.raises(EventError, match=r"^body: ") as error:
+        parse_event(HEADERS, b"{" * (BODY_BYTES_MAX + 1))
+
+    assert error.value.status == 413
+
+
+@pytest.mark.parametrize("wrong", [["x" * 10_000], "x" * 10_000, {"y" * 10_000: 1}])
+@pytest.mark.parametrize("field", ["id", "type", "specversion", "datacontenttype", "time"])
+def test_no_message_quotes_more_than_a_few_words(field, wrong):
+    with pytest.raises(EventError) as error:
+        parse_message(parse_event(*envelope(**{field: wrong})), Timer)
+
+    assert len(str(error.value)) < 250
+
+
+@given(st.dictionaries(st.text(max_size=12), st.text(max_size=12)), st.binary(max_size=80))
+def test_whatever_is_sent_is_an_event_or_an_event_error(headers, body):
+    with suppress(EventError):
+        assert parse_event({**HEADERS, **headers}, body).id
+
+
+@given(st.from_type(SweepStep))
+def test_a_message_survives_the_wire(message):
+    event = parse_event(*to_http(event_of(message.model_copy(update={"sweep_id": "s"}), source="/s")))
+
+    assert parse_sweep(event) == message.model_copy(update={"sweep_id": "s"})
+
+
+def test_a_tick_starts_from_the_beginning():
+    assert parse_sweep(Event("1", "/s", "dev.knative.sources.ping", data=b"whatever")) == SweepStep()
+
+
+def test_names_on_the_wire_are_camel_case():
+    ref = {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "n", "uid": "u"}
+    timers = TimersSet.model_validate({"timers": [{"ref": ref, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z"}]})
+
+    written = json.loads(event_of(timers, source="/s").data)
+
+    assert written == {"timers": [{"ref": ref, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z"}]}

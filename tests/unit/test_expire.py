@@ -1,0 +1,373 @@
+"""A timer fired: what is read, what is deleted, what is answered and who is told."""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.core.kinds import Catalogue
+from shared.core.objects import ref_of
+from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
+from shared.usecases.expire import ATTEMPTS_MAX, Expiry
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, later, owned_by, pod
+from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+DUE = job(complete=ago(60), ttl=30)
+NAME = DUE["metadata"]["name"]
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+def cluster():
+    return FakeCluster(FakeClock())
+
+
+@pytest.fixture
+def telemetry():
+    return FakeTelemetry()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def expiry(cluster, clock, telemetry):
+    return Expiry(cluster, KINDS, KINDS, clock, telemetry, dry_run=False)
+
+
+def fired(obj=DUE, due_at=None):
+    return Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=due_at or ago(30))
+
+
+# Due
+
+
+async def test_what_is_due_is_read_and_deleted(expiry, cluster, clock, telemetry):
+    cluster.put(DUE)
+    clock.advance(0.25)
+
+    answer = await expiry.expire(fired())
+
+    assert answer == ObjectDeleted(
+        ref=ref_of(DUE),
+        outcome="succeeded",
+        finished_at=ago(60),
+        ttl_from="spec.ttlSecondsAfterFinished",
+        due_at=ago(30),
+        deleted_at=later(0.25),
+        lateness_seconds=30.25,
+    )
+    assert [call.verb for call in cluster.calls] == ["get", "delete"]
+    assert telemetry.deletions == [answer]
+    assert telemetry.missed == 0
+
+
+async def test_exactly_due_is_due(expiry, cluster):
+    cluster.put(job(complete=ago(30), ttl=30))
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+
+
+async def test_what_is_remembered_as_due_is_deleted_without_a_read(expiry, cluster):
+    cluster.remember(cluster.put(DUE))
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert [call.verb for call in cluster.calls] == ["delete"]
+
+
+async def test_what_is_remembered_and_outdated_is_read_again_and_still_deleted(expiry, cluster):
+    cluster.remember(cluster.put(DUE))
+    cluster.write(NAME)
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert [call.verb for call in cluster.calls] == ["delete", "get", "delete"]
+
+
+async def test_what_is_remembered_as_due_and_held_since_then_stays(expiry, cluster, telemetry):
+    cluster.remember(cluster.put(DUE))
+    cluster.put(annotated(DUE, hold="look at it"))
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.deleted == []
+    assert telemetry.verdicts() == [("kept", "held")]
+
+
+@pytest.mark.parametrize("remembered", [job(), annotated(DUE, hold="x"), job(complete=ago(1), ttl=30)])
+async def test_what_is_remembered_never_says_no(expiry, cluster, remembered):
+    cluster.remember(remembered)
+    cluster.put(DUE)
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert [call.verb for call in cluster.calls] == ["get", "delete"]
+
+
+# Another one, or none
+
+
+async def test_what_is_gone_is_gone(expiry, telemetry):
+    assert await expiry.expire(fired()) is None
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+async def test_another_object_of_the_same_name_stays(expiry, cluster, telemetry):
+    cluster.put(job(complete=ago(60), ttl=30, uid="another"))
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.deleted == []
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+async def test_recreated_between_read_and_delete_it_stays(expiry, cluster):
+    cluster.put(DUE)
+    cluster.before_delete = lambda _: cluster.put(job(complete=ago(60), ttl=30, uid="another"))
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.deleted == []
+
+
+async def test_gone_between_read_and_delete_is_gone(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.before_delete = cluster.remove
+
+    assert await expiry.expire(fired()) is None
+    assert telemetry.deletions == []
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+async def test_a_kind_that_is_not_enabled_is_not_even_read(cluster, clock, telemetry):
+    expiry = Expiry(cluster, Catalogue((POD,)), KINDS, clock, telemetry, dry_run=False)
+    cluster.put(DUE)
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.calls == []
+    assert telemetry.verdicts() == [("kept", "kind-not-enabled")]
+
+
+# Changed meanwhile
+
+
+async def test_changed_once_it_is_read_again(expiry, cluster):
+    cluster.put(DUE)
+    writes = iter([True])
+    cluster.before_delete = lambda name: cluster.write(name) if next(writes, False) else None
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert cluster.counted() == {"get": 2, "delete": 2}
+
+
+async def test_the_ttl_raised_between_read_and_delete_counts(expiry, cluster):
+    cluster.put(DUE)
+    cluster.before_delete = lambda name: cluster.write(name, "spec.ttlSecondsAfterFinished", 3_600)
+
+    answer = await expiry.expire(fired())
+
+    assert [timer.due_at for timer in answer.timers] == [ago(60) + timedelta(hours=1)]
+    assert cluster.deleted == []
+
+
+async def test_changed_again_and_again_the_timer_comes_back_later(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.before_delete = cluster.write
+
+    with pytest.raises(TryLaterError, match=f"changed {ATTEMPTS_MAX} times"):
+        await expiry.expire(fired())
+    assert cluster.counted() == {"get": ATTEMPTS_MAX, "delete": ATTEMPTS_MAX}
+    assert telemetry.verdicts() == []
+
+
+# Not due
+
+
+async def test_due_later_is_answered_with_a_timer(expiry, cluster, telemetry):
+    cluster.put(job(complete=ago(60), ttl=90))
+
+    answer = await expiry.expire(fired())
+
+    assert answer == TimersSet(timers=(fired(due_at=later(30)),))
+    assert telemetry.verdicts() == [("timer-set", "not-due")]
+
+
+@pytest.mark.parametrize(
+    ("obj", "reason"),
+    [
+        (job(), "unfinished"),
+        (job(complete=ago(60)), "no-ttl"),
+        (annotated(DUE, hold="why"), "held"),
+        (annotated(DUE, ttl="never"), "never"),
+        (having(DUE, "metadata.deletionTimestamp", "2026-03-14T15:09:00Z"), "terminating"),
+        (having(DUE, "status.conditions", "gibberish"), "unknown-shape"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_what_stays_stays_with_a_reason(expiry, cluster, telemetry, obj, reason):
+    cluster.put(obj)
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.counted() == {"get": 1}
+    assert telemetry.verdicts() == [("kept", reason)]
+
+
+async def test_a_ttl_that_cannot_be_read_is_told_on_the_object(expiry, cluster, telemetry):
+    cluster.put(annotated(DUE, ttl="soon"))
+
+    assert await expiry.expire(fired()) is None
+
+    ((ref, reason, message),) = cluster.events
+    assert (ref, reason) == (ref_of(DUE), "InvalidTtl")
+    assert "ttlafterfinished.dev/ttl" in message
+    assert "soon" in message
+    assert telemetry.verdicts() == [("kept", "invalid-ttl")]
+
+
+async def test_an_event_that_cannot_be_written_changes_no_verdict(expiry, cluster, telemetry):
+    cluster.put(annotated(DUE, ttl="soon"))
+    cluster.fail("event", ForbiddenError("events is forbidden"))
+
+    assert await expiry.expire(fired()) is None
+    assert telemetry.problems[0][1]["error"] == "events is forbidden"
+
+
+@pytest.mark.parametrize("behind", [1.25, 30.0, 3_600.0])
+async def test_with_a_server_clock_behind_ours_the_timer_does_not_come_straight_back(expiry, cluster, clock, behind):
+    cluster.put(job(complete=ago(60), ttl=59))
+    cluster.clock.advance(-behind)
+
+    (timer,) = (await expiry.expire(fired(due_at=ago(1)))).timers
+
+    assert cluster.deleted == []
+    assert timer.due_at > clock.now()
+    clock.at, cluster.clock.at = timer.due_at, cluster.clock.at + (timer.due_at - clock.now())
+    assert isinstance(await expiry.expire(timer), ObjectDeleted), "once more is enough"
+
+
+async def test_with_a_server_clock_ahead_of_ours_nothing_is_late(expiry, cluster, clock):
+    clock.advance(-30)
+    cluster.put(job(complete=ago(60), ttl=59))
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+
+
+async def test_the_servers_clock_decides_and_not_ours(expiry, cluster, clock):
+    clock.advance(3_600)
+    cluster.put(job(complete=ago(60), ttl=90))
+
+    assert isinstance(await expiry.expire(fired()), TimersSet)
+    assert cluster.deleted == []
+
+
+# Dry run
+
+
+async def test_a_dry_run_reports_and_deletes_nothing(cluster, clock, telemetry):
+    expiry = Expiry(cluster, KINDS, KINDS, clock, telemetry, dry_run=True)
+    cluster.put(DUE)
+
+    assert await expiry.expire(fired()) is None
+
+    assert cluster.counted() == {"get": 1}
+    (record,) = telemetry.records
+    assert (record.verdict, record.reason) == ("would-delete", "expired")
+    assert "by spec.ttlSecondsAfterFinished" in record.detail
+
+
+# Refused, busy
+
+
+async def test_a_forbidden_delete_is_reported_everywhere_and_raised(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.fail("delete", ForbiddenError("jobs is forbidden"))
+
+    with pytest.raises(ForbiddenError):
+        await expiry.expire(fired())
+
+    (record,) = telemetry.records
+    assert (record.verdict, record.reason, record.detail) == ("failed", "ForbiddenError", "jobs is forbidden")
+    assert cluster.events == [(ref_of(DUE), "DeletionRefused", "jobs is forbidden")]
+
+
+async def test_reported_twice_it_is_one_event(expiry, cluster):
+    cluster.put(DUE)
+    cluster.fail("delete", ForbiddenError("jobs is forbidden"))
+    for _ in range(2):
+        with pytest.raises(ForbiddenError):
+            await expiry.expire(fired())
+
+    assert len(cluster.events) == 1
+
+
+@pytest.mark.parametrize("verb", ["get", "delete"])
+@pytest.mark.parametrize("error", [PermanentError("invalid"), ForbiddenError("forbidden")])
+async def test_whatever_is_refused_for_good_is_permanent(expiry, cluster, verb, error):
+    cluster.put(DUE)
+    cluster.fail(verb, error)
+    cluster.fail("event", ForbiddenError("this too"))
+
+    with pytest.raises(type(error), match=str(error)):
+        await expiry.expire(fired())
+
+
+@pytest.mark.parametrize("verb", ["get", "delete"])
+async def test_a_busy_api_server_is_for_later_and_no_failure(expiry, cluster, telemetry, verb):
+    cluster.put(DUE)
+    cluster.fail(verb, TryLaterError("429", retry_after_seconds=7))
+
+    with pytest.raises(TryLaterError) as error:
+        await expiry.expire(fired())
+
+    assert error.value.retry_after_seconds == 7
+    assert telemetry.records == []
+    assert cluster.events == []
+
+
+# Owners
+
+
+OWNED = owned_by(pod(containers=(ended(at=ago(60)),), ttl="30"), "Job")
+OWNER = {"name": "owner", "uid": "owner-uid", "namespace": "ci"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_deleted"),
+    [(job(**OWNER), False), (job(complete=ago(5), **OWNER), True), (None, True)],
+    ids=["unfinished", "finished", "gone"],
+)
+async def test_an_owned_pod_follows_its_owner(expiry, cluster, owner, is_deleted):
+    cluster.put(OWNED)
+    if owner:
+        cluster.put(owner)
+
+    assert isinstance(await expiry.expire(fired(OWNED)), ObjectDeleted) is is_deleted
+    assert ("owner" in cluster.names) is (owner is not None)
+
+
+async def test_a_forbidden_owner_keeps_the_pod_and_is_no_failure(expiry, cluster, telemetry):
+    cluster.put(OWNED)
+    cluster.fail("get", ForbiddenError("jobs is forbidden"), on="owner")
+
+    assert await expiry.expire(fired(OWNED)) is None
+    assert telemetry.verdicts() == [("kept", "owner-unfinished")]
+
+
+async def test_a_remembered_pod_still_has_its_owner_read_afresh(expiry, cluster):
+    cluster.remember(cluster.put(OWNED))
+    cluster.put(job(**OWNER))
+
+    assert await expiry.expire(fired(OWNED)) is None
+    assert cluster.deleted == []
+
+
+async def test_the_reason_counts_by_the_name_of_who_asks(cluster, clock, telemetry):
+    expiry = Expiry(cluster, KINDS, KINDS, clock, telemetry, dry_run=False, by="sweep")
+    cluster.put(job(complete=NOW))
+    await expiry.expire(fired())
+
+    assert telemetry.records[0].by == "sweep"

@@ -1,0 +1,145 @@
+"""Whether, when and how an object finished; the tables of whole decisions are in test_decide."""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.core.finish import Finish, finish_of
+from shared.core.kinds import KindRule, Outcome
+from tests.builders import JOB, POD, ago, condition, ended, having, job, pod, status_written
+
+UNFINISHED = Finish(finished=False)
+UNKNOWN = Finish(finished=None)
+
+
+def run_rule(*finished_at: str, **values: str) -> KindRule:
+    """A kind that tells its end in one field, as Workflows and Runs do."""
+    return KindRule.model_validate(
+        {
+            "apiVersion": "example.com/v1",
+            "kind": "Run",
+            "plural": "runs",
+            "finished": {"field": "status.state", "values": values or {"Done": "succeeded", "Broken": "failed"}},
+            "finishedAt": finished_at or ["status.finishedAt"],
+        }
+    )
+
+
+def run(state: object, **status: object) -> dict:
+    return {
+        "apiVersion": "example.com/v1",
+        "kind": "Run",
+        "metadata": {"name": "run", "creationTimestamp": "2026-03-14T00:00:00Z"},
+        "status": {"state": state, **status},
+    }
+
+
+class TestByConditions:
+    @pytest.mark.parametrize(
+        ("kind", "outcome"), [("Complete", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)], ids=["complete", "failed"]
+    )
+    def test_the_type_tells_the_outcome(self, kind, outcome):
+        assert finish_of(job(conditions=[condition(kind, ago(60))]), JOB) == Finish(True, ago(60), outcome)
+
+    def test_a_condition_without_its_time_finishes_without_a_time(self):
+        assert finish_of(job(conditions=[condition("Failed")]), JOB) == Finish(True, None, Outcome.FAILED)
+
+    def test_an_unknown_outcome_is_none(self):
+        rule = JOB.model_copy(
+            update={"finished": JOB.finished.model_copy(update={"conditions": {"Finished": Outcome.UNKNOWN}})}
+        )
+
+        assert finish_of(job(conditions=[condition("Finished", ago(60))]), rule) == Finish(True, ago(60), None)
+
+    def test_no_status_is_unfinished(self):
+        assert finish_of({"metadata": {}}, JOB) == UNFINISHED
+
+
+class TestByField:
+    @pytest.mark.parametrize(
+        ("state", "outcome"), [("Done", Outcome.SUCCEEDED), ("Broken", Outcome.FAILED)], ids=["done", "broken"]
+    )
+    def test_the_value_tells_the_outcome(self, state, outcome):
+        obj = run(state, finishedAt="2026-03-14T01:00:00Z")
+
+        assert finish_of(obj, run_rule()).outcome is outcome
+        assert finish_of(obj, run_rule()).finished is True
+
+    def test_an_unknown_outcome_is_none(self):
+        assert finish_of(run("Over"), run_rule(Over="unknown")) == Finish(True, None, None)
+
+    @pytest.mark.parametrize("state", ["", "done", "Running", None])
+    def test_any_other_value_is_unfinished(self, state):
+        assert finish_of(run(state, finishedAt="2026-03-14T01:00:00Z"), run_rule()) == UNFINISHED
+
+    @pytest.mark.parametrize("state", [0, 3, 1.5, True, ["Done"], {"Done": True}], ids=ascii)
+    def test_a_value_that_is_no_text_is_an_unknown_shape(self, state):
+        assert finish_of(run(state), run_rule()) == UNKNOWN
+
+    def test_a_field_below_something_else_than_a_map_is_unfinished(self):
+        rule = run_rule().model_copy(
+            update={"finished": run_rule().finished.model_copy(update={"field": "status.a.b"})}
+        )
+
+        assert finish_of({"status": {"a": "b"}}, rule) == UNFINISHED
+
+
+class TestSources:
+    def test_a_path_tells_its_instant(self):
+        obj = run("Done", finishedAt="2026-03-14T03:00:00+02:00")
+
+        assert finish_of(obj, run_rule()).at.isoformat() == "2026-03-14T01:00:00+00:00"
+
+    @pytest.mark.parametrize(
+        "absent", [None, "", "soon", "0001-01-01T00:00:00Z", "2026-03-13T23:59:59Z", 7, [], {}], ids=ascii
+    )
+    def test_the_first_source_with_a_plausible_instant_counts(self, absent):
+        rule = run_rule("status.finishedAt", "status.endTime", "managed-fields")
+        obj = status_written(run("Done", finishedAt=absent, endTime="2026-03-14T01:00:00Z"), ago(60))
+
+        assert finish_of(obj, rule).at.isoformat() == "2026-03-14T01:00:00+00:00"
+        assert finish_of(having(obj, "status.endTime", absent), rule).at == ago(60)
+
+    def test_the_sources_are_not_mixed(self):
+        rule = run_rule("status.endTime", "managed-fields")
+        obj = status_written(run("Done", endTime="2026-03-14T01:00:00Z"), ago(60))
+
+        assert finish_of(obj, rule).at.isoformat() == "2026-03-14T01:00:00+00:00"
+
+    def test_a_kind_that_ends_by_a_field_has_no_finishing_condition(self):
+        obj = run("Done", conditions=[condition("Done", ago(60))])
+
+        assert finish_of(obj, run_rule("finishing-condition")).at is None
+
+    def test_the_newest_write_of_the_status_counts(self):
+        obj = status_written(run("Done"), ago(90), ago(30), ago(60))
+
+        assert finish_of(obj, run_rule("managed-fields")).at == ago(30)
+
+    @pytest.mark.parametrize("entries", [None, {}, "x", [None, "x", {}, {"subresource": "status"}]], ids=ascii)
+    def test_malformed_managed_fields_tell_nothing(self, entries):
+        assert finish_of(having(run("Done"), "metadata.managedFields", entries), run_rule("managed-fields")).at is None
+
+    def test_an_instant_before_the_start_is_absent(self):
+        obj = run("Done", startTime="2026-03-14T02:00:00Z", finishedAt="2026-03-14T01:00:00Z")
+
+        assert finish_of(obj, run_rule()).at is None
+        assert finish_of(having(obj, "status.startTime", "2026-03-14T01:00:00Z"), run_rule()).at is not None
+
+    @pytest.mark.parametrize("start", [None, "", "soon", 7, "0001-01-01T00:00:00Z"], ids=ascii)
+    def test_an_unreadable_start_does_not_matter(self, start):
+        obj = run("Done", startTime=start, finishedAt="2026-03-14T01:00:00Z")
+
+        assert finish_of(obj, run_rule()).at is not None
+
+    def test_containers_alone_do_not_tell_where_one_is_unknown(self):
+        rule = POD.model_copy(update={"finished_at": POD.finished_at[:1]})
+
+        assert finish_of(pod(containers=[ended("a", ago(60)), ended("b", None)]), rule).at is None
+        assert finish_of(pod(containers=[], declared=(), init_containers=[ended("i", ago(60))]), rule).at is None
+        assert finish_of(pod(containers=[ended("a", ago(60)), ended("b", ago(61))]), rule).at == ago(60)
+
+    def test_fractions_of_a_second_are_kept(self):
+        at = ago(60) + timedelta(microseconds=123_456)
+
+        assert finish_of(pod(containers=[ended(at=at)]), POD).at == at

@@ -1,0 +1,204 @@
+"""The kinds' rules: their schema, the shipped files, and how they are found."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from shared.core.kinds import Catalogue, FinishSource, KindRule
+from tests.builders import JOB, KINDS, POD, TRAINJOB, having, without
+
+RULE: dict[str, Any] = {
+    "apiVersion": "example.com/v1",
+    "kind": "Run",
+    "plural": "runs",
+    "finished": {"conditions": {"Done": "succeeded"}},
+    "finishedAt": ["finishing-condition"],
+}
+
+FILES = {path.stem: path for path in sorted(KINDS.glob("*.yaml"))}
+
+
+class TestSchema:
+    def test_the_least_rule(self):
+        rule = KindRule.model_validate(RULE)
+
+        assert rule.scope == "Namespaced"
+        assert rule.short_names == ()
+        assert rule.ttl_seconds_field is None
+        assert rule.while_owner_unfinished == "delete"
+        assert rule.propagation == "Background"
+
+    @pytest.mark.parametrize("field", RULE)
+    def test_a_missing_field_is_named(self, field):
+        assert where_it_fails(without(RULE, field)) == {field}
+
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [
+            ("apiVersion", ""),
+            ("apiVersion", "batch"),
+            ("apiVersion", "batch/v1/jobs"),
+            ("apiVersion", "v1\n"),
+            ("apiVersion", 1),
+            ("kind", ""),
+            ("kind", "run"),
+            ("kind", "Run Me"),
+            ("plural", ""),
+            ("plural", "Runs"),
+            ("plural", "runs/status"),
+            ("plural", None),
+            ("scope", "namespaced"),
+            ("scope", None),
+            ("shortNames", "r"),
+            ("shortNames", [1]),
+            ("finished", {}),
+            ("finished", "Done"),
+            ("finished", None),
+            ("finished", {"conditions": {}}),
+            ("finished", {"field": "status.phase"}),
+            ("finished", {"field": "status.phase", "values": {}}),
+            ("finished", {"values": {"Done": "succeeded"}}),
+            ("finished", {"conditions": {"Done": "failed"}, "values": {"Done": "failed"}}),
+            ("finished", {"conditions": {"Done": "failed"}, "field": "status.phase", "values": {"Done": "failed"}}),
+            ("finished.conditions", ["Done"]),
+            ("finished.conditions.Done", "success"),
+            ("finished.conditions.Done", True),
+            ("finished.field", "phase"),
+            ("finished.field", "status..phase"),
+            ("finished.field", ".status.phase"),
+            ("finished.field", "status.phase."),
+            ("finished.field", "status.phases[0]"),
+            ("finished.phase", "status.phase"),
+            ("finishedAt", []),
+            ("finishedAt", None),
+            ("finishedAt", "finishing-condition"),
+            ("finishedAt", ["finishing_condition"]),
+            ("finishedAt", ["completionTime"]),
+            ("ttlSecondsField", "ttlSecondsAfterFinished"),
+            ("ttlSecondsField", ""),
+            ("whileOwnerUnfinished", "ignore"),
+            ("propagation", "background"),
+            ("propagation", None),
+            ("propogation", "Background"),
+            ("ttl", 3600),
+        ],
+        ids=lambda value: value if isinstance(value, str) else ascii(value),
+    )
+    def test_a_malformed_field_is_named(self, path, value):
+        assert any(f"{where}.".startswith(f"{path}.") for where in where_it_fails(having(RULE, path, value)))
+
+    def test_the_message_says_which_of_the_two_was_expected(self):
+        with pytest.raises(ValidationError, match="expected either `conditions`, or `field` together with `values`"):
+            KindRule.model_validate(having(RULE, "finished", {}))
+
+    @pytest.mark.parametrize("rule", [None, [], "Run", 7], ids=ascii)
+    def test_what_is_no_map_is_no_rule(self, rule):
+        with pytest.raises(ValidationError):
+            KindRule.model_validate(rule)
+
+    def test_a_rule_cannot_be_changed(self):
+        with pytest.raises(ValidationError):
+            KindRule.model_validate(RULE).kind = "Walk"
+
+    def test_sources_and_paths_are_told_apart(self):
+        rule = KindRule.model_validate(RULE | {"finishedAt": ["managed-fields", "status.endTime"]})
+
+        assert rule.finished_at == (FinishSource.MANAGED_FIELDS, "status.endTime")
+        assert isinstance(rule.finished_at[0], FinishSource)
+        assert not isinstance(rule.finished_at[1], FinishSource)
+
+
+def where_it_fails(rule: Any) -> set[str]:
+    with pytest.raises(ValidationError) as error:
+        KindRule.model_validate(rule)
+    return {".".join(map(str, problem["loc"])) for problem in error.value.errors()}
+
+
+class TestShippedRules:
+    @pytest.mark.parametrize("name", FILES)
+    def test_it_loads(self, name):
+        rule = KindRule.model_validate(yaml.safe_load(FILES[name].read_text()))
+
+        assert rule.short_names == tuple(word.lower() for word in rule.short_names)
+
+    def test_no_two_are_of_the_same_kind_or_path(self):
+        rules = [KindRule.model_validate(yaml.safe_load(path.read_text())) for path in FILES.values()]
+
+        assert len({(rule.api_version, rule.kind) for rule in rules}) == len(rules)
+        assert len({rule.collection_path for rule in rules}) == len(rules)
+
+    def test_the_first_three(self):
+        assert {"job", "pod", "trainjob"} <= set(FILES)
+
+    def test_pods_alone_of_the_three_wait_for_their_owner(self):
+        assert [rule.while_owner_unfinished for rule in (JOB, POD, TRAINJOB)] == ["delete", "keep", "delete"]
+
+    def test_a_job_never_orphans_its_pods(self):
+        assert JOB.propagation == "Background"
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        ("rule", "everywhere", "in_one_namespace"),
+        [
+            (JOB, "/apis/batch/v1/jobs", "/apis/batch/v1/namespaces/ci/jobs"),
+            (POD, "/api/v1/pods", "/api/v1/namespaces/ci/pods"),
+            (
+                TRAINJOB,
+                "/apis/trainer.kubeflow.org/v1alpha1/trainjobs",
+                "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ci/trainjobs",
+            ),
+        ],
+        ids=["a named group", "the core group", "a custom resource"],
+    )
+    def test_they_are_the_api_servers(self, rule, everywhere, in_one_namespace):
+        assert rule.collection_path == everywhere
+        assert rule.path_in("") == everywhere
+        assert rule.path_in("ci") == in_one_namespace
+
+
+class TestCatalogue:
+    KINDS = Catalogue((JOB, POD, TRAINJOB))
+
+    def test_a_kind_is_found_by_api_version_and_kind(self):
+        assert self.KINDS.get("batch/v1", "Job") is JOB
+        assert self.KINDS.get("v1", "Pod") is POD
+
+    @pytest.mark.parametrize(
+        ("api_version", "kind"),
+        [("v1", "Job"), ("batch/v1", "job"), ("batch/v2", "Job"), ("", ""), ("batch/v1", "Pod")],
+    )
+    def test_another_is_not(self, api_version, kind):
+        assert self.KINDS.get(api_version, kind) is None
+
+    @pytest.mark.parametrize(
+        ("words", "rules"),
+        [
+            pytest.param((), (JOB, POD, TRAINJOB), id="no word: all"),
+            pytest.param(("jobs",), (JOB,), id="the plural"),
+            pytest.param(("Job",), (JOB,), id="the kind"),
+            pytest.param(("JOBS",), (JOB,), id="in any case"),
+            pytest.param(("jobs.batch",), (JOB,), id="plural and group"),
+            pytest.param(("trainjobs.trainer.kubeflow.org",), (TRAINJOB,), id="plural and a long group"),
+            pytest.param(("po",), (POD,), id="the short name"),
+            pytest.param(("trainjob", "po"), (POD, TRAINJOB), id="two, in the catalogue's order"),
+            pytest.param(("job", "jobs"), (JOB,), id="twice the same"),
+        ],
+    )
+    def test_people_name_kinds(self, words, rules):
+        named = self.KINDS.parse_names(words)
+
+        assert named.rules == rules
+        assert all(named.get(rule.api_version, rule.kind) is rule for rule in rules)
+
+    @pytest.mark.parametrize("word", ["", "cronjobs", "jobs.example.com", "jo", "job ", "*"])
+    def test_an_unknown_word_is_an_error_that_lists_the_known(self, word):
+        known = "expected one of jobs, pods, trainjobs"
+        with pytest.raises(ValueError, match=re.escape(f"unknown kind {word!r}: {known}")):
+            self.KINDS.parse_names(("jobs", word))
+
+    def test_a_part_does_not_know_the_rest(self):
+        assert self.KINDS.parse_names(("jobs",)).get("v1", "Pod") is None

@@ -1,0 +1,206 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from shared.core.objects import (
+    ObjectRef,
+    format_instant,
+    get_annotations,
+    get_controller,
+    get_in,
+    get_text,
+    list_mappings,
+    parse_instant,
+    quote,
+    ref_of,
+)
+from tests.builders import NOW, job, owned_by
+
+OBJ = {"a": {"b": {"c": 1}, "null": None, "text": "x", "empty": "", "list": [{"i": 1}, None, "x", 7, [], {"i": 2}]}}
+
+# What a field can hold in place of a map.
+NO_MAPS = {"null": None, "text": "x", "a number": 7, "true": True, "a list": [{"a": 1}], "nan": float("nan")}
+
+
+class TestLookingInto:
+    @pytest.mark.parametrize(
+        ("path", "value"),
+        [("a.b.c", 1), ("a.b", {"c": 1}), ("a.null", None), ("a.x", None), ("x", None), ("a.b.c.d", None), ("", None)],
+    )
+    def test_get_in(self, path, value):
+        assert get_in(OBJ, path) == value
+
+    @pytest.mark.parametrize("obj", NO_MAPS.values(), ids=NO_MAPS)
+    def test_what_is_no_map_has_no_fields(self, obj):
+        assert get_in(obj, "a") is None
+        assert get_in({"a": obj}, "a.b") is None
+        assert get_text(obj, "a") == ""
+        assert list(list_mappings(obj, "a")) == []
+        assert get_annotations({"metadata": obj}) == {}
+        assert get_controller({"metadata": obj}) is None
+        assert ref_of(obj) == ObjectRef("", "", "", "", "")
+
+    @pytest.mark.parametrize(("path", "text"), [("a.text", "x"), ("a.empty", ""), ("a.null", ""), ("a.b.c", "")])
+    def test_get_text(self, path, text):
+        assert get_text(OBJ, path) == text
+
+    def test_list_mappings_passes_over_anything_else(self):
+        assert list(list_mappings(OBJ, "a.list")) == [{"i": 1}, {"i": 2}]
+        assert list(list_mappings(OBJ, "a.b")) == []
+        assert list(list_mappings(OBJ, "a.text")) == []
+
+
+class TestIdentity:
+    def test_ref_of(self):
+        assert ref_of(job(uid="1")) == ObjectRef("batch/v1", "Job", "ci", "build-42", "1")
+
+    def test_absent_parts_are_empty(self):
+        assert ref_of({"kind": "Job", "metadata": {"name": 7}}) == ObjectRef("", "Job", "", "", "")
+
+    def test_people_name_it_so(self):
+        assert str(ObjectRef("batch/v1", "Job", "ci", "build-42", "1")) == "Job ci/build-42"
+        assert str(ObjectRef("ops.crossplane.io/v1alpha1", "Operation", "", "backup", "1")) == "Operation backup"
+
+    def test_the_controller_is_an_owner_in_the_same_namespace(self):
+        assert get_controller(owned_by(job(), "CronJob")) == ObjectRef(
+            "batch/v1", "CronJob", "ci", "owner", "owner-uid"
+        )
+
+    def test_an_owner_that_does_not_control_is_no_controller(self):
+        assert get_controller(job()) is None
+        assert get_controller(owned_by(job(), "CronJob", controller=False)) is None
+
+    def test_the_controller_is_found_among_others(self):
+        obj = owned_by(job(), "CronJob")
+        others = [None, {}, {"kind": "Tenant", "name": "t", "uid": "t"}, {"kind": "X", "controller": "true"}]
+        obj["metadata"]["ownerReferences"][:0] = others
+
+        assert get_controller(obj).kind == "CronJob"
+
+
+class TestAnnotations:
+    def test_ours_come_without_their_domain(self):
+        annotations = {
+            "ttlafterfinished.dev/ttl": "1h",
+            "ttlafterfinished.dev/": "",
+            "ttlafterfinished.dev": "x",
+            "ttlafterfinished.dev.evil.org/ttl": "0",
+            "x-ttlafterfinished.dev/ttl": "0",
+            "ttl": "0",
+        }
+
+        assert get_annotations({"metadata": {"annotations": annotations}}) == {"ttl": "1h", "": ""}
+
+    @pytest.mark.parametrize("annotations", NO_MAPS.values(), ids=NO_MAPS)
+    def test_what_is_no_map_holds_none(self, annotations):
+        assert get_annotations({"metadata": {"annotations": annotations}}) == {}
+
+
+class TestInstants:
+    @pytest.mark.parametrize(
+        ("text", "instant"),
+        [
+            ("2026-03-14T15:09:26Z", NOW),
+            ("2026-03-14T15:09:26+00:00", NOW),
+            ("2026-03-14T15:09:26-00:00", NOW),
+            ("2026-03-14T16:39:26+01:30", NOW),
+            ("2026-03-14T01:09:26-14:00", NOW),
+            ("2026-03-14T15:09:26.5Z", NOW + timedelta(milliseconds=500)),
+            ("2026-03-14T15:09:26.123456Z", NOW + timedelta(microseconds=123_456)),
+            ("2026-03-14T15:09:26.123456789Z", NOW + timedelta(microseconds=123_456)),
+            ("0001-01-01T00:00:00Z", datetime.min.replace(tzinfo=UTC)),
+            ("9999-12-31T23:59:59.999999Z", datetime.max.replace(tzinfo=UTC)),
+            ("2024-02-29T00:00:00Z", datetime(2024, 2, 29, tzinfo=UTC)),
+        ],
+    )
+    def test_what_is_read(self, text, instant):
+        assert parse_instant(text) == instant
+        assert parse_instant(text).tzinfo is UTC
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            "",
+            "T",
+            "Tuesday",
+            "2026-03-14",
+            "2026-03-14 15:09:26Z",
+            "2026-03-14T15:09:26",
+            "2026-03-14T15:09:26Z ",
+            "2026-03-14T15:09:26Z\n",
+            "2026-03-14T15:09:26 UTC",
+            "2026-03-14T15:09:26+25:00",
+            "2026-13-01T00:00:00Z",
+            "2025-02-29T00:00:00Z",
+            "2026-03-14T15:60:00Z",
+            "2026-03-14T23:59:60Z",
+            "10000-01-01T00:00:00Z",
+            "0000-01-01T00:00:00Z",
+            "-2026-03-14T15:09:26Z",
+            "0001-01-01T00:00:00+00:01",
+            "9999-12-31T23:59:59-00:01",
+            "202\u0666-03-14T15:09:26Z",
+            "\ud800T\ud800",
+            "2026-03-14T\x00",
+            None,
+            True,
+            1773500966,
+            10**5000,
+            float("nan"),
+            float("inf"),
+            b"2026-03-14T15:09:26Z",
+            NOW,
+            [],
+            {},
+        ],
+        ids=lambda value: ascii(value) if isinstance(value, str) else type(value).__name__,
+    )
+    def test_what_is_not_read(self, value):
+        with pytest.raises(ValueError, match=r"^expected an RFC 3339 time"):
+            parse_instant(value)
+
+    @pytest.mark.parametrize(
+        ("instant", "text"),
+        [
+            (NOW, "2026-03-14T15:09:26Z"),
+            (NOW + timedelta(microseconds=5), "2026-03-14T15:09:26.000005Z"),
+            (datetime(2026, 3, 14, 16, 9, 26, tzinfo=timezone(timedelta(hours=1))), "2026-03-14T15:09:26Z"),
+            (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01T00:00:00Z"),
+        ],
+        ids=["seconds", "a fraction", "another zone", "the year 1"],
+    )
+    def test_what_is_written(self, instant, text):
+        assert format_instant(instant) == text
+
+
+def nested(depth: int) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class TestQuotes:
+    @pytest.mark.parametrize(
+        ("value", "text"),
+        [
+            ("soon", "'soon'"),
+            ("a\nb\ud800", r"'a\nb\ud800'"),
+            ("x" * 64, f"'{'x' * 64}'"),
+            ("x" * 65, f"'{'x' * 64}...'"),
+            (None, "None"),
+            (True, "True"),
+            (-1, "-1"),
+            (2**64 - 1, "18446744073709551615"),
+            (2**64, "a value of type int"),
+            (10**5000, "a value of type int"),
+            (1.5, "1.5"),
+            (float("nan"), "nan"),
+            ([], "a value of type list"),
+            (nested(100_000), "a value of type list"),
+            ({"a": 1}, "a value of type dict"),
+        ],
+        ids=lambda value: value[:20] if isinstance(value, str) else type(value).__name__,
+    )
+    def test_it_is_short_and_never_fails(self, value, text):
+        assert quote(value) == text

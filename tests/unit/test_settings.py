@@ -1,0 +1,106 @@
+"""Settings: every malformed value is one sentence that names its variable."""
+
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.adapters.bootstrap import build
+from shared.adapters.settings import SettingsError, read_settings, state_folder
+
+
+def test_an_empty_environment_has_the_defaults():
+    settings = read_settings(environment={"PATH": "/bin", "K_SERVICE": "sweep", "TTL_KINDS": ""})
+
+    assert settings.kinds == ()
+    assert settings.dry_run is False
+    assert settings.sweep_interval == timedelta(minutes=10)
+    assert settings.concurrency == 64
+    assert settings.timers_path == Path("timers.db")
+    assert (settings.log, settings.sink) == ("json", "")
+
+
+def test_every_variable_is_read():
+    settings = read_settings(
+        environment={
+            "TTL_KINDS": " jobs, pods ,",
+            "TTL_DRY_RUN": "true",
+            "TTL_SWEEP_INTERVAL": "1h30m",
+            "TTL_CONCURRENCY": "8",
+            "TTL_TIMERS_PATH": "/data/t.db",
+            "TTL_LOG": "text",
+            "K_SINK": "http://broker-ingress.knative-eventing.svc/ns/default",
+        }
+    )
+
+    assert settings.kinds == ("jobs", "pods")
+    assert settings.dry_run is True
+    assert settings.sweep_interval == timedelta(minutes=90)
+    assert settings.concurrency == 8
+    assert settings.timers_path == Path("/data/t.db")
+    assert settings.log == "text"
+    assert settings.sink == "http://broker-ingress.knative-eventing.svc/ns/default"
+
+
+def test_what_is_given_counts_before_the_environment():
+    settings = read_settings({"TTL_KINDS": "jobs"}, environment={"TTL_KINDS": "pods", "TTL_LOG": "text"})
+
+    assert (settings.kinds, settings.log) == (("jobs",), "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TTL_DRY_RUN", "perhaps"),
+        ("TTL_SWEEP_INTERVAL", "often"),
+        ("TTL_SWEEP_INTERVAL", "0"),
+        ("TTL_SWEEP_INTERVAL", "-5m"),
+        ("TTL_SWEEP_INTERVAL", "never"),
+        ("TTL_CONCURRENCY", "0"),
+        ("TTL_CONCURRENCY", "1001"),
+        ("TTL_CONCURRENCY", "many"),
+        ("TTL_CONCURRENCY", "6.5"),
+        ("TTL_LOG", "xml"),
+        ("K_SINK", "broker"),
+        ("K_SINK", "ftp://broker"),
+        ("TTL_KIND", "jobs"),
+        ("TTL_", "x"),
+    ],
+)
+def test_a_malformed_value_is_one_sentence_that_names_the_variable(name, value):
+    with pytest.raises(SettingsError) as error:
+        read_settings(environment={name: value})
+
+    assert str(error.value).startswith(f"{name}: ")
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_variable_tells_which_there_are():
+    with pytest.raises(SettingsError, match=r"TTL_SWEEP: unknown setting; expected one of .*TTL_SWEEP_INTERVAL"):
+        read_settings(environment={"TTL_SWEEP": "5m"})
+
+
+def test_an_unknown_kind_tells_which_there_are():
+    with pytest.raises(SettingsError, match=r"TTL_KINDS: unknown kind 'gizmos': expected one of jobs, pods"):
+        build(read_settings(environment={"TTL_KINDS": "jobs,gizmos"}))
+
+
+def test_kinds_are_enabled_by_any_name_people_use():
+    world = build(read_settings(environment={"TTL_KINDS": "Job,po"}))
+
+    assert [rule.kind for rule in world.catalogue.rules] == ["Job", "Pod"]
+    assert len(world.kinds.rules) > 2
+
+
+@given(st.dictionaries(st.sampled_from(["TTL_KINDS", "TTL_LOG", "TTL_CONCURRENCY", "K_SINK", "TTL_X"]), st.text()))
+def test_whatever_the_environment_says_it_is_settings_or_a_settings_error(environment):
+    with suppress(SettingsError):
+        assert read_settings(environment=environment).concurrency
+
+
+def test_the_state_folder_follows_xdg():
+    assert state_folder({"XDG_STATE_HOME": "/state"}) == Path("/state")
+    assert state_folder({}).parts[-2:] == (".local", "state")

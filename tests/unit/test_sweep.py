@@ -1,0 +1,334 @@
+"""A sweep: what it lists, deletes, leaves to timers, passes over and hands on."""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.core.kinds import Catalogue
+from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
+from shared.messages import TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
+from shared.usecases.expire import Expiry
+from shared.usecases.sweep import FULL_READS_MAX, Sweep
+from tests.builders import JOB, POD, TRAINJOB, ago, annotated, job, later, trainjob
+from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+START = SweepStep()
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Bench:
+    """A sweep over fakes."""
+
+    def __init__(self, *, page_size=500, interval=timedelta(minutes=10), namespace="", dry_run=False):
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(self.clock, page_size=page_size)
+        self.telemetry = FakeTelemetry()
+        self.publisher = FakePublisher()
+        expiry = Expiry(self.cluster, KINDS, KINDS, self.clock, self.telemetry, dry_run=dry_run, by="sweep")
+        self._sweep = Sweep(expiry, self.publisher, interval, concurrency=4, namespace=namespace)
+
+    async def sweep(self, step=START):
+        return await self._sweep.sweep(step)
+
+    def published(self, kind):
+        return [message for message in self.publisher.published if isinstance(message, kind)]
+
+    def timers(self):
+        return [timer for message in self.published(TimersSet) for timer in message.timers]
+
+    def put(self, count, make=job, prefix="job", **parts):
+        for number in range(count):
+            self.cluster.put(make(name=f"{prefix}-{number:03}", uid=f"{prefix}-{number:03}", **parts))
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+# Deleting
+
+
+async def test_an_empty_cluster_is_one_list_of_each_kind(bench):
+    assert await bench.sweep() is None
+    assert [call.what for call in bench.cluster.calls] == ["jobs", "pods", "trainjobs"]
+    assert bench.publisher.published == []
+
+
+async def test_all_that_is_due_is_deleted_on_all_pages_and_told(bench):
+    bench.cluster.page_size = 3
+    bench.put(10, complete=ago(60), ttl=30)
+    bench.put(5, prefix="stays")
+
+    assert await bench.sweep() is None
+
+    assert bench.cluster.names == {f"stays-{number:03}" for number in range(5)}
+    assert len(bench.published(ObjectDeleted)) == 10
+    assert len(bench.telemetry.deletions) == 10
+
+
+async def test_what_a_list_brought_is_deleted_without_a_read(bench):
+    bench.put(20, complete=ago(60), ttl=30)
+
+    await bench.sweep()
+
+    assert bench.cluster.counted() == {"list": 1, "list-metadata": 2, "delete": 20}
+
+
+async def test_only_what_is_due_for_long_counts_as_missed(bench):
+    bench.put(1, prefix="missed", complete=ago(60), ttl=49)
+    bench.put(1, prefix="just-due", complete=ago(60), ttl=50)
+
+    await bench.sweep()
+
+    assert len(bench.telemetry.deletions) == 2
+    assert bench.telemetry.missed == 1
+
+
+async def test_a_dry_run_deletes_nothing():
+    bench = Bench(dry_run=True)
+    bench.put(3, complete=ago(60), ttl=30)
+
+    await bench.sweep()
+
+    assert bench.cluster.deleted == []
+    assert bench.telemetry.verdicts() == [("would-delete", "expired")] * 3
+
+
+async def test_one_namespace_only():
+    bench = Bench(namespace="ci")
+    bench.put(1, prefix="in", complete=ago(60), ttl=30)
+    bench.put(1, prefix="out", complete=ago(60), ttl=30, namespace="prod")
+
+    await bench.sweep()
+
+    assert bench.cluster.names == {"out-000"}
+
+
+# Kinds whose TTL stands in their metadata
+
+
+async def test_few_candidates_of_a_metadata_list_are_read_one_by_one(bench):
+    bench.put(FULL_READS_MAX, trainjob, "due", complete=ago(60), ttl="30s")
+    bench.put(50, trainjob, "stays", complete=ago(60))
+
+    await bench.sweep()
+
+    assert bench.cluster.counted() == {"list": 1, "list-metadata": 2, "get": 10, "delete": 10}
+    assert len(bench.cluster.names) == 50
+
+
+async def test_many_candidates_are_listed_again_in_full(bench):
+    bench.put(FULL_READS_MAX + 1, trainjob, "due", complete=ago(60), ttl="30s")
+    bench.put(50, trainjob, "stays", complete=ago(60))
+
+    await bench.sweep()
+
+    assert bench.cluster.counted() == {"list": 2, "list-metadata": 2, "delete": 11}
+    assert len(bench.cluster.names) == 50
+
+
+async def test_metadata_alone_never_deletes(bench):
+    bench.put(3, trainjob, "running", ttl="30s")
+
+    await bench.sweep()
+
+    assert bench.cluster.deleted == []
+    assert bench.telemetry.verdicts() == [("kept", "unfinished")] * 3
+
+
+async def test_a_candidate_that_is_gone_when_it_is_read_is_nothing(bench):
+    bench.put(3, trainjob, "due", complete=ago(60), ttl="30s")
+    bench.cluster.before_get = lambda _: bench.cluster.remove("due-001")
+
+    assert await bench.sweep() is None
+    assert [obj["metadata"]["name"] for obj in bench.cluster.deleted] == ["due-000", "due-002"]
+
+
+# Timers
+
+
+async def test_timers_are_set_for_what_is_due_before_the_sweep_after_the_next(bench):
+    bench.put(1, prefix="soon", complete=ago(60), ttl=60 + 1_199)
+    bench.put(1, prefix="later", complete=ago(60), ttl=60 + 1_200)
+
+    await bench.sweep()
+
+    assert [(timer.ref.name, timer.due_at) for timer in bench.timers()] == [("soon-000", later(1_199))]
+
+
+async def test_timers_are_published_in_messages_that_are_not_too_large(bench):
+    bench.put(TIMERS_MAX + 1, complete=ago(60), ttl=90)
+
+    await bench.sweep()
+
+    assert [len(message.timers) for message in bench.published(TimersSet)] == [TIMERS_MAX, 1]
+
+
+async def test_a_broker_that_takes_no_timers_makes_the_step_come_again(bench):
+    bench.put(1, complete=ago(60), ttl=90)
+    bench.publisher.failure = TryLaterError("no answer")
+
+    with pytest.raises(TryLaterError, match="no answer"):
+        await bench.sweep()
+
+
+async def test_a_deletion_that_cannot_be_told_is_a_deletion(bench):
+    bench.put(2, complete=ago(60), ttl=30)
+    bench.publisher.failure = TryLaterError("no answer")
+
+    assert await bench.sweep() is None
+    assert len(bench.cluster.deleted) == 2
+    assert len(bench.telemetry.problems) == 2
+
+
+async def test_a_conflict_is_left_to_a_timer(bench):
+    bench.put(3, complete=ago(60), ttl=30)
+    bench.cluster.fail("delete", ConflictError("modified"), on="job-001")
+
+    assert await bench.sweep() is None
+
+    assert bench.cluster.names == {"job-001"}
+    assert [(timer.ref.name, timer.due_at) for timer in bench.timers()] == [("job-001", bench.clock.now())]
+
+
+async def test_a_busy_delete_is_left_to_a_timer(bench):
+    bench.put(3, complete=ago(60), ttl=30)
+    bench.cluster.fail("delete", TryLaterError("429"), on="job-001")
+
+    assert await bench.sweep() is None
+    assert [timer.ref.name for timer in bench.timers()] == ["job-001"]
+
+
+# What fails
+
+
+async def test_a_permanent_error_on_one_object_does_not_stop_the_others(bench):
+    bench.put(5, complete=ago(60), ttl=30)
+    bench.cluster.fail("delete", ForbiddenError("jobs is forbidden"), on="job-002")
+
+    assert await bench.sweep() is None
+
+    assert bench.cluster.names == {"job-002"}
+    assert [(record.verdict, record.name) for record in bench.telemetry.records] == [("failed", "job-002")]
+    assert [reason for _, reason, _ in bench.cluster.events] == ["DeletionRefused"]
+
+
+async def test_an_unreadable_ttl_does_not_stop_the_others_and_is_told(bench):
+    bench.put(3, complete=ago(60), ttl=30)
+    bench.cluster.put(annotated(job(complete=ago(60), name="odd", uid="odd"), ttl="soon"))
+
+    await bench.sweep()
+
+    assert bench.cluster.names == {"odd"}
+    assert [reason for _, reason, _ in bench.cluster.events] == ["InvalidTtl"]
+
+
+@pytest.mark.parametrize("error", [TryLaterError("500"), ForbiddenError("pods is forbidden"), PermanentError("400")])
+async def test_a_kind_that_cannot_be_listed_does_not_stop_the_others(bench, error):
+    bench.put(1, complete=ago(60), ttl=30)
+    bench.put(1, trainjob, "train", complete=ago(60), ttl="30s")
+    bench.cluster.fail("list-metadata", error, on="pods")
+
+    assert await bench.sweep() is None
+
+    assert bench.cluster.names == set()
+    ((_, fields),) = bench.telemetry.problems
+    assert fields == {"kind": "v1/Pod", "error": str(error)}
+
+
+async def test_with_all_kinds_failing_the_step_comes_again(bench):
+    for verb in ("list", "list-metadata"):
+        bench.cluster.fail(verb, TryLaterError("connection refused"))
+
+    with pytest.raises(TryLaterError, match="connection refused"):
+        await bench.sweep()
+
+
+async def test_a_kind_that_is_not_served_is_no_failure(bench):
+    bench.cluster.served = {"Job"}
+    bench.put(1, complete=ago(60), ttl=30)
+
+    assert await bench.sweep() is None
+    assert bench.cluster.names == set()
+    assert bench.telemetry.problems == []
+
+
+async def test_no_kinds_at_all_is_nothing_to_do():
+    bench = Bench()
+    expiry = Expiry(bench.cluster, Catalogue(()), KINDS, bench.clock, bench.telemetry, dry_run=False)
+
+    assert await Sweep(expiry, bench.publisher, timedelta(minutes=1), concurrency=1).sweep(START) is None
+
+
+@pytest.mark.parametrize("kind", ["Job", "", "/", "batch/v1/", "batch/v1/CronJob", "a/b/c/d"])
+async def test_a_kind_that_nobody_knows_is_passed_over(bench, kind):
+    bench.put(1, complete=ago(60), ttl=30)
+
+    assert await bench.sweep(SweepStep(kinds=(kind, "batch/v1/Job"))) is None
+    assert bench.cluster.names == set()
+
+
+# Steps
+
+
+async def test_a_step_whose_time_is_over_says_where_to_go_on():
+    bench = Bench(page_size=2)
+    bench.put(10, complete=ago(60), ttl=30_000)
+    bench.cluster.on_list = lambda: bench.clock.advance(10)
+
+    step = await bench.sweep()
+
+    assert step.kinds == ("batch/v1/Job", "v1/Pod", "trainer.kubeflow.org/v1alpha1/TrainJob")
+    assert (step.continue_token, step.step) == ("4", 1)
+    assert step.sweep_id
+
+
+async def test_the_steps_of_one_sweep_see_everything_once_and_have_ids_of_their_own():
+    bench = Bench(page_size=2)
+    bench.put(9, complete=ago(60), ttl=300_000)
+    bench.put(5, trainjob, "train", complete=ago(60), ttl="30d")
+    bench.cluster.on_list = lambda: bench.clock.advance(11)
+    steps, step = [], START
+    while step is not None:
+        step = await bench.sweep(step)
+        steps.append(step)
+
+    seen = [record.name for record in bench.telemetry.records]
+    assert len(seen) == len(set(seen)) == 14
+    ids = [step.id for step in steps if step]
+    assert len(ids) == len(set(ids))
+    assert len({step.sweep_id for step in steps if step}) == 1
+
+
+async def test_a_step_deletes_what_it_listed_before_it_hands_over():
+    bench = Bench(page_size=2)
+    bench.put(10, complete=ago(60), ttl=30)
+    bench.cluster.on_list = lambda: bench.clock.advance(20)
+
+    step = await bench.sweep()
+
+    assert len(bench.cluster.deleted) == 2
+    assert step.step == 1
+
+
+async def test_a_step_that_ends_with_the_last_page_is_the_last():
+    bench = Bench()
+    bench.cluster.on_list = lambda: bench.clock.advance(6)
+
+    assert await bench.sweep() is None
+
+
+async def test_a_bug_in_a_worker_is_not_swallowed(bench):
+    bench.put(3, complete=ago(60), ttl=30)
+    bench.cluster.fail("delete", ZeroDivisionError("bug"), on="job-001")
+
+    with pytest.raises(ExceptionGroup):
+        await bench.sweep()
