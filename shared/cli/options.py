@@ -97,7 +97,7 @@ def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 
 
 def _new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """That of uvloop where it is installed: half the time of asyncio's own, for the many small requests of the runner."""
+    """That of uvloop where it is installed: half the time of asyncio, for the many small requests of the runner."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     from uvloop import new_event_loop  # noqa: PLC0415 - not made for every platform

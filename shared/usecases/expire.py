@@ -1,8 +1,9 @@
 """A timer fired: look again, and delete exactly what is due."""
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.kinds import Catalogue, KindRule
@@ -14,6 +15,9 @@ from shared.usecases.judge import judge
 
 ATTEMPTS_MAX = 5
 """Reads and decisions for one timer while others keep writing the object; then the timer comes back later."""
+
+CLOCKS_APART_MAX = timedelta(minutes=5)
+"""How far the timer engine's clock may be ahead of the API server's: beyond this a timer's own word is forged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,12 @@ class Expiry:
             self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
             return None
         try:
-            return await self._expire(rule, timer.ref)
+            return await self._expire(rule, timer.ref, timer.due_at)
         except PermanentError as error:
             await self.report(timer.ref, error)
             raise
 
-    async def _expire(self, rule: KindRule, ref: ObjectRef) -> ObjectDeleted | TimersSet | None:
+    async def _expire(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> ObjectDeleted | TimersSet | None:
         for attempt in range(ATTEMPTS_MAX):
             # What is remembered may be outdated. It can only ever say yes, and the DELETE's preconditions prove it;
             # any other answer is asked for again, of the API server.
@@ -69,11 +73,16 @@ class Expiry:
                 self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
                 return None
             with suppress(ConflictError):
-                return await self.act(rule, snapshot)
+                return await self.act(rule, snapshot, fired_at=fired_at)
         raise TryLaterError(f"{ref} changed {ATTEMPTS_MAX} times while it was about to be deleted")
 
     async def act(
-        self, rule: KindRule, snapshot: Snapshot, *, missed_before: datetime | None = None
+        self,
+        rule: KindRule,
+        snapshot: Snapshot,
+        *,
+        missed_before: datetime | None = None,
+        fired_at: datetime | None = None,
     ) -> ObjectDeleted | TimersSet | None:
         """Decide about an object that was read, and do what was decided.
 
@@ -81,6 +90,7 @@ class Expiry:
             rule: The object's kind.
             snapshot: The object, and the API server's time.
             missed_before: What was due before this instant counts as missed by the events.
+            fired_at: An instant that the timer engine's clock has reached, where a timer fired.
 
         Raises:
             ConflictError: The object is not any more what was read.
@@ -94,7 +104,8 @@ class Expiry:
                 return None
             case Wait(until, reason):
                 self.telemetry.record(Verdict.TIMER_SET, ref, reason, by=self.by)
-                return TimersSet(timers=(self._timer(ref, until, snapshot.read_at),))
+                again_at = self._again_at(until, snapshot, fired_at)
+                return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=again_at),))
             case Expire(since, reason, facts):
                 if self.dry_run:
                     self.telemetry.record(Verdict.WOULD_DELETE, ref, reason, detail=facts.summary(), by=self.by)
@@ -125,14 +136,18 @@ class Expiry:
         self.telemetry.deleted(deleted, by=self.by, missed=missed)
         return deleted
 
-    def _timer(self, ref: ObjectRef, until: datetime, read_at: datetime) -> Timer:
-        """The timer for an object that is not due yet.
+    def _again_at(self, until: datetime, snapshot: Snapshot, fired_at: datetime | None) -> datetime:
+        """When to look again at an object that is not due yet, by the timer engine's clock.
 
-        Where our clock already says that it is due the API server's is behind: the rest is waited for as the API
-        server counts it, or the timer would come straight back.
+        Where our clock, or the engine's, already says that it is due, the API server's is behind. The rest is waited
+        for as the API server counts it, or the timer would come straight back; in whole seconds, a read tells no more.
         """
         now = self.clock.now()
-        return Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=until if until > now else now + (until - read_at))
+        if fired_at is not None:
+            now = max(now, min(fired_at, snapshot.read_at + CLOCKS_APART_MAX))
+        if until > now:
+            return until
+        return now + timedelta(seconds=math.ceil((until - snapshot.read_at).total_seconds()))
 
     async def report(self, ref: ObjectRef, error: PermanentError) -> None:
         """A permanent error is seen once, where people look: log, metric, and an Event on the object."""

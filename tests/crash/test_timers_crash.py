@@ -222,7 +222,7 @@ async def finish(process: Timers, ledger: Ledger) -> None:
     await process.start()
     await process.until_ready()
     deadline = now() + timedelta(seconds=20)
-    while ledger.lost() and now() < deadline:  # noqa: ASYNC110 - it is another process that is waited for
+    while ledger.lost() and now() < deadline:
         await asyncio.sleep(0.05)
     code = await process.end(signal.SIGTERM)
     assert code in {0, -signal.SIGTERM}, process.log.read_text()[-2000:]

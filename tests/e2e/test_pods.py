@@ -18,9 +18,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.xdist_group("e2e"),
-    pytest.mark.skipif(
-        "E2E_IMAGE" not in os.environ, reason="no cluster with Pods: set KUBECONFIG and E2E_IMAGE"
-    ),
+    pytest.mark.skipif("E2E_IMAGE" not in os.environ, reason="no cluster with Pods: set KUBECONFIG and E2E_IMAGE"),
 ]
 
 NAMESPACE = "ttl-e2e"

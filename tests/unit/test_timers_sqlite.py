@@ -122,19 +122,19 @@ def timer(uid: str = "uid-1", seconds: float = 0.0, *, purpose: str = Purpose.EX
 async def until(condition) -> None:
     """Wait in real time, for threads and turns of the loop only: nothing here waits for the clock."""
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the engine tells nobody what it has done
+        while not condition():
             await asyncio.sleep(0.0005)
 
 
 async def until_pending(engine: SqliteTimers, count: int) -> None:
     async with asyncio.timeout(10):
-        while await engine.pending() != count:  # noqa: ASYNC110 - as above
+        while await engine.pending() != count:
             await asyncio.sleep(0.0005)
 
 
 async def until_next_due(engine: SqliteTimers, instant: datetime) -> None:
     async with asyncio.timeout(10):
-        while await engine.next_due() != instant:  # noqa: ASYNC110 - as above
+        while await engine.next_due() != instant:
             await asyncio.sleep(0.0005)
 
 
@@ -222,8 +222,7 @@ async def test_a_clock_set_forward_fires_what_is_due_by_it(world):
         await engine.set([timer("near", 60), timer("far", 6 * 3600)])
         world.clock.advance(5 * 3600)
         await until(lambda: world.broker.fired == [timer("near", 60)])
-        while await engine.pending() > 1:  # it is deleted after it was fired
-            await asyncio.sleep(0)
+        await until_pending(engine, 1)  # it is deleted after it was fired
         assert [one async for one in engine.list_pending(2)] == [timer("far", 6 * 3600)]
 
 

@@ -1,0 +1,170 @@
+"""The checkers: what must always hold, looked at whenever it could be broken."""
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from shared.core.objects import ObjectRef
+from shared.local.apiserver.deletion import DeleteOptions
+from shared.local.apiserver.resources import Resource
+from shared.local.apiserver.table import Change
+from shared.messages import ObjectDeleted, Timer
+from shared.ports import Verdict
+from shared.usecases.expire import ATTEMPTS_MAX
+from tests.simulation.process import Invocation, invocation
+from tests.simulation.things import Thing
+
+FIRES_MAX = 24
+"""How often one timer may fire within SECONDS_OF_FIRES: more is a hot loop, which takes 50 ms a turn.
+
+Not a few: an engine whose clock is 5 s ahead is caught up with in steps of a second, and each duplicate does it again.
+"""
+
+SECONDS_OF_FIRES = 2.0
+
+
+class Violation(AssertionError):  # noqa: N818 - a violation of what must hold
+    """Something did not hold; `rule` says what."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(f"{rule}: {message}")
+        self.rule = rule
+
+
+class SimTelemetry:
+    """Counts what is reported."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.failed: Counter[str] = Counter()
+        self.deletions: Counter[str] = Counter()
+
+    def record(self, verdict: Verdict, ref: ObjectRef, reason: str = "", *, detail: str = "", by: str = "") -> None:
+        self.world.note(by, f"{verdict} {ref} {ref.uid} {reason} {detail}")
+        if verdict is Verdict.FAILED:
+            self.failed[ref.uid] += 1
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
+        self.world.note(by, f"deleted {deleted.ref} {deleted.ref.uid} missed={missed}")
+        self.deletions[deleted.ref.uid] += 1
+
+    def problem(self, message: str, **fields: object) -> None:
+        self.world.note("problem", f"{message} {fields}")
+
+
+class Checks:
+    """Sees every call, every answer and every change.
+
+    Attributes:
+        violation: The first one; the world stops at it.
+        calls: By verb.
+        answers: By verb and status.
+        calls_about: By uid and verb.
+        accepted: When the DELETE of each uid was accepted, by the API server's clock.
+        due_of: When those were due.
+        refused: DELETEs of each uid of which the system heard that a right is missing.
+        told_about: Kubernetes Events about each uid.
+    """
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.telemetry = SimTelemetry(world)
+        self.violation: Violation | None = None
+        self.calls: Counter[str] = Counter()
+        self.answers: Counter[tuple[str, int]] = Counter()
+        self.calls_about: Counter[tuple[str, str]] = Counter()
+        self.accepted: dict[str, datetime] = {}
+        self.due_of: dict[str, datetime] = {}
+        self.refused: Counter[str] = Counter()
+        self.told_about: Counter[str] = Counter()
+        self._fires: dict[tuple[str, str], list[float]] = {}
+        self._target: str = ""
+
+    def fail(self, rule: str, message: str) -> None:
+        self.violation = self.violation or Violation(rule, message)
+        self.world.note("VIOLATION", f"{rule}: {message}")
+        self.world.stop()
+
+    # Calls.
+
+    def sent(self, verb: str, kind: str, ref: ObjectRef) -> None:
+        self.calls[verb] += 1
+        thing = self.world.things.find(kind, ref.namespace, ref.name)
+        if thing is not None:
+            self.calls_about[thing.uid, verb] += 1
+        call = invocation.get()
+        if call is None or call.function != "expire":
+            return
+        own = call.name == f"{kind}/{ref.namespace}/{ref.name}"
+        call.reads += verb == "GET" and own
+        call.others += verb == "GET" and not own
+        call.deletes += verb == "DELETE"
+        call.told += verb == "POST"
+
+    def answered(self, verb: str, kind: str, ref: ObjectRef, code: int) -> None:
+        name = f"{kind} {ref.namespace}/{ref.name}"
+        self.world.note("server", f"{verb} {name} -> {code}")
+        call = invocation.get()
+        self.answers[verb, code] += 1
+        if verb == "DELETE" and code == 409 and call is not None:
+            call.conflicts += 1
+
+    def told(self, ref: ObjectRef, reason: str, message: str) -> None:
+        self.told_about[ref.uid] += 1
+
+    def deleting(self, live: dict[str, Any], uid: str, options: DeleteOptions) -> None:
+        """S1, S2, S3: at the instant of acceptance, before anything is changed."""
+        now, metadata = self.world.clocks.server(), live["metadata"]
+        thing: Thing = self.world.things.all[metadata["uid"]]
+        self._target = thing.uid
+        if options.uid is None or options.resource_version is None:
+            self.fail("S2", f"DELETE of {thing} without both preconditions: {options}")
+        if (options.uid or uid) != thing.uid or uid != thing.uid:
+            self.fail("S2", f"DELETE was meant for {uid} and met {thing}")
+        if options.resource_version not in (None, metadata["resourceVersion"]):
+            self.fail("S2", f"DELETE of {thing} by an outdated version was accepted")
+        why = self.world.things.why_kept(thing)
+        if why:
+            self.fail("S3", f"{thing} was deleted, but {why}")
+        due = self.world.things.due_at(thing)
+        if due is not None and due > now:
+            self.fail("S1", f"{thing} was deleted {due - now} early")
+        self.accepted[thing.uid] = now
+        if due is not None:
+            self.due_of[thing.uid] = due
+
+    def changed(self, _resource: Resource, change: Change) -> None:
+        """S2: what goes, goes because it was meant, because its owner went, or by its users' hands."""
+        metadata = change.obj["metadata"]
+        thing = self.world.things.all.get(metadata["uid"])
+        if thing is None or not (change.type == "DELETED" or "deletionTimestamp" in metadata):
+            return
+        new = not (thing.gone or thing.dying)
+        thing.dying, thing.gone = True, change.type == "DELETED"
+        if thing.gone or new:
+            self.world.note("store", f"{'loses' if thing.gone else 'marks'} {thing} by {self.world.actor}")
+        if new and self.world.actor == "system" and self._target not in (thing.uid, thing.owner):
+            self.fail("S2", f"{thing} went when {self._target} was meant")
+        elif new and self.world.actor not in ("system", "users"):
+            self.fail("S2", f"{thing} went, and nobody did it")
+
+    def finished(self, call: Invocation) -> None:
+        """S4: what one event costs."""
+        if call.function != "expire":
+            return
+        bounds = {
+            "reads": call.reads <= 1 + call.conflicts,
+            "others": call.others <= 2 + call.conflicts,
+            "deletes": call.deletes <= ATTEMPTS_MAX,
+            "told": call.told <= 1,
+        }
+        if not all(bounds.values()):
+            self.fail("S4", f"one event cost {call}")
+
+    def fired(self, timer: Timer) -> None:
+        """No hot loop between the timers and `expire`."""
+        now = self.world.loop.time()
+        fires = self._fires.setdefault((timer.ref.uid, timer.purpose), [])
+        fires[:] = [*(at for at in fires if at > now - SECONDS_OF_FIRES), now]
+        if len(fires) > FIRES_MAX:
+            self.fail("storm", f"{timer.ref} {timer.ref.uid} fired {len(fires)} times in {SECONDS_OF_FIRES} s")

@@ -1,0 +1,195 @@
+"""The plot: a time of troubles, then peace, and what must be true at the end of it."""
+
+import asyncio
+import random
+from datetime import datetime, timedelta
+from typing import Any
+
+from tests.simulation.process import NoProcess, Process
+from tests.simulation.things import Thing
+
+SWEEP_SECONDS = 30.0
+"""What a sweep may take beyond its interval."""
+
+PROMPT_SECONDS = 2.5
+"""Lateness in peace: the API server's clock is read in whole seconds, and calls take their time."""
+
+PEACE_SECONDS = 900.0
+
+
+class Director:
+    """Starts and ends the troubles."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.rng: random.Random = world.rng
+        self.peace_at: datetime | None = None
+        self.peaceful_calls: dict[tuple[str, str], int] = {}
+        self._over = asyncio.Event()
+        self._users_pause = self.rng.choice((1.0, 3.0, 8.0))
+        self._forger_pause = self.rng.choice((4.0, 20.0, 1e9))
+
+    def stop(self) -> None:
+        self._over.set()
+
+    async def direct(self) -> None:
+        world = self.world
+        if self.rng.random() < 0.8:
+            world.serve_train_jobs()
+        for _ in range(self.rng.randrange(20)):
+            world.users.create()  # before anybody watches
+        world.boot()
+        self._repeat(self._pause_of_ticks, world.source.tick)
+        troubles = [
+            self._repeat(lambda: self.rng.expovariate(1 / self._users_pause), world.users.act),
+            self._repeat(lambda: self.rng.expovariate(1 / self._forger_pause), world.forger.act),
+            self._repeat(lambda: self.rng.uniform(5, 90), self._trouble),
+        ]
+        await self._wait(world.steps or self.rng.uniform(120, 900))
+        for task in troubles:
+            task.cancel()
+        await self._change_minds_unseen()
+        self._make_peace()
+        await self._wait(PEACE_SECONDS)
+        if not world.stopped:
+            self._check_end()
+
+    def _pause_of_ticks(self) -> float:
+        return self.world.interval.total_seconds()
+
+    def _repeat(self, pause: Any, act: Any) -> asyncio.Task[None]:
+        async def forever() -> None:
+            while not self.world.stopped:
+                await asyncio.sleep(pause())
+                act()
+
+        return self.world.loop.create_task(forever())
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            return
+
+    # Troubles.
+
+    def _trouble(self) -> None:
+        trouble = self.rng.choice((self._crash, self._away, self._forbid, self._gap, self._step, self._install))
+        trouble()
+
+    def _crash(self) -> None:
+        world = self.world
+        if not isinstance(world.process, Process):
+            return
+        world.note("director", "kills the process")
+        world.process.kill()
+        world.process = NoProcess()
+        if world.broker.synchronous or self.rng.random() < 0.3:
+            world.broker.crash()
+        if world.broker.synchronous:
+            world.source.down = True
+        self._later(self.rng.choice((0.1, 5.0, 60.0)), self._restart)
+
+    def _restart(self) -> None:
+        if isinstance(self.world.process, NoProcess):
+            self.world.note("director", "starts the process")
+            self.world.boot()
+            if self.world.broker.synchronous:
+                self.world.source.relist()
+
+    def _away(self) -> None:
+        self.world.note("director", "the API server goes away")
+        self.world.faults.away = True
+        self._later(self.rng.choice((1.0, 20.0, 200.0)), self._back)
+
+    def _back(self) -> None:
+        self.world.note("director", "the API server is back")
+        self.world.faults.away = False
+
+    def _forbid(self) -> None:
+        what = self.rng.choice(("DELETE", "GET", "LIST", "POST")), self.rng.choice(("Job", "Pod", "TrainJob", "Event"))
+        self.world.note("director", f"forbids {what[0]} {what[1]}")
+        self.world.faults.forbidden.add(what)
+        self._later(self.rng.uniform(5, 200), lambda: self.world.faults.forbidden.discard(what))
+
+    def _gap(self) -> None:
+        self.world.note("director", "the watch breaks")
+        self.world.source.down = True
+        self._later(self.rng.choice((1.0, 30.0, 120.0)), self.world.source.relist)
+
+    def _step(self) -> None:
+        seconds = self.rng.choice((-60.0, -5.0, -0.5, 0.5, 5.0, 60.0))
+        self.world.note("director", f"steps the local clock by {seconds}")
+        self.world.clocks.step(seconds)
+        if isinstance(self.world.process, Process):
+            self._later(self.rng.uniform(0, 0.5), self.world.process.timers.look)
+
+    def _install(self) -> None:
+        self.world.serve_train_jobs()
+
+    def _later(self, seconds: float, act: Any) -> None:
+        """While there is trouble; peace mends everything at once."""
+        self.world.loop.call_later(seconds, lambda: self.peace_at is None and act())
+
+    async def _change_minds_unseen(self) -> None:
+        """In some seeds the last thing before peace: TTLs change while no watch looks, and no later event tells."""
+        if self.rng.random() < 0.5:
+            self.world.note("director", "the watch breaks, and minds change")
+            self.world.source.down = True
+            self.world.users.change_minds()
+            await self._wait(1.0)
+
+    # Peace.
+
+    def _make_peace(self) -> None:
+        world = self.world
+        world.note("director", "makes peace")
+        world.faults.stop()
+        world.users.active = False
+        self._restart()
+        if world.source.down:
+            world.source.relist()
+        self.peace_at = world.clocks.server()
+        self.peaceful_calls = dict(world.checks.calls_about)
+
+    def _check_end(self) -> None:
+        for thing in list(self.world.things.all.values()):
+            self._check_liveness(thing)
+            self._check_calls(thing)
+
+    def _check_liveness(self, thing: Thing) -> None:
+        """L1: gone within one sweep interval of being due and of the end of troubles; and promptly, once in peace."""
+        world = self.world
+        accepted = world.checks.accepted.get(thing.uid)
+        due = world.things.due_at(thing)
+        if self._is_refused(thing) or (accepted is None and due is None):
+            return
+        if accepted is not None and (accepted < self.peace_at or thing.uid not in world.checks.due_of):
+            return
+        due = due or world.checks.due_of[thing.uid]
+        now = world.clocks.server()
+        one_sweep = world.interval + timedelta(seconds=SWEEP_SECONDS)
+        limit = max(due, self.peace_at) + one_sweep
+        if due > self.peace_at + one_sweep:
+            limit = min(limit, due + timedelta(seconds=PROMPT_SECONDS + world.clocks.timers_lag_max))
+        if (accepted or now) > limit:
+            word = f"deleted {accepted - due} late" if accepted else f"not deleted {now - due} after it was due"
+            world.checks.fail("L1", f"{thing} {word}; peace since {now - self.peace_at}")
+
+    def _is_refused(self, thing: Thing) -> bool:
+        kinds = {kind for _, kind in self.world.faults.forbidden_for_good}
+        owner = self.world.things.all.get(thing.owner)
+        return thing.kind in kinds or (owner is not None and owner.kind in kinds)
+
+    def _check_calls(self, thing: Thing) -> None:
+        """L2 and no storm: in peace an object costs a bounded number of calls, whatever is wrong with it."""
+        world = self.world
+        sweeps = PEACE_SECONDS / world.interval.total_seconds() + 1
+        for verb, bound in (("GET", 10 + 4 * sweeps), ("DELETE", 6 + 2 * sweeps)):
+            calls = world.checks.calls_about[thing.uid, verb] - self.peaceful_calls.get((thing.uid, verb), 0)
+            if calls > bound:
+                world.checks.fail("storm", f"{calls} {verb} about {thing} in peace, expected at most {bound:.0f}")
+        refused = world.checks.refused[thing.uid]
+        if refused and not world.checks.telemetry.failed[thing.uid]:
+            world.checks.fail("L2", f"{thing} was refused {refused} times, and nobody said so")

@@ -1,0 +1,210 @@
+"""Systems with one deliberate mistake each: checkers that catch none of them would be worth nothing."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.core.decide import Decision, Expire, decide
+from shared.core.kinds import KindRule
+from shared.core.objects import ObjectRef, ref_of
+from shared.errors import ConflictError, ForbiddenError, TryLaterError
+from shared.local.apiserver.deletion import DeleteOptions
+from shared.messages import ObjectDeleted, Timer, TimersSet
+from shared.ports import Page, Snapshot
+from shared.usecases.expire import Expiry
+from shared.usecases.sweep import Sweep
+from tests.simulation.simcluster import SimCluster
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What a process is built of.
+
+    Attributes:
+        rules: Which checks are to catch it; empty for the real system.
+        needs_memory: It shows only where the watch fills the process's memory.
+    """
+
+    cluster: Any = SimCluster
+    expiry: Any = Expiry
+    sweep: Any = Sweep
+    rules: frozenset[str] = frozenset()
+    needs_memory: bool = False
+
+
+class _WithoutVersion(SimCluster):
+    def options(self, uid: str, version: str, propagation: str) -> DeleteOptions:
+        return DeleteOptions(uid=uid, propagation=propagation)
+
+
+class _LiveVersion(SimCluster):
+    """Both preconditions are there, and worthless: they are those of the object as it is, not as it was read."""
+
+    def _delete(self, rule: KindRule, ref: ObjectRef, uid: str, options: DeleteOptions) -> None:
+        live = self._read(rule, ref.namespace, ref.name)["metadata"]
+        super()._delete(rule, ref, uid, replace(options, uid=live["uid"], resource_version=live["resourceVersion"]))
+
+
+class _AnyUid(SimCluster):
+    def options(self, uid: str, version: str, propagation: str) -> DeleteOptions:
+        return DeleteOptions(resource_version=version, propagation=propagation)
+
+
+class _ByLocalClock(SimCluster):
+    def time_of(self, read_at: datetime) -> datetime:
+        return self.world.clocks.local()
+
+
+class _HoldIgnored(SimCluster):
+    def seen(self, obj: dict[str, Any]) -> dict[str, Any]:
+        annotations = obj["metadata"].get("annotations", {})
+        rest = {name: text for name, text in annotations.items() if not name.endswith("/hold")}
+        return obj | {"metadata": obj["metadata"] | {"annotations": rest}}
+
+
+class _MalformedIgnored(SimCluster):
+    """What cannot be read is taken for one second."""
+
+    def seen(self, obj: dict[str, Any]) -> dict[str, Any]:
+        annotations = obj["metadata"].get("annotations", {})
+        guessed = {name: text if text[:1].isdigit() or text == "never" else "1s" for name, text in annotations.items()}
+        return obj | {"metadata": obj["metadata"] | {"annotations": guessed}}
+
+
+class _ForbiddenTriedAgain(SimCluster):
+    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+        try:
+            return await super().delete(rule, obj)
+        except ForbiddenError as error:
+            raise TryLaterError(str(error)) from None
+
+
+class _ConflictIgnored(SimCluster):
+    """A 409 is answered by the same DELETE without preconditions."""
+
+    forced = False
+
+    def options(self, uid: str, version: str, propagation: str) -> DeleteOptions:
+        return DeleteOptions() if self.forced else super().options(uid, version, propagation)
+
+    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+        try:
+            return await super().delete(rule, obj)
+        except ConflictError:
+            forced = _ConflictIgnored(self.world, self.memory)
+            forced.forced = True
+            return await forced.delete(rule, obj)
+
+
+class _FirstPageOnly(SimCluster):
+    async def list_page(self, rule: KindRule, **options: Any) -> Page:
+        return replace(await super().list_page(rule, **options), continue_token="")
+
+
+class _EventTrusted(Expiry):
+    """The timer says that the object is due, so it must be."""
+
+    async def _expire(self, rule: KindRule, ref: ObjectRef, *others: Any) -> ObjectDeleted | TimersSet | None:
+        snapshot = await self.cluster.get(rule, ref)
+        if snapshot is not None and ref_of(snapshot.obj) == ref:
+            with suppress(ConflictError):
+                await self.cluster.delete(rule, snapshot.obj)
+        return None
+
+
+class _ByNameOnly(Expiry):
+    """Deletes what has the name now, as long as that is due; its uid may be another."""
+
+    async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
+        rule = self.catalogue.get(timer.ref.api_version, timer.ref.kind)
+        snapshot = await self.cluster.get(rule, timer.ref) if rule else None
+        if rule and snapshot and isinstance(await self._judge(rule, snapshot), Expire):
+            meant = snapshot.obj | {"metadata": snapshot.obj["metadata"] | {"uid": timer.ref.uid}}
+            with suppress(ConflictError):
+                await _AnyUid.delete(_AnyUid(self.cluster.world, None), rule, meant)
+        return None
+
+
+class _OwnerIgnored(Expiry):
+    async def _judge(self, rule: KindRule, snapshot: Snapshot) -> Decision:
+        return decide(snapshot.obj, rule, snapshot.read_at, owner_unfinished=False)
+
+
+class _RecallTrusted(Expiry):
+    """What is remembered is good enough for a No as well."""
+
+    async def _expire(self, rule: KindRule, ref: ObjectRef, *others: Any) -> ObjectDeleted | TimersSet | None:
+        remembered = self.cluster.recall(ref)
+        if remembered is not None:
+            decision = decide(remembered.obj, rule, remembered.read_at, owner_unfinished=False)
+            if not isinstance(decision, Expire):
+                return await self.act(rule, remembered)
+        return await super()._expire(rule, ref, *others)
+
+
+class _WaitForgotten(Expiry):
+    async def act(self, rule: KindRule, snapshot: Snapshot, **options: Any) -> ObjectDeleted | TimersSet | None:
+        answer = await super().act(rule, snapshot, **options)
+        return None if isinstance(answer, TimersSet) else answer
+
+
+class _HotLoop(Expiry):
+    """Sets the timer for the due time as the API server counts it, wherever the engine's clock stands."""
+
+    def _again_at(self, until: datetime, _snapshot: Snapshot, _fired_at: datetime | None) -> datetime:
+        return until
+
+
+class _OneSecondEarly(Expiry):
+    async def _judge(self, rule: KindRule, snapshot: Snapshot) -> Decision:
+        return await super()._judge(rule, replace(snapshot, read_at=snapshot.read_at + timedelta(seconds=1)))
+
+
+class _Unreported(Expiry):
+    async def report(self, ref: ObjectRef, error: Exception) -> None:
+        pass
+
+
+class _SweepStopsAtError(Sweep):
+    """One kind that cannot be listed ends the whole sweep."""
+
+    async def _list_page(self, step: Any, queue: Any, work: Any) -> Any:
+        before = len(work.failures)
+        after = await super()._list_page(step, queue, work)
+        return after.model_copy(update={"kinds": ()}) if len(work.failures) > before else after
+
+
+class _SweepDeletesNothing(Sweep):
+    async def _look(self, rule: KindRule, snapshot: Snapshot, work: Any) -> None:
+        pass
+
+
+def _mutant(*rules: str, **parts: Any) -> Mutant:
+    return Mutant(rules=frozenset(rules), **parts)
+
+
+NONE = Mutant()
+MUTANTS: Mapping[str, Mutant] = {
+    "none": NONE,
+    "delete-without-version": _mutant("S2", cluster=_WithoutVersion),
+    "delete-by-live-version": _mutant("S1", "S2", "S3", cluster=_LiveVersion),
+    "delete-any-uid": _mutant("S2", cluster=_AnyUid),
+    "delete-by-name": _mutant("S2", expiry=_ByNameOnly),
+    "by-local-clock": _mutant("S1", cluster=_ByLocalClock),
+    "one-second-early": _mutant("S1", expiry=_OneSecondEarly),
+    "hold-ignored": _mutant("S3", cluster=_HoldIgnored),
+    "malformed-ignored": _mutant("S3", cluster=_MalformedIgnored),
+    "owner-ignored": _mutant("S3", expiry=_OwnerIgnored),
+    "event-trusted": _mutant("S1", "S3", expiry=_EventTrusted),
+    "conflict-ignored": _mutant("S2", cluster=_ConflictIgnored),
+    "recall-trusted": _mutant("L1", expiry=_RecallTrusted, needs_memory=True),
+    "wait-forgotten": _mutant("L1", expiry=_WaitForgotten),
+    "first-page-only": _mutant("L1", cluster=_FirstPageOnly),
+    "sweep-does-nothing": _mutant("L1", sweep=_SweepDeletesNothing),
+    "sweep-stops-at-error": _mutant("L1", sweep=_SweepStopsAtError),
+    "forbidden-tried-again": _mutant("L2", "storm", cluster=_ForbiddenTriedAgain),
+    "refusal-unreported": _mutant("L2", expiry=_Unreported),
+    "hot-loop": _mutant("storm", expiry=_HotLoop),
+}

@@ -1,0 +1,146 @@
+"""The process that runs the functions: the real use cases, behind the parsing and the statuses of the real adapters."""
+
+import asyncio
+import traceback
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from shared.adapters.events import Event, event_of, parse_message, parse_object, parse_sweep
+from shared.adapters.memory import Memory
+from shared.errors import EventError, PermanentError, TryLaterError
+from shared.messages import Message, Timer, TimersSet
+from shared.ports import Publisher
+from shared.usecases.schedule import schedule
+from shared.usecases.timers import set_timers
+from tests.simulation.clocks import ReadClock
+from tests.simulation.simtimers import SimTimers
+
+Answer = tuple[int, Event | None, float]
+
+
+@dataclass
+class Invocation:
+    """What one call of a function cost.
+
+    Attributes:
+        uid: Whose timer fired, for `expire`.
+        reads: GETs of that object, or of what has its name now.
+        others: GETs of anything else: its owner.
+        deletes: DELETEs of it, whatever became of them.
+        conflicts: Those that met a 409.
+    """
+
+    function: str
+    name: str = ""
+    uid: str = ""
+    reads: int = 0
+    others: int = 0
+    deletes: int = 0
+    conflicts: int = 0
+    told: int = 0
+
+
+invocation: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
+
+
+class Process:
+    """Everything that a kill -9 takes: in-flight work, the watch's memory, what is known of the API server's clock."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self.clock = ReadClock(world.clocks.local)
+        self.memory = Memory() if world.remembers else None
+        self.publisher: Publisher = world.broker
+        self.telemetry = world.checks.telemetry
+        mutant = world.mutant
+        self.cluster = mutant.cluster(world, self.memory)
+        parts: dict[str, Any] = {"cluster": self.cluster, "catalogue": world.catalogue, "kinds": world.catalogue}
+        parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
+        self.expiry = mutant.expiry(**parts)
+        self.sweep = mutant.sweep(
+            expiry=mutant.expiry(**parts, by="sweep"),
+            publisher=self.publisher,
+            interval=world.interval,
+            concurrency=world.concurrency,
+        )
+        self.timers = SimTimers(world, world.timer_file)
+
+    def boot(self) -> None:
+        self.start(self.timers.run())
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run something that dies with the process."""
+        task = self.world.loop.create_task(work)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def kill(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    async def call(self, function: str, event: Event) -> Answer:
+        """An HTTP request to one function; a process that dies meanwhile resets the connection."""
+        if self.world.process is not self:
+            return 500, None, 0.0
+        outcome: asyncio.Future[Answer] = self.world.loop.create_future()
+        task = self.start(self._answer(function, event))
+
+        def ended(done: asyncio.Task[Answer]) -> None:
+            if not outcome.done():
+                outcome.set_result((500, None, 0.0) if done.cancelled() else done.result())
+
+        task.add_done_callback(ended)
+        return await outcome
+
+    async def _answer(self, function: str, event: Event) -> Answer:
+        """As `shared.adapters.answers`; anything but our own errors is a bug, however well it would be retried."""
+        call = Invocation(function)
+        invocation.set(call)
+        note = f"{event.type.rpartition('.')[2]} {event.subject}"
+        try:
+            reply = await getattr(self, f"_{function}")(event, call)
+        except EventError as error:
+            status, reply, retry_after = error.status, None, 0.0
+        except PermanentError:
+            status, reply, retry_after = 422, None, 0.0
+        except TryLaterError as error:
+            status, reply, retry_after = 503, None, error.retry_after_seconds
+        except Exception:  # noqa: BLE001 - the very thing that is looked for
+            self.world.checks.fail("bug", f"{function} on {event.data!r}:\n{traceback.format_exc()}")
+            return 500, None, 0.0
+        else:
+            status, retry_after = 204 if reply is None else 200, 0.0
+        self.world.note(function, f"{note} -> {status} {type(reply).__name__ if reply else ''}")
+        self.world.checks.finished(call)
+        return status, event_of(reply, source="simulation") if reply else None, retry_after
+
+    async def _schedule(self, event: Event, _call: Invocation) -> Message | None:
+        obj = parse_object(event)
+        return await schedule(obj, catalogue=self.world.catalogue, clock=self.clock, telemetry=self.telemetry)
+
+    async def _timers(self, event: Event, _call: Invocation) -> None:
+        await set_timers(parse_message(event, TimersSet), timers=self.timers)
+
+    async def _expire(self, event: Event, call: Invocation) -> Message | None:
+        timer = parse_message(event, Timer)
+        call.uid, call.name = timer.ref.uid, f"{timer.ref.kind}/{timer.ref.namespace}/{timer.ref.name}"
+        return await self.expiry.expire(timer)
+
+    async def _sweep(self, event: Event, _call: Invocation) -> Message | None:
+        return await self.sweep.sweep(parse_sweep(event))
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task)
+        if not task.cancelled() and task.exception():
+            self.world.checks.fail("bug", "".join(traceback.format_exception(task.exception())))
+
+
+class NoProcess:
+    """Between a crash and the restart."""
+
+    async def call(self, _function: str, _event: Event) -> Answer:
+        return 500, None, 0.0

@@ -1,0 +1,46 @@
+"""An asyncio loop without a machine under it: time jumps to the next timer, and who runs next is the seed's choice."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+
+class DeadlockError(AssertionError):
+    """Everybody waits, and nothing will ever wake them."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """Deterministic: the same seed runs the same callbacks in the same order at the same times.
+
+    What is ready runs in random order, which asyncio does not promise against and code must not rely on. There are no
+    sockets and no threads; `select` is where the loop would sleep, so there the clock moves.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._seconds = 0.0
+        self._order = random.Random(f"order/{seed}")
+        self._selector = self
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        return self._seconds
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise DeadlockError("nothing is ready and nothing is scheduled")
+        self._seconds += timeout
+        return []
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
+        handle = super().call_soon(callback, *args, context=context)
+        self._ready.pop()
+        self._ready.insert(self._order.randrange(len(self._ready) + 1), handle)
+        return handle
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass

@@ -1,0 +1,136 @@
+"""One simulated world: a seed decides everything that happens in it."""
+
+import asyncio
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from shared.adapters.catalogue import read_catalogue
+from shared.core.kinds import Catalogue
+from shared.local.apiserver.patches import merge_patch
+from shared.local.apiserver.resources import Object, Resource
+from shared.local.apiserver.store import Store
+from shared.local.apiserver.versions import WriteOptions
+from tests.simulation.checks import Checks
+from tests.simulation.clocks import Clocks
+from tests.simulation.director import Director
+from tests.simulation.faults import Faults
+from tests.simulation.forger import Forger
+from tests.simulation.mutants import NONE, Mutant
+from tests.simulation.process import NoProcess, Process
+from tests.simulation.simbroker import SimBroker
+from tests.simulation.simcluster import Server
+from tests.simulation.simtimers import TimerFile
+from tests.simulation.source import Source
+from tests.simulation.things import Things
+from tests.simulation.users import RESOURCES, TRAIN_JOBS, Users
+from tests.simulation.virtualloop import VirtualLoop
+
+CATALOGUE = read_catalogue()
+_KINDS = Catalogue(tuple(rule for rule in CATALOGUE.rules if rule.kind in RESOURCES))
+
+
+class World:
+    """Everything there is.
+
+    Attributes:
+        steps: Seconds of troubles, instead of what the seed says.
+        remembers: Whether the watch stands in the process and fills its memory.
+        concurrency: Of a sweep.
+        interval: Between two sweeps.
+        page_limit: Objects on a page of a LIST.
+        actor: Who writes at this moment; nobody writes across an await.
+    """
+
+    catalogue = _KINDS
+
+    def __init__(self, seed: int, *, mutant: Mutant = NONE, steps: int | None = None) -> None:
+        self.seed, self.mutant, self.steps = seed, mutant, steps
+        self.rng = random.Random(seed)
+        self.trace: list[str] = []
+        self.actor = ""
+        self.stopped = False
+        self.loop = VirtualLoop(seed)
+        self.clocks = Clocks(self.loop, self.rng)
+        self.faults = Faults(self.rng)
+        self.interval = timedelta(seconds=self.rng.choice((60, 60, 120, 300)))
+        self.concurrency = self.rng.choice((1, 3, 16))
+        self.page_limit = self.rng.choice((3, 5, 10))
+        synchronous = self.rng.random() < 0.5 or mutant.needs_memory
+        self.remembers = synchronous and (self.rng.random() < 0.8 or mutant.needs_memory)
+        self.things = Things()
+        self.checks = Checks(self)
+        self.store = self._store()
+        self.server = Server(self)
+        self.broker = SimBroker(self, synchronous=synchronous)
+        self.timer_file = TimerFile()
+        self.users = Users(self)
+        self.source = Source(self)
+        self.store.listeners += [self.checks.changed, self.source.changed]
+        self.forger = Forger(self)
+        self.process: Process | NoProcess = NoProcess()
+        self.director = Director(self)
+
+    def run(self) -> "World":
+        """Live through it; raises the first Violation."""
+        try:
+            self.loop.run_until_complete(self._live())
+        finally:
+            self._close()
+        if self.checks.violation:
+            raise self.checks.violation
+        return self
+
+    @property
+    def trace_hash(self) -> str:
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+
+    def note(self, who: str, what: str) -> None:
+        """A line of the trace."""
+        self.trace.append(f"{self.loop.time():10.3f} {who:>9} {what}")
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.director.stop()
+
+    @contextmanager
+    def acting(self, who: str) -> Iterator[None]:
+        """Whose writes these are."""
+        before, self.actor = self.actor, who
+        try:
+            yield
+        finally:
+            self.actor = before
+
+    def boot(self) -> None:
+        self.process = Process(self)
+        self.process.boot()
+
+    def patch(self, resource: Resource, namespace: str, name: str, change: Object, options: WriteOptions) -> None:
+        self.store.patch(resource, namespace, name, merge_patch(change), options)
+
+    def is_served(self, kind: str) -> bool:
+        resource = RESOURCES[kind]
+        return self.store.resources.find(resource.api_version, resource.plural) is not None
+
+    def serve_train_jobs(self) -> None:
+        self.store.resources.add(TRAIN_JOBS)
+
+    def _store(self) -> Store:
+        uids = (f"uid-{number}" for number in range(1_000_000))
+        return Store(self.clocks.server, new_uid=lambda: next(uids))
+
+    async def _live(self) -> None:
+        await self.director.direct()
+
+    def _close(self) -> None:
+        async def cancel_all() -> None:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+        self.loop.run_until_complete(cancel_all())
+        self.loop.close()
