@@ -247,9 +247,8 @@ class KubernetesCluster:
             TryLaterError: 429, 5xx, or no answer in time.
         """
         try:
-            async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                response = await self._send(method, path, body, accept, REQUEST_SECONDS_MAX)
-                payload = await _read_json(response)
+            response = await self._send(method, path, body, accept, REQUEST_SECONDS_MAX)  # reading the body included
+            payload = await _read_json(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX:.0f} s"
             raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None

@@ -5,8 +5,11 @@ import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 import yaml
+from aiohttp import DummyCookieJar
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
@@ -34,6 +37,8 @@ async def connect(
     """
     settings = Configuration()
     settings.connection_pool_maxsize = CONNECTIONS_MAX
+    # Left to itself the session looks for proxies and a .netrc before every request, in a thread: half of its time.
+    settings.client_session_kwargs = {"trust_env": False, "cookie_jar": DummyCookieJar()}
     if kubeconfig is None and context is None:
         with suppress(config.ConfigException):
             config.load_incluster_config(client_configuration=settings)
@@ -52,6 +57,7 @@ async def _connect_by_kubeconfig(
         loader = await config.load_kube_config(
             config_file=kubeconfig, context=context, client_configuration=settings, persist_config=False
         )
+        settings.proxy = settings.proxy or _get_proxy(settings.host)
         client = ApiClient(settings)
         _ = client.rest_client  # reads the certificates now, so that a bad one is told here
     except config.ConfigException as error:
@@ -67,6 +73,14 @@ async def _connect_by_kubeconfig(
     if "exec" in loader._user and not settings.api_key and not settings.cert_file:  # noqa: SLF001 - it only logs this
         raise PermanentError(f"{place}: the context's credential plugin gave no credentials; the log has its own words")
     return client, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))
+
+
+def _get_proxy(server: str) -> str | None:
+    """The proxy that the environment names for a server; None where it names none, or exempts the server."""
+    url = urlsplit(server)
+    if proxy_bypass(url.hostname or ""):
+        return None
+    return getproxies_environment().get(url.scheme)
 
 
 def _is_there(files: str) -> bool:

@@ -4,7 +4,6 @@
 `now` says so too. Every function, the sweep and the command line ask it; nobody else decides.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -133,10 +132,10 @@ def is_open(obj: Any, rule: KindRule) -> bool:
 
 def _is_of_kind(obj: Any, rule: KindRule) -> bool:
     return (
-        isinstance(obj, Mapping)
+        isinstance(obj, dict)
         and obj.get("apiVersion") == rule.api_version
         and obj.get("kind") == rule.kind
-        and isinstance(obj.get("metadata"), Mapping)
+        and isinstance(obj.get("metadata"), dict)
     )
 
 

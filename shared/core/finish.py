@@ -37,7 +37,7 @@ class Finish:
 def finish_of(obj: Any, rule: KindRule) -> Finish:
     """Whether, when and how the object finished. Total: an unknown shape is an answer, not an error."""
     status = get_in(obj, "status")
-    if status is not None and not isinstance(status, Mapping):
+    if status is not None and not isinstance(status, dict):
         return Finish(finished=None)
     if rule.finished.field is None:
         return _finish_by_condition(obj, rule)

@@ -47,7 +47,7 @@ class ObjectRef:
 def get_in(obj: Any, path: str) -> Any:
     """The value at a dotted path (`spec.ttlSecondsAfterFinished`), or None where any step is absent."""
     for key in path.split("."):
-        if not isinstance(obj, Mapping):
+        if not isinstance(obj, dict):
             return None
         obj = obj.get(key)
     return obj
@@ -63,7 +63,7 @@ def list_mappings(obj: Any, path: str) -> Iterator[Mapping[str, Any]]:
     """The mappings in the list at a dotted path; anything else in it, or in its place, is passed over."""
     values = get_in(obj, path)
     if isinstance(values, list):
-        yield from (value for value in values if isinstance(value, Mapping))
+        yield from (value for value in values if isinstance(value, dict))
 
 
 def ref_of(obj: Any) -> ObjectRef:
@@ -80,7 +80,7 @@ def ref_of(obj: Any) -> ObjectRef:
 def get_annotations(obj: Any) -> dict[str, Any]:
     """Our own annotations, without their domain: `{"ttl": "1h"}`. Values are strings on a real API server."""
     annotations = get_in(obj, "metadata.annotations")
-    if not isinstance(annotations, Mapping):
+    if not isinstance(annotations, dict):
         return {}
     prefix = f"{ANNOTATION_DOMAIN}/"
     return {

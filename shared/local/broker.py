@@ -113,7 +113,7 @@ class LocalBroker:
         self._idle.clear()
         try:
             async with chain.group:
-                self._admit(event, chain)
+                self._route(event, _hops_left(event), chain)
         finally:
             self._chains.discard(chain)
             if not self._chains:
@@ -122,24 +122,23 @@ class LocalBroker:
             raise TryLaterError("the broker closed before every function had answered")
         return tuple(chain.undelivered)
 
-    def _admit(self, event: Event, chain: _Chain) -> None:
-        """What a Broker's ingress does with an event from outside."""
-        hops = _hops_left(event)
+    def _route(self, event: Event, hops: int, chain: _Chain) -> None:
+        """Start a delivery at every Trigger that wants the event; most of what we tell, nobody listens to."""
+        attributes = event.attributes()
+        wanting = [subscriber for subscriber in self._subscribers if matches(subscriber.trigger, attributes)]
+        if not wanting:
+            return
+        if hops <= 0:
+            reason = f"{HOPS_LEFT}: expected at most {HOPS} replies to replies; a function may answer itself"
+            self._fail(event, _refused(reason), chain)
+            return
         try:
             parcel = pack(event)
         except EventError as error:
             self._fail(event, _refused(str(error)), chain)
-        else:
-            self._route(parcel, hops, chain)
-
-    def _route(self, parcel: Parcel, hops: int, chain: _Chain) -> None:
-        if hops <= 0:
-            reason = f"{HOPS_LEFT}: expected a reply chain of at most {HOPS} events; a function may answer itself"
-            self._fail(parcel.event, _refused(reason), chain)
             return
-        for subscriber in self._subscribers:
-            if matches(subscriber.trigger, parcel.attributes):
-                chain.start(self._deliver(subscriber, parcel, hops, chain))
+        for subscriber in wanting:
+            chain.start(self._deliver(subscriber, parcel, hops, chain))
 
     async def _deliver(self, subscriber: Subscriber, parcel: Parcel, hops: int, chain: _Chain) -> None:
         result = await subscriber.deliver(parcel)

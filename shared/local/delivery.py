@@ -88,7 +88,7 @@ def pack(event: Event) -> Parcel:
 class _Answer:
     status: int
     detail: str = ""
-    reply: Parcel | None = None
+    reply: Event | None = None
     retry_after_seconds: float = 0.0
 
     @property
@@ -115,7 +115,7 @@ class Subscriber:
         timeout = trigger.delivery.timeout
         self._timeout = aiohttp.ClientTimeout(total=timeout.total_seconds() if timeout else _ATTEMPT_SECONDS_MAX)
 
-    async def deliver(self, parcel: Parcel) -> Parcel | Undelivered | None:
+    async def deliver(self, parcel: Parcel) -> Event | Undelivered | None:
         """Try until it is taken, refused for good, or the Trigger's retries are over.
 
         An event that waits for its next attempt holds no slot: a few that fail do not stop the many that work.
@@ -168,7 +168,7 @@ class Subscriber:
             return _Answer(502, _NOT_A_CLOUD_EVENT) if body else _Answer(status)
         try:
             event = parse_event({name.lower(): value for name, value in headers.items()}, body)
-            return _Answer(status, reply=pack(event))
+            return _Answer(status, reply=event)
         except EventError as error:
             return _Answer(502, f"received a malformed CloudEvent: {error}")
 

@@ -64,39 +64,48 @@ class Expiry:
 
     async def _expire(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> ObjectDeleted | TimersSet | None:
         for attempt in range(ATTEMPTS_MAX):
+            snapshot = self.cluster.recall(ref) if attempt == 0 else None
+            decision = await self._judge(rule, snapshot) if snapshot else None
             # What is remembered may be outdated. It can only ever say yes, and the DELETE's preconditions prove it;
             # any other answer is asked for again, of the API server.
-            snapshot = self.cluster.recall(ref) if attempt == 0 else None
-            if snapshot is None or not isinstance(await self._judge(rule, snapshot), Expire):
+            if not isinstance(decision, Expire):
                 snapshot = await self.cluster.get(rule, ref)
-            if snapshot is None or ref_of(snapshot.obj) != ref:
+                decision = await self._judge(rule, snapshot) if snapshot else None
+            if snapshot is None or decision is None or ref_of(snapshot.obj) != ref:
                 self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
                 return None
             with suppress(ConflictError):
-                return await self.act(rule, snapshot, fired_at=fired_at)
+                return await self._carry_out(decision, rule, snapshot, fired_at=fired_at)
         raise TryLaterError(f"{ref} changed {ATTEMPTS_MAX} times while it was about to be deleted")
 
     async def act(
+        self, rule: KindRule, snapshot: Snapshot, *, missed_before: datetime
+    ) -> ObjectDeleted | TimersSet | None:
+        """Decide about an object that was listed or read, and do what was decided.
+
+        Args:
+            rule: The object's kind.
+            snapshot: The object, and the API server's time.
+            missed_before: What was due before this instant counts as missed by the events.
+
+        Raises:
+            ConflictError: The object is not any more what was read.
+        """
+        decision = await self._judge(rule, snapshot)
+        return await self._carry_out(decision, rule, snapshot, missed_before=missed_before)
+
+    async def _carry_out(
         self,
+        decision: Decision,
         rule: KindRule,
         snapshot: Snapshot,
         *,
         missed_before: datetime | None = None,
         fired_at: datetime | None = None,
     ) -> ObjectDeleted | TimersSet | None:
-        """Decide about an object that was read, and do what was decided.
-
-        Args:
-            rule: The object's kind.
-            snapshot: The object, and the API server's time.
-            missed_before: What was due before this instant counts as missed by the events.
-            fired_at: An instant that the timer engine's clock has reached, where a timer fired.
-
-        Raises:
-            ConflictError: The object is not any more what was read.
-        """
+        """Do what was decided; `fired_at` is an instant that the timer engine's clock has reached."""
         ref = ref_of(snapshot.obj)
-        match await self._judge(rule, snapshot):
+        match decision:
             case Ignore(reason, facts):
                 self.telemetry.record(Verdict.KEPT, ref, reason, detail=facts.problem, by=self.by)
                 if reason is Reason.INVALID_TTL:

@@ -1,6 +1,6 @@
 """The smallest process around the embedded timer engine: what `functions/timers.py` is to a Broker, for the crash test.
 
-It takes `timer.set` by POST, publishes `timer.fired` to K_SINK, and keeps its timers in the file TIMERS_PATH.
+It takes `timer.set` by POST, publishes `timer.fired` to K_SINK, and keeps its timers in the file TTL_TIMERS_PATH.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Sink:
 async def lifespan(app: Starlette) -> AsyncIterator[None]:
     async with aiohttp.ClientSession() as session:
         sink = Sink(session, os.getenv("K_SINK", ""))
-        timers = SqliteTimers(Path(os.getenv("TIMERS_PATH", "")), SystemClock(), sink)
+        timers = SqliteTimers(Path(os.getenv("TTL_TIMERS_PATH", "")), SystemClock(), sink)
         running = asyncio.create_task(timers.run())
         app.state.timers = timers
         yield

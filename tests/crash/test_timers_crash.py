@@ -4,9 +4,9 @@ One process after the other works on one file and is killed at a random instant,
 set and replace timers and a sink takes what fires. The writers and the sink live in the test, so what was acknowledged
 and what has fired is known whatever happens to the process.
 
-    CRASH_ROUNDS=500 pytest tests/crash          more kills
-    TTL_CRASH_SEED=7 pytest tests/crash              the random numbers of an earlier run
-    TTL_CRASH_FUNCTION=1 pytest tests/crash          the real function in place of the driver
+    CRASH_ROUNDS=500 pytest tests/crash    more kills
+    CRASH_SEED=7 pytest tests/crash        the random numbers of an earlier run
+    CRASH_FUNCTION=1 pytest tests/crash    the real function in place of the driver
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from shared.messages import Purpose, Timer, TimersSet
 pytestmark = pytest.mark.anyio
 
 ROUNDS = int(os.getenv("CRASH_ROUNDS", "15"))
-SEED = int(os.getenv("TTL_CRASH_SEED", str(random.randrange(10**6))))
+SEED = int(os.getenv("CRASH_SEED", str(random.randrange(10**6))))
 ROOT = Path(__file__).parents[2]
 WRITERS = 32
 REFUSED = 0.05
@@ -109,7 +109,7 @@ class Timers:
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        function = bool(os.getenv("TTL_CRASH_FUNCTION"))
+        function = bool(os.getenv("CRASH_FUNCTION"))
         app = "functions_framework.aio:app" if function else "tests.crash.driver:app"
         options = ["--lifespan", "on", "--no-access-log", "--port", str(self.port)]
         target = {"FUNCTION_TARGET": "timers", "FUNCTION_SOURCE": "functions/timers.py"}
@@ -117,7 +117,7 @@ class Timers:
             self.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "uvicorn", app, *options),
                 cwd=ROOT,
-                env={"PATH": os.defpath, "TIMERS_PATH": str(self.path), "K_SINK": self.sink_url, **target},
+                env={"PATH": os.defpath, "TTL_TIMERS_PATH": str(self.path), "K_SINK": self.sink_url, **target},
                 stdout=log,
                 stderr=log,
             )
@@ -195,7 +195,7 @@ async def kill_again_and_again(process: Timers, chance: random.Random, tmp_path:
 
 @pytest.mark.timeout(60 + 5 * ROUNDS)
 async def test_kill_minus_nine_loses_nothing_and_hurries_nothing(tmp_path):
-    print(f"TTL_CRASH_SEED={SEED} CRASH_ROUNDS={ROUNDS}")
+    print(f"CRASH_SEED={SEED} CRASH_ROUNDS={ROUNDS}")
     chance, ledger = random.Random(SEED), Ledger()
     async with sink(ledger, random.Random(SEED + 1)) as sink_url:
         process = Timers(tmp_path / "timers.db", sink_url, tmp_path / "log", free_port())

@@ -602,6 +602,12 @@ class TestTtls:
         assert verdict(decision) == ignore("invalid-ttl")
         assert decision.facts.problem.startswith("spec.ttlSecondsAfterFinished: expected whole seconds from 0 to ")
 
+    @pytest.mark.parametrize("name", ["ttl", "ttl-succeeded", "ttl-failed", "expire-at"])
+    def test_a_number_too_long_to_print_keeps_too(self, name):
+        obj = annotated(job(complete=ago(60), ttl=0), **{name: 10**5000})
+
+        assert decided(obj, JOB) == ignore("invalid-ttl")
+
     def test_a_malformed_annotation_keeps_even_if_another_one_counts(self):
         counts = {"expire_at": ago(60), "ttl_succeeded": "0"}
 

@@ -26,7 +26,7 @@ from shared.adapters.timers.group_commit import GroupCommit
 from shared.adapters.timers.lane import Lane
 from shared.adapters.timers.limits import LIMITS, Limits
 from shared.adapters.timers.sqlite_file import TimerFile
-from shared.adapters.timers.sqlite_store import FOREVER_US, StoredTimer
+from shared.adapters.timers.sqlite_store import FOREVER_US, LISTED_AT_ONCE, SECOND_US, StoredTimer
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Timer
 from shared.ports import Clock, Publisher
@@ -34,11 +34,6 @@ from shared.ports import Clock, Publisher
 _log = logging.getLogger("ttl")
 _ResultT = TypeVar("_ResultT")
 _Write = Callable[[sqlite3.Connection], int]
-
-SECOND_US = 1_000_000
-
-LISTED_AT_ONCE = 500
-"""Timers read at once for a list; between two reads others get their turn."""
 
 
 class SqliteTimers:
@@ -220,7 +215,9 @@ class SqliteTimers:
         elif lane.failing is not type(error):  # an outage is one line, not one for each timer
             lane.failing = type(error)
             _log.warning("timers not delivered", extra={"fields": fields})
-        return partial(store.postpone, refused=stored, fire_us=self._now_us() + round(seconds * SECOND_US))
+        # Not before its due even if the clock was set back during the delivery.
+        fire_us = max(stored.due_us, self._now_us() + round(seconds * SECOND_US))
+        return partial(store.postpone, refused=stored, fire_us=fire_us)
 
     async def _note(self, write: _Write) -> int:
         """Write it, however long the disk is in trouble: to deliver it again instead would help nobody."""
@@ -240,8 +237,6 @@ class SqliteTimers:
                 delivery.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    # Little things
-
     def _lane(self, purpose: str) -> Lane:
         if purpose not in self._lanes:
             self._lanes[purpose] = Lane(purpose, self._limits.in_flight)
@@ -251,8 +246,7 @@ class SqliteTimers:
         return store.to_us(self._clock.now())
 
     async def _read(self, query: Callable[[sqlite3.Connection], _ResultT]) -> _ResultT:
-        loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._reading, query, self._file.reader)
+            return await asyncio.get_running_loop().run_in_executor(self._reading, query, self._file.reader)
         except sqlite3.Error as error:
             raise TryLaterError(f"timers could not be read: {error}") from error

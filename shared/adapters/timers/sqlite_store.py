@@ -19,6 +19,11 @@ from shared.messages import Purpose, Timer
 FOREVER_US = 2**63 - 1
 """An instant that never comes; the largest integer of SQLite."""
 
+SECOND_US = 1_000_000
+
+LISTED_AT_ONCE = 500
+"""Timers read at once for a list; between two reads others get their turn."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _REF = TypeAdapter(ObjectRef)
