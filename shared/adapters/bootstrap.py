@@ -5,6 +5,7 @@ and the tests put a world of their own in place before the functions are loaded.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -44,6 +45,7 @@ class World:
     timers: Timers | None = None
     namespace: str = ""
     _engine: asyncio.Task[None] | None = None
+    _close_engine: Callable[[], Awaitable[None]] = field(init=False)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def connected(self) -> Cluster:
@@ -80,6 +82,7 @@ class World:
 
             engine = SqliteTimers(self.settings.timers_path, self.clock, self.published())
             self._engine = asyncio.get_running_loop().create_task(engine.run(), name="timers")
+            self._close_engine = engine.close
             self.timers = engine
         return self.timers
 
@@ -94,6 +97,7 @@ class World:
             self._engine.cancel()
             with suppress(asyncio.CancelledError):
                 await self._engine
+            await self._close_engine()  # a task cancelled before its first step closes nothing
         self.timers = self._engine = None
 
     async def expiry(self, by: str = "expire") -> Expiry:

@@ -6,7 +6,6 @@ and what has fired is known whatever happens to the process.
 
     CRASH_ROUNDS=500 pytest tests/crash    more kills
     CRASH_SEED=7 pytest tests/crash        the random numbers of an earlier run
-    CRASH_FUNCTION=1 pytest tests/crash    the real function in place of the driver
 """
 
 import asyncio
@@ -109,8 +108,7 @@ class Timers:
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        function = bool(os.getenv("CRASH_FUNCTION"))
-        app = "functions_framework.aio:app" if function else "tests.crash.driver:app"
+        app = "functions_framework.aio:app"
         options = ["--lifespan", "on", "--no-access-log", "--port", str(self.port)]
         target = {"FUNCTION_TARGET": "timers", "FUNCTION_SOURCE": "functions/timers.py"}
         with self.log.open("ab") as log:
