@@ -55,6 +55,7 @@ async def serve_functions(socket: Path) -> AsyncIterator[None]:
         lifespan="off",
         log_config=None,
         access_log=False,
+        proxy_headers=False,  # nobody is in between
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )

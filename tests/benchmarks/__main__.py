@@ -1,0 +1,134 @@
+"""`make bench`: measures this project beside its peer and the raw limit, all on one real API server, in one run.
+
+    python -m tests.benchmarks --only drain,lateness --jobs 500 --rounds 1 --json results.json
+
+The servers are real (etcd with fsync), everything is on loopback, and each contender is a process of its own. What
+was hoped for is shown beside what was measured, and never makes the run fail. The modules say how each is measured.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from rich.console import Console
+
+from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from tests.benchmarks import bench_timers, drain, lateness, report, schedule
+from tests.benchmarks.cluster import BenchmarkError, connected
+
+ALL = ("drain", "lateness", "timers", "schedule")
+NEED_SERVERS = {"drain", "lateness"}
+TIMERS = (10_000, 100_000, 1_000_000)
+LATENESS_SECONDS = 20
+ROUNDS = 2
+
+
+@contextmanager
+def _server(*arguments: str) -> Iterator[RealServer]:
+    assets = find_assets()
+    if assets is None:
+        raise BenchmarkError(f"no kube-apiserver and etcd in ${ASSETS_VARIABLE}, nor in /usr/local/kubebuilder/bin")
+    with real_server(assets, apiserver_args=arguments) as server:
+        if not server.has_controllers():
+            raise BenchmarkError(f"no kube-controller-manager beside kube-apiserver in {assets}: it is the peer")
+        yield server
+
+
+async def _measure(options: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    if "drain" in options.only:
+        with _server() as server:
+            async with connected(server) as cluster:
+                results["drain"] = await drain.drain_all(cluster, jobs=options.jobs, rounds=options.rounds, tell=tell)
+    if "lateness" in options.only:
+        with _server(*lateness.audit_arguments(folder)) as server:
+            async with connected(server) as cluster:
+                results["lateness"] = await lateness.measure_all(
+                    cluster, folder, seconds=LATENESS_SECONDS, rounds=options.rounds, tell=tell
+                )
+    if "schedule" in options.only:
+        results["schedule"] = await schedule.measure(folder, tell)
+    if "timers" in options.only:
+        results["timers"] = []
+        for count in TIMERS:
+            tell(f"timers: {count:,}")
+            results["timers"].append(await asyncio.to_thread(bench_timers.in_own_process, count))
+    return results
+
+
+def _facts(options: argparse.Namespace, seconds: float) -> dict[str, Any]:
+    return {
+        "cpus": os.cpu_count(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "pinned": schedule.can_pin(),
+        "jobs": options.jobs,
+        "rounds": options.rounds,
+        "seconds": round(seconds),
+    }
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", type=_names, default=ALL, metavar="NAMES", help=f"some of {','.join(ALL)}")
+    parser.add_argument("--jobs", type=int, default=3_000, help="in each drain (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of drains and of lateness (%(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here; - for standard output")
+    return parser.parse_args()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if wrong := set(names) - set(ALL):
+        raise argparse.ArgumentTypeError(f"expected some of {','.join(ALL)}, got {','.join(sorted(wrong))}")
+    return names
+
+
+def main() -> int:
+    options = _parse()
+    progress, started = Console(stderr=True), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ttl-bench-") as folder, progress.status("starting") as status:
+
+        def tell(text: str) -> None:
+            status.update(f"{time.monotonic() - started:4.0f} s  {text}")
+            if not progress.is_terminal:
+                progress.print(f"{time.monotonic() - started:4.0f} s  {text}")
+
+        try:
+            results = uvloop.run(_measure(options, Path(folder), tell))
+        except (BenchmarkError, ExceptionGroup) as error:
+            progress.print(f"[red]{_benchmark_error(error)}")
+            return 1
+    document = json.dumps(report.as_json(results, _facts(options, time.monotonic() - started)), indent=2)
+    if options.json == Path("-"):
+        print(document)
+        return 0
+    report.show(Console(width=None if sys.stdout.isatty() else 160), results)
+    if options.json:
+        options.json.write_text(f"{document}\n")
+    return 0
+
+
+def _benchmark_error(error: Exception) -> BenchmarkError:
+    """The one in a task group's; anything else goes on."""
+    if isinstance(error, BenchmarkError):
+        return error
+    assert isinstance(error, ExceptionGroup)
+    found, rest = error.split(BenchmarkError)
+    if found is None or rest is not None:
+        raise error
+    return _benchmark_error(found.exceptions[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""This project's contenders that the command line does not offer: one sweep on command, and `run` without memory.
+
+Both are the product's own code path. The sweep runs in a world like the runner's: SweepStep through the local broker
+over HTTP to the function, and from step to step until everything was seen.
+"""
+
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import click
+
+from shared.adapters.bootstrap import World
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.events import event_of
+from shared.adapters.memory import Memory
+from shared.adapters.settings import read_settings
+from shared.adapters.telemetry import configure_logging
+from shared.cli import options
+from shared.cli import run as command_run
+from shared.local.runner import SOURCE, local_broker
+from shared.messages import SweepStep
+
+
+@click.group()
+def main() -> None:
+    """The drivers; `--help` of each says what it does."""
+
+
+@main.command()
+@options.cluster_options
+@options.asynchronous
+async def sweep(kubeconfig: str | None, context: str | None) -> None:
+    """One sweep of all Jobs, begun at a line on standard input."""
+    configure_logging("text")
+    kinds = read_catalogue()
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ttl-bench-"))
+        settings = read_settings({"TTL_TIMERS_PATH": str(Path(folder, "timers.db"))}, environment={})
+        cluster = await stack.enter_async_context(options.connected(kubeconfig, context, memory=Memory()))
+        world = World(settings, kinds, kinds, cluster=cluster)
+        broker = await stack.enter_async_context(local_broker(world))
+        await cluster.check()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        await broker.send(event_of(SweepStep(kinds=("batch/v1/Job",), sweep_id="bench"), source=SOURCE))
+
+
+main.add_command(command_run.run)
+
+
+def forget() -> None:
+    """From now on `run` remembers nothing that its watch brings, and reads each object before it deletes it."""
+    assert command_run.Memory is Memory
+    command_run.Memory = lambda: None  # type: ignore[assignment,misc,return-value]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["forgetful"]:
+        del sys.argv[1]
+        forget()
+    main()

@@ -1,0 +1,202 @@
+"""The tables and the JSON: what was measured, and the aims beside it.
+
+Ratios are of what was measured next to each other, and the median over the rounds counts: absolute rates are of this
+machine at this hour.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tests.benchmarks import bench_timers
+from tests.benchmarks.drain import CONTENDERS, LIMIT, Drained
+from tests.benchmarks.lateness import PER_SECOND, Lateness
+from tests.benchmarks.schedule import Slice
+
+LATE_TITLES = {"events": "our events", "peer": "the peer, tuned"}
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What was hoped for, and what came out."""
+
+    name: str
+    aim: str
+    measured: str
+    met: bool
+
+
+def aims(results: Mapping[str, Any]) -> list[Aim]:
+    """Those that this run can tell of."""
+    return [
+        *(_drain_aims(results["drain"]) if "drain" in results else ()),
+        *(_lateness_aims(results["lateness"]) if "lateness" in results else ()),
+        *(_timers_aims(results["timers"]) if "timers" in results else ()),
+        *(_schedule_aims(results["schedule"]) if "schedule" in results else ()),
+    ]
+
+
+def _drain_aims(drained: Mapping[str, Sequence[Drained]]) -> Iterable[Aim]:
+    sweep, events, peer = (_share(drained[name]) for name in ("sweep", "events", "peer"))
+    wanted = (
+        ("our sweep / the limit", sweep, 0.9),
+        ("our events / the limit", events, 0.5),
+        ("our sweep / the tuned peer", sweep / peer, 4.0),
+        ("our events / the tuned peer", events / peer, 4.0),
+    )
+    for name, measured, least in wanted:
+        yield Aim(name, f">= {least:g}", f"{measured:.2f}", measured >= least)
+
+
+def _share(drained: Sequence[Drained]) -> float:
+    return median(one.of_limit for one in drained)
+
+
+def _lateness_aims(late: Mapping[str, Sequence[Lateness]]) -> Iterable[Aim]:
+    measured = median(ours.p99 / theirs.p99 for ours, theirs in zip(late["events"], late["peer"], strict=True))
+    name = f"lateness p99 at {PER_SECOND} due a second / the tuned peer's"
+    yield Aim(name, "<= 0.33", f"{measured:.2f}", measured <= 1 / 3)
+
+
+def _timers_aims(sizes: Sequence[Mapping[str, Any]]) -> Iterable[Aim]:
+    for size in sizes:
+        if size["timers"] == MILLION:
+            yield Aim("RSS with a million timers", "< 100 MB", f"{size['rss_mb']:.0f} MB", size["rss_mb"] < 100)
+
+
+def _schedule_aims(slices: Mapping[str, Sequence[Slice]]) -> Iterable[Aim]:
+    measured = median(one.per_second for one in slices["schedule"])
+    yield Aim("`schedule` on one core", ">= 3000 events/s", f"{measured:.0f}", measured >= 3_000)
+
+
+def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {
+        name: {who: [one.as_json() for one in measured] for who, measured in results[name].items()}
+        for name in ("drain", "lateness", "schedule")
+        if name in results
+    }
+    if "timers" in results:
+        plain["timers"] = results["timers"]
+    return {**facts, **plain, "aims": [asdict(aim) for aim in aims(results)]}
+
+
+def show(console: Console, results: Mapping[str, Any]) -> None:
+    tables = {"drain": drain_table, "lateness": lateness_table, "timers": timers_table, "schedule": schedule_table}
+    for name, table in tables.items():
+        if name in results:
+            _print(console, table(results[name]))
+    _print(console, aims_table(aims(results)))
+
+
+def _print(console: Console, table: Table) -> None:
+    """With the title and the caption not folded to the table's width."""
+    title, caption, table.title, table.caption = table.title, table.caption, None, None
+    console.print(f"\n[bold]{title}[/]", table, f"[dim]{caption}[/]" if caption else "", sep="\n")
+
+
+def drain_table(results: Mapping[str, Sequence[Drained]]) -> Table:
+    table = _table(
+        "Drain of expired Jobs",
+        "",
+        "Jobs",
+        "times",
+        "a second",
+        "from - to",
+        "of the limit",
+        "of the peer",
+        "calls a deletion",
+        "CPU ms a deletion",
+        caption="Each is compared to the limit right before and after it, and to the peer by their shares of it. The peer "
+        "as it comes (QPS 20, burst 30) has a constant rate, so fewer Jobs tell as much. Tuned: QPS 5000, burst 10000, "
+        "50 workers for each controller. CPU: of the contender's own process; the API server shares its cores.",
+    )
+    for contender in (LIMIT, *CONTENDERS):
+        drained = results[contender.name]
+        rates = [one.per_second for one in drained]
+        share = _share(drained)
+        table.add_row(
+            contender.title,
+            f"{drained[0].jobs:,}",
+            f"{len(drained)}",
+            _rate(median(rates)),
+            f"{_rate(min(rates))} - {_rate(max(rates))}",
+            f"{share:.0%}",
+            f"x {share / _share(results['peer']):.2f}",
+            _calls(drained[-1].calls),
+            f"{median(one.cpu_ms for one in drained):.2f}",
+        )
+    return table
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:,.1f}"
+
+
+def _calls(calls: Mapping[str, float]) -> str:
+    parts = ", ".join(f"{count:.2g} {name.replace(' jobs', '')}" for name, count in calls.items())
+    return f"{sum(calls.values()):.2f}: {parts}"
+
+
+def lateness_table(late: Mapping[str, Sequence[Lateness]]) -> Table:
+    table = _table(
+        f"Lateness: DELETE accepted - due, {PER_SECOND} Jobs due at each whole second",
+        "",
+        "Jobs",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        caption="From the API server's audit log, for both. The peer's is when the object was marked (Foreground).",
+    )
+    for name, title in LATE_TITLES.items():
+        values = [f"{median(getattr(one, field) for one in late[name]):.1f}" for field in ("p50", "p99", "most")]
+        table.add_row(title, f"{sum(one.jobs for one in late[name]):,}", *values)
+    return table
+
+
+def timers_table(sizes: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("Timers in SQLite, synchronous=FULL", *bench_timers.COLUMNS.values())
+    for size in sizes:
+        table.add_row(*(f"{size[name]:,.{0 if size[name] >= 100 else 1}f}" for name in bench_timers.COLUMNS))
+    return table
+
+
+def schedule_table(slices: Mapping[str, Sequence[Slice]]) -> Table:
+    table = _table(
+        "`schedule` on one core: 6 KB Jobs over HTTP, 16 connections",
+        "",
+        "a second",
+        "slices",
+        "a CPU second",
+        "of the bare endpoint",
+        caption="Bare: Starlette under the same uvicorn, reads the body, answers 204. A CPU second is one of the "
+        "server's own: what it would do in a second if nobody else used its core.",
+    )
+    for name, title in (("schedule", "schedule, each answered by a timer.set"), ("bare", "bare endpoint")):
+        rates = [one.per_second for one in slices[name]]
+        of_cpu = median(one.per_cpu_second for one in slices[name])
+        share = of_cpu / median(one.per_cpu_second for one in slices["bare"])
+        spread = f"{min(rates):,.0f}-{max(rates):,.0f}"
+        table.add_row(title, f"{median(rates):,.0f}", spread, f"{of_cpu:,.0f}", f"{share:.0%}")
+    return table
+
+
+def aims_table(wanted: Sequence[Aim]) -> Table:
+    table = _table("Aims", "", "aim", "measured", "")
+    for one in wanted:
+        table.add_row(one.name, one.aim, one.measured, "[green]met[/]" if one.met else "[red]not met[/]")
+    return table
+
+
+def _table(title: str, first: str, *columns: str, caption: str | None = None) -> Table:
+    table = Table(title=title, caption=caption, box=box.SIMPLE, title_justify="left", caption_justify="left")
+    table.add_column(first, no_wrap=True)
+    for column in columns:
+        is_text = column.startswith("calls")
+        table.add_column(column, justify="left" if is_text else "right", no_wrap=is_text)
+    return table
