@@ -38,6 +38,9 @@ def _identified(ref: ObjectRef) -> ObjectRef:
     for field, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name), ("uid", ref.uid)):
         if not value or not value.isprintable():
             raise ValueError(f"{field}: expected printable text that is not empty")
+    for field, value in (("namespace", ref.namespace), ("name", ref.name)):
+        if {"/", "%"} & set(value):
+            raise ValueError(f"{field}: expected a name that an object can have")
     return ref
 
 

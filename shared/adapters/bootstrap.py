@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.clock import SystemClock
@@ -21,6 +22,8 @@ from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
 
+TIMERS_PATH = Path("timers.db")
+
 
 @dataclass
 class World:
@@ -32,7 +35,7 @@ class World:
         cluster: Connected when first needed.
         publisher: Made when first needed.
         timers: The engine, once started.
-        namespace: What a sweep is limited to; empty for all namespaces.
+        namespace: What this process is limited to; empty for all namespaces.
     """
 
     settings: Settings
@@ -80,7 +83,7 @@ class World:
         if self.timers is None:
             from shared.adapters.timers.sqlite import SqliteTimers  # noqa: PLC0415 - only `timers` keeps timers
 
-            engine = SqliteTimers(self.settings.timers_path, self.clock, self.published())
+            engine = SqliteTimers(self.settings.timers_path or TIMERS_PATH, self.clock, self.published())
             self._engine = asyncio.get_running_loop().create_task(engine.run(), name="timers")
             self._close_engine = engine.close
             self.timers = engine
@@ -110,6 +113,7 @@ class World:
             telemetry=self.telemetry,
             dry_run=self.settings.dry_run,
             by=by,
+            namespace=self.namespace,
         )
 
     async def sweeper(self) -> Sweep:
@@ -148,7 +152,7 @@ def world() -> World:
     """The world of this process: the one in use, else one built from the environment."""
     if not _worlds:
         settings = read_settings()
-        configure_logging(settings.log)
+        configure_logging(settings.log or "json")
         use(build(settings))
     return _worlds[0]
 

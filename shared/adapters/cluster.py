@@ -8,10 +8,11 @@ connection was dropped, which the DELETE's preconditions make harmless.
 import asyncio
 import hashlib
 import json
+import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -21,11 +22,12 @@ import aiohttp
 from kubernetes.aio.client import ApiClient
 
 from shared.adapters.memory import Memory
+from shared.adapters.refusals import GoneError, UnreadableError, raise_for, read_json
 from shared.adapters.serverclock import ServerClock
 from shared.core.kinds import KindRule
-from shared.core.objects import ObjectRef, format_instant, get_text
+from shared.core.objects import ObjectRef, format_instant, get_text, ref_of
 from shared.core.objects import quote as excerpt
-from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
+from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
 from shared.ports import Page, Snapshot
 
 PAGE_LIMIT = 500
@@ -33,22 +35,13 @@ REQUEST_SECONDS_MAX = 30.0
 """Just under the API server's own limit of 34 s: an answer that comes later says nothing we could rely on."""
 
 WATCH_SECONDS = 300
+TOLD_MAX = 10_000
+"""Events this process has written lately and need not write again at every sweep."""
+
+_log = logging.getLogger("ttl")
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _MERGE_PATCH = "application/merge-patch+json"
-_BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class GoneError(PermanentError):
-    """410: a continue token, or the resourceVersion of a watch, is older than what the API server keeps.
-
-    Attributes:
-        continue_token: Where to go on in the present state; empty where the server offers none.
-    """
-
-    def __init__(self, message: str, continue_token: str = "") -> None:
-        super().__init__(message)
-        self.continue_token = continue_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change: ADDED, MODIFIED, DELETED or BOOKMARK, and the object."""
+    """One change: ADDED, MODIFIED, DELETED or BOOKMARK, and the object; UNREADABLE, and nothing."""
 
     type: str
     obj: dict[str, Any]
@@ -83,6 +76,7 @@ class KubernetesCluster:
         self._refresher = refresher
         self.memory = memory
         self._clock = ServerClock(time.monotonic)
+        self._told: dict[str, None] = {}
 
     @property
     def server(self) -> str:
@@ -115,7 +109,10 @@ class KubernetesCluster:
         read_at = self._clock.now()
         if remembered is None or read_at is None:
             return None
-        return Snapshot(json.loads(remembered), read_at)
+        try:
+            return Snapshot(json.loads(remembered), read_at)
+        except RecursionError:
+            return None
 
     async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
         """See `shared.ports.Cluster`.
@@ -157,6 +154,10 @@ class KubernetesCluster:
         accept = _METADATA_ONLY if metadata_only else "application/json"
         try:
             answer = await self.request("GET", path, accept=accept, missing_ok=True)
+        except UnreadableError:
+            if metadata_only:
+                raise
+            return await self._list_one_by_one(rule, namespace, continue_token, resource_version, limit)
         except GoneError as gone:
             if not gone.continue_token or gone.continue_token == continue_token:
                 raise
@@ -172,15 +173,39 @@ class KubernetesCluster:
             resource_version=get_text(answer.body, "metadata.resourceVersion"),
         )
 
+    async def _list_one_by_one(
+        self, rule: KindRule, namespace: str, continue_token: str, resource_version: str, limit: int
+    ) -> Page:
+        """A page on which one object cannot be read, without that one: whoever made it must not hide the others."""
+        page = await self.list_page(
+            rule,
+            namespace=namespace,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            metadata_only=True,
+            limit=limit,
+        )
+        items = []
+        for ref in map(ref_of, page.items):
+            try:
+                snapshot = await self.get(rule, ref)
+            except UnreadableError as error:
+                _log.warning("object passed over", extra={"fields": {"object": str(ref), "error": str(error)}})
+            else:
+                items += [snapshot.obj] if snapshot else []
+        return replace(page, items=items)
+
     async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
         """See `shared.ports.Cluster`. Its name is made from what it says, so the same one again is a 409."""
         digest = hashlib.sha256(f"{ref.uid}/{reason}/{message}".encode()).hexdigest()[:16]
+        if digest in self._told:
+            return
         namespace = ref.namespace or "default"
         now = format_instant((self._clock.now() or _EPOCH).replace(microsecond=0))
         event = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{ref.name[:200]}.{digest}", "namespace": namespace},
+            "metadata": {"name": f"{ref.name[:200].rstrip('.-')}.{digest}", "namespace": namespace},
             "involvedObject": {
                 "apiVersion": ref.api_version,
                 "kind": ref.kind,
@@ -198,6 +223,9 @@ class KubernetesCluster:
         }
         with suppress(ConflictError):
             await self.request("POST", f"/api/v1/namespaces/{quote(namespace, safe='')}/events", body=event)
+        self._told[digest] = None
+        if len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]
 
     async def watch(
         self, rule: KindRule, resource_version: str, *, namespace: str = "", seconds: int = WATCH_SECONDS
@@ -220,7 +248,7 @@ class KubernetesCluster:
             response = await self._send("GET", path, None, "application/json", timeout)
             try:
                 if response.status != HTTPStatus.OK:
-                    _raise_for(response.status, await _read_json(response), response.headers, path)
+                    raise_for(response.status, await read_json(response), response.headers, path)
                 async for line in response.content:
                     yield _parse_watch_line(line, rule)
             finally:
@@ -248,15 +276,18 @@ class KubernetesCluster:
         """
         try:
             response = await self._send(method, path, body, accept, REQUEST_SECONDS_MAX)  # reading the body included
-            payload = await _read_json(response)
+            payload = await read_json(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX:.0f} s"
             raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
         read_at = self._clock.observe(response.headers.get("date"))
         if response.status == HTTPStatus.NOT_FOUND and missing_ok:
+            if not get_text(payload, "details.name"):  # it is not the object that is not found
+                resource, _, _ = path.partition("?")
+                raise AbsentKindError(f"this cluster does not serve {resource}")
             return None
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            _raise_for(response.status, payload, response.headers, path)
+            raise_for(response.status, payload, response.headers, path)
         if not isinstance(payload, dict):
             raise TryLaterError(f"expected JSON of the API server at {self.server}, got {excerpt(payload)}")
         if read_at is None:
@@ -282,44 +313,11 @@ class KubernetesCluster:
         return response
 
 
-async def _read_json(response: aiohttp.ClientResponse) -> Any:
-    """The JSON of an answer; its first words where it is none, as of a proxy that answers in HTML."""
-    body = await response.read()
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return body[:200].decode(errors="replace").strip()
-
-
-def _raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) -> None:
-    """Raise what a refusal means; the API server's own message says best what is wrong."""
-    message = payload if isinstance(payload, str) else get_text(payload, "message")
-    message = message or f"HTTP {status}"
-    match status:
-        case HTTPStatus.UNAUTHORIZED:
-            raise PermanentError(f"the API server does not know who asks (401): {message}")
-        case HTTPStatus.FORBIDDEN:
-            raise ForbiddenError(message)
-        case HTTPStatus.CONFLICT:
-            raise ConflictError(message)
-        case HTTPStatus.GONE:
-            raise GoneError(message, get_text(payload, "metadata.continue"))
-        case _ if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise TryLaterError(f"the API server answered {status}: {message}", retry_after_seconds=_seconds(headers))
-        case _:
-            raise PermanentError(f"the API server answered {status} for {path.partition('?')[0]}: {message}")
-
-
-def _seconds(headers: Mapping[str, str]) -> float:
-    """The Retry-After header in seconds; one where it has none."""
-    try:
-        return min(max(0.0, float(headers.get("retry-after", "1"))), 3_600.0)
-    except ValueError:
-        return 1.0
-
-
 def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
-    change = json.loads(line)
+    try:
+        change = json.loads(line)
+    except RecursionError:
+        return WatchEvent("UNREADABLE", {})
     obj = change.get("object") or {}
     if change.get("type") == "ERROR":
         if obj.get("code") == HTTPStatus.GONE:

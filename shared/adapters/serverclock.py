@@ -7,6 +7,9 @@ from email.utils import parsedate_to_datetime
 SAMPLE_AGE_MAX = 60.0
 """Seconds for which a sample counts: a server clock that is set back is believed after this at the latest."""
 
+STEP_BACK = 2.0
+"""Seconds by which a sample must contradict the bound to replace it: rounding explains one, a slow answer some more."""
+
 
 class ServerClock:
     """A lower bound of the API server's clock, from the `Date` of its answers.
@@ -34,9 +37,13 @@ class ServerClock:
             return None
         arrived = self._monotonic()
         offset = stated.timestamp() - arrived
-        if self._offset is None or offset >= self._offset or arrived - self._sampled_at > SAMPLE_AGE_MAX:
+        if self._offset is None or self._is_better(offset) or arrived - self._sampled_at > SAMPLE_AGE_MAX:
             self._offset, self._sampled_at = offset, arrived
         return stated
+
+    def _is_better(self, offset: float) -> bool:
+        """Nearer to the server's clock; or so far behind that the clock was set back, or is another server's."""
+        return self._offset is not None and (offset >= self._offset or offset < self._offset - STEP_BACK)
 
     def now(self) -> datetime | None:
         """An instant that the server's clock has reached; None where it was not heard of lately."""

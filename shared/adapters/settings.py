@@ -48,8 +48,8 @@ class Settings(BaseModel):
         default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
     )
     concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
-    timers_path: Path = Field(default=Path("timers.db"), alias="TTL_TIMERS_PATH")
-    log: Literal["json", "text"] = Field(default="json", alias="TTL_LOG")
+    timers_path: Path | None = Field(default=None, alias="TTL_TIMERS_PATH")
+    log: Literal["json", "text"] | None = Field(default=None, alias="TTL_LOG")
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
 
 

@@ -1,8 +1,11 @@
 """`ttl-after-finished`, also installed as `kubectl-ttl`, so that `kubectl ttl` works."""
 
 import importlib
+import logging
 
 import click
+
+from shared.adapters.telemetry import configure_logging
 
 COMMANDS = ("run", "demo", "plan", "explain")
 
@@ -24,3 +27,4 @@ class _LazyGroup(click.Group):
 @click.version_option(package_name="ttl-after-finished", prog_name="ttl-after-finished")
 def main() -> None:
     """Every finished Kubernetes object, gone on time."""
+    configure_logging("text", level=logging.WARNING)

@@ -1,10 +1,10 @@
 """Options that several commands share, and how a command ends."""
 
 import asyncio
-import contextlib
 import functools
 import importlib.util
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -80,7 +80,8 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str:
 def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run a command in an event loop; what it raises on purpose becomes one sentence and exit code 1.
 
-    The first SIGINT or SIGTERM cancels the command, which then finishes what is in flight; a second one ends it.
+    The first SIGINT or SIGTERM cancels the command: it may finish what is in flight and end well, else its exit code
+    says that it was cut off. A second one ends it.
     """
 
     @functools.wraps(command)
@@ -108,15 +109,19 @@ def _new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _until_signalled(command: Coroutine[Any, Any, None]) -> None:
     task = asyncio.create_task(command)
     loop = asyncio.get_running_loop()
+    caught: list[signal.Signals] = []
 
     def stop(number: signal.Signals) -> None:
+        caught.append(number)
         task.cancel()
         loop.remove_signal_handler(number)  # the next one takes its default course
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop, number)
-    with contextlib.suppress(asyncio.CancelledError):
+    try:
         await task
+    except asyncio.CancelledError:
+        sys.exit(128 + caught[0] if caught else 1)  # what was cut off has not answered its question
 
 
 def _first_ttl_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -50,6 +50,8 @@ async def plan(
         click.echo(json.dumps([as_json(one.ref, one.decision) for one in told], indent=2))
     else:
         _print_table(findings)
+    if refused:
+        raise SystemExit(1)  # what is missing was said; a script must not take the rest for all
 
 
 def _print_table(findings: Sequence[Finding]) -> None:

@@ -38,6 +38,7 @@ def as_json(ref: ObjectRef, decision: Decision) -> dict[str, Any]:
         "dueAt": _instant(facts.due_at),
         "decision": type(decision).__name__.lower(),
         "reason": str(decision.reason),
+        **({"problem": facts.problem} if facts.problem else {}),
     }
 
 
@@ -75,7 +76,7 @@ def _finished(facts: Facts, now: datetime) -> str:
 
 def _ttl(facts: Facts) -> str:
     if facts.ttl is None:
-        return "unreadable" if facts.problem else "none"
+        return "unreadable" if facts.problem and facts.finish.finished is not None else "none"
     if facts.ttl.is_never:
         return f"never, by {facts.ttl.source}"
     what = format_duration(facts.ttl.after) if facts.ttl.after is not None else f"until {_instant(facts.ttl.at)}"

@@ -1,21 +1,24 @@
 """`run`: the whole thing in one process, on the cluster of the current context."""
 
+import asyncio
 import hashlib
 import logging
 import os
 import socket
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
 import click
 
-from shared.adapters.bootstrap import World
+from shared.adapters.bootstrap import World, build
+from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.memory import Memory
 from shared.adapters.settings import read_settings, state_folder
 from shared.adapters.telemetry import LogTelemetry, configure_logging
 from shared.cli import options
 from shared.core.durations import format_duration
-from shared.local.lease import Lease
+from shared.errors import TtlError
+from shared.local.lease import LeadershipLostError, Lease
 from shared.local.runner import Runner
 
 
@@ -47,54 +50,72 @@ async def run(
     context: str | None,
 ) -> None:
     """Delete finished objects when their TTL is over, on the cluster of the current context, until Ctrl-C."""
-    known, wanted = options.parse_kinds(kinds)
     given = {
+        "TTL_KINDS": kinds,
         "TTL_SWEEP_INTERVAL": sweep_interval,
         "TTL_CONCURRENCY": concurrency,
+        "TTL_TIMERS_PATH": timers,
         "TTL_DRY_RUN": "true" if dry_run else None,
     }
-    settings = read_settings({name: value for name, value in given.items() if value is not None})
-    configure_logging("text", level=logging.DEBUG if verbose else logging.INFO)
+    settings = read_settings({name: value for name, value in given.items() if value})
+    configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
+    telemetry = LogTelemetry()
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(options.connected(kubeconfig, context, memory=Memory()))
-        path = Path(timers) if timers else _timers_path(cluster.server, dry_run=settings.dry_run)
-        settings = settings.model_copy(update={"timers_path": path})
-        telemetry = LogTelemetry()
-        world = World(settings, known, wanted, cluster=cluster, namespace=namespace, telemetry=telemetry)
+        path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
+        world = build(settings.model_copy(update={"timers_path": path}))
+        world.cluster, world.namespace, world.telemetry = cluster, namespace, telemetry
         await cluster.check()
-        plurals = ", ".join(rule.plural for rule in wanted.rules)
-        place = f"namespace {namespace}" if namespace else "all namespaces"
-        click.echo(f"ttl-after-finished: {plurals} in {place} of {cluster.server}", err=True)
-        if settings.dry_run:
-            click.echo("dry run: nothing will be deleted", err=True)
-        elif lease:
-            candidate = Lease(
-                cluster,
-                namespace=lease_namespace,
-                name="ttl-after-finished",
-                identity=f"{socket.gethostname()}/{os.getpid()}",
-                clock=world.clock,
-            )
-            await stack.enter_async_context(candidate.held(_tell_leader))
-        click.echo(f"sweep at start and every {format_duration(settings.sweep_interval)}; Ctrl-C stops", err=True)
+        candidate = Lease(
+            cluster,
+            namespace=lease_namespace,
+            name="ttl-after-finished",
+            identity=f"{socket.gethostname()}/{os.getpid()}",
+            clock=world.clock,
+        )
+        _say(_banner(world, cluster.server))
         try:
-            await Runner(world, cluster).run()
+            await _work(world, cluster, candidate if lease and not settings.dry_run else None)
+        except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was in flight is finished
+            _say("stopped")
         finally:
-            click.echo(_summary(telemetry), err=True)
+            deleted, missed = (telemetry.count(what) for what in ("deleted", "missed-by-events"))
+            _say(f"{deleted} deleted, {missed} of them found by a sweep only")
+
+
+async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | None) -> None:
+    """Run, as the leader if there is to be one; who loses the Lease waits for it again."""
+    while True:
+        try:
+            async with candidate.held(_tell_wait) if candidate else nullcontext():
+                interval = format_duration(world.settings.sweep_interval)
+                _say(f"sweep at start and every {interval}; Ctrl-C stops")
+                await Runner(world, cluster).run()
+        except LeadershipLostError as error:
+            _say(f"stopped leading: {error}")
+
+
+def _banner(world: World, server: str) -> str:
+    plurals = ", ".join(rule.plural for rule in world.catalogue.rules)
+    place = f"namespace {world.namespace}" if world.namespace else "all namespaces"
+    dry_run = "\ndry run: nothing will be deleted" if world.settings.dry_run else ""
+    return f"ttl-after-finished: {plurals} in {place} of {server}{dry_run}"
 
 
 def _timers_path(server: str, *, dry_run: bool) -> Path:
     """One file a cluster: a timer of another cluster would find its object gone, and be dropped."""
     digest = hashlib.sha256(server.encode()).hexdigest()[:12]
-    folder = state_folder() / "ttl-after-finished"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder = state_folder() / "ttl-after-finished"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:
+        raise TtlError(f"no place for the timers: {error}; --timers FILE names another") from None
     return folder / f"timers-{digest}{'-dry-run' if dry_run else ''}.db"
 
 
-def _tell_leader(holder: str) -> None:
-    click.echo(f"waiting: {holder} leads; --no-lease works beside it", err=True)
+def _tell_wait(reason: str) -> None:
+    _say(f"waiting to lead: {reason}")
 
 
-def _summary(telemetry: LogTelemetry) -> str:
-    deleted, missed = (telemetry.count(what) for what in ("deleted", "missed-by-events"))
-    return f"stopped: {deleted} deleted, {missed} of them found by a sweep only"
+def _say(text: str) -> None:
+    click.echo(text, err=True)

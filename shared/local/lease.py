@@ -13,14 +13,14 @@ from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import format_instant, get_in, get_text
-from shared.errors import ConflictError, TryLaterError
+from shared.errors import ConflictError, TryLaterError, TtlError
 from shared.ports import Clock
 
 DURATION_SECONDS = 15
 RENEW_SECONDS = 5.0
 
 
-class LeadershipLostError(Exception):
+class LeadershipLostError(TtlError):
     """The Lease could not be renewed in time, or somebody else holds it."""
 
 
@@ -40,13 +40,14 @@ class Lease:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name, self._identity, self._clock = name, identity, clock
         self._seen: tuple[str, float] = ("", 0.0)
+        self._holder = ""
 
     @asynccontextmanager
     async def held(self, on_wait: Callable[[str], None]) -> AsyncIterator[None]:
         """Wait until this candidate leads, then renew until the block ends, and give the Lease back.
 
         Args:
-            on_wait: Told once who leads instead.
+            on_wait: Told why it has to wait, when that changes.
 
         Raises:
             ForbiddenError: A right on Leases is missing.
@@ -55,20 +56,20 @@ class Lease:
         await self._acquire(on_wait)
         owner = asyncio.current_task()
         renewal = asyncio.create_task(self._renew())
-        lost = False
+        lost: list[str] = []
 
-        def on_end(task: asyncio.Task[None]) -> None:
-            nonlocal lost
+        def on_end(task: asyncio.Task[str]) -> None:
             if not task.cancelled() and owner:
-                lost = True
+                lost.append(str(task.exception() or task.result()))
                 owner.cancel()
 
         renewal.add_done_callback(on_end)
         try:
             yield
         except asyncio.CancelledError:
-            if lost:
-                raise LeadershipLostError("the Lease could not be renewed in time") from None
+            if lost and owner:
+                owner.uncancel()  # it was this that cancelled it, and nobody else
+                raise LeadershipLostError(lost[0]) from None
             raise
         finally:
             renewal.remove_done_callback(on_end)
@@ -77,23 +78,32 @@ class Lease:
 
     async def _acquire(self, on_wait: Callable[[str], None]) -> None:
         told = ""
-        while not (await self._try()):
-            if self._holder != told:
-                told = self._holder
-                on_wait(told)
+        while True:
+            try:
+                if await self._try():
+                    return
+                reason = f"{self._holder} leads"
+            except TryLaterError as error:
+                reason = str(error)
+            if reason != told:
+                told = reason
+                on_wait(reason)
             await asyncio.sleep(RENEW_SECONDS / 2)
 
-    async def _renew(self) -> None:
-        """Return when the Lease is lost."""
+    async def _renew(self) -> str:
+        """Renew until that fails for too long; returns why."""
         renewed_at = time.monotonic()
+        reason = ""
         while time.monotonic() - renewed_at < DURATION_SECONDS - RENEW_SECONDS:
             await asyncio.sleep(RENEW_SECONDS if time.monotonic() - renewed_at < RENEW_SECONDS else 1.0)
             try:
                 if not await self._try():
-                    return
-            except TryLaterError:
+                    return f"{self._holder} leads now"
+            except TryLaterError as error:
+                reason = str(error)
                 continue
             renewed_at = time.monotonic()
+        return f"the Lease could not be renewed in time: {reason}"
 
     async def _try(self) -> bool:
         """Take or renew the Lease; False while somebody else holds it."""
@@ -135,5 +145,5 @@ class Lease:
                 answer = await self._cluster.request("GET", f"{self._collection}/{self._name}", missing_ok=True)
                 if answer and get_text(answer.body, "spec.holderIdentity") == self._identity:
                     await self._write(answer.body, "", new=False)
-        except (TimeoutError, TryLaterError, ConflictError):
+        except (TimeoutError, TtlError):
             return

@@ -6,6 +6,7 @@ sweep: one for each kind when its watch starts, and one for all at every interva
 """
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,6 +29,8 @@ from shared.messages import SweepStep
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"
+RESTART_SECONDS = 10.0
+_log = logging.getLogger("ttl")
 
 
 @asynccontextmanager
@@ -61,6 +64,7 @@ class Runner:
         self._cluster = cluster
         self._forbidden: list[ForbiddenError] = []
         self._all_forbidden = asyncio.Event()
+        self._sweeping: list[KindRule] = []
 
     async def run(self) -> None:
         """Work until cancelled; then finish what is in flight.
@@ -83,19 +87,33 @@ class Runner:
             self._cluster,
             rule,
             send=broker.send,
-            sweep=lambda rule: group.create_task(self._sweep(broker, rule)),
+            sweep=lambda rule: self._sweep_soon(broker, rule, group),
             clock=self._world.clock,
             telemetry=self._world.telemetry,
             namespace=self._world.namespace,
         )
-        try:
-            await watch.run()
-        except* ForbiddenError as errors:
-            error = errors.exceptions[0]
-            self._world.telemetry.problem("kind not watched: a right is missing", kind=rule.kind, error=str(error))
-            self._forbidden.append(ForbiddenError(str(error)))
-            if len(self._forbidden) == len(self._world.catalogue.rules):
-                self._all_forbidden.set()
+        while True:
+            try:
+                await watch.run()
+            except ForbiddenError as error:
+                self._give_up(rule, error)
+                return
+            except Exception:  # noqa: BLE001 - one kind's fault must not end the others
+                _log.exception("a watch failed and is started again", extra={"fields": {"kind": rule.kind}})
+                await asyncio.sleep(RESTART_SECONDS)
+
+    def _give_up(self, rule: KindRule, error: ForbiddenError) -> None:
+        self._world.telemetry.problem("kind not watched: a right is missing", kind=rule.kind, error=str(error))
+        self._forbidden.append(error)
+        if len(self._forbidden) == len(self._world.catalogue.rules):
+            self._all_forbidden.set()
+
+    def _sweep_soon(self, broker: LocalBroker, rule: KindRule, group: asyncio.TaskGroup) -> None:
+        """Sweep a kind beside its watch; one sweep of it at a time is enough."""
+        if rule not in self._sweeping:
+            self._sweeping.append(rule)
+            task = group.create_task(self._sweep(broker, rule))
+            task.add_done_callback(lambda _: self._sweeping.remove(rule))
 
     async def _tick(self, broker: LocalBroker) -> None:
         """What a PingSource does on Knative."""

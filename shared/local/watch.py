@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared.adapters.cluster import GoneError, KubernetesCluster, WatchEvent
+from shared.adapters.cluster import KubernetesCluster, WatchEvent
 from shared.adapters.events import Event
+from shared.adapters.refusals import GoneError
 from shared.core.decide import Ignore, Reason, decide
 from shared.core.kinds import KindRule
 from shared.core.objects import get_text, ref_of
@@ -69,12 +70,14 @@ class KindWatch:
             ForbiddenError: A right to list or watch is missing.
         """
         async with asyncio.TaskGroup() as group:
-            for lane in self._lanes:
-                group.create_task(self._tell(lane))
-            await self._watch_on()
+            tellers = [group.create_task(self._tell(lane)) for lane in self._lanes]
+            refusal = await self._watch_on()
+            for teller in tellers:
+                teller.cancel()
+        raise refusal  # not inside the group, which would wrap it
 
-    async def _watch_on(self) -> None:
-        """Start anew after whatever ends a watch, slower each time in a row."""
+    async def _watch_on(self) -> ForbiddenError:
+        """Start anew after whatever ends a watch, slower each time in a row; only a missing right ends it for good."""
         failures = 0
         version = ""
         while True:
@@ -88,8 +91,11 @@ class KindWatch:
                 await asyncio.sleep(PAUSE_SECONDS)
             except GoneError:
                 version = ""
-            except ForbiddenError:
-                raise
+                failures += 1
+                if failures > 1:
+                    await asyncio.sleep(min(2.0**failures, RETRY_SECONDS_MAX))
+            except ForbiddenError as error:
+                return error
             except TtlError as error:
                 failures += 1
                 self._problem(error, failures)
@@ -109,6 +115,8 @@ class KindWatch:
 
     async def _take(self, change: WatchEvent) -> None:
         ref = ref_of(change.obj)
+        if change.type == "UNREADABLE":
+            self.telemetry.problem("an object is nested too deeply to be read", kind=self.rule.kind)
         if change.type not in _TYPES:
             if change.type == "DELETED" and self.cluster.memory:
                 self.cluster.memory.forget(ref.uid)

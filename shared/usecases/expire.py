@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import ObjectRef, ref_of
-from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
+from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
 from shared.usecases.judge import judge
@@ -30,7 +30,8 @@ class Expiry:
         kinds: All kinds that are known, for owners.
         clock: This process's clock, for lateness and for timers only: what is due is told by the API server's.
         telemetry: Told of every verdict.
-        dry_run: Decide and report, delete nothing.
+        dry_run: Decide and report; delete nothing and write nothing.
+        namespace: Only objects in this namespace; empty for all.
         by: The function that acts, in logs and metrics.
     """
 
@@ -41,6 +42,7 @@ class Expiry:
     telemetry: Telemetry
     dry_run: bool
     by: str = "expire"
+    namespace: str = ""
 
     async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
         """Delete the timer's object if it is due; answer with what happened.
@@ -56,8 +58,14 @@ class Expiry:
         if rule is None:
             self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
             return None
+        if self.namespace not in ("", timer.ref.namespace):
+            self.telemetry.record(Verdict.KEPT, timer.ref, "namespace-not-enabled", by=self.by)
+            return None
         try:
             return await self._expire(rule, timer.ref, timer.due_at)
+        except AbsentKindError as error:
+            self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-served", detail=str(error), by=self.by)
+            return None
         except PermanentError as error:
             await self.report(timer.ref, error)
             raise
@@ -164,6 +172,8 @@ class Expiry:
         await self._tell(ref, "DeletionRefused", str(error))
 
     async def _tell(self, ref: ObjectRef, reason: str, message: str) -> None:
+        if self.dry_run:
+            return
         try:
             await self.cluster.record_event(ref, reason, message)
         except TtlError as error:  # the verdict stands, told or not

@@ -6,7 +6,7 @@ from shared.core.decide import Decision, Ignore, Reason, decide
 from shared.core.finish import finish_of
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import ObjectRef, get_controller
-from shared.errors import ForbiddenError
+from shared.errors import PermanentError
 from shared.ports import Cluster, Snapshot
 
 
@@ -30,7 +30,8 @@ async def judge(snapshot: Snapshot, rule: KindRule, *, cluster: Cluster, kinds: 
 async def is_unfinished(owner: ObjectRef, *, cluster: Cluster, kinds: Catalogue) -> bool:
     """Whether the owner still works, or may: of an unknown kind, or unreadable, counts as unfinished.
 
-    An owner that is gone does not keep its dependents; the garbage collector is about to take them.
+    An owner that is gone does not keep its dependents; the garbage collector is about to take them. One whose kind is
+    not served, or whose reference makes no sense, is not known to be gone.
     """
     rule = kinds.get(owner.api_version, owner.kind)
     if rule is None:
@@ -39,7 +40,7 @@ async def is_unfinished(owner: ObjectRef, *, cluster: Cluster, kinds: Catalogue)
         owner = replace(owner, namespace="")
     try:
         snapshot = await cluster.get(rule, owner)
-    except ForbiddenError:
+    except PermanentError:
         return True
     if snapshot is None or snapshot.obj.get("metadata", {}).get("uid") != owner.uid:
         return False

@@ -96,6 +96,7 @@ class Sweep:
     def _started(self, step: SweepStep, now: datetime) -> SweepStep:
         """The first step names its kinds and gets an id, so that the steps of one sweep can be told together."""
         kinds = step.kinds or tuple(f"{rule.api_version}/{rule.kind}" for rule in self.expiry.catalogue.rules)
+        kinds = tuple(dict.fromkeys(kinds))  # each once, whatever an event says
         return step.model_copy(update={"kinds": kinds, "sweep_id": step.sweep_id or now.isoformat()})
 
     async def _list(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep | None:

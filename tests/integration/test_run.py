@@ -1,5 +1,6 @@
 """`run` on a real kube-apiserver with the real Job controller; only the kubelet is played."""
 
+import os
 import re
 import signal
 import time
@@ -173,11 +174,67 @@ def test_dry_run_deletes_nothing_and_says_what_it_would(cluster: Cluster, start_
     )
 
 
+def test_dry_run_writes_no_event_either(cluster: Cluster, start_run: Start) -> None:
+    cluster.create_job("typo", annotations={"ttlafterfinished.dev/ttl": "5 minutes"})
+    cluster.finish_pods_of("typo")
+    run = start_run("--dry-run", "-v")
+    cluster.api.wait("the look", lambda: "invalid-ttl" in run.text)
+    time.sleep(0.5)
+    events = cluster.api.call("GET", cluster.pods.replace("pods", "events"))["items"]
+
+    assert [event for event in events if event["reason"] == "InvalidTtl"] == []
+
+
+def test_a_timer_of_another_namespace_deletes_nothing(cluster: Cluster, start_run: Start, api: Api) -> None:
+    """The timers are one file for a cluster; a run that is limited to a namespace must not fire the others'."""
+    first = start_run()
+    cluster.create_job("elsewhere", ttl=5)
+    cluster.finish_pods_of("elsewhere")
+    cluster.api.wait("the timer", lambda: "timer-set" in first.text)
+    first.stop()
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "another"}})
+    second = start_run("--namespace", "another", "--no-lease", "-v")
+    cluster.api.wait("the word", lambda: "namespace-not-enabled" in second.text)
+    time.sleep(0.5)
+
+    assert cluster.job("elsewhere") is not None
+
+
+def test_the_environment_narrows_the_kinds(cluster: Cluster, start_run: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTL_KINDS", "pods")
+    cluster.create_job("due", ttl=0)
+    cluster.finish_pods_of("due")
+    run = start_run()
+    cluster.api.wait("the start", lambda: "sweep at start" in run.text)
+    time.sleep(1)
+
+    assert "pods in namespace" in run.text
+    assert cluster.job("due") is not None
+
+
+def test_an_api_server_that_stops_for_a_while_ends_nothing(cluster: Cluster, start_run: Start) -> None:
+    """Longer than a Lease lasts: the leader stops leading, waits, leads again, and deletes what was due."""
+    run = start_run()
+    cluster.create_job("due-meanwhile", ttl=4)
+    cluster.finish_pods_of("due-meanwhile")
+    cluster.api.wait("the timer", lambda: "timer-set" in run.text)
+    server = cluster.api.server.pid("kube-apiserver")
+    os.kill(server, signal.SIGSTOP)
+    try:
+        time.sleep(20)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    cluster.api.wait("the deletion", lambda: cluster.job("due-meanwhile") is None, 90)
+
+    assert run.process.poll() is None
+    assert "Traceback" not in run.text
+
+
 def test_sigterm_gives_the_lease_back_and_the_next_one_leads_at_once(cluster: Cluster, start_run: Start) -> None:
     first = start_run()
     cluster.api.wait("the first to lead", lambda: "sweep at start" in first.text)
     second = start_run()
-    cluster.api.wait("the second to wait", lambda: "waiting:" in second.text)
+    cluster.api.wait("the second to wait", lambda: "waiting to lead" in second.text)
 
     assert first.stop() == 0
     cluster.api.wait("the second to lead", lambda: second.text.count("sweep at start") == 2, 10)

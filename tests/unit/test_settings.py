@@ -19,8 +19,8 @@ def test_an_empty_environment_has_the_defaults():
     assert settings.dry_run is False
     assert settings.sweep_interval == timedelta(minutes=10)
     assert settings.concurrency == 64
-    assert settings.timers_path == Path("timers.db")
-    assert (settings.log, settings.sink) == ("json", "")
+    assert settings.timers_path is None
+    assert (settings.log, settings.sink) == (None, "")
 
 
 def test_every_variable_is_read():

@@ -1,0 +1,71 @@
+"""What the API server's answers mean: refusals as the errors of `shared.errors`."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+
+from shared.core.objects import get_text
+from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
+
+_BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
+
+
+class UnreadableError(PermanentError):
+    """An answer holds what no program of this language reads: JSON of a thousand levels."""
+
+
+class GoneError(PermanentError):
+    """410: a continue token, or the resourceVersion of a watch, is older than what the API server keeps.
+
+    Attributes:
+        continue_token: Where to go on in the present state; empty where the server offers none.
+    """
+
+    def __init__(self, message: str, continue_token: str = "") -> None:
+        super().__init__(message)
+        self.continue_token = continue_token
+
+
+async def read_json(response: aiohttp.ClientResponse) -> Any:
+    """The JSON of an answer; its first words where it is none, as of a proxy that answers in HTML.
+
+    Raises:
+        UnreadableError: It is nested too deeply.
+    """
+    body = await response.read()
+    try:
+        return json.loads(body)
+    except RecursionError:
+        raise UnreadableError("an object is nested too deeply to be read") from None
+    except ValueError:
+        return body[:200].decode(errors="replace").strip()
+
+
+def raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) -> None:
+    """Raise what a refusal means; the API server's own message says best what is wrong."""
+    message = payload if isinstance(payload, str) else get_text(payload, "message")
+    message = message or f"HTTP {status}"
+    match status:
+        case HTTPStatus.UNAUTHORIZED:
+            raise PermanentError(f"the API server does not know who asks (401): {message}")
+        case HTTPStatus.FORBIDDEN:
+            raise ForbiddenError(message)
+        case HTTPStatus.CONFLICT:
+            raise ConflictError(message)
+        case HTTPStatus.GONE:
+            raise GoneError(message, get_text(payload, "metadata.continue"))
+        case _ if status in _BUSY or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise TryLaterError(f"the API server answered {status}: {message}", retry_after_seconds=_seconds(headers))
+        case _:
+            raise PermanentError(f"the API server answered {status} for {path.partition('?')[0]}: {message}")
+
+
+def _seconds(headers: Mapping[str, str]) -> float:
+    """The Retry-After header in seconds; one where it has none."""
+    try:
+        return min(max(0.0, float(headers.get("retry-after", "1"))), 3_600.0)
+    except ValueError:
+        return 1.0
