@@ -112,9 +112,10 @@ def drain_table(results: Mapping[str, Sequence[Drained]]) -> Table:
         "of the peer",
         "calls a deletion",
         "CPU ms a deletion",
-        caption="Each is compared to the limit right before and after it, and to the peer by their shares of it. The "
-        "peer as it comes (QPS 20, burst 30) has a constant rate, so fewer Jobs tell as much. Tuned: QPS 5000, burst 10000, "
-        "50 workers for each controller. CPU: of the contender's own process; the API server shares its cores.",
+        caption="Each is compared to the limit right before and after it, and to the peer by their shares of it. "
+        "The peer as it comes (QPS 20, burst 30) has a constant rate, so fewer Jobs tell as much. Tuned: "
+        "QPS 5000, burst 10000, 50 workers for each controller. CPU: of the contender's own process; the "
+        "API server shares its cores.",
     )
     for contender in (LIMIT, *CONTENDERS):
         drained = results[contender.name]
