@@ -1,0 +1,416 @@
+"""The manifests as they would be applied: what `kubectl kustomize` makes of each overlay, without a cluster."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.events import TICK
+from shared.adapters.settings import Settings, read_settings
+from shared.local.manifests import read_triggers
+from shared.local.triggers import matches, parse_trigger
+from shared.messages import ObjectDeleted, SweepStep, Timer, TimersSet
+
+ROOT = Path(__file__).parents[2]
+KNATIVE = ROOT / "knative"
+BUILDS = ["base", *sorted(f"overlays/{path.parent.name}" for path in KNATIVE.glob("overlays/*/kustomization.yaml"))]
+COMPONENTS = sorted(str(path.parent.relative_to(KNATIVE)) for path in KNATIVE.glob("components/**/kustomization.yaml"))
+FUNCTIONS = sorted(path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__")
+KINDS = {rule.kind.lower(): rule for rule in read_catalogue().rules}
+NAMESPACE = "ttl-after-finished"
+DELETERS = {"expire", "sweep", "standalone"}
+REPLIES = {
+    "schedule": {TimersSet.type},
+    "timers": set(),
+    "expire": {ObjectDeleted.type, TimersSet.type},
+    "sweep": {SweepStep.type},
+}
+KUBECTL = shutil.which("kubectl")
+
+pytestmark = pytest.mark.skipif(
+    KUBECTL is None and not os.environ.get("CI"), reason="kubectl is not installed; in CI this is a failure"
+)
+
+Object = dict[str, Any]
+
+
+@cache
+def build(folder: Path) -> tuple[Object, ...]:
+    assert KUBECTL, "kubectl is not installed"
+    done = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr.lower()
+    return tuple(yaml.safe_load_all(done.stdout))
+
+
+@pytest.fixture(params=BUILDS)
+def objects(request: pytest.FixtureRequest) -> tuple[Object, ...]:
+    return build(KNATIVE / request.param)
+
+
+@pytest.fixture(scope="module")
+def with_component(tmp_path_factory: pytest.TempPathFactory):
+    """Builds the base with some components: what an overlay of a user's own would be."""
+
+    def make(*components: str) -> tuple[Object, ...]:
+        folder = tmp_path_factory.mktemp("overlay")
+        shutil.copytree(KNATIVE, folder / "knative")  # kustomize takes relative paths only
+        overlay = folder / "overlay"
+        overlay.mkdir()
+        kustomization = {
+            "resources": ["../knative/base"],
+            "components": [f"../knative/{component}" for component in (*components, "components/release")],
+        }
+        (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        return build(overlay)
+
+    return make
+
+
+def of_kind(objects: tuple[Object, ...], kind: str, group: str = "") -> dict[str, Object]:
+    return {
+        obj["metadata"]["name"]: obj
+        for obj in objects
+        if obj["kind"] == kind and (not group or obj["apiVersion"].partition("/")[0] == group)
+    }
+
+
+def pod_specs(objects: tuple[Object, ...]) -> Iterator[tuple[str, Object]]:
+    for obj in objects:
+        if obj["kind"] in {"Deployment", "StatefulSet"} or obj["apiVersion"].startswith("serving.knative.dev/"):
+            yield obj["metadata"]["name"], obj["spec"]["template"]["spec"]
+
+
+def containers(objects: tuple[Object, ...]) -> Iterator[tuple[str, Object]]:
+    for name, spec in pod_specs(objects):
+        for container in [*spec.get("initContainers", []), *spec["containers"]]:
+            yield name, container
+
+
+def settings_of(objects: tuple[Object, ...]) -> Settings:
+    (config,) = [obj for name, obj in of_kind(objects, "ConfigMap").items() if name.startswith("settings-")]
+    return read_settings(environment=config["data"])
+
+
+def rules_of(objects: tuple[Object, ...], account: str) -> list[Object]:
+    """The rules that a service account ends up with, as the control plane adds them up."""
+    roles = of_kind(objects, "ClusterRole") | of_kind(objects, "Role")
+    bindings = [*of_kind(objects, "ClusterRoleBinding").values(), *of_kind(objects, "RoleBinding").values()]
+    bound = [
+        roles[binding["roleRef"]["name"]]
+        for binding in bindings
+        for subject in binding["subjects"]
+        if (subject["kind"], subject["name"], subject["namespace"]) == ("ServiceAccount", account, NAMESPACE)
+    ]
+    rules = [rule for role in bound for rule in role.get("rules", [])]
+    for selector in (one for role in bound for one in role.get("aggregationRule", {}).get("clusterRoleSelectors", [])):
+        for role in of_kind(objects, "ClusterRole").values():
+            if selector["matchLabels"].items() <= role["metadata"].get("labels", {}).items():
+                rules += role["rules"]
+    return rules
+
+
+def rights_of(objects: tuple[Object, ...], account: str) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in rules_of(objects, account)
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+# Every build
+
+
+def test_no_object_is_there_twice(objects):
+    names = [(obj["apiVersion"], obj["kind"], obj["metadata"]["name"]) for obj in objects]
+    assert len(names) == len(set(names))
+
+
+def test_every_object_is_labelled(objects):
+    for obj in objects:
+        labels = obj["metadata"].get("labels", {})
+        where = f"{obj['kind']} {obj['metadata']['name']}"
+        assert labels.get("app.kubernetes.io/name") == NAMESPACE, where
+        assert labels.get("app.kubernetes.io/part-of") == NAMESPACE, where
+        assert labels.get("app.kubernetes.io/component"), where
+        assert labels.get("app.kubernetes.io/version") == "0.1.0", where
+
+
+def test_every_namespaced_object_is_in_our_namespace(objects):
+    for obj in objects:
+        if obj["kind"] not in {"Namespace", "ClusterRole", "ClusterRoleBinding"}:
+            assert obj["metadata"].get("namespace") == NAMESPACE, f"{obj['kind']} {obj['metadata']['name']}"
+
+
+def test_the_namespace_demands_restricted_pods(objects):
+    (namespace,) = of_kind(objects, "Namespace").values()
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_every_container_is_restricted(objects):
+    found = list(containers(objects))
+    assert found
+    for name, container in found:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }, name
+
+
+def test_every_container_asks_for_what_it_needs(objects):
+    for name, container in containers(objects):
+        assert {"cpu", "memory"} <= container["resources"]["requests"].keys(), name
+        assert "memory" in container["resources"]["limits"], name
+
+
+def test_every_image_is_of_one_pinned_version(objects):
+    images = {container["image"] for _, container in containers(objects)}
+    (image,) = images
+    assert re.fullmatch(r"ghcr\.io/ttl-after-finished/ttl-after-finished:\d+\.\d+\.\d+", image)
+
+
+def test_only_one_file_names_the_version():
+    version = re.compile(r"newTag|app\.kubernetes\.io/version|image: \S+:\d")
+    assert [path.parent.name for path in KNATIVE.rglob("*.yaml") if version.search(path.read_text())] == ["release"]
+
+
+def test_the_settings_can_be_read_and_are_found_by_their_hash(objects):
+    settings_of(objects)
+    (name,) = of_kind(objects, "ConfigMap")
+    assert re.fullmatch(r"settings-\w{10}", name)
+    for where, container in containers(objects):
+        assert container["envFrom"] == [{"configMapRef": {"name": name}}], where
+
+
+def test_timers_are_kept_on_a_volume(objects):
+    folder = str(settings_of(objects).timers_path.parent)
+    for name, container in containers(objects):
+        mounts = [mount["mountPath"] for mount in container.get("volumeMounts", [])]
+        assert mounts == ([folder] if name in {"timers", "standalone"} else []), name
+
+
+def test_every_service_account_that_is_used_exists(objects):
+    accounts = of_kind(objects, "ServiceAccount")
+    for name, spec in pod_specs(objects):
+        assert spec["serviceAccountName"] == name
+        assert name in accounts
+    for source in of_kind(objects, "ApiServerSource").values():
+        assert source["spec"]["serviceAccountName"] in accounts
+
+
+# Rights
+
+
+def test_only_expire_and_sweep_can_delete(objects):
+    for account in of_kind(objects, "ServiceAccount"):
+        verbs = {verb for _, _, verb in rights_of(objects, account)}
+        assert "*" not in verbs
+        assert not verbs & {"deletecollection", "patch", "escalate", "bind", "impersonate"}
+        if account not in DELETERS:
+            assert "delete" not in verbs, account
+
+
+@pytest.mark.parametrize("name", ["schedule", "timers"])
+@pytest.mark.parametrize("folder", ["base", "overlays/knative"])
+def test_schedule_and_timers_have_no_rights_and_no_token(folder, name):
+    objects = build(KNATIVE / folder)
+    assert rules_of(objects, name) == []
+    assert of_kind(objects, "ServiceAccount")[name]["automountServiceAccountToken"] is False
+    assert dict(pod_specs(objects))[name]["automountServiceAccountToken"] is False
+
+
+def test_rules_of_aggregated_roles_are_left_to_the_control_plane(objects):
+    for role in of_kind(objects, "ClusterRole").values():
+        assert ("aggregationRule" in role) != ("rules" in role), role["metadata"]["name"]
+
+
+def test_nothing_binds_to_a_role_that_is_not_ours(objects):
+    roles = of_kind(objects, "ClusterRole").keys() | of_kind(objects, "Role").keys()
+    for binding in [*of_kind(objects, "ClusterRoleBinding").values(), *of_kind(objects, "RoleBinding").values()]:
+        assert binding["roleRef"]["name"] in roles
+        for subject in binding["subjects"]:
+            assert subject["name"] in of_kind(objects, "ServiceAccount")
+
+
+def test_the_base_is_inert():
+    objects = build(KNATIVE / "base")
+    assert settings_of(objects).dry_run
+    assert not of_kind(objects, "ApiServerSource")
+    assert not of_kind(objects, "PingSource")
+    for account in of_kind(objects, "ServiceAccount"):
+        assert rights_of(objects, account) <= {("", "events", "create")}, account
+
+
+def test_the_lease_is_the_only_one_that_standalone_may_write():
+    objects = build(KNATIVE / "overlays/standalone")
+    leases = [rule for rule in rules_of(objects, "standalone") if rule["resources"] == ["leases"]]
+    assert {tuple(rule["verbs"]): rule.get("resourceNames") for rule in leases} == {
+        ("create",): None,
+        ("get", "update"): ["ttl-after-finished"],
+    }
+
+
+def test_standalone_needs_no_knative():
+    objects = build(KNATIVE / "overlays/standalone")
+    assert not [obj for obj in objects if "knative.dev" in obj["apiVersion"]]
+
+
+def test_standalone_is_told_the_kinds_of_the_settings():
+    (container,) = dict(pod_specs(build(KNATIVE / "overlays/standalone")))["standalone"]["containers"]
+    assert "--kinds=$(TTL_KINDS)" in container["args"]  # `run` takes them from its options only
+
+
+# Kinds
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_a_kind_brings_its_rights_and_its_source(kind, with_component):
+    rule = KINDS[kind]
+    group, _, _ = rule.api_version.rpartition("/")
+    objects = with_component(f"components/kind-{kind}", f"components/source-apiserver/{kind}")
+
+    def verbs(account: str) -> set[str]:
+        rights = rights_of(objects, account)
+        return {verb for *resource, verb in rights if resource == [group, rule.plural]}
+
+    assert verbs("expire") == {"get", "delete"}
+    # Only where the TTL cannot stand in the object's own fields is metadata listed, and a single object read.
+    assert verbs("sweep") == {"list", "delete"} | (set() if rule.ttl_seconds_field else {"get"})
+    assert verbs("source") == {"get", "list", "watch"}
+    (source,) = of_kind(objects, "ApiServerSource").values()
+    assert source["metadata"]["name"] == kind
+    assert source["spec"]["resources"] == [{"apiVersion": rule.api_version, "kind": rule.kind}]
+    assert source["spec"]["namespaceSelector"] == {}  # all; without it: its own
+    assert source["spec"]["mode"] == "Resource"
+
+
+@pytest.mark.parametrize("account", ["expire", "sweep"])
+def test_the_owner_of_a_pod_can_be_read(account, with_component):
+    assert ("batch", "jobs", "get") in rights_of(with_component("components/kind-pod"), account)
+
+
+@pytest.mark.parametrize("folder", [build for build in BUILDS if build != "base"])
+def test_the_kinds_that_are_enabled_are_those_with_rights(folder):
+    objects = build(KNATIVE / folder)
+    enabled = {rule.plural for rule in read_catalogue().parse_names(settings_of(objects).kinds).rules}
+    roles = of_kind(objects, "ClusterRole")
+    assert {KINDS[name.rpartition("-")[2]].plural for name in roles if "-expire-" in name} == enabled
+    if of_kind(objects, "Broker"):
+        assert {KINDS[name].plural for name in of_kind(objects, "ApiServerSource")} == enabled
+    assert not settings_of(objects).dry_run
+
+
+def test_the_ping_comes_as_often_as_the_settings_say():
+    objects = build(KNATIVE / "overlays/knative")
+    minutes = settings_of(objects).sweep_interval.total_seconds() / 60
+    assert of_kind(objects, "PingSource")["sweep"]["spec"]["schedule"] == f"*/{minutes:.0f} * * * *"
+
+
+# Wiring
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("folder", ["base", "overlays/knative"])
+def test_one_name_for_function_service_trigger_and_file(folder, name):
+    objects = build(KNATIVE / folder)
+    service = of_kind(objects, "Service", "serving.knative.dev")[name]
+    trigger = of_kind(objects, "Trigger")[name]
+    (container,) = service["spec"]["template"]["spec"]["containers"]
+    env = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert env["FUNCTION_TARGET"] == name
+    assert Path(env["FUNCTION_SOURCE"]).relative_to("/app") == Path("functions") / f"{name}.py"
+    assert re.search(rf"^async def {name}\(", (ROOT / "functions" / f"{name}.py").read_text(), re.MULTILINE)
+    assert trigger["spec"]["subscriber"]["ref"]["name"] == name
+    assert (KNATIVE / "base" / f"{name}.yaml").is_file()
+
+
+def test_there_is_a_service_and_a_trigger_for_each_function_and_no_other():
+    objects = build(KNATIVE / "base")
+    assert sorted(of_kind(objects, "Service", "serving.knative.dev")) == FUNCTIONS
+    assert sorted(of_kind(objects, "Trigger")) == FUNCTIONS
+    assert sorted(REPLIES) == FUNCTIONS
+
+
+def test_the_runner_reads_the_same_triggers_that_are_applied():
+    applied = {name: parse_trigger(obj) for name, obj in of_kind(build(KNATIVE / "base"), "Trigger").items()}
+    assert {trigger.name: trigger for trigger in read_triggers(KNATIVE / "base")} == applied
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_function_hears_its_own_reply(name):
+    (trigger,) = [trigger for trigger in read_triggers(KNATIVE / "base") if trigger.name == name]
+    heard = {type_ for type_ in REPLIES[name] if matches(trigger, {"type": type_})}
+    assert heard == ({SweepStep.type} if name == "sweep" else set())
+
+
+def test_every_event_that_asks_for_work_is_heard():
+    triggers = read_triggers(KNATIVE / "base")
+    for type_ in (TICK, TimersSet.type, Timer.type, SweepStep.type):
+        assert len([trigger for trigger in triggers if matches(trigger, {"type": type_})]) == 1, type_
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_no_function_can_be_reached_from_outside_the_cluster(name):
+    service = of_kind(build(KNATIVE / "base"), "Service", "serving.knative.dev")[name]
+    assert service["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local"
+
+
+def test_who_publishes_outside_of_a_reply_is_bound_to_the_broker():
+    objects = build(KNATIVE / "base")
+    publishers = {
+        name for name in FUNCTIONS if re.search(r"start\(World\.", (ROOT / f"functions/{name}.py").read_text())
+    }
+    bindings = of_kind(objects, "SinkBinding")
+    assert {binding["spec"]["subject"]["name"] for binding in bindings.values()} == publishers
+
+
+def test_all_that_is_sent_goes_to_our_broker():
+    objects = build(KNATIVE / "overlays/knative")
+    (broker,) = of_kind(objects, "Broker")
+    senders = [obj for obj in objects if "sink" in obj.get("spec", {})]
+    assert len(senders) == 5  # two sources, the ping, two bindings
+    assert {obj["spec"]["sink"]["ref"]["name"] for obj in senders} == {broker}
+    assert {trigger["spec"]["broker"] for trigger in of_kind(objects, "Trigger").values()} == {broker}
+
+
+# Components
+
+
+@pytest.mark.parametrize("component", [name for name in COMPONENTS if name != "components/standalone"])
+def test_every_component_goes_with_the_base(component, with_component):
+    with_component(component)
+
+
+def test_timers_on_a_claim_are_the_same_function_in_one_pod(with_component):
+    plain, kept = build(KNATIVE / "base"), with_component("components/timers-sqlite")
+    (before,) = dict(pod_specs(plain))["timers"]["containers"]
+    (after,) = dict(pod_specs(kept))["timers"]["containers"]
+    same = ("image", "env", "envFrom", "volumeMounts", "resources", "securityContext")
+    assert [before[field] for field in same] == [after[field] for field in same]
+    assert "timers" not in of_kind(kept, "Service", "serving.knative.dev")
+
+    stateful = of_kind(kept, "StatefulSet")["timers"]
+    assert stateful["spec"]["replicas"] == 1
+    (claim,) = stateful["spec"]["volumeClaimTemplates"]
+    assert claim["metadata"]["name"] == after["volumeMounts"][0]["name"]
+    labels = stateful["spec"]["template"]["metadata"]["labels"]
+    assert of_kind(kept, "Service", "v1")["timers"]["spec"]["selector"] == labels
+    assert of_kind(kept, "Trigger")["timers"]["spec"]["subscriber"]["ref"] == {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "name": "timers",
+    }
+    assert of_kind(kept, "SinkBinding")["timers"]["spec"]["subject"]["kind"] == "StatefulSet"
