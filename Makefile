@@ -24,7 +24,7 @@ demo: $(READY) ## watch finished Jobs and Pods go, each at its time (under a min
 	@$(BIN)/ttl-after-finished demo
 
 test: $(READY) ## all tests; those that need real servers run where their binaries are found
-	@$(BIN)/pytest -n auto --dist loadgroup
+	@$(BIN)/pytest -n auto --dist loadfile
 
 sim: $(READY) ## one seed of the simulation, with its trace: make sim SEED=7
 	@$(BIN)/python -m tests.simulation $(or $(SEED),1) --verbose

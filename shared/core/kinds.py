@@ -14,7 +14,8 @@ One YAML file a kind in `shared/kinds/`; adding a kind is adding a file. The who
       field: status.phase            #   or a field, and the values that are final
       values: {Succeeded: succeeded, Failed: failed}
     finishedAt:                      # tried in order; the first source that knows an instant speaks
-      - finishing-condition          #   lastTransitionTime of the condition that finished it
+      - finishing-condition          #   lastTransitionTime of the condition that finished it; if that lies before
+                                     #   the creation (a clock behind), the newest write of the status
       - all-containers               #   newest finishedAt, if every container of the Pod is known to have ended
       - containers-and-conditions    #   the latest of what containers, conditions and status writes tell
       - managed-fields               #   newest write of the status subresource: later than the finish, never earlier

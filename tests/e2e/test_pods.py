@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-pytestmark = [
-    pytest.mark.xdist_group("e2e"),
-    pytest.mark.skipif("E2E_IMAGE" not in os.environ, reason="no cluster with Pods: set KUBECONFIG and E2E_IMAGE"),
-]
+pytestmark = pytest.mark.skipif(
+    "E2E_IMAGE" not in os.environ, reason="no cluster with Pods: set KUBECONFIG and E2E_IMAGE"
+)
 
 NAMESPACE = "ttl-e2e"
 

@@ -14,8 +14,6 @@ import pytest
 from shared.core.objects import parse_instant
 from tests.integration.conftest import Api, Run
 
-pytestmark = pytest.mark.xdist_group("integration")
-
 POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds import KindRule, Outcome
-from tests.builders import JOB, POD, ago, condition, ended, having, job, pod, status_written
+from tests.builders import JOB, POD, ago, condition, created, ended, having, job, pod, status_written
 
 UNFINISHED = Finish(finished=False)
 UNKNOWN = Finish(finished=None)
@@ -44,6 +44,18 @@ class TestByConditions:
     def test_a_condition_without_its_time_finishes_without_a_time(self):
         assert finish_of(job(conditions=[condition("Failed")]), JOB) == Finish(True, None, Outcome.FAILED)
 
+    def test_a_condition_before_the_creation_counts_from_the_write_that_brought_it(self):
+        """A controller whose clock is behind the API server's must not have its short Jobs kept for ever."""
+        obj = created(status_written(job(complete=ago(60)), ago(57)), ago(58))
+
+        assert finish_of(obj, JOB) == Finish(True, ago(57), Outcome.SUCCEEDED)
+
+    @pytest.mark.parametrize("zero", [None, "0001-01-01T00:00:00Z"], ids=["null", "zero"])
+    def test_a_condition_that_tells_no_time_never_counts_from_a_write(self, zero):
+        obj = status_written(job(conditions=[condition("Complete", zero)]), ago(57))
+
+        assert finish_of(obj, JOB) == Finish(True, None, Outcome.SUCCEEDED)
+
     def test_an_unknown_outcome_is_none(self):
         rule = JOB.model_copy(
             update={"finished": JOB.finished.model_copy(update={"conditions": {"Finished": Outcome.UNKNOWN}})}
@@ -64,6 +76,18 @@ class TestByField:
 
         assert finish_of(obj, run_rule()).outcome is outcome
         assert finish_of(obj, run_rule()).finished is True
+
+    def test_a_condition_before_the_creation_counts_from_the_write_that_brought_it(self):
+        """A controller whose clock is behind the API server's must not have its short Jobs kept for ever."""
+        obj = created(status_written(job(complete=ago(60)), ago(57)), ago(58))
+
+        assert finish_of(obj, JOB) == Finish(True, ago(57), Outcome.SUCCEEDED)
+
+    @pytest.mark.parametrize("zero", [None, "0001-01-01T00:00:00Z"], ids=["null", "zero"])
+    def test_a_condition_that_tells_no_time_never_counts_from_a_write(self, zero):
+        obj = status_written(job(conditions=[condition("Complete", zero)]), ago(57))
+
+        assert finish_of(obj, JOB) == Finish(True, None, Outcome.SUCCEEDED)
 
     def test_an_unknown_outcome_is_none(self):
         assert finish_of(run("Over"), run_rule(Over="unknown")) == Finish(True, None, None)
