@@ -21,7 +21,7 @@ _CLUSTER = (
     click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG or ~/.kube/config."),
     click.option("--context", metavar="NAME", help="Instead of the kubeconfig's current context."),
 )
-_KINDS = click.option(
+kinds_option = click.option(
     "-k",
     "--kinds",
     metavar="NAMES",
@@ -38,9 +38,6 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_CLUSTER):
         command = option(command)
     return command
-
-
-kinds_option = _KINDS
 
 
 def parse_kinds(words: str) -> tuple[Catalogue, Catalogue]:

@@ -1,8 +1,7 @@
 """All functions in one process, each through functions-framework, behind one unix socket."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,13 @@ import uvicorn
 from functions_framework.aio import create_asgi_app
 
 import functions
+from shared.local.inprocess import InProcessServer
 
 NAMES = ("schedule", "timers", "expire", "sweep")
 URLS = {name: f"http://functions/{name}" for name in NAMES}
 """Where each function answers behind the socket, by the name of its Knative Service."""
 
 GRACE_SECONDS = 20
-
-
-class FunctionServer(uvicorn.Server):
-    """A uvicorn that leaves signals to the process it is part of."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
-        yield
 
 
 class ByPath:
@@ -59,7 +50,7 @@ async def serve_functions(socket: Path) -> AsyncIterator[None]:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    server = FunctionServer(config)
+    server = InProcessServer(config)
     serving = asyncio.create_task(server.serve(), name="functions")
     try:
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers no event to wait for

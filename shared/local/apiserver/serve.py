@@ -2,26 +2,19 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import uvicorn
 import yaml
 
 from shared.local.apiserver.app import ApiServer
+from shared.local.inprocess import InProcessServer
 
 _HOST = "127.0.0.1"
 _NAME = "embedded"
 _CLOSING_SECONDS = 5
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the program it runs in."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
 
 
 @asynccontextmanager
@@ -42,7 +35,7 @@ async def serve(app: ApiServer, port: int = 0) -> AsyncIterator[str]:
         app, lifespan="off", date_header=False, server_header=False, access_log=False, log_level="warning",
         timeout_graceful_shutdown=_CLOSING_SECONDS,
     )  # fmt: skip
-    server = _Server(config)
+    server = InProcessServer(config)
     task = asyncio.create_task(server.serve([listener]))  # it accepts from here on: the socket listens already
     try:
         yield f"http://{_HOST}:{listener.getsockname()[1]}"
