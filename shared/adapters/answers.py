@@ -13,27 +13,28 @@ Knative retries 5xx, 404, 408, 409 and 429, and turns a 2xx with a body that is 
 import functools
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
-from shared.adapters.events import BODY_BYTES_MAX, Event, event_of, parse_event, to_http
+from shared.adapters.events import BODY_BYTES_MAX, Event, event_of, parse_event, read_letter, to_http
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message
 
 _log = logging.getLogger("ttl")
 
 Function = Callable[[Event], Awaitable[Message | None]]
+Read = Callable[[Mapping[str, str], bytes], Event]
 
 
-def answering(function: Function) -> Callable[[Request], Awaitable[Response]]:
+def answering(function: Function, *, read: Read = parse_event) -> Callable[[Request], Awaitable[Response]]:
     """Make an HTTP function of a function from event to message."""
 
     @functools.wraps(function)
     async def answer(request: Request) -> Response:
         try:
-            reply = await function(await read_event(request))
+            reply = await function(await read_event(request, read))
             return _accepted(reply, source=f"ttl-after-finished/{function.__name__}")
         except EventError as error:
             return _refusal(function.__name__, error, error.status)
@@ -46,7 +47,11 @@ def answering(function: Function) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
-async def read_event(request: Request) -> Event:
+answering_letter = functools.partial(answering, read=read_letter)
+"""For the one that takes what the others refuse."""
+
+
+async def read_event(request: Request, read: Read) -> Event:
     """The event in a request, read no further than an object can be long.
 
     Raises:
@@ -59,10 +64,10 @@ async def read_event(request: Request) -> Event:
         async for chunk in request.stream():
             body += chunk
             if len(body) > BODY_BYTES_MAX:
-                raise EventError(f"body: expected at most {BODY_BYTES_MAX} bytes", status=413)
+                break
     except ClientDisconnect:
         raise EventError("body: expected all of it, but the sender went away", status=400) from None
-    return parse_event(request.headers, bytes(body))
+    return read(request.headers, bytes(body))
 
 
 def _accepted(reply: Message | None, *, source: str) -> Response:

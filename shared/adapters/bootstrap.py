@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from shared.adapters.catalogue import read_catalogue
@@ -15,8 +16,10 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.settings import Settings, SettingsError, read_settings
 from shared.adapters.telemetry import LogTelemetry, configure_logging
 from shared.core.kinds import Catalogue
+from shared.core.objects import ObjectRef
 from shared.messages import TimersSet
 from shared.ports import Clock, Cluster, Publisher, Telemetry, Timers
+from shared.usecases.deadletter import DeadLetters
 from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
@@ -102,6 +105,18 @@ class World:
                 await self._engine
             await self._close_engine()  # a task cancelled before its first step closes nothing
         self.timers = self._engine = None
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """What takes the events that no function would."""
+        return DeadLetters(clock=self.clock, telemetry=self.telemetry, tell=self._tell)
+
+    async def _tell(self, reason: str, message: str) -> None:
+        """Write an Event about this installation; a dry run writes none."""
+        home = self.settings.home_namespace
+        if home and not self.settings.dry_run:
+            about = ObjectRef(api_version="v1", kind="Namespace", namespace=home, name=home, uid="")
+            await (await self.connected()).record_event(about, reason, message)
 
     async def expiry(self, by: str = "expire") -> Expiry:
         """What deletes due objects, for the named function."""

@@ -24,6 +24,9 @@ KNATIVE = ROOT / "knative"
 BUILDS = ["base", *sorted(f"overlays/{path.parent.name}" for path in KNATIVE.glob("overlays/*/kustomization.yaml"))]
 COMPONENTS = sorted(str(path.parent.relative_to(KNATIVE)) for path in KNATIVE.glob("components/**/kustomization.yaml"))
 FUNCTIONS = sorted(path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__")
+NO_TRIGGER = "deadletter"
+"""What Triggers name as their dead letter sink; it is in a component of its own."""
+TRIGGERED = [name for name in FUNCTIONS if name != NO_TRIGGER]
 KINDS = {rule.kind.lower(): rule for rule in read_catalogue().rules}
 NAMESPACE = "ttl-after-finished"
 DELETERS = {"expire", "sweep", "standalone"}
@@ -322,7 +325,7 @@ def test_the_ping_comes_as_often_as_the_settings_say():
 # Wiring
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", TRIGGERED)
 @pytest.mark.parametrize("folder", ["base", "overlays/knative"])
 def test_one_name_for_function_service_trigger_and_file(folder, name):
     objects = build(KNATIVE / folder)
@@ -339,9 +342,9 @@ def test_one_name_for_function_service_trigger_and_file(folder, name):
 
 def test_there_is_a_service_and_a_trigger_for_each_function_and_no_other():
     objects = build(KNATIVE / "base")
-    assert sorted(of_kind(objects, "Service", "serving.knative.dev")) == FUNCTIONS
-    assert sorted(of_kind(objects, "Trigger")) == FUNCTIONS
-    assert sorted(REPLIES) == FUNCTIONS
+    assert sorted(of_kind(objects, "Service", "serving.knative.dev")) == TRIGGERED
+    assert sorted(of_kind(objects, "Trigger")) == TRIGGERED
+    assert sorted(REPLIES) == TRIGGERED
 
 
 def test_the_runner_reads_the_same_triggers_that_are_applied():
@@ -349,7 +352,7 @@ def test_the_runner_reads_the_same_triggers_that_are_applied():
     assert {trigger.name: trigger for trigger in read_triggers(KNATIVE / "base")} == applied
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", TRIGGERED)
 def test_no_function_hears_its_own_reply(name):
     (trigger,) = [trigger for trigger in read_triggers(KNATIVE / "base") if trigger.name == name]
     heard = {type_ for type_ in REPLIES[name] if matches(trigger, {"type": type_})}
@@ -364,7 +367,7 @@ def test_every_event_that_asks_for_work_is_heard():
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_no_function_can_be_reached_from_outside_the_cluster(name):
-    service = of_kind(build(KNATIVE / "base"), "Service", "serving.knative.dev")[name]
+    service = of_kind(build(KNATIVE / "overlays/knative"), "Service", "serving.knative.dev")[name]
     assert service["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local"
 
 
@@ -392,6 +395,24 @@ def test_all_that_is_sent_goes_to_our_broker():
 @pytest.mark.parametrize("component", [name for name in COMPONENTS if name != "components/standalone"])
 def test_every_component_goes_with_the_base(component, with_component):
     with_component(component)
+
+
+def test_every_trigger_has_the_dead_letter_sink_of_the_component(with_component):
+    objects = with_component("components/dead-letter")
+    service = of_kind(objects, "Service", "serving.knative.dev")[NO_TRIGGER]
+    (container,) = service["spec"]["template"]["spec"]["containers"]
+    env = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert env == {"FUNCTION_TARGET": NO_TRIGGER, "FUNCTION_SOURCE": f"/app/functions/{NO_TRIGGER}.py"}
+    assert container["envFrom"][0]["configMapRef"]["name"] in of_kind(objects, "ConfigMap")
+    sinks = [trigger["spec"]["delivery"]["deadLetterSink"]["ref"] for trigger in of_kind(objects, "Trigger").values()]
+    assert sinks == [{"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": NO_TRIGGER}] * len(TRIGGERED)
+
+
+def test_the_dead_letter_function_may_only_write_events_in_its_own_namespace(with_component):
+    objects = with_component("components/dead-letter")
+    assert rights_of(objects, NO_TRIGGER) == {("", "events", "create")}
+    (binding,) = [one for one in objects if one["kind"].endswith("Binding") and one["metadata"]["name"] == NO_TRIGGER]
+    assert (binding["kind"], binding["metadata"]["namespace"]) == ("RoleBinding", NAMESPACE)
 
 
 def test_timers_on_a_claim_are_the_same_function_in_one_pod(with_component):

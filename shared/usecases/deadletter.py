@@ -1,0 +1,88 @@
+"""Take what could not be delivered: log it, count it, and say it once where people look. Nothing is sent again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from shared.errors import TtlError
+from shared.ports import Clock, Telemetry
+
+REASON = "DeadLetter"
+"""Of the Kubernetes Event."""
+
+TOLD_EVERY = timedelta(hours=1)
+"""The same trouble is told once in this time, as long as the API server keeps an Event; every letter is logged."""
+
+TROUBLES_MAX = 50
+"""Different troubles told in that time: whoever posts rubbish fills the log, not etcd."""
+
+TELL_SECONDS_MAX = 5.0
+"""The sender waits for the answer, and an API server that is away may be why there are letters at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An event that came to nothing; what cannot be read of it is empty.
+
+    Attributes:
+        function: Who would not take it.
+        status: The last answer's HTTP status.
+        detail: The last answer's body.
+    """
+
+    type: str
+    id: str
+    source: str
+    subject: str
+    function: str
+    status: str
+    detail: str
+
+
+@dataclass
+class DeadLetters:
+    """Reports dead letters.
+
+    Attributes:
+        tell: Writes a Kubernetes Event of a reason and a message about the installation.
+    """
+
+    clock: Clock
+    telemetry: Telemetry
+    tell: Callable[[str, str], Awaitable[None]]
+    _told: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
+
+    async def bury(self, letter: DeadLetter) -> None:
+        """Report a letter. It always succeeds: a dead letter has nowhere else to go."""
+        self.telemetry.problem(
+            "an event went to the dead letter",
+            function=letter.function,
+            status=letter.status,
+            type=letter.type,
+            id=letter.id,
+            source=letter.source,
+            subject=letter.subject,
+            detail=letter.detail,
+        )
+        if not self._is_news(letter):
+            return
+        try:
+            async with asyncio.timeout(TELL_SECONDS_MAX):
+                await self.tell(REASON, _sentence(letter))
+        except (TtlError, TimeoutError) as error:
+            self.telemetry.problem("could not write an Event", error=str(error) or type(error).__name__)
+
+    def _is_news(self, letter: DeadLetter) -> bool:
+        now = self.clock.now()
+        self._told = {trouble: at for trouble, at in self._told.items() if now - at < TOLD_EVERY}
+        trouble = (letter.function, letter.status, letter.type)
+        if trouble in self._told or len(self._told) >= TROUBLES_MAX:
+            return False
+        self._told[trouble] = now
+        return True
+
+
+def _sentence(letter: DeadLetter) -> str:
+    what = f"{letter.type or 'an event'} {letter.id}".strip()
+    return f"{letter.function or 'a function'} did not take {what}: {letter.status or 'no status'} {letter.detail}"

@@ -1,0 +1,193 @@
+"""What no function would take is logged, counted and told once, whatever it looks like."""
+
+import asyncio
+import base64
+
+import pytest
+from starlette.requests import Request
+
+from shared.adapters.answers import answering_letter
+from shared.adapters.bootstrap import World
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.events import BODY_BYTES_MAX, Event, letter_of, read_letter
+from shared.adapters.settings import Settings
+from shared.errors import ForbiddenError
+from shared.usecases import deadletter
+from shared.usecases.deadletter import TROUBLES_MAX, DeadLetter, DeadLetters
+from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
+
+FILTER = "http://broker-filter.knative-eventing.svc.cluster.local/triggers/ttl-after-finished/expire/0a1b"
+
+
+def encoded(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+def letter(**parts):
+    parts = {"type": "t", "id": "1", "source": "/s", "subject": "", "function": "expire", "status": "422"} | parts
+    return DeadLetter(**{"detail": "data.ref: field required", **parts})
+
+
+class Told(list):
+    """What was written as Events."""
+
+    async def __call__(self, reason, message):
+        self.append((reason, message))
+
+
+def burying(tell=None):
+    telemetry, clock = FakeTelemetry(), FakeClock()
+    return DeadLetters(clock, telemetry, Told() if tell is None else tell), telemetry, clock
+
+
+# What is read of a letter
+
+
+@pytest.mark.parametrize(
+    ("url", "function"),
+    [
+        (FILTER, "expire"),
+        (FILTER + "/", "expire"),
+        ("http://schedule.ttl-after-finished.svc.cluster.local", "schedule"),
+        ("https://schedule-abc.a.run.app/x", "schedule-abc"),
+        ("", ""),
+        ("http://[", ""),
+        ("not a url", ""),
+    ],
+)
+def test_who_would_not_take_it(url, function):
+    assert letter_of(Event("1", "/s", "t", extensions={"knativeerrordest": url})).function == function
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        (encoded("data.ref: field\n required"), "data.ref: field required"),
+        (encoded("cut off")[:-3], "cut of"),
+        ("", ""),
+        ("plain words!", "plain words!"),
+        (encoded("x" * 5_000), "x" * 500),
+    ],
+)
+def test_the_answer_that_made_it_one(data, detail):
+    assert letter_of(Event("1", "/s", "t", extensions={"knativeerrordata": data})).detail == detail
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"content-type": "text/plain", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}, b"no JSON"),
+        ({"ce-id": "1", "ce-source": "/s", "ce-type": "t", "ce-time": "yesterday"}, b""),
+        ({"ce-id": "1", "ce-source": "/s", "ce-type": "t", "content-type": "application/json"}, b" " * 3_000_000),
+    ],
+)
+def test_a_malformed_event_is_read_as_far_as_it_goes(headers, body):
+    event = read_letter({**headers, "ce-knativeerrorcode": "415"}, body)
+    read = letter_of(event)
+    assert (read.id, read.source, read.type, read.status) == ("1", "/s", "t", "415")
+
+
+def test_rubbish_is_a_letter_too():
+    read = letter_of(read_letter({"content-type": "application/cloudevents+json"}, b"{"))
+    assert read == letter(type="", id="", source="", function="", status="", detail="")
+
+
+# What becomes of it
+
+
+async def answered(body, **headers):
+    """The status of an HTTP function that takes letters, and the events it was called with."""
+    seen = []
+
+    @answering_letter
+    async def take(event):
+        seen.append(event)
+
+    async def receive():
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    response = await take(Request({"type": "http", "method": "POST", "headers": raw}, receive))
+    return response.status_code, seen
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\x00", b"x" * (BODY_BYTES_MAX + 1)])
+def test_no_letter_is_refused(body):
+    status, seen = asyncio.run(answered(body, ce_type="t", content_type="application/json"))
+    assert (status, len(seen), seen[0].type) == (204, 1, "t")
+
+
+def test_it_is_logged_counted_and_told():
+    letters, telemetry, _ = burying()
+    asyncio.run(letters.bury(letter()))
+    ((message, fields),) = telemetry.problems
+    assert message == "an event went to the dead letter"
+    assert fields == {
+        "function": "expire",
+        "status": "422",
+        "type": "t",
+        "id": "1",
+        "source": "/s",
+        "subject": "",
+        "detail": "data.ref: field required",
+    }
+    assert letters.tell == [("DeadLetter", "expire did not take t 1: 422 data.ref: field required")]
+
+
+def test_the_same_trouble_is_told_once_an_hour_and_logged_every_time():
+    letters, telemetry, clock = burying()
+    for number in range(3):
+        asyncio.run(letters.bury(letter(id=str(number))))
+    asyncio.run(letters.bury(letter(status="503")))
+    assert [message.split()[6] for _, message in letters.tell] == ["422", "503"]
+    assert len(telemetry.problems) == 4
+
+    clock.advance(3_600)
+    asyncio.run(letters.bury(letter()))
+    assert len(letters.tell) == 3
+
+
+def test_whoever_posts_rubbish_does_not_fill_etcd():
+    letters, telemetry, _ = burying()
+    for number in range(TROUBLES_MAX + 20):
+        asyncio.run(letters.bury(letter(type=f"t{number}")))
+    assert len(letters.tell) == TROUBLES_MAX
+    assert len(telemetry.problems) == TROUBLES_MAX + 20
+
+
+def test_an_event_that_cannot_be_written_is_said_and_no_more():
+    async def refuse(*_):
+        raise ForbiddenError("events is forbidden")
+
+    letters, telemetry, _ = burying(refuse)
+    asyncio.run(letters.bury(letter()))
+    assert telemetry.problems[1] == ("could not write an Event", {"error": "events is forbidden"})
+
+
+def test_an_api_server_that_does_not_answer_holds_no_letter(monkeypatch):
+    async def hang(*_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(deadletter, "TELL_SECONDS_MAX", 0.01)
+    letters, telemetry, _ = burying(hang)
+    asyncio.run(letters.bury(letter()))
+    assert telemetry.problems[1] == ("could not write an Event", {"error": "TimeoutError"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "written"),
+    [
+        ({"TTL_NAMESPACE": "ttl"}, [("Namespace ttl/ttl", "DeadLetter")]),
+        ({"TTL_NAMESPACE": "ttl", "TTL_DRY_RUN": True}, []),
+        ({}, []),
+    ],
+    ids=["told", "dry-run", "no-namespace"],
+)
+def test_the_event_is_about_the_installation(settings, written):
+    clock, kinds = FakeClock(), read_catalogue()
+    cluster = FakeCluster(clock)
+    world = World(
+        Settings.model_validate(settings), kinds, kinds, clock=clock, telemetry=FakeTelemetry(), cluster=cluster
+    )
+    asyncio.run(world.dead_letters.bury(letter()))
+    assert [(str(ref), reason) for ref, reason, _ in cluster.events] == written
