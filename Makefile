@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test sim bench lint format types layers check lock clean
+.PHONY: help setup demo test e2e sim bench lint format types layers check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,11 @@ demo: $(READY) ## watch finished Jobs and Pods go, each at its time (under a min
 	@$(BIN)/ttl-after-finished demo
 
 test: $(READY) ## all tests; those that need real servers run where their binaries are found
-	@$(BIN)/pytest -n auto --dist loadfile
+	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e
+
+e2e: export E2E_IMAGE ?= busybox:1.37
+e2e: $(READY) ## tests on the cluster of KUBECONFIG, with Knative: they install, break and uninstall
+	@$(BIN)/pytest tests/e2e
 
 sim: $(READY) ## one seed of the simulation, with its trace: make sim SEED=7
 	@$(BIN)/python -m tests.simulation $(or $(SEED),1) --verbose

@@ -1,0 +1,55 @@
+"""Events posted from inside the cluster, by a Pod that is not ours."""
+
+import shlex
+from typing import Any
+
+from tests.e2e.cluster import create, get, kubectl, pod, wait
+
+_SCRIPT = """
+if command -v curl >/dev/null; then
+  status=$(curl -s -m 60 -o /dev/null -w '%{{http_code}}' {curl} --data {data} {url})
+else
+  status=$(wget -S -O /dev/null {wget} --post-data {data} {url} 2>&1 |
+    sed -n 's,.*HTTP/[0-9.]* \\([0-9]*\\).*,\\1,p' | head -n 1)
+fi
+exit $((status - 200))
+"""
+"""An exit code is one byte; all that matters here is from 200 to 455."""
+
+_NAMESPACE = "default"
+_TOKENS = "/var/run/secrets/e2e"
+
+
+def post(name: str, url: str, headers: dict[str, str], data: str, *, audience: str = "") -> int:
+    """Post from a new Pod; returns the HTTP status that it saw.
+
+    Args:
+        name: The Pod's.
+        url: Where to.
+        headers: Without a token's.
+        data: The body.
+        audience: Sends a token of the Pod's own service account for it; none if empty.
+    """
+    quoted = [shlex.quote(f"{key}: {value}") for key, value in headers.items()]
+    if audience:
+        quoted.append(f'"Authorization: Bearer $(cat {_TOKENS}/token)"')
+    script = _SCRIPT.format(
+        curl=" ".join(f"-H {line}" for line in quoted),
+        wget=" ".join(f"--header {line}" for line in quoted),
+        data=shlex.quote(data),
+        url=shlex.quote(url),
+    )
+    poster = pod(name, script, namespace=_NAMESPACE)
+    if audience:
+        token = {"serviceAccountToken": {"path": "token", "audience": audience}}
+        poster["spec"]["volumes"] = [{"name": "tokens", "projected": {"sources": [token]}}]
+        poster["spec"]["containers"][0]["volumeMounts"] = [{"name": "tokens", "mountPath": _TOKENS}]
+    create(poster)
+    ended = wait(f"the end of {name}", lambda: _terminated(name))
+    kubectl("-n", _NAMESPACE, "delete", "pod", name, "--wait=false")
+    return 200 + int(ended["exitCode"])
+
+
+def _terminated(name: str) -> dict[str, Any] | None:
+    statuses = get("pod", name, namespace=_NAMESPACE)["status"].get("containerStatuses", [])
+    return next((one["state"]["terminated"] for one in statuses if "terminated" in one["state"]), None)

@@ -1,0 +1,331 @@
+"""The functions on a real Knative: what the two-minute start promises, and that it holds through faults.
+
+Kubernetes' own TTL controller runs there too, so TTLs are given by annotation: what is deleted here, we deleted.
+Creating a Namespace restarts every ApiServerSource, so all happens in one. The tests build on each other,
+in this order.
+"""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e import installation
+from tests.e2e.cluster import DOMAIN, annotations, create, get, job, kubectl, pod, server_pid, wait
+from tests.e2e.installation import FUNCTIONS, broker_url, events, kill
+from tests.e2e.post import post
+from tests.e2e.rights import asked, granted
+from tests.e2e.witness import Deletion, Witness, finish_of
+
+NAMESPACE = "ttl-e2e-knative"
+HERE = Path(__file__).parent
+SWEPT_SECONDS = 150
+"""Two sweeps of the two-minute start, and some."""
+
+Object = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def witness() -> Iterator[Witness]:
+    """Sees all; in the end nothing was early, and nothing is gone that nobody wanted gone."""
+    kubectl("apply", "-f", str(HERE / "trainjob-crd.yaml"))
+    kubectl("wait", "--for=condition=Established", "crd/trainjobs.trainer.kubeflow.org")
+    kubectl("create", "namespace", NAMESPACE)
+    with Witness(NAMESPACE).watching() as seen:
+        yield seen
+    early = {one.name: str(one.earliness()) for one in seen.deletions if one.earliness()}
+    assert early == {}
+
+
+@pytest.fixture(scope="module")
+def before(witness: Witness) -> list[Object]:
+    """A Job and a Pod that finished when nobody listened yet."""
+    things = [
+        create(job("before", "true", namespace=NAMESPACE, ttl="1s")),
+        create(pod("before", "true", namespace=NAMESPACE, ttl="1s")),
+    ]
+    for thing in things:
+        wait(f"the end of {thing['kind']}", lambda thing=thing: finish_of(fresh(thing)))
+    return things
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(before: list[Object]) -> Iterator[None]:
+    """The two-minute start, after `before`; in the end it is uninstalled."""
+    assert before
+    installation.prepare()
+    installation.two_minute_start()
+    yield
+    installation.run("kubectl delete -k knative/overlays/knative --ignore-not-found --timeout=60s")
+    assert not kubectl("get", "namespace", installation.NAMESPACE, "--ignore-not-found")
+
+
+def fresh(thing: Object) -> Object:
+    found: Object = get(thing["kind"], thing["metadata"]["name"], namespace=NAMESPACE)
+    return found
+
+
+def annotate(thing: Object, *words: str) -> None:
+    kubectl("-n", NAMESPACE, "annotate", "--overwrite", thing["kind"], thing["metadata"]["name"], *words)
+
+
+def finished(thing: Object) -> datetime:
+    instant: datetime = wait(f"the end of {thing['metadata']['name']}", lambda: finish_of(fresh(thing)))
+    return instant
+
+
+def gone(witness: Witness, thing: Object, seconds: float = 60) -> Deletion:
+    """Wait until it went."""
+    what = f"the deletion of {thing['kind']} {thing['metadata']['name']}"
+    deletion: Deletion = wait(what, lambda: witness.gone(thing["metadata"]["uid"]), seconds)
+    return deletion
+
+
+def is_there(thing: Object) -> bool:
+    found = fresh(thing)
+    return found is not None and found["metadata"]["uid"] == thing["metadata"]["uid"]
+
+
+def make_jobs(name: str, count: int, script: str, **words: str) -> list[Object]:
+    return [create(job(f"{name}-{number}", script, namespace=NAMESPACE, **words)) for number in range(count)]
+
+
+def passes(seconds: float) -> None:
+    """Time goes by in which something must not happen."""
+    time.sleep(seconds)
+
+
+# What it is for
+
+
+def test_a_job_that_its_controller_finished_goes_on_time(witness: Witness) -> None:
+    thing = create(job("succeeds", "sleep 1", namespace=NAMESPACE, ttl="3s"))
+    gone(witness, thing)
+    wait("its Pods' end", lambda: not pods_of_job("succeeds"))
+
+
+def test_a_job_that_failed_goes_too(witness: Witness) -> None:
+    gone(witness, create(job("fails", "exit 3", namespace=NAMESPACE, ttl="3s")))
+
+
+def test_a_pod_that_ended_by_itself_goes_on_time(witness: Witness) -> None:
+    gone(witness, create(pod("ends", "sleep 1", namespace=NAMESPACE, ttl="3s")))
+
+
+def test_what_finished_before_the_source_is_swept(witness: Witness, before: list[Object]) -> None:
+    for thing in before:
+        gone(witness, thing, SWEPT_SECONDS)
+
+
+# What users do meanwhile
+
+
+def test_a_ttl_that_is_raised_after_scheduling_counts(witness: Witness) -> None:
+    thing = create(job("raised", "true", namespace=NAMESPACE, ttl="5s"))
+    finished_at = finished(thing)
+    annotate(thing, f"{DOMAIN}/ttl=15s")
+    deletion = gone(witness, thing)
+    assert (deletion.seen_at - finished_at).total_seconds() >= 15
+
+
+def test_held_it_stays_and_goes_when_let_go(witness: Witness) -> None:
+    thing = create(job("held", "true", namespace=NAMESPACE, ttl="2s", hold="somebody looks into it"))
+    finished(thing)
+    passes(5)
+    assert is_there(thing)
+    annotate(thing, f"{DOMAIN}/hold-")
+    gone(witness, thing)
+
+
+def test_another_object_of_the_same_name_is_not_taken_for_the_first(witness: Witness) -> None:
+    first = create(job("again", "true", namespace=NAMESPACE, ttl="5s"))
+    finished(first)
+    witness.delete("job", "again")
+    wait("the first's end", lambda: fresh(first) is None)
+    second = create(job("again", "sleep 12", namespace=NAMESPACE, ttl="2s"))
+    passes(7)  # the first one's timer fires
+    assert is_there(second)
+    gone(witness, second)
+
+
+def test_what_works_or_has_no_ttl_stays(witness: Witness) -> None:
+    works = create(job("works", "sleep 600", namespace=NAMESPACE, ttl="0s"))
+    plain = create(job("plain", "true", namespace=NAMESPACE))
+    never = create(pod("never", "true", namespace=NAMESPACE, ttl="never"))
+    for thing in (plain, never):
+        finished(thing)
+    passes(3)
+    assert all(is_there(thing) for thing in (works, plain, never))
+
+
+def test_a_ttl_that_cannot_be_read_keeps_it_and_is_told(witness: Witness) -> None:
+    thing = create(job("misspelt", "true", namespace=NAMESPACE, ttl="5s"))
+    finished(thing)
+    annotate(thing, f"{DOMAIN}/ttl=soon")
+    selector = f"involvedObject.uid={thing['metadata']['uid']},type=Warning"
+    told = wait("an Event on it", lambda: kubectl("-n", NAMESPACE, "get", "events", "--field-selector", selector))
+    assert "soon" in told
+    assert is_there(thing)
+
+
+def test_a_pod_stays_while_its_job_works(witness: Witness) -> None:
+    spec = job("owner", 'test "$JOB_COMPLETION_INDEX" = 0 || sleep 15', namespace=NAMESPACE)
+    spec["spec"] |= {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
+    spec["spec"]["template"]["metadata"] = {"annotations": annotations(ttl="1s")}
+    create(spec)
+    first = wait("one Pod's end", lambda: [one for one in pods_of_job("owner") if finish_of(one | {"kind": "Pod"})])[0]
+    passes(4)
+    assert get("pod", first["metadata"]["name"], namespace=NAMESPACE)
+    wait("its deletion by a sweep, once the Job ended", lambda: not pods_of_job("owner"), SWEPT_SECONDS)
+    assert get("job", "owner", namespace=NAMESPACE)
+
+
+def pods_of_job(name: str) -> list[Object]:
+    selector = f"batch.kubernetes.io/job-name={name}"
+    found: list[Object] = json.loads(kubectl("-n", NAMESPACE, "get", "pods", "-l", selector, "-o", "json"))["items"]
+    return found
+
+
+# Faults
+
+
+def test_a_poison_event_goes_to_the_dead_letter_and_stops_nothing(witness: Witness) -> None:
+    poison = {"Ce-Id": "poison", "Ce-Source": "/e2e", "Ce-Specversion": "1.0", "Content-Type": "application/json"}
+    kinds = ("dev.knative.apiserver.resource.update", "dev.ttlafterfinished.timer.set")
+    for number, type_ in enumerate(kinds):
+        headers = {**poison, "Ce-Type": type_}
+        assert post(f"poison-{number}", broker_url(), headers, "{") == 202
+    told = wait("an Event for each", lambda: len(events("DeadLetter")) >= len(kinds) and events("DeadLetter"))
+    assert {type_ for type_ in kinds for event in told if type_ in event["message"]} == set(kinds)
+    gone(witness, create(job("after-poison", "true", namespace=NAMESPACE, ttl="3s")))
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, "deadletter"])
+def test_every_function_may_be_killed(function: str, witness: Witness) -> None:
+    things = make_jobs(f"kill-{function}", 3, "sleep 1", ttl="4s")
+    finished(things[0])
+    kill(function)
+    things += make_jobs(f"killed-{function}", 2, "true", ttl="1s")
+    for thing in things:
+        gone(witness, thing, SWEPT_SECONDS)
+
+
+def test_the_channel_may_lose_what_it_holds(witness: Witness) -> None:
+    """An in-memory channel keeps nothing: what it held is for the sweep."""
+    things = make_jobs("channel", 6, "sleep 1", ttl="3s")
+    finished(things[0])
+    kill("timers")  # so that there are events in it, which it tries again
+    dispatcher = "messaging.knative.dev/role=dispatcher"
+    kubectl("-n", "knative-eventing", "delete", "pod", "-l", dispatcher, "--grace-period=0", "--force", "--wait=false")
+    things += make_jobs("no-channel", 3, "true", ttl="1s")
+    for thing in things:
+        gone(witness, thing, SWEPT_SECONDS)
+
+
+def test_the_api_server_may_be_away(witness: Witness) -> None:
+    pid = server_pid()
+    if pid is None:
+        assert not os.environ.get("CI")
+        pytest.skip("the API server is not a process of this machine")
+    things = make_jobs("outage", 5, "true", ttl="8s")
+    for thing in things:
+        finished(thing)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        passes(20)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    for thing in things:
+        gone(witness, thing, SWEPT_SECONDS)
+    gone(witness, create(job("after-outage", "true", namespace=NAMESPACE, ttl="3s")))
+
+
+# A kind of one's own, and timers on a claim
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An overlay of a user's own upon the two-minute start: TrainJobs too, and timers that survive."""
+    folder = installation.overlay(
+        tmp_path_factory.mktemp("overlay"),
+        components=["kind-trainjob", "source-apiserver/trainjob", "timers-sqlite"],
+        settings={"TTL_KINDS": "jobs,pods,trainjobs", **installation.durable_folder()},
+    )
+    kubectl("-n", installation.NAMESPACE, "delete", "services.serving.knative.dev", "timers")
+    installation.apply(folder)
+    installation.wait_until_ready()
+    yield
+    kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=60s")
+
+
+def finish_train_job(name: str) -> None:
+    """As Trainer's controller does."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "jobset completed"}
+    status = {"status": {"conditions": [{**condition, "lastTransitionTime": now}]}}
+    kubectl(
+        "-n", NAMESPACE, "patch", "trainjob", name, "--subresource=status", "--type=merge", "-p", json.dumps(status)
+    )
+
+
+def train_job(name: str, **words: str) -> Object:
+    return create(
+        {
+            "apiVersion": "trainer.kubeflow.org/v1alpha1",
+            "kind": "TrainJob",
+            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations(**words)},
+            "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": {"numNodes": 2}},
+        }
+    )
+
+
+@pytest.mark.usefixtures("extended")
+def test_a_train_job_goes_on_time(witness: Witness) -> None:
+    thing = train_job("trains", ttl="3s")
+    finish_train_job("trains")
+    gone(witness, thing)
+
+
+@pytest.mark.usefixtures("extended")
+def test_pending_timers_survive_their_pod(witness: Witness) -> None:
+    """No sweep helps here: the PingSource is gone for as long."""
+    tick = get("pingsource", "sweep", namespace=installation.NAMESPACE)
+    kubectl("-n", installation.NAMESPACE, "delete", "pingsource", "sweep")
+    things = make_jobs("survives", 3, "true", ttl="20s")
+    for thing in things:
+        finished(thing)
+    passes(2)
+    kill("timers")
+    for thing in things:
+        gone(witness, thing)
+    metadata = {name: tick["metadata"][name] for name in ("name", "namespace", "labels")}
+    create({**tick, "metadata": metadata})
+
+
+# Rights
+
+
+ACCOUNTS = (*FUNCTIONS, "deadletter", "source")
+DEMANDED = {("source", "get")}
+"""Rights that no call of ours uses: an ApiServerSource does not start without `get`, and never gets."""
+
+
+@pytest.mark.usefixtures("extended")
+def test_no_right_is_missing_and_none_is_never_used() -> None:
+    """After all that went before, which is meant to have every right used."""
+    if "E2E_AUDIT_LOG" not in os.environ:
+        assert not os.environ.get("CI")
+        pytest.skip("needs the API server's audit log: see audit-policy.yaml")
+    calls = asked(Path(os.environ["E2E_AUDIT_LOG"]), installation=installation.NAMESPACE)
+    refused = {(account, *right) for account, rights in calls.items() for right in rights if 403 in rights[right]}
+    assert refused == set()
+    for account in ACCOUNTS:
+        may = granted(account, installation=installation.NAMESPACE, namespace=installation.NAMESPACE)
+        needed = {right for right in may if (account, right[0]) not in DEMANDED}
+        assert needed == set(calls.get(account, {})), account

@@ -1,0 +1,115 @@
+"""Sees every deletion in a namespace by a watch of its own, and judges it by rules of its own."""
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.e2e.cluster import DOMAIN, kubectl
+
+PATHS = {
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "TrainJob": "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs",
+}
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """An object as it was when it went, and when that was seen."""
+
+    obj: dict[str, Any]
+    seen_at: datetime
+
+    @property
+    def name(self) -> str:
+        """Kind and name."""
+        return f"{self.obj['kind']} {self.obj['metadata']['name']}"
+
+    def earliness(self) -> timedelta | None:
+        """How much too early it was; None where it was due. Of an object that never was due: for ever."""
+        words = self.obj["metadata"].get("annotations", {})
+        finished_at = finish_of(self.obj)
+        if finished_at is None or f"{DOMAIN}/ttl" not in words or f"{DOMAIN}/hold" in words:
+            return timedelta.max
+        due_at = finished_at + timedelta(seconds=int(words[f"{DOMAIN}/ttl"].removesuffix("s")))
+        return due_at - self.seen_at if self.seen_at < due_at else None
+
+
+def finish_of(obj: dict[str, Any]) -> datetime | None:
+    """When it finished, as its controller or kubelet says; None while it works."""
+    status = obj.get("status", {})
+    if obj["kind"] == "Pod":
+        ends = [one.get("state", {}).get("terminated", {}) for one in status.get("containerStatuses", [])]
+        return max(_instant(end["finishedAt"]) for end in ends) if ends and all(ends) else None
+    for condition in status.get("conditions", []):
+        if condition["type"] in {"Complete", "Failed"} and condition["status"] == "True":
+            return _instant(condition["lastTransitionTime"])
+    return None
+
+
+def _instant(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+@dataclass
+class Witness:
+    """What was deleted in a namespace by somebody else than the test.
+
+    Objects with a controller owner are left out: the garbage collector takes them along.
+    """
+
+    namespace: str
+    deletions: list[Deletion] = field(default_factory=list)
+    _ours: set[str] = field(default_factory=set)
+    _end: threading.Event = field(default_factory=threading.Event)
+    _watches: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    def delete(self, kind: str, name: str) -> None:
+        """Delete an object as a user does."""
+        uid = kubectl("-n", self.namespace, "get", kind, name, "-o", "jsonpath={.metadata.uid}")
+        self._ours.add(uid)
+        kubectl("-n", self.namespace, "delete", kind, name, "--wait=false")
+
+    def gone(self, uid: str) -> Deletion | None:
+        """How an object went, if it went."""
+        return next((one for one in self.deletions if one.obj["metadata"]["uid"] == uid), None)
+
+    @contextmanager
+    def watching(self) -> Iterator["Witness"]:
+        """Watch until the block ends."""
+        threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in PATHS]
+        for thread in threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self._end.set()
+            for watch in self._watches.values():
+                watch.terminate()
+            for thread in threads:
+                thread.join(10)
+
+    def _follow(self, kind: str) -> None:
+        version = ""
+        while not self._end.is_set():
+            path = f"{PATHS[kind].format(self.namespace)}?watch=true&allowWatchBookmarks=true&resourceVersion={version}"
+            command = ["kubectl", "get", "--raw", path]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watch:
+                self._watches[kind] = watch
+                for line in watch.stdout or ():
+                    event = json.loads(line)
+                    version = event["object"].get("metadata", {}).get("resourceVersion", "")
+                    if event["type"] == "DELETED":
+                        self._see(event["object"])
+            time.sleep(0.5)
+
+    def _see(self, obj: dict[str, Any]) -> None:
+        owned = any(owner.get("controller") for owner in obj["metadata"].get("ownerReferences", []))
+        if not owned and obj["metadata"]["uid"] not in self._ours:
+            self.deletions.append(Deletion(obj, datetime.now(UTC)))
