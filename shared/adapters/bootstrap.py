@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.clock import SystemClock
@@ -24,6 +25,9 @@ from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
+
+if TYPE_CHECKING:
+    from shared.adapters.publisher import HttpPublisher
 
 TIMERS_PATH = Path("timers.db")
 
@@ -66,11 +70,7 @@ class World:
     def published(self) -> Publisher:
         """The way into the Broker."""
         if self.publisher is None:
-            from shared.adapters.publisher import HttpPublisher  # noqa: PLC0415 - only some functions publish
-
-            if not self.settings.sink:
-                raise SettingsError("K_SINK: expected the Broker's URL, got none")
-            self.publisher = HttpPublisher(self.settings.sink, source="ttl-after-finished")
+            self.publisher = http_publisher(self.settings)
         return self.publisher
 
     async def schedule(self, obj: object) -> TimersSet | None:
@@ -153,6 +153,23 @@ def build(settings: Settings) -> World:
         return World(settings, kinds, kinds.parse_names(settings.kinds))
     except ValueError as error:
         raise SettingsError(f"TTL_KINDS: {error}") from None
+
+
+def http_publisher(settings: Settings, **options: float) -> "HttpPublisher":
+    """The way into the Broker that the settings name; the caller closes it.
+
+    Args:
+        settings: With a sink.
+        options: See HttpPublisher.
+
+    Raises:
+        SettingsError: K_SINK names none.
+    """
+    from shared.adapters.publisher import HttpPublisher  # noqa: PLC0415 - only some functions publish
+
+    if not settings.sink:
+        raise SettingsError("K_SINK: expected the Broker's URL, got none")
+    return HttpPublisher(settings.sink, source="ttl-after-finished", **options)
 
 
 _worlds: list[World] = []

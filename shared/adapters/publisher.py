@@ -5,12 +5,14 @@ from http import HTTPStatus
 
 import aiohttp
 
-from shared.adapters.events import event_of, to_http
+from shared.adapters.events import Event, event_of, to_http
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 
 SECONDS_MAX = 60.0
 """Long on purpose: an in-memory channel answers only after its subscribers have, their retries included."""
+
+CONNECT_SECONDS_MAX = 10.0
 
 _RETRYABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
 
@@ -21,28 +23,36 @@ class HttpPublisher:
     Args:
         sink: The Broker's URL.
         source: The CloudEvent source of what is published.
+        seconds_max: How long to wait for an answer.
     """
 
-    def __init__(self, sink: str, *, source: str) -> None:
+    def __init__(self, sink: str, *, source: str, seconds_max: float = SECONDS_MAX) -> None:
         self._sink = sink
         self._source = source
+        self._seconds_max = seconds_max
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=SECONDS_MAX))
+        timeout = aiohttp.ClientTimeout(total=self._seconds_max, sock_connect=CONNECT_SECONDS_MAX)
+        return aiohttp.ClientSession(timeout=timeout)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
 
     async def publish(self, message: Message) -> None:
-        """See `shared.ports.Publisher`.
+        """See `shared.ports.Publisher`; raises what `send` raises."""
+        await self.send(event_of(message, source=self._source))
+
+    async def send(self, event: Event) -> None:
+        """Hand over an event that is already made; returns once it was accepted.
 
         Raises:
+            EventError: An attribute has characters that no attribute may have.
             TryLaterError: No answer, or one that Knative would retry too.
             PermanentError: The Broker refuses, for instance because a policy does not admit us.
         """
-        headers, body = to_http(event_of(message, source=self._source))
+        headers, body = to_http(event)
         try:
             # A redirect would be followed with a GET, and a login page would pass for the Broker's consent.
             async with self._session.post(self._sink, data=body, headers=headers, allow_redirects=False) as response:
@@ -52,4 +62,4 @@ class HttpPublisher:
         if status in _RETRYABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise TryLaterError(f"{self._sink} answered {status}: {text[:200]}")
         if status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise PermanentError(f"{self._sink} refused {message.type} with {status}: {text[:200]}")
+            raise PermanentError(f"{self._sink} refused {event.type} with {status}: {text[:200]}")

@@ -7,7 +7,7 @@ import click
 
 from shared.adapters.telemetry import configure_logging
 
-COMMANDS = ("run", "demo", "plan", "explain")
+COMMANDS = ("run", "demo", "plan", "explain", "watch")
 
 
 class _LazyGroup(click.Group):

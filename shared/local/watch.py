@@ -2,15 +2,14 @@
 
 The events are those of Knative's ApiServerSource in Resource mode, with two differences: their ids are made from uid
 and resourceVersion, so a duplicate can be told; and only what `decide` would not ignore is told at all. What the
-watch cannot know, because it existed before or changed in a gap, is left to a sweep of the kind, which is asked for
-at every start of a watch.
+watch cannot know, because it existed before or changed in a gap, is left to a sweep of the kind. A sweep is asked for
+at every start of a watch, and after an event was lost, until it is taken.
 """
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster, WatchEvent
 from shared.adapters.events import Event
@@ -18,7 +17,9 @@ from shared.adapters.refusals import GoneError
 from shared.core.decide import Ignore, Reason, decide
 from shared.core.kinds import KindRule
 from shared.core.objects import get_text, ref_of
-from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TtlError
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
+from shared.local.outbox import Outbox
+from shared.messages import Message, SweepStep
 from shared.ports import Clock, Telemetry
 
 ABSENT_SECONDS = 10.0
@@ -28,14 +29,13 @@ RETRY_SECONDS_MAX = 30.0
 PAUSE_SECONDS = 0.1
 """Between a watch that the server ended and the next, so that one that ends at once does no harm."""
 
-LANES = 32
-"""Objects told at the same time; the changes of one object always take the same lane, one after the other."""
-
-LANE_EVENTS_MAX = 50
+SWEEP_PAUSE_SECONDS = 30.0
+"""From one sweep of a kind that a watch asked for to the next: a Broker that loses much must not sweep all the time."""
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update"}
 
-Send = Callable[[Event], Awaitable[Any]]
+Send = Callable[[Event], Awaitable[object]]
+Publish = Callable[[Message], Awaitable[object]]
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class KindWatch:
         cluster: With a memory, if what is due is to be deleted without being read again.
         rule: The kind.
         send: Takes an event; what it raises is reported, and the sweep repairs it.
-        sweep: Asks for a sweep of the kind.
-        clock: Only to tell what is worth an event.
+        publish: Takes the SweepStep that begins a sweep of the kind; may return as late as the sweep has ended.
+        clock: Tells what is worth an event, and sweeps apart.
         telemetry: Told of what goes wrong.
         namespace: Only this one; empty for all.
     """
@@ -55,13 +55,11 @@ class KindWatch:
     cluster: KubernetesCluster
     rule: KindRule
     send: Send
-    sweep: Callable[[KindRule], object]
+    publish: Publish
     clock: Clock
     telemetry: Telemetry
     namespace: str = ""
-    _lanes: tuple[asyncio.Queue[Event], ...] = field(
-        default_factory=lambda: tuple(asyncio.Queue(LANE_EVENTS_MAX) for _ in range(LANES))
-    )
+    _gap: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
         """Watch until cancelled.
@@ -70,13 +68,14 @@ class KindWatch:
             ForbiddenError: A right to list or watch is missing.
         """
         async with asyncio.TaskGroup() as group:
-            tellers = [group.create_task(self._tell(lane)) for lane in self._lanes]
-            refusal = await self._watch_on()
-            for teller in tellers:
-                teller.cancel()
+            sweeps = group.create_task(self._sweep_after_gaps())
+            outbox = Outbox(self._tell, group)
+            refusal = await self._watch_on(outbox)
+            sweeps.cancel()
+            outbox.cancel()
         raise refusal  # not inside the group, which would wrap it
 
-    async def _watch_on(self) -> ForbiddenError:
+    async def _watch_on(self, outbox: Outbox) -> ForbiddenError:
         """Start anew after whatever ends a watch, slower each time in a row; only a missing right ends it for good."""
         failures = 0
         version = ""
@@ -86,7 +85,7 @@ class KindWatch:
                     version = await self._start()
                 async for change in self.cluster.watch(self.rule, version, namespace=self.namespace):
                     version = get_text(change.obj, "metadata.resourceVersion") or version
-                    await self._take(change)
+                    await self._take(change, outbox)
                     failures = 0
                 await asyncio.sleep(PAUSE_SECONDS)
             except GoneError:
@@ -105,7 +104,7 @@ class KindWatch:
     async def _start(self) -> str:
         """The resourceVersion to watch from; all that was before it is for the sweep to find."""
         page = await self.cluster.list_page(self.rule, namespace=self.namespace, limit=1)
-        self.sweep(self.rule)
+        self._gap.set()
         return page.resource_version
 
     def _problem(self, error: TtlError, failures: int) -> None:
@@ -113,7 +112,7 @@ class KindWatch:
         if failures == 1 and not isinstance(error, AbsentKindError):
             self.telemetry.problem("watch interrupted", kind=self.rule.kind, error=str(error))
 
-    async def _take(self, change: WatchEvent) -> None:
+    async def _take(self, change: WatchEvent, outbox: Outbox) -> None:
         ref = ref_of(change.obj)
         if change.type == "UNREADABLE":
             self.telemetry.problem("an object is nested too deeply to be read", kind=self.rule.kind)
@@ -128,17 +127,31 @@ class KindWatch:
             self.cluster.memory.remember(ref.uid, data) if worth_keeping else self.cluster.memory.forget(ref.uid)
         if worth_keeping:
             event = event_of_change(change, self.rule, server=self.cluster.server, data=data)
-            await self._lanes[hash(ref.uid) % LANES].put(event)
+            await outbox.put(ref.uid, event)
         elif decision.reason is Reason.INVALID_TTL:
             self.telemetry.problem(str(Reason.INVALID_TTL), object=str(ref), error=decision.facts.problem)
 
-    async def _tell(self, lane: asyncio.Queue[Event]) -> None:
+    async def _tell(self, event: Event) -> None:
+        try:
+            await self.send(event)
+        except TtlError as error:
+            self.telemetry.problem("event lost until the next sweep", event=event.id, error=str(error))
+            if isinstance(error, TryLaterError):  # what is refused for good would be refused again
+                self._gap.set()
+
+    async def _sweep_after_gaps(self) -> None:
+        """One sweep at a time; a gap during one has another follow, since that one may have listed before the gap."""
         while True:
-            event = await lane.get()
+            await self._gap.wait()
+            self._gap.clear()
+            kind, now = f"{self.rule.api_version}/{self.rule.kind}", self.clock.now().isoformat()
             try:
-                await self.send(event)
+                await self.publish(SweepStep(kinds=(kind,), sweep_id=f"{self.rule.kind}/{now}"))
             except TtlError as error:
-                self.telemetry.problem("event lost until the next sweep", event=event.id, error=str(error))
+                self.telemetry.problem("sweep put off", kind=self.rule.kind, error=str(error))
+                if isinstance(error, TryLaterError):
+                    self._gap.set()
+            await asyncio.sleep(SWEEP_PAUSE_SECONDS)
 
 
 def event_of_change(change: WatchEvent, rule: KindRule, *, server: str, data: bytes) -> Event:

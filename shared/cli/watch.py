@@ -1,0 +1,44 @@
+"""`watch`: tell a Broker what may have to be deleted; on Knative a ContainerSource."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import click
+
+from shared.adapters.bootstrap import build, http_publisher
+from shared.adapters.retrying import retrying
+from shared.adapters.settings import read_settings
+from shared.adapters.telemetry import configure_logging
+from shared.cli import options
+from shared.local.watches import Watches
+
+SWEEP_SECONDS_MAX = 900.0
+"""An in-memory channel answers once all pages are swept, for at most so long, and stops where nobody waits for it."""
+
+
+@click.command()
+@click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
+@options.kinds_option
+@click.option("--sink", metavar="URL", help="Where the events go: the Broker. Default: $K_SINK.")
+@options.cluster_options
+@options.asynchronous
+async def watch(namespace: str, kinds: str, sink: str | None, kubeconfig: str | None, context: str | None) -> None:
+    """Send what changes and may have to be deleted to a Broker, as CloudEvents, until Ctrl-C. Deletes nothing."""
+    given = {"TTL_KINDS": kinds, "K_SINK": sink}
+    settings = read_settings({name: value for name, value in given.items() if value})
+    configure_logging(settings.log or "text")
+    world = build(settings)
+    world.namespace = namespace
+    async with AsyncExitStack() as stack:
+        events, sweeps = http_publisher(settings), http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX)
+        stack.push_async_callback(events.close)
+        stack.push_async_callback(sweeps.close)
+        cluster = await stack.enter_async_context(options.connected(kubeconfig, context))
+        await cluster.check()
+        plurals = ", ".join(rule.plural for rule in world.catalogue.rules)
+        click.echo(f"watching {plurals} of {cluster.server}, telling {settings.sink}", err=True)
+        watches = Watches(world, cluster, send=retrying(events.send), publish=retrying(sweeps.publish))
+        try:
+            raise await watches.run()
+        except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was not told is found by the sweep at the next start
+            click.echo("stopped", err=True)
