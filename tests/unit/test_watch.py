@@ -1,0 +1,317 @@
+"""Watching kinds: what is told, when a sweep is asked for, and what ends what. In virtual time: an hour is a moment."""
+
+import asyncio
+import itertools
+import json
+from contextlib import suppress
+
+import pytest
+
+from shared.adapters.bootstrap import World
+from shared.adapters.cluster import WatchEvent
+from shared.adapters.refusals import GoneError
+from shared.adapters.settings import Settings
+from shared.core.kinds import Catalogue
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
+from shared.local.watch import ABSENT_SECONDS, SWEEP_PAUSE_SECONDS
+from shared.local.watches import REFUSED_SECONDS_MAX, RESTART_SECONDS, Watches
+from shared.ports import Page
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, pod
+from tests.fakes import FakeClock, FakeTelemetry
+from tests.simulation.virtualloop import VirtualLoop
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+MINUTE, HOUR = 60.0, 3_600.0
+
+
+class Server:
+    """An API server that answers LIST and WATCH of each kind as it was told: with what it has, or an error.
+
+    Attributes:
+        lists: What the next LISTs of a plural raise; a version where they do not.
+        watches: What the next WATCHes of a plural bring: changes, pauses in seconds, an error; at None they wait.
+        begun: The resourceVersion of each WATCH.
+    """
+
+    server = "https://10.96.0.1"
+    memory = None
+
+    def __init__(self):
+        self.lists = {}
+        self.watches = {}
+        self.begun = []
+        self.looks = []
+        self._versions = itertools.count(100)
+
+    async def list_page(self, rule, *, namespace, limit):
+        self.looks.append((rule.plural, asyncio.get_running_loop().time()))
+        if answers := self.lists.get(rule.plural):
+            error = answers[0] if len(answers) == 1 else answers.pop(0)
+            if error:
+                raise error
+        return Page([], NOW, "", str(next(self._versions)))
+
+    async def watch(self, rule, version, *, namespace):
+        self.begun.append((rule.plural, version))
+        for change in self.watches[rule.plural].pop(0) if self.watches.get(rule.plural) else [None]:
+            if isinstance(change, Exception):
+                raise change
+            if change is None:
+                await asyncio.Event().wait()
+            elif isinstance(change, float):
+                await asyncio.sleep(change)
+            else:
+                yield change
+
+
+class Broker:
+    """Takes events and messages, or fails as it was told; an error in the list stands for one attempt."""
+
+    def __init__(self):
+        self.events = []
+        self.sweeps = []
+        self.event_errors = []
+        self.sweep_errors = []
+
+    async def send(self, event):
+        if self.event_errors and (error := self.event_errors.pop(0)):
+            raise error
+        self.events.append(event)
+
+    async def publish(self, message):
+        if self.sweep_errors and (error := self.sweep_errors.pop(0)):
+            raise error
+        self.sweeps.append((*message.kinds, asyncio.get_running_loop().time()))
+
+
+class Bench:
+    def __init__(self, kinds=KINDS):
+        self.server, self.broker, self.telemetry, self.clock = Server(), Broker(), FakeTelemetry(), FakeClock()
+        self.kinds = kinds
+        self.refusal = None
+
+    def run(self, seconds=MINUTE):
+        """Watch for so long, or until no kind may be watched."""
+
+        async def watch():
+            world = World(Settings(), self.kinds, self.kinds, clock=self.clock, telemetry=self.telemetry)
+            watches = Watches(world, self.server, send=self.broker.send, publish=self.broker.publish)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    self.refusal = await watches.run()
+
+        with asyncio.Runner(loop_factory=lambda: VirtualLoop(1)) as runner:
+            runner.run(watch())
+        return self
+
+    def problems(self):
+        return [message for message, _ in self.telemetry.problems]
+
+
+@pytest.fixture
+def bench():
+    return Bench(Catalogue((JOB,)))
+
+
+def changed(obj, version="1042"):
+    return WatchEvent("MODIFIED", having(obj, "metadata.resourceVersion", version))
+
+
+DONE = job(complete=ago(10), ttl=60)
+
+
+# What is told
+
+
+def test_a_finished_object_with_a_ttl_is_told_as_an_apiserversource_does(bench):
+    bench.server.watches["jobs"] = [[changed(DONE), None]]
+    (event,) = bench.run().broker.events
+
+    assert (event.type, event.source) == ("dev.knative.apiserver.resource.update", "https://10.96.0.1")
+    assert event.subject == "/apis/batch/v1/namespaces/ci/jobs/build-42"
+    assert event.extensions == {"kind": "Job", "apiversion": "batch/v1", "name": "build-42", "namespace": "ci"}
+    assert json.loads(event.data) == changed(DONE).obj
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param(job(ttl=60), id="unfinished"),
+        pytest.param(job(complete=ago(10)), id="without-ttl"),
+        pytest.param(annotated(DONE, hold="look at it"), id="held"),
+        pytest.param(annotated(DONE, ttl="never"), id="never"),
+    ],
+)
+def test_what_would_be_ignored_is_not_told(bench, obj):
+    bench.server.watches["jobs"] = [[changed(obj), None]]
+
+    assert bench.run().broker.events == []
+
+
+def test_a_deletion_is_not_told(bench):
+    bench.server.watches["jobs"] = [[WatchEvent("DELETED", DONE), None]]
+
+    assert bench.run().broker.events == []
+
+
+def test_a_ttl_that_cannot_be_read_is_said(bench):
+    bench.server.watches["jobs"] = [[changed(annotated(DONE, ttl="5 minutes")), None]]
+
+    assert bench.run().problems() == ["invalid-ttl"]
+    assert bench.broker.events == []
+
+
+def test_two_watches_give_the_same_change_the_same_id():
+    ids = []
+    for _ in range(2):
+        bench = Bench()
+        other = pod(containers=(ended(at=ago(5)),), ttl="1m")
+        bench.server.watches = {
+            "jobs": [[changed(DONE, "7"), changed(DONE, "8"), None]],
+            "pods": [[changed(other), None]],
+        }
+        ids.append({event.id for event in bench.run().broker.events})
+
+    assert ids[0] == ids[1]
+    assert f"{DONE['metadata']['uid']}/8/update" in ids[0]
+
+
+# Sweeps
+
+
+def test_each_kind_is_swept_when_its_watch_starts():
+    bench = Bench().run(HOUR)
+
+    assert sorted(bench.broker.sweeps) == [
+        ("batch/v1/Job", 0.0),
+        ("trainer.kubeflow.org/v1alpha1/TrainJob", 0.0),
+        ("v1/Pod", 0.0),
+    ]
+
+
+def test_a_watch_that_ends_goes_on_where_it_was_without_a_sweep(bench):
+    bench.server.watches["jobs"] = [[changed(DONE, "120")], [TryLaterError("the connection broke")], [None]]
+    bench.run(HOUR)
+
+    assert bench.server.begun == [("jobs", "100"), ("jobs", "120"), ("jobs", "120")]
+    assert len(bench.broker.sweeps) == 1
+
+
+def test_a_watch_that_lost_its_place_starts_anew_and_asks_for_a_sweep(bench):
+    bench.server.watches["jobs"] = [[1.0, GoneError("too old")], [None]]
+    bench.run(HOUR)
+
+    assert bench.server.begun == [("jobs", "100"), ("jobs", "101")]
+    assert [at for _, at in bench.broker.sweeps] == [0.0, SWEEP_PAUSE_SECONDS]
+
+
+def test_a_sweep_that_is_not_taken_is_asked_for_again(bench):
+    bench.broker.sweep_errors = [TryLaterError("503")] * 2
+    bench.run(HOUR)
+
+    assert [at for _, at in bench.broker.sweeps] == [2 * SWEEP_PAUSE_SECONDS]
+    assert bench.problems() == ["sweep put off"] * 2
+
+
+def test_a_sweep_that_is_refused_is_said_once(bench):
+    bench.broker.sweep_errors = [PermanentError("403")]
+    bench.run(HOUR)
+
+    assert bench.broker.sweeps == []
+    assert bench.problems() == ["sweep put off"]
+
+
+def test_a_lost_event_has_a_sweep_follow(bench):
+    bench.server.watches["jobs"] = [[1.0, changed(DONE), None]]
+    bench.broker.event_errors = [TryLaterError("503")]
+    bench.run(HOUR)
+
+    assert bench.problems() == ["event lost until the next sweep"]
+    assert len(bench.broker.sweeps) == 2
+
+
+def test_a_refused_event_is_said_and_no_more(bench):
+    bench.server.watches["jobs"] = [[1.0, changed(DONE), None]]
+    bench.broker.event_errors = [PermanentError("400")]
+    bench.run(HOUR)
+
+    assert bench.problems() == ["event lost until the next sweep"]
+    assert len(bench.broker.sweeps) == 1
+
+
+def test_a_broker_that_loses_everything_is_not_swept_all_the_time(bench):
+    changes = [changed(DONE, str(number)) for number in range(200, 300)]
+    bench.server.watches["jobs"] = [[change] for change in changes]
+    bench.broker.event_errors = [TryLaterError("503")] * len(changes)
+    bench.run(5 * MINUTE)
+
+    assert 1 < len(bench.broker.sweeps) <= 1 + 5 * MINUTE / SWEEP_PAUSE_SECONDS
+
+
+# Kinds for themselves
+
+
+def test_a_kind_that_is_not_installed_is_waited_for_and_swept_once_it_is():
+    bench = Bench()
+    absent = AbsentKindError("not served")
+    bench.server.lists["trainjobs"] = [absent, absent, None]
+    bench.server.watches["jobs"] = [[changed(DONE), None]]
+    bench.run(HOUR)
+
+    assert ("trainer.kubeflow.org/v1alpha1/TrainJob", 2 * ABSENT_SECONDS) in bench.broker.sweeps
+    assert len(bench.broker.events) == 1
+    assert bench.problems() == []
+
+
+def test_a_kind_that_may_not_be_watched_is_said_and_the_others_go_on():
+    bench = Bench()
+    bench.server.lists["pods"] = [ForbiddenError("pods is forbidden")]
+    bench.server.watches["jobs"] = [[changed(DONE), None]]
+    bench.run(5.0)
+
+    assert bench.problems() == ["kind not watched: a right is missing"]
+    assert len(bench.broker.events) == 1
+    assert bench.refusal is None
+
+
+def test_a_right_that_is_given_later_is_noticed():
+    bench = Bench()
+    bench.server.lists["pods"] = [ForbiddenError("not yet"), None]
+    bench.run(MINUTE)
+
+    assert [kind for kind, at in bench.broker.sweeps if at > 0] == ["v1/Pod"]
+
+
+def test_a_kind_that_is_never_allowed_is_tried_ever_more_rarely():
+    bench = Bench()
+    bench.server.lists["pods"] = [ForbiddenError("never")]
+    bench.run(24 * HOUR)
+    looks = [at for plural, at in bench.server.looks if plural == "pods"]
+
+    assert looks[1] - looks[0] == pytest.approx(10, abs=0.1)
+    assert looks[-1] - looks[-2] == pytest.approx(REFUSED_SECONDS_MAX, abs=0.1)
+
+
+def test_watching_ends_where_nothing_may_be_watched():
+    bench = Bench()
+    for plural in ("jobs", "pods", "trainjobs"):
+        bench.server.lists[plural] = [ForbiddenError(f"{plural} is forbidden")]
+    bench.run(HOUR)
+
+    assert isinstance(bench.refusal, ForbiddenError)
+    assert len(bench.problems()) == 3
+
+
+def test_a_fault_of_one_kind_ends_no_other(caplog):
+    bench = Bench()
+    bench.server.watches = {
+        "pods": [
+            [ZeroDivisionError("a fault of ours")],
+            [changed(pod(containers=(ended(at=ago(5)),), ttl="1m")), None],
+        ],
+        "jobs": [[changed(DONE), None]],
+    }
+    bench.run(2 * RESTART_SECONDS)
+
+    assert sorted(event.extensions["kind"] for event in bench.broker.events) == ["Job", "Pod"]
+    assert "a fault of ours" in caplog.text
