@@ -53,14 +53,14 @@ class Api:
 
 
 class Run:
-    """A `ttl-after-finished run` process."""
+    """A `ttl-after-finished` process."""
 
-    def __init__(self, server: RealServer, folder: Path, *options: str) -> None:
-        self.log = folder / "run.log"
+    def __init__(self, server: RealServer, folder: Path, command: str, *options: str) -> None:
+        self.log = folder / f"{command}.log"
         environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "XDG_STATE_HOME": str(folder)}
-        command = [sys.executable, "-c", "from shared.cli.main import main; main()", "run", *options]
+        program = [sys.executable, "-c", "from shared.cli.main import main; main()", command, *options]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=environment, stderr=log, stdout=log)
+            self.process = subprocess.Popen(program, env=environment, stderr=log, stdout=log)
 
     @property
     def text(self) -> str:
@@ -109,7 +109,7 @@ def start_run(server: RealServer, tmp_path: Path, namespace: str) -> Iterator[Ca
     started: list[Run] = []
 
     def start(*options: str) -> Run:
-        run = Run(server, tmp_path, "--namespace", namespace, "--lease-namespace", namespace, *options)
+        run = Run(server, tmp_path, "run", "--namespace", namespace, "--lease-namespace", namespace, *options)
         started.append(run)
         return run
 

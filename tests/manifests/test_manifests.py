@@ -15,6 +15,7 @@ import yaml
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.events import TICK
 from shared.adapters.settings import Settings, read_settings
+from shared.cli.main import COMMANDS
 from shared.local.manifests import read_triggers
 from shared.local.triggers import matches, parse_trigger
 from shared.messages import ObjectDeleted, SweepStep, Timer, TimersSet
@@ -54,9 +55,9 @@ def build(folder: Path) -> tuple[Object, ...]:
     return tuple(yaml.safe_load_all(done.stdout))
 
 
-@pytest.fixture(params=BUILDS)
-def objects(request: pytest.FixtureRequest) -> tuple[Object, ...]:
-    return build(KNATIVE / request.param)
+@pytest.fixture(params=[*BUILDS, "components/source-watch"])
+def objects(request: pytest.FixtureRequest, with_component) -> tuple[Object, ...]:
+    return build(KNATIVE / request.param) if request.param in BUILDS else with_component(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,9 @@ def of_kind(objects: tuple[Object, ...], kind: str, group: str = "") -> dict[str
 
 def pod_specs(objects: tuple[Object, ...]) -> Iterator[tuple[str, Object]]:
     for obj in objects:
-        if obj["kind"] in {"Deployment", "StatefulSet"} or obj["apiVersion"].startswith("serving.knative.dev/"):
+        if obj["kind"] in {"Deployment", "StatefulSet", "ContainerSource"} or obj["apiVersion"].startswith(
+            "serving.knative.dev/"
+        ):
             yield obj["metadata"]["name"], obj["spec"]["template"]["spec"]
 
 
@@ -413,6 +416,28 @@ def test_the_dead_letter_function_may_only_write_events_in_its_own_namespace(wit
     assert rights_of(objects, NO_TRIGGER) == {("", "events", "create")}
     (binding,) = [one for one in objects if one["kind"].endswith("Binding") and one["metadata"]["name"] == NO_TRIGGER]
     assert (binding["kind"], binding["metadata"]["namespace"]) == ("RoleBinding", NAMESPACE)
+
+
+def test_our_own_source_is_the_watch_command_and_tells_the_broker(with_component):
+    objects = with_component("components/source-watch", *(f"components/kind-{kind}" for kind in KINDS))
+    (source,) = of_kind(objects, "ContainerSource").values()
+    (container,) = source["spec"]["template"]["spec"]["containers"]
+    program, command = container["command"]
+    assert program == "ttl-after-finished"
+    assert command in COMMANDS
+    assert source["spec"]["sink"]["ref"]["name"] in of_kind(objects, "Broker")
+    for rule in KINDS.values():
+        group, _, _ = rule.api_version.rpartition("/")
+        assert {(group, rule.plural, verb) for verb in ("list", "watch")} <= rights_of(objects, "source")
+
+
+def test_our_own_source_can_be_upgraded(with_component):
+    """Knative makes the template's labels the Deployment's selector, which cannot be changed."""
+    (source,) = of_kind(with_component("components/source-watch"), "ContainerSource").values()
+    assert source["spec"]["template"]["metadata"]["labels"] == {
+        "app.kubernetes.io/name": NAMESPACE,
+        "app.kubernetes.io/component": "source",
+    }
 
 
 def test_timers_on_a_claim_are_the_same_function_in_one_pod(with_component):
