@@ -20,6 +20,7 @@ from shared.adapters.connect import connect
 from shared.adapters.events import Event, parse_event, parse_message
 from shared.adapters.settings import Settings
 from shared.core.kinds import Catalogue
+from shared.local.realserver import RealServer, real_server
 from shared.local.watches import Watches
 from shared.messages import SweepStep
 from tests.fakes import FakeTelemetry
@@ -96,7 +97,7 @@ def sink() -> Iterator[Sink]:
 
 
 @pytest.fixture
-def start_watch(server, tmp_path: Path, namespace: str) -> Iterator[Callable[..., Run]]:
+def start_watch(server: RealServer, tmp_path: Path, namespace: str) -> Iterator[Callable[..., Run]]:
     """Start `watch` on the test's namespace; it is stopped with the test."""
     started: list[Run] = []
 
@@ -352,33 +353,41 @@ class Events:
             await self.changed.wait_for(true)
 
 
-def test_a_watch_that_lost_its_place_asks_for_a_sweep_and_goes_on(pods, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A revision that the API server no longer knows is a real 410 of its own."""
+def test_a_watch_that_lost_its_place_asks_for_a_sweep_and_goes_on(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place is one that etcd has forgotten: without a watch cache the API server's 410 comes at once."""
     monkeypatch.setattr("shared.local.watch.SWEEP_PAUSE_SECONDS", 0.1)
+    with real_server(server.assets, fsync=False, apiserver_args=["--watch-cache-sizes=pods#0"]) as forgetful:
+        api = Api(forgetful)
+        api.wait("the namespace", lambda: api.get("/api/v1/namespaces/default"))
+        forgetful.compact()
+        begun = asyncio.run(_lose_the_place(Pods(api, "default"), monkeypatch))
 
-    async def scenario() -> list[str]:
-        cluster = await connect(kubeconfig=str(pods.api.server.kubeconfig))
-        watch, begun = cluster.watch, []
-
-        def from_long_ago(rule: Any, version: str, **options: Any) -> Any:
-            begun.append(version if begun else "1")
-            return watch(rule, begun[-1], **options)
-
-        monkeypatch.setattr(cluster, "watch", from_long_ago)
-        kinds = Catalogue(tuple(rule for rule in read_catalogue().rules if rule.kind == "Pod"))
-        world = World(Settings(), kinds, kinds, telemetry=FakeTelemetry(), namespace=pods.namespace)
-        events = Events()
-        watching = asyncio.create_task(Watches(world, cluster, send=events.send, publish=events.publish).run())
-        try:
-            await events.wait_for(lambda: events.sweeps == 2)
-            await asyncio.to_thread(pods.create_finished, "after", ttl="1h")
-            await events.wait_for(lambda: "after" in events.names)
-        finally:
-            watching.cancel()
-            await asyncio.wait([watching])
-            await cluster.close()
-        return begun
-
-    begun = asyncio.run(scenario())
     assert begun[0] == "1"
     assert int(begun[1]) > 1
+
+
+async def _lose_the_place(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Watch from a version that is gone; returns where each watch began once a later object was told."""
+    cluster = await connect(kubeconfig=str(pods.api.server.kubeconfig))
+    watch, begun = cluster.watch, []
+
+    def watch_from_long_ago(rule: Any, version: str, **options: Any) -> Any:
+        begun.append(version if begun else "1")
+        return watch(rule, begun[-1], **options)
+
+    monkeypatch.setattr(cluster, "watch", watch_from_long_ago)
+    kinds = Catalogue(tuple(rule for rule in read_catalogue().rules if rule.kind == "Pod"))
+    world = World(Settings(), kinds, kinds, telemetry=FakeTelemetry(), namespace=pods.namespace)
+    events = Events()
+    watching = asyncio.create_task(Watches(world, cluster, send=events.send, publish=events.publish).run())
+    try:
+        await events.wait_for(lambda: events.sweeps == 2)
+        await asyncio.to_thread(pods.create_finished, "after", ttl="1h")
+        await events.wait_for(lambda: "after" in events.names)
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+        await cluster.close()
+    return begun
