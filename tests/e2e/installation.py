@@ -127,3 +127,8 @@ def events(reason: str) -> list[dict[str, Any]]:
 def broker_url() -> str:
     """Where the Broker takes events, inside the cluster."""
     return kubectl("-n", NAMESPACE, "get", "broker", "default", "-o", "jsonpath={.status.address.url}")
+
+
+def broker_audience() -> str:
+    """Whom a token for the Broker must be meant for."""
+    return kubectl("-n", NAMESPACE, "get", "broker", "default", "-o", "jsonpath={.status.address.audience}")

@@ -18,7 +18,7 @@ import pytest
 
 from tests.e2e import installation
 from tests.e2e.cluster import DOMAIN, annotations, create, get, job, kubectl, pod, server_pid, wait
-from tests.e2e.installation import FUNCTIONS, broker_url, events, kill
+from tests.e2e.installation import FUNCTIONS, broker_audience, broker_url, events, kill
 from tests.e2e.post import post
 from tests.e2e.rights import asked, granted
 from tests.e2e.witness import Deletion, Witness, finish_of
@@ -249,18 +249,23 @@ def test_the_api_server_may_be_away(witness: Witness) -> None:
 # A kind of one's own, and timers on a claim
 
 
+EXTENSIONS = ["kind-trainjob", "source-apiserver/trainjob", "timers-sqlite"]
+
+
+def extended_settings() -> dict[str, str]:
+    return {"TTL_KINDS": "jobs,pods,trainjobs", **installation.durable_folder()}
+
+
 @pytest.fixture(scope="module")
-def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An overlay of a user's own upon the two-minute start: TrainJobs too, and timers that survive."""
     folder = installation.overlay(
-        tmp_path_factory.mktemp("overlay"),
-        components=["kind-trainjob", "source-apiserver/trainjob", "timers-sqlite"],
-        settings={"TTL_KINDS": "jobs,pods,trainjobs", **installation.durable_folder()},
+        tmp_path_factory.mktemp("overlay"), components=EXTENSIONS, settings=extended_settings()
     )
     kubectl("-n", installation.NAMESPACE, "delete", "services.serving.knative.dev", "timers")
     installation.apply(folder)
     installation.wait_until_ready()
-    yield
+    yield folder
     kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=60s")
 
 
@@ -329,3 +334,57 @@ def test_no_right_is_missing_and_none_is_never_used() -> None:
         may = granted(account, installation=installation.NAMESPACE, namespace=installation.NAMESPACE)
         needed = {right for right in may if (account, right[0]) not in DEMANDED}
         assert needed == set(calls.get(account, {})), account
+
+
+# Strangers
+
+
+@pytest.fixture(scope="module")
+def guarded(extended: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """With tokens: the cluster's feature on, as knative/README.md says, and the component that demands them."""
+    assert extended
+    _authenticate("enabled")
+    kubectl("-n", installation.NAMESPACE, "delete", "brokers.eventing.knative.dev", "default")
+    folder = installation.overlay(
+        tmp_path_factory.mktemp("overlay"), components=[*EXTENSIONS, "eventpolicy"], settings=extended_settings()
+    )
+    installation.apply(folder)
+    installation.wait_until_ready()
+    yield
+    _authenticate("disabled")
+
+
+def _authenticate(state: str) -> None:
+    feature = json.dumps({"data": {"authentication-oidc": state}})
+    kubectl("-n", "knative-eventing", "patch", "configmap", "config-features", "--type=merge", "-p", feature)
+
+
+@pytest.mark.usefixtures("guarded")
+def test_with_tokens_it_works_as_before(witness: Witness) -> None:
+    thing = create(job("guarded", "true", namespace=NAMESPACE, ttl="3s"))
+    gone(witness, thing)
+
+
+@pytest.mark.usefixtures("guarded")
+@pytest.mark.parametrize("to", ["broker", "function"])
+def test_a_strangers_event_is_refused(to: str, witness: Witness) -> None:
+    """The event would delete nothing, but it would move a true timer to a day when nobody waits for it any more."""
+    victim = create(job(f"victim-{to}", "true", namespace=NAMESPACE, ttl="20s"))
+    finished(victim)
+    ref = {"apiVersion": "batch/v1", "kind": "Job", "namespace": NAMESPACE, "name": victim["metadata"]["name"]}
+    timer = {"ref": {**ref, "uid": victim["metadata"]["uid"]}, "purpose": "expire", "dueAt": "2999-01-01T00:00:00Z"}
+    data = json.dumps({"timers": [timer]})
+    headers = {
+        "Ce-Id": "forged",
+        "Ce-Source": "/e2e",
+        "Ce-Specversion": "1.0",
+        "Ce-Type": "dev.ttlafterfinished.timer.set",
+        "Content-Type": "application/json",
+    }
+    url, audience = {
+        "broker": (broker_url(), broker_audience()),
+        "function": (f"http://timers.{installation.NAMESPACE}.svc.cluster.local/", installation.NAMESPACE),
+    }[to]
+    assert post(f"nobody-{to}", url, headers, data) == 401
+    assert post(f"stranger-{to}", url, headers, data, audience=audience) == 403
+    gone(witness, victim)
