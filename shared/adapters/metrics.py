@@ -32,7 +32,7 @@ from shared.errors import TtlError
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
 from shared.ports import CountedTimers, Publisher, Telemetry, Verdict
 
-LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600)
+LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
 """From a deletion on the second to one that waited for a sweep, or two."""
 
 COUNT_SECONDS_MAX = 2.0
