@@ -31,13 +31,12 @@ def pods(objects: tuple[Object, ...]) -> dict[str, dict[str, str]]:
         found[name] = dict(owner["spec"]["template"]["metadata"]["labels"])
         if owner["apiVersion"].startswith("serving.knative.dev/"):
             found[name]["serving.knative.dev/service"] = name
+        if owner["kind"] == "ContainerSource":
+            found[name]["sources.knative.dev/containerSource"] = name
     for obj in objects:
-        name = f"source {obj['metadata']['name']}"
         if obj["kind"] == "ApiServerSource":
-            found[name] = {"eventing.knative.dev/source": "apiserver-source-controller"}
-        if obj["kind"] == "ContainerSource":
-            labels = obj["spec"]["template"].get("metadata", {}).get("labels", {})
-            found[name] = {**labels, "sources.knative.dev/containerSource": obj["metadata"]["name"]}
+            adapter = {"eventing.knative.dev/source": "apiserver-source-controller"}
+            found[f"adapter {obj['metadata']['name']}"] = adapter
     return found
 
 

@@ -12,11 +12,11 @@ BROKER, API_SERVER, DNS = {80, 443, 8080, 8443}, {443, 6443}, {53, 5353}
 QUEUE_PROXY = {8012, 8013, 8022, 8112, 9090, 9091}
 
 
-@pytest.fixture(params=["functions", "timers on a claim", "standalone"], scope="module")
+@pytest.fixture(params=["functions", "timers-sqlite", "source-watch", "standalone"], scope="module")
 def objects(request):
     if request.param == "standalone":
         return composed("standalone", "prometheus", "network-policy", base="namespace")
-    return composed(*(["timers-sqlite"] if request.param == "timers on a claim" else []), *SOURCES)
+    return composed(*([] if request.param == "functions" else [request.param]), *SOURCES)
 
 
 def flows(objects, labels, direction):
@@ -39,15 +39,18 @@ def names_of(selector):
 
 def publishers(objects):
     bound = {binding["spec"]["subject"]["name"] for binding in of_kind(objects, "SinkBinding").values()}
-    return bound | {
-        f"source {name}" for kind in ("ApiServerSource", "ContainerSource") for name in of_kind(objects, kind)
-    }
+    return bound | set(of_kind(objects, "ContainerSource")) | adapters(objects)
+
+
+def adapters(objects):
+    """Those that Knative runs for an ApiServerSource, of its own image."""
+    return {f"adapter {name}" for name in of_kind(objects, "ApiServerSource")}
 
 
 def askers(objects):
-    """Who has a token for the API server; sources always do."""
+    """Who has a token for the API server; adapters always do."""
     with_token = {name for name, spec in pod_specs(objects) if spec.get("automountServiceAccountToken", True)}
-    return with_token | {name for name in pods(objects) if name.startswith("source ")}
+    return with_token | adapters(objects)
 
 
 def test_nothing_is_open_that_is_not_named(objects):
@@ -89,11 +92,11 @@ def test_prometheus_reaches_the_metrics_port(objects):
     port = settings_of(objects).metrics_port
     for name, labels in pods(objects).items():
         ports = [ports for namespaces, ports in flows(objects, labels, "ingress") if namespaces == {"monitoring"}]
-        assert ports == ([] if name.startswith("source ") else [{port, 9091}]), name
+        assert ports == ([] if name in adapters(objects) else [{port, 9091}]), name
 
 
 def test_every_flow_is_some_pods():
-    labels = [pod for names in (SOURCES, ("timers-sqlite", *SOURCES)) for pod in pods(composed(*names)).values()]
-    labels.append({"sources.knative.dev/containerSource": "watch"})
+    builds = (SOURCES, ("timers-sqlite", "source-watch", *SOURCES))
+    labels = [pod for names in builds for pod in pods(composed(*names)).values()]
     for name, policy in of_kind(composed(*SOURCES), "NetworkPolicy").items():
         assert any(selects(policy["spec"]["podSelector"], pod) for pod in labels), name

@@ -127,7 +127,7 @@ def test_the_readme_names_every_metric_and_its_labels(known):
 # Who is scraped, and where
 
 
-@pytest.mark.parametrize("components", [(), ("timers-sqlite",), ("dead-letter",)])
+@pytest.mark.parametrize("components", [(), ("timers-sqlite",), ("dead-letter",), ("source-watch",)])
 def test_every_pod_of_a_function_is_scraped_where_it_serves(components):
     objects = composed(*components, "prometheus")
     port = settings_of(objects).metrics_port
