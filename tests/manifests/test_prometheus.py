@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
+from shared import __version__
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.metrics import Metrics
 from shared.core.decide import Reason
@@ -192,3 +193,8 @@ def test_standalone_is_scraped_too():
     for _, spec in pod_specs(objects):
         (container,) = spec["containers"]
         assert container["envFrom"][0]["configMapRef"]["name"] in of_kind(objects, "ConfigMap")
+
+
+def test_the_version_that_is_shown_is_the_one_that_is_installed():
+    release = yaml.safe_load((KNATIVE / "components/release/kustomization.yaml").read_text())
+    assert [image["newTag"] for image in release["images"]] == [__version__]
