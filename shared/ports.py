@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from shared.core.decide import Reason
 from shared.core.kinds import KindRule
@@ -116,6 +116,19 @@ class Timers(Protocol):
         ...
 
 
+@runtime_checkable
+class CountedTimers(Protocol):
+    """An engine that can say what it holds."""
+
+    async def pending(self) -> int:
+        """How many timers there are."""
+        ...
+
+    async def next_due(self) -> datetime | None:
+        """When the next one fires; None where there is none."""
+        ...
+
+
 class Publisher(Protocol):
     """The way into the Broker."""
 
@@ -153,5 +166,13 @@ class Telemetry(Protocol):
         ...
 
     def problem(self, message: str, **fields: object) -> None:
-        """Something an operator should know that is about no single object."""
+        """Something an operator should know that is about no single object; `message` is one of few, `fields` tell."""
+        ...
+
+    def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
+        """An event came to nothing: nobody would take it, and `status` was the last answer's."""
+        ...
+
+    def swept(self, kind: str) -> None:
+        """A sweep has seen the last page of a kind."""
         ...

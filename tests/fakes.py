@@ -213,6 +213,7 @@ class FakeTelemetry:
     deletions: list[ObjectDeleted] = field(default_factory=list)
     missed: int = 0
     problems: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    swept_kinds: list[str] = field(default_factory=list)
 
     def record(self, verdict: Verdict, ref: ObjectRef, reason: str = "", *, detail: str = "", by: str = "") -> None:
         self.records.append(Recorded(str(verdict), ref.name, str(reason), detail, by))
@@ -223,6 +224,12 @@ class FakeTelemetry:
 
     def problem(self, message: str, **fields: object) -> None:
         self.problems.append((message, fields))
+
+    def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
+        self.problem("an event went to the dead letter", type=event_type, status=status, **fields)
+
+    def swept(self, kind: str) -> None:
+        self.swept_kinds.append(kind)
 
     def verdicts(self) -> list[tuple[str, str]]:
         return [(each.verdict, each.reason) for each in self.records]

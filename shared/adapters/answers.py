@@ -23,6 +23,7 @@ from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message
 
 _log = logging.getLogger("ttl")
+_observers: list[Callable[[str, int], None]] = []
 
 Function = Callable[[Event], Awaitable[Message | None]]
 Read = Callable[[Mapping[str, str], bytes], Event]
@@ -33,22 +34,38 @@ def answering(function: Function, *, read: Read = parse_event) -> Callable[[Requ
 
     @functools.wraps(function)
     async def answer(request: Request) -> Response:
+        status = 500
         try:
-            reply = await function(await read_event(request, read))
-            return _accepted(reply, source=f"ttl-after-finished/{function.__name__}")
-        except EventError as error:
-            return _refusal(function.__name__, error, error.status)
-        except PermanentError as error:
-            return _refusal(function.__name__, error, 422)
-        except TryLaterError as error:
-            headers = {"retry-after": str(math.ceil(error.retry_after_seconds))}
-            return PlainTextResponse(f"{error}\n", 503, headers=headers)
+            response = await _answer(function, request, read)
+            status = response.status_code
+        finally:
+            for observer in _observers:
+                observer(function.__name__, status)
+        return response
 
     return answer
 
 
 answering_letter = functools.partial(answering, read=read_letter)
 """For the one that takes what the others refuse."""
+
+
+def observe_answers(observer: Callable[[str, int], None]) -> None:
+    """Have `observer` told the function and the status of each answer from now on, in place of the one before."""
+    _observers[:] = [observer]
+
+
+async def _answer(function: Function, request: Request, read: Read) -> Response:
+    try:
+        reply = await function(await read_event(request, read))
+        return _accepted(reply, source=f"ttl-after-finished/{function.__name__}")
+    except EventError as error:
+        return _refusal(function.__name__, error, error.status)
+    except PermanentError as error:
+        return _refusal(function.__name__, error, 422)
+    except TryLaterError as error:
+        headers = {"retry-after": str(math.ceil(error.retry_after_seconds))}
+        return PlainTextResponse(f"{error}\n", 503, headers=headers)
 
 
 async def read_event(request: Request, read: Read) -> Event:

@@ -27,6 +27,7 @@ from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
 
 if TYPE_CHECKING:
+    from shared.adapters.metrics import Metrics
     from shared.adapters.publisher import HttpPublisher
 
 TIMERS_PATH = Path("timers.db")
@@ -42,6 +43,7 @@ class World:
         cluster: Connected when first needed.
         publisher: Made when first needed.
         timers: The engine, once started.
+        metrics: What measures, where it is asked for.
         namespace: What this process is limited to; empty for all namespaces.
     """
 
@@ -53,6 +55,7 @@ class World:
     cluster: Cluster | None = None
     publisher: Publisher | None = None
     timers: Timers | None = None
+    metrics: "Metrics | None" = None
     namespace: str = ""
     _engine: asyncio.Task[None] | None = None
     _close_engine: Callable[[], Awaitable[None]] = field(init=False)
@@ -70,8 +73,30 @@ class World:
     def published(self) -> Publisher:
         """The way into the Broker."""
         if self.publisher is None:
-            self.publisher = http_publisher(self.settings)
+            publisher = http_publisher(self.settings)
+            self.publisher = self.metrics.measuring(publisher) if self.metrics else publisher
         return self.publisher
+
+    def measure(self) -> Callable[[], None]:
+        """Measure from now on, and serve the metrics, where the settings name a port for them.
+
+        Returns:
+            What ends the serving.
+
+        Raises:
+            TtlError: The port is taken.
+        """
+        if self.settings.metrics_port is None:
+            return lambda: None
+        from shared.adapters.answers import observe_answers  # noqa: PLC0415 - as below
+        from shared.adapters.metrics import Metrics  # noqa: PLC0415 - 50 ms that only who is scraped needs
+
+        metrics = Metrics(self.telemetry, kinds=self.kinds, sweep_interval=self.settings.sweep_interval)
+        metrics.count_timers(lambda: self.timers)
+        close = metrics.serve(self.settings.metrics_port)
+        observe_answers(metrics.answered)
+        self.telemetry = self.metrics = metrics
+        return close
 
     async def schedule(self, obj: object) -> TimersSet | None:
         """See `shared.usecases.schedule`."""
@@ -185,7 +210,9 @@ def world() -> World:
     if not _worlds:
         settings = read_settings()
         configure_logging(settings.log or "json")
-        use(build(settings))
+        built = build(settings)
+        built.measure()
+        use(built)
     return _worlds[0]
 
 

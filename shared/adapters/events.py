@@ -31,6 +31,9 @@ BODY_BYTES_MAX = 2 * 1024 * 1024
 TICK = "dev.knative.sources.ping"
 """What a PingSource sends; each tick is a sweep."""
 
+SOURCED = tuple(f"dev.knative.apiserver.resource.{verb}" for verb in ("add", "update", "delete"))
+"""What an ApiServerSource, or our own watch, sends of an object."""
+
 _REQUIRED = ("specversion", "id", "source", "type")
 _KNOWN = {*_REQUIRED, "datacontenttype", "dataschema", "subject", "time"}
 _ATTRIBUTE_NAME = re.compile("[a-z0-9]{1,64}")

@@ -6,6 +6,7 @@ TTL_SWEEP_INTERVAL        time between two sweeps (10m)
 TTL_CONCURRENCY           DELETEs at once (64)
 TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
 TTL_NAMESPACE             where this installation lives: what it says of itself are Events there (none if unset)
+TTL_METRICS_PORT          serve Prometheus metrics there; not at all if unset
 TTL_LOG                   json (one object a line) or text
 K_SINK                    where events are published: the Broker's URL, set by Knative's SinkBinding
 """
@@ -51,6 +52,7 @@ class Settings(BaseModel):
     concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
     timers_path: Path | None = Field(default=None, alias="TTL_TIMERS_PATH")
     home_namespace: str = Field(default="", alias="TTL_NAMESPACE", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    metrics_port: int | None = Field(default=None, alias="TTL_METRICS_PORT", ge=1, le=65_535)
     log: Literal["json", "text"] | None = Field(default=None, alias="TTL_LOG")
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
 

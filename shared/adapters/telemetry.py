@@ -22,21 +22,17 @@ class LogTelemetry:
     What is kept for an everyday reason is logged at debug level: most objects are, at every look.
 
     Attributes:
-        counts: How often each (verdict, kind, reason) was seen since the start, and `missed-by-events`.
+        counts: How often each verdict was seen since the start; beside them `missed-by-events` and `problem`.
     """
 
     def __init__(self) -> None:
-        self.counts: Counter[tuple[str, str, str]] = Counter()
-
-    def count(self, verdict: str) -> int:
-        """How often a verdict was seen, of all kinds and for all reasons."""
-        return sum(count for (what, _, _), count in self.counts.items() if what == verdict)
+        self.counts: Counter[str] = Counter()
 
     def record(
         self, verdict: Verdict, ref: ObjectRef, reason: Reason | str = "", *, detail: str = "", by: str = ""
     ) -> None:
         """See `shared.ports.Telemetry`."""
-        self.counts[verdict, ref.kind, str(reason)] += 1
+        self.counts[verdict] += 1
         _log.log(
             _LEVELS.get(verdict, logging.DEBUG) if reason != Reason.INVALID_TTL else logging.WARNING,
             str(verdict),
@@ -45,10 +41,9 @@ class LogTelemetry:
 
     def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
         """See `shared.ports.Telemetry`."""
-        kind = deleted.ref.kind
-        self.counts[Verdict.DELETED, kind, Reason.EXPIRED] += 1
+        self.counts[Verdict.DELETED] += 1
         if missed:
-            self.counts["missed-by-events", kind, ""] += 1
+            self.counts["missed-by-events"] += 1
         fields = _fields(
             object=str(deleted.ref),
             uid=deleted.ref.uid,
@@ -63,8 +58,16 @@ class LogTelemetry:
 
     def problem(self, message: str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""
-        self.counts["problem", "", message] += 1
+        self.counts["problem"] += 1
         _log.warning(message, extra={"fields": fields})
+
+    def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.problem("an event went to the dead letter", type=event_type, status=status, **fields)
+
+    def swept(self, kind: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        _log.debug("swept", extra={"fields": {"kind": kind}})
 
 
 _LEVELS = {

@@ -5,6 +5,7 @@ import logging
 
 import click
 
+from shared import __version__
 from shared.adapters.telemetry import configure_logging
 
 COMMANDS = ("run", "demo", "plan", "explain", "watch")
@@ -24,7 +25,7 @@ class _LazyGroup(click.Group):
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="ttl-after-finished", prog_name="ttl-after-finished")
+@click.version_option(__version__, prog_name="ttl-after-finished")
 def main() -> None:
     """Every finished Kubernetes object, gone on time."""
     configure_logging("text", level=logging.WARNING)

@@ -65,6 +65,7 @@ async def run(
         path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
         world = build(settings.model_copy(update={"timers_path": path}))
         world.cluster, world.namespace, world.telemetry = cluster, namespace, telemetry
+        stack.callback(world.measure())
         await cluster.check()
         candidate = Lease(
             cluster,
@@ -79,7 +80,7 @@ async def run(
         except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was in flight is finished
             _say("stopped")
         finally:
-            deleted, missed = (telemetry.count(what) for what in ("deleted", "missed-by-events"))
+            deleted, missed = (telemetry.counts[what] for what in ("deleted", "missed-by-events"))
             _say(f"{deleted} deleted, {missed} of them found by a sweep only")
 
 

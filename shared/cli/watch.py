@@ -30,6 +30,7 @@ async def watch(namespace: str, kinds: str, sink: str | None, kubeconfig: str | 
     world = build(settings)
     world.namespace = namespace
     async with AsyncExitStack() as stack:
+        stack.callback(world.measure())
         events, sweeps = http_publisher(settings), http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX)
         stack.push_async_callback(events.close)
         stack.push_async_callback(sweeps.close)

@@ -58,12 +58,11 @@ class ReportedDeadLetters:
         """Report, count and keep it."""
         self.counts[undelivered.trigger] += 1
         self.newest.append(event)
-        self._telemetry.problem(
-            "an event went to the dead letter",
+        self._telemetry.dead_letter(
+            event.type,
+            undelivered.status,
             trigger=undelivered.trigger,
-            type=event.type,
             id=event.id,
-            status=undelivered.status,
             detail=undelivered.detail,
         )
 

@@ -55,11 +55,10 @@ class DeadLetters:
 
     async def bury(self, letter: DeadLetter) -> None:
         """Report a letter. It always succeeds: a dead letter has nowhere else to go."""
-        self.telemetry.problem(
-            "an event went to the dead letter",
+        self.telemetry.dead_letter(
+            letter.type,
+            letter.status,
             function=letter.function,
-            status=letter.status,
-            type=letter.type,
             id=letter.id,
             source=letter.source,
             subject=letter.subject,

@@ -122,7 +122,10 @@ class Sweep:
             return next_kind
         for one in found:
             await queue.put((rule, one))
-        return step.model_copy(update={"continue_token": page.continue_token}) if page.continue_token else next_kind
+        if page.continue_token:
+            return step.model_copy(update={"continue_token": page.continue_token})
+        self.expiry.telemetry.swept(rule.kind)
+        return next_kind
 
     async def _read_page(self, rule: KindRule, token: str) -> tuple[Page, Sequence[_Found]]:
         """A page, and those of its objects that may be due now or later.

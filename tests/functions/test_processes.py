@@ -57,12 +57,16 @@ class Process:
             return log.read().splitlines()
 
 
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 @contextlib.asynccontextmanager
 async def running(name, tmp_path, **settings):
     """The function's process; it is ended with the block if it has not ended by then."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TTL_", "K_", "KUBE"))}
     environment = {
         **inherited,
@@ -159,7 +163,11 @@ async def test_each_function_answers_alone(name, server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "unwanted"), [("schedule", ["kubernetes", "aiohttp", "sqlite3"]), ("timers", ["kubernetes"])]
+    ("name", "unwanted"),
+    [
+        ("schedule", ["kubernetes", "aiohttp", "sqlite3", "prometheus_client"]),
+        ("timers", ["kubernetes", "prometheus_client"]),
+    ],
 )
 async def test_a_function_imports_no_more_than_it_needs(name, unwanted, tmp_path):
     code = f"""
@@ -212,6 +220,7 @@ async def test_timers_fires_what_is_overdue_without_any_request(server, tmp_path
         ("timers", {"K_SINK": "http://sink", "TTL_TIMERS_PATH": "/proc/none/timers.db"}, "/proc/none/timers.db: "),
         ("schedule", {"TTL_KINDS": "jobs,gizmos"}, "TTL_KINDS: unknown kind 'gizmos'"),
         ("expire", {"TTL_CONCURRENCY": "many"}, "TTL_CONCURRENCY: "),
+        ("expire", {"TTL_METRICS_PORT": "metrics"}, "TTL_METRICS_PORT: "),
         ("sweep", {"K_SINK": "http://sink", "TTL_SWEEP_INTERVALL": "5m"}, "TTL_SWEEP_INTERVALL: unknown setting"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
@@ -223,6 +232,51 @@ async def test_a_setting_that_cannot_work_ends_the_process_with_one_sentence(nam
     assert process.process.returncode == 3
     assert process.lines()[-1].startswith(words)
     assert not [line for line in process.lines() if "Traceback" in line or line.startswith("  ")]
+
+
+async def test_a_metrics_port_that_is_taken_ends_the_process_with_one_sentence(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        async with running("schedule", tmp_path, TTL_METRICS_PORT=str(port)) as process:
+            assert not await process.is_ready()
+
+    assert process.lines()[-1].startswith(f"TTL_METRICS_PORT: expected a free port, got {port}: ")
+
+
+async def scraped(port):
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+        return (await response.text()).splitlines()
+
+
+async def test_a_deletion_is_measured_where_it_is_asked_for(server, tmp_path):
+    port = free_port()
+    async with running("expire", tmp_path, TTL_METRICS_PORT=str(port)) as process:
+        assert await process.is_ready(), process.lines()
+        assert (await process.post(*binary(FIRED, timer()))).status == 200
+        assert (await process.post(*binary(REPORTED, DUE))).status == 422
+        lines = await scraped(port)
+
+    kind = DUE["kind"]
+    assert f'ttl_objects_total{{by="expire",kind="{kind}",reason="expired",verdict="deleted"}} 1.0' in lines
+    assert f'ttl_deletion_lateness_seconds_count{{by="expire",kind="{kind}"}} 1.0' in lines
+    assert 'ttl_events_total{function="expire",status="200"} 1.0' in lines
+    assert 'ttl_events_total{function="expire",status="422"} 1.0' in lines
+
+
+async def test_pending_timers_and_what_was_published_are_measured(server, tmp_path):
+    await stored(tmp_path / "timers.db")
+    port = free_port()
+    far = timer(due_at="2999-01-01T00:00:00Z", ref={**timer()["ref"], "uid": "far"})
+    async with running("timers", tmp_path, K_SINK=server.url, TTL_METRICS_PORT=str(port)) as process:
+        assert await server.asked.get() == "POST"
+        assert await process.is_ready(), process.lines()
+        assert (await process.post(*binary(SET, {"timers": [far]}))).status == 204
+        while "ttl_timers_pending 1.0" not in (lines := await scraped(port)):
+            await asyncio.sleep(0.02)
+
+    assert f'ttl_published_total{{result="accepted",type="{FIRED}"}} 1.0' in lines
 
 
 async def test_sigterm_lets_a_request_in_flight_finish(server, tmp_path):

@@ -51,6 +51,12 @@ class SimTelemetry:
     def problem(self, message: str, **fields: object) -> None:
         self.world.note("problem", f"{message} {fields}")
 
+    def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
+        self.world.note("dead letter", f"{event_type} {status} {fields}")
+
+    def swept(self, kind: str) -> None:
+        self.world.note("sweep", f"all of {kind}")
+
 
 class Checks:
     """Sees every call, every answer and every change.

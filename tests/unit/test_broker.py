@@ -20,6 +20,7 @@ from shared.local.delivery import CONCURRENCY, open_session, subscribers_of
 from shared.local.manifests import ManifestError
 from shared.local.triggers import parse_trigger
 from shared.messages import Purpose, Timer
+from tests.fakes import FakeTelemetry
 
 pytestmark = pytest.mark.anyio
 
@@ -489,18 +490,8 @@ async def test_a_cancelled_sender_leaves_nothing_behind():
         await world.broker.close(grace_seconds=0)
 
 
-class Problems:
-    """The part of Telemetry that dead letters use."""
-
-    def __init__(self):
-        self.problems = []
-
-    def problem(self, message, **fields):
-        self.problems.append((message, fields))
-
-
 async def test_reported_dead_letters_are_counted_and_kept():
-    telemetry = Problems()
+    telemetry = FakeTelemetry()
     letters = ReportedDeadLetters(telemetry)
     for n in range(150):
         event = Event(id=str(n), source="/s", type="t")

@@ -20,6 +20,7 @@ def test_an_empty_environment_has_the_defaults():
     assert settings.sweep_interval == timedelta(minutes=10)
     assert settings.concurrency == 64
     assert settings.timers_path is None
+    assert settings.metrics_port is None
     assert (settings.log, settings.sink) == (None, "")
 
 
@@ -31,6 +32,7 @@ def test_every_variable_is_read():
             "TTL_SWEEP_INTERVAL": "1h30m",
             "TTL_CONCURRENCY": "8",
             "TTL_TIMERS_PATH": "/data/t.db",
+            "TTL_METRICS_PORT": "9464",
             "TTL_LOG": "text",
             "K_SINK": "http://broker-ingress.knative-eventing.svc/ns/default",
         }
@@ -41,6 +43,7 @@ def test_every_variable_is_read():
     assert settings.sweep_interval == timedelta(minutes=90)
     assert settings.concurrency == 8
     assert settings.timers_path == Path("/data/t.db")
+    assert settings.metrics_port == 9464
     assert settings.log == "text"
     assert settings.sink == "http://broker-ingress.knative-eventing.svc/ns/default"
 
@@ -63,6 +66,9 @@ def test_what_is_given_counts_before_the_environment():
         ("TTL_CONCURRENCY", "1001"),
         ("TTL_CONCURRENCY", "many"),
         ("TTL_CONCURRENCY", "6.5"),
+        ("TTL_METRICS_PORT", "metrics"),
+        ("TTL_METRICS_PORT", "0"),
+        ("TTL_METRICS_PORT", "65536"),
         ("TTL_LOG", "xml"),
         ("K_SINK", "broker"),
         ("K_SINK", "ftp://broker"),

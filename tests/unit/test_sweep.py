@@ -242,6 +242,7 @@ async def test_a_kind_that_cannot_be_listed_does_not_stop_the_others(bench, erro
     assert bench.cluster.names == set()
     ((_, fields),) = bench.telemetry.problems
     assert fields == {"kind": "v1/Pod", "error": str(error)}
+    assert bench.telemetry.swept_kinds == ["Job", "TrainJob"]
 
 
 async def test_with_all_kinds_failing_the_step_comes_again(bench):
@@ -306,6 +307,7 @@ async def test_the_steps_of_one_sweep_see_everything_once_and_have_ids_of_their_
     ids = [step.id for step in steps if step]
     assert len(ids) == len(set(ids))
     assert len({step.sweep_id for step in steps if step}) == 1
+    assert bench.telemetry.swept_kinds == ["Job", "Pod", "TrainJob"]  # each once: at its last page
 
 
 async def test_a_step_deletes_what_it_listed_before_it_hands_over():

@@ -1,0 +1,202 @@
+"""Prometheus metrics on a port of their own; loaded only where TTL_METRICS_PORT asks for them.
+
+Labels have few values, whoever sends events: a kind is one of the catalogue; verdicts, reasons, problems and functions
+are words of the code. What is none of them is `other`. Never the name of an object, never free text.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from datetime import datetime, timedelta
+from functools import partial
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    start_http_server,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from shared import __version__
+from shared.adapters.events import SOURCED, TICK
+from shared.core.decide import Reason
+from shared.core.kinds import Catalogue
+from shared.core.objects import ObjectRef
+from shared.errors import TtlError
+from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.ports import CountedTimers, Publisher, Telemetry, Verdict
+
+LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
+"""From a deletion on the second to one that waited for a sweep, or two."""
+
+COUNT_SECONDS_MAX = 2.0
+"""A scrape waits no longer for the timers to be counted; then it goes without."""
+
+OTHER = "other"
+_PROBLEMS_MAX = 50
+_TYPES = {TICK, *SOURCED, *(message.type for message in (Timer, TimersSet, ObjectDeleted, SweepStep))}
+_STATUSES = {str(status) for status in range(100, 600)}
+
+
+class Metrics:
+    """A Telemetry that passes on what it is told, and measures it.
+
+    Args:
+        told: Whom it passes it on to.
+        kinds: All kinds that are known.
+        sweep_interval: Shown, so that alerts need not be told it again.
+
+    Attributes:
+        registry: All metrics, and the process's own.
+    """
+
+    def __init__(self, told: Telemetry, *, kinds: Catalogue, sweep_interval: timedelta) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, which nothing here needs
+        self.registry = CollectorRegistry()
+        self._told = told
+        self._kinds = {rule.kind for rule in kinds.rules}
+        self._problems_seen: set[str] = set()
+        ProcessCollector(registry=self.registry)
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+
+        Info("ttl_build", "The version that runs.", registry=self.registry).info({"version": __version__})
+        gauge("ttl_sweep_interval_seconds", "Between two sweeps.").set(sweep_interval.total_seconds())
+        self._objects = counter(
+            "ttl_objects_total", "What was done about objects, and why.", ["verdict", "kind", "reason", "by"]
+        )
+        self._lateness = Histogram(
+            "ttl_deletion_lateness_seconds",
+            "DELETE accepted - due.",
+            ["kind", "by"],
+            buckets=LATENESS_SECONDS,
+            registry=self.registry,
+        )
+        self._missed = counter("ttl_missed_by_events_total", "Deletions that only a sweep found.", ["kind"])
+        self._problems = counter("ttl_problems_total", "What is about no single object.", ["problem"])
+        self._answers = counter("ttl_events_total", "Events answered, by HTTP status.", ["function", "status"])
+        self._published = counter("ttl_published_total", "Events published, replies aside.", ["type", "result"])
+        self._dead = counter("ttl_dead_letters_total", "Events that nobody would take.", ["type", "code"])
+        self._swept = gauge("ttl_sweep_last_end_timestamp_seconds", "When a sweep last saw all of a kind.", ["kind"])
+
+    def record(
+        self, verdict: Verdict, ref: ObjectRef, reason: Reason | str = "", *, detail: str = "", by: str = ""
+    ) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.record(verdict, ref, reason, detail=detail, by=by)
+        self._objects.labels(verdict, self._kind(ref.kind), reason, by).inc()
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.deleted(deleted, by=by, missed=missed)
+        kind = self._kind(deleted.ref.kind)
+        self._objects.labels(Verdict.DELETED, kind, Reason.EXPIRED, by).inc()
+        self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # clocks differ
+        if missed:
+            self._missed.labels(kind).inc()
+
+    def problem(self, message: str, **fields: object) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.problem(message, **fields)
+        if len(self._problems_seen) < _PROBLEMS_MAX:
+            self._problems_seen.add(message)
+        self._problems.labels(message if message in self._problems_seen else OTHER).inc()
+
+    def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.dead_letter(event_type, status, **fields)
+        known = event_type if event_type in _TYPES else OTHER
+        self._dead.labels(known, status if str(status) in _STATUSES else OTHER).inc()
+
+    def swept(self, kind: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.swept(kind)
+        self._swept.labels(self._kind(kind)).set_to_current_time()
+
+    def answered(self, function: str, status: int) -> None:
+        """A function answered an event."""
+        self._answers.labels(function, status).inc()
+
+    def measuring(self, publisher: Publisher) -> Publisher:
+        """The same publisher, measured."""
+        return _MeasuredPublisher(publisher, self._published)
+
+    def count_timers(self, timers: Callable[[], object]) -> None:
+        """Count the pending timers at each scrape, in the running loop.
+
+        Args:
+            timers: The engine of the moment, if there is one.
+        """
+        self.registry.register(_CountsTimers(timers, asyncio.get_running_loop()))
+
+    def serve(self, port: int, address: str = "0.0.0.0") -> Callable[[], None]:  # noqa: S104 - Prometheus is elsewhere
+        """Serve all of it from a thread, so that no event waits for a scrape.
+
+        Returns:
+            What ends it.
+
+        Raises:
+            TtlError: The port is taken.
+        """
+        try:
+            server, thread = start_http_server(port, address, self.registry)
+        except OSError as error:
+            raise TtlError(f"TTL_METRICS_PORT: expected a free port, got {port}: {error.strerror}") from None
+
+        def close() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return close
+
+    def _kind(self, kind: str) -> str:
+        return kind if kind in self._kinds else OTHER
+
+
+class _MeasuredPublisher:
+    def __init__(self, publisher: Publisher, published: Counter) -> None:
+        self._publisher = publisher
+        self._published = published
+
+    async def publish(self, message: Message) -> None:
+        """See `shared.ports.Publisher`."""
+        result = "failed"  # also where the one who waited gave up
+        try:
+            await self._publisher.publish(message)
+            result = "accepted"
+        finally:
+            self._published.labels(message.type, result).inc()
+
+
+class _CountsTimers(Collector):
+    """Asks the engine, in its own loop, from the thread that answers a scrape."""
+
+    def __init__(self, timers: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
+        self._timers = timers
+        self._loop = loop
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        timers = self._timers()
+        if not isinstance(timers, CountedTimers) or self._loop.is_closed():
+            return
+        counting = asyncio.run_coroutine_threadsafe(_count(timers), self._loop)
+        try:
+            pending, next_due = counting.result(COUNT_SECONDS_MAX)
+        except (TtlError, RuntimeError, TimeoutError, CancelledError):  # busy, or about to end
+            counting.cancel()
+            return
+        yield GaugeMetricFamily("ttl_timers_pending", "Timers that have not fired.", pending)
+        if next_due:
+            about = "When the next timer fires, or is tried again; the past, where it should have."
+            yield GaugeMetricFamily("ttl_timers_next_due_timestamp_seconds", about, next_due.timestamp())
+
+
+async def _count(timers: CountedTimers) -> tuple[int, datetime | None]:
+    return await timers.pending(), await timers.next_due()

@@ -1,0 +1,71 @@
+"""components/high-availability: what a drained node may take, and what it may not."""
+
+import re
+
+import pytest
+
+from tests.manifests.composed import composed, pods, selects
+from tests.manifests.test_manifests import BUILDS, KNATIVE, build, needs_kubectl, of_kind
+
+pytestmark = needs_kubectl
+
+MIN_SCALE = "autoscaling.knative.dev/min-scale"
+MAX_SCALE = "autoscaling.knative.dev/max-scale"
+
+
+def replicas(objects, name):
+    """How many there are at the least, and at the most (None: no limit)."""
+    for kind in ("Deployment", "StatefulSet"):
+        if name in of_kind(objects, kind):
+            return (of_kind(objects, kind)[name]["spec"]["replicas"],) * 2
+    template = of_kind(objects, "Service", "serving.knative.dev")[name]["spec"]["template"]
+    annotations = template["metadata"].get("annotations", {})
+    most = annotations.get(MAX_SCALE)
+    return int(annotations.get(MIN_SCALE, 0)), most and int(most)
+
+
+def availability_of(objects):
+    """Each PodDisruptionBudget must be met by two Pods or more of one kind; anything else only blocks a drain."""
+    labels = pods(objects)
+    for name, budget in of_kind(objects, "PodDisruptionBudget").items():
+        assert [pod for pod in labels if selects(budget["spec"]["selector"], labels[pod])] == [name]
+        assert budget["spec"]["maxUnavailable"] == 1
+        least, _ = replicas(objects, name)
+        assert least >= 2, f"{name}: list high-availability after prometheus"
+        yield name
+
+
+@pytest.mark.parametrize("others", [(), ("prometheus",), ("timers-sqlite", "dead-letter", "prometheus")])
+def test_what_every_deletion_needs_is_there_twice(others):
+    objects = composed(*others, "high-availability")
+    assert sorted(availability_of(objects)) == ["expire", "schedule"]
+
+
+@pytest.mark.parametrize("timers", [(), ("timers-sqlite",)])
+def test_timers_is_exactly_one(timers):
+    assert replicas(composed(*timers, "prometheus", "high-availability"), "timers") == (1, 1)
+
+
+def test_a_sweep_may_scale_to_zero():
+    assert replicas(composed("high-availability"), "sweep") == (0, None)
+
+
+def test_standalone_has_a_second_that_waits_elsewhere():
+    objects = composed("standalone", "high-availability/standalone", base="namespace")
+    assert list(availability_of(objects)) == ["standalone"]
+    (spread,) = of_kind(objects, "Deployment")["standalone"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    assert selects(spread["labelSelector"], pods(objects)["standalone"])
+    assert spread["whenUnsatisfiable"] == "ScheduleAnyway"  # a cluster of one node has them both
+
+
+@pytest.mark.parametrize("folder", BUILDS)
+def test_every_budget_of_an_overlay_is_met(folder):
+    list(availability_of(build(KNATIVE / folder)))
+
+
+def test_knative_is_asked_for_nothing_that_its_feature_flags_forbid():
+    objects = composed("dead-letter", "prometheus", "high-availability", "network-policy")
+    for name, service in of_kind(objects, "Service", "serving.knative.dev").items():
+        spec = service["spec"]["template"]["spec"]
+        allowed = "serviceAccountName|automountServiceAccountToken|containers|volumes|enableServiceLinks|timeoutSeconds"
+        assert not [field for field in spec if not re.fullmatch(allowed, field)], name

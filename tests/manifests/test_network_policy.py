@@ -1,0 +1,102 @@
+"""components/network-policy: each Pod can do what it does, and no more; that it is enforced is up to the network."""
+
+import pytest
+
+from tests.manifests.composed import composed, pods, selects
+from tests.manifests.test_manifests import needs_kubectl, of_kind, pod_specs, settings_of
+
+pytestmark = needs_kubectl
+
+SOURCES = ("kind-job", "source-apiserver/job", "dead-letter", "prometheus", "network-policy")
+BROKER, API_SERVER, DNS = {80, 443, 8080, 8443}, {443, 6443}, {53, 5353}
+QUEUE_PROXY = {8012, 8013, 8022, 8112, 9090, 9091}
+
+
+@pytest.fixture(params=["functions", "timers-sqlite", "source-watch", "standalone"], scope="module")
+def objects(request):
+    if request.param == "standalone":
+        return composed("standalone", "prometheus", "network-policy", base="namespace")
+    return composed(*([] if request.param == "functions" else [request.param]), *SOURCES)
+
+
+def flows(objects, labels, direction):
+    """(namespaces, ports) of each flow that is open to a Pod; the namespaces None where any address will do."""
+    found = []
+    for policy in of_kind(objects, "NetworkPolicy").values():
+        if not selects(policy["spec"]["podSelector"], labels):
+            continue
+        for rule in policy["spec"].get(direction, []):
+            peers = rule.get("from" if direction == "ingress" else "to")
+            names = peers and frozenset(name for peer in peers for name in names_of(peer["namespaceSelector"]))
+            found.append((names, {port["port"] for port in rule["ports"]}))
+    return found
+
+
+def names_of(selector):
+    named = [selector["matchLabels"]["kubernetes.io/metadata.name"]] if "matchLabels" in selector else []
+    return [*named, *(value for one in selector.get("matchExpressions", []) for value in one["values"])]
+
+
+def publishers(objects):
+    bound = {binding["spec"]["subject"]["name"] for binding in of_kind(objects, "SinkBinding").values()}
+    return bound | set(of_kind(objects, "ContainerSource")) | adapters(objects)
+
+
+def adapters(objects):
+    """Those that Knative runs for an ApiServerSource, of its own image."""
+    return {f"adapter {name}" for name in of_kind(objects, "ApiServerSource")}
+
+
+def askers(objects):
+    """Who has a token for the API server; adapters always do."""
+    with_token = {name for name, spec in pod_specs(objects) if spec.get("automountServiceAccountToken", True)}
+    return with_token | adapters(objects)
+
+
+def test_nothing_is_open_that_is_not_named(objects):
+    deny = of_kind(objects, "NetworkPolicy")["default-deny"]["spec"]
+    assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for name, policy in of_kind(objects, "NetworkPolicy").items():
+        spec = policy["spec"]
+        assert spec["policyTypes"] in (["Ingress"], ["Egress"]) or name == "default-deny"
+        for direction in ("ingress", "egress"):
+            assert bool(spec.get(direction)) == (spec["policyTypes"] == [direction.capitalize()])
+
+
+def test_who_asks_the_api_server_reaches_it_and_nobody_else(objects):
+    for name, labels in pods(objects).items():
+        open_to_all = [ports for names, ports in flows(objects, labels, "egress") if names is None]
+        assert DNS in open_to_all, name
+        assert (API_SERVER in open_to_all) == (name in askers(objects)), name
+
+
+def test_who_publishes_reaches_the_broker_and_nobody_else(objects):
+    for name, labels in pods(objects).items():
+        to_namespaces = [flow for flow in flows(objects, labels, "egress") if flow[0]]
+        expected = [(frozenset({"knative-eventing"}), BROKER)] if name in publishers(objects) else []
+        assert to_namespaces == expected, name
+
+
+def test_events_come_from_knative_only(objects):
+    for name, labels in pods(objects).items():
+        from_knative = [flow for flow in flows(objects, labels, "ingress") if "knative-eventing" in flow[0]]
+        if "serving.knative.dev/service" in labels:
+            ((namespaces, ports),) = from_knative
+            assert ports == QUEUE_PROXY, name
+            assert {"knative-eventing", "knative-serving"} <= namespaces
+        else:
+            assert from_knative == ([(frozenset({"knative-eventing"}), {8080})] if name == "timers" else []), name
+
+
+def test_prometheus_reaches_the_metrics_port(objects):
+    port = settings_of(objects).metrics_port
+    for name, labels in pods(objects).items():
+        ports = [ports for namespaces, ports in flows(objects, labels, "ingress") if namespaces == {"monitoring"}]
+        assert ports == ([] if name in adapters(objects) else [{port, 9091}]), name
+
+
+def test_every_flow_is_some_pods():
+    builds = (SOURCES, ("timers-sqlite", "source-watch", *SOURCES))
+    labels = [pod for names in builds for pod in pods(composed(*names)).values()]
+    for name, policy in of_kind(composed(*SOURCES), "NetworkPolicy").items():
+        assert any(selects(policy["spec"]["podSelector"], pod) for pod in labels), name

@@ -1,0 +1,200 @@
+"""components/prometheus: what it asks for exists, and each Pod is found once."""
+
+import asyncio
+import json
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+
+from shared import __version__
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.metrics import Metrics
+from shared.core.decide import Reason
+from shared.core.objects import ObjectRef
+from shared.messages import ObjectDeleted, SweepStep, Timer
+from shared.ports import Verdict
+from tests.fakes import FakePublisher, FakeTelemetry
+from tests.manifests.composed import composed, pods, selects
+from tests.manifests.test_manifests import KNATIVE, ROOT, needs_kubectl, of_kind, pod_specs, settings_of
+
+pytestmark = needs_kubectl
+
+FOLDER = KNATIVE / "components/prometheus"
+RULES = [
+    rule for group in yaml.safe_load((FOLDER / "rules.yaml").read_text())["spec"]["groups"] for rule in group["rules"]
+]
+DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
+QUERIES = [
+    *((rule["alert"], rule["expr"]) for rule in RULES),
+    *((panel["title"], target["expr"]) for panel in DASHBOARD["panels"] for target in panel["targets"]),
+    *((one["name"], one["expr"]) for one in DASHBOARD["annotations"]["list"]),
+]
+SCRAPED = {"namespace", "pod", "container", "function", "le"}
+"""Labels that come with the scrape, or with a histogram's buckets."""
+
+
+class Engine:
+    """A timer engine with one timer."""
+
+    async def pending(self):
+        return 1
+
+    async def next_due(self):
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def known():
+    """Each series that the code can show, with its labels: one of everything is measured."""
+    return asyncio.run(measured())
+
+
+async def measured():
+    metrics = Metrics(FakeTelemetry(), kinds=read_catalogue(), sweep_interval=timedelta(minutes=1))
+    ref, now = ObjectRef("batch/v1", "Job", "ns", "done", "uid"), datetime(2026, 1, 1, tzinfo=UTC)
+    outcome = {"outcome": None, "finished_at": None, "ttl_from": "", "lateness_seconds": 1.0}
+    metrics.record(Verdict.KEPT, ref, Reason.UNFINISHED, by="sweep")
+    metrics.deleted(ObjectDeleted(ref=ref, due_at=now, deleted_at=now, **outcome), by="expire", missed=True)
+    metrics.problem("a problem")
+    metrics.dead_letter(Timer.type, 422)
+    metrics.swept("Job")
+    metrics.answered("expire", 503)
+    await metrics.measuring(FakePublisher()).publish(SweepStep())
+    metrics.count_timers(Engine)
+    families = await asyncio.to_thread(lambda: list(metrics.registry.collect()))
+    return {sample.name: set(sample.labels) for family in families for sample in family.samples}
+
+
+@pytest.mark.parametrize(
+    ("title", "query"), QUERIES, ids=[f"{title}-{number}" for number, (title, _) in enumerate(QUERIES)]
+)
+def test_every_metric_that_is_asked_for_exists_with_its_labels(title, query, known):
+    names = set(re.findall(r"\b(?:ttl|process)_[a-z_]+", query))
+    assert names
+    assert names <= known.keys()
+    labels = SCRAPED.union(*(known[name] for name in names))
+    asked = re.findall(r"by \(([^)]*)\)", query) + re.findall(r"([a-z_]+)!?=\"", query)
+    assert {label.strip() for group in asked for label in group.split(",")} <= labels
+
+
+@pytest.mark.parametrize("panel", DASHBOARD["panels"], ids=lambda panel: panel["title"])
+def test_every_legend_names_labels_of_its_query(panel):
+    for target in panel["targets"]:
+        grouped = ",".join(re.findall(r"by \(([^)]*)\)", target["expr"]))
+        assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= {one.strip() for one in grouped.split(",")}
+
+
+def test_the_dashboard_fits_its_grid_and_any_prometheus():
+    boxes = [panel["gridPos"] for panel in DASHBOARD["panels"]]
+    cells = [
+        (x, y)
+        for box in boxes
+        for x in range(box["x"], box["x"] + box["w"])
+        for y in range(box["y"], box["y"] + box["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+    assert [one["name"] for one in DASHBOARD["templating"]["list"]] == ["datasource"]
+    assert set(re.findall(r'"uid": "(\$[^"]*)"', json.dumps(DASHBOARD))) == {"${datasource}"}
+
+
+def test_the_dashboard_is_found_by_its_label():
+    config = of_kind(composed("prometheus"), "ConfigMap")["ttl-after-finished-dashboard"]
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+    (text,) = config["data"].values()
+    assert json.loads(text) == DASHBOARD
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_every_alert_says_what_is_wrong_and_what_to_run(rule):
+    assert rule["annotations"]["summary"].rstrip().endswith(".")
+    assert rule["annotations"]["runbook"].startswith("kubectl ttl doctor")
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+
+
+def test_the_readme_names_every_metric_and_its_labels(known):
+    rows = re.findall(r"^\| `(ttl_\w+)` \| (.*?) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    written = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    ours = {
+        re.sub("_(bucket|sum|count)$", "", name): labels - {"le"}
+        for name, labels in known.items()
+        if name.startswith("ttl_")
+    }
+    assert written == ours
+
+
+# Who is scraped, and where
+
+
+@pytest.mark.parametrize("components", [(), ("timers-sqlite",), ("dead-letter",), ("source-watch",)])
+def test_every_pod_of_a_function_is_scraped_where_it_serves(components):
+    objects = composed(*components, "prometheus")
+    port = settings_of(objects).metrics_port
+    monitor = of_kind(objects, "PodMonitor")["ttl-after-finished"]["spec"]
+    labels = pods(objects)
+    assert len(labels) >= 4
+    for name, pod in labels.items():
+        assert selects(monitor["selector"], pod), name
+        assert pod["app.kubernetes.io/component"] == name
+
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert not endpoint.keys() & {"port", "portNumber", "targetPort"}  # these keep declared ports only
+    for address, target in {"10.0.0.1": f"10.0.0.1:{port}", "fd00::1": f"[fd00::1]:{port}"}.items():
+        assert relabelled(endpoint["relabelings"], address) == {"__address__": target, "function": "expire"}
+
+
+def test_a_pod_with_a_queue_proxy_is_scraped_once():
+    (endpoint,) = of_kind(composed("prometheus"), "PodMonitor")["ttl-after-finished"]["spec"]["podMetricsEndpoints"]
+    assert relabelled(endpoint["relabelings"], "10.0.0.1", container="queue-proxy") is None
+
+
+def relabelled(rules, address, *, container="user-container"):
+    """The labels of a target, as Prometheus makes them; None where it is dropped."""
+    labels = {
+        "__address__": f"{address}:8080",
+        "__meta_kubernetes_pod_ip": address,
+        "__meta_kubernetes_pod_container_name": container,
+        "__meta_kubernetes_pod_container_init": "false",
+        "__meta_kubernetes_pod_label_app_kubernetes_io_component": "expire",
+    }
+    for rule in rules:
+        text = ";".join(labels[name] for name in rule["sourceLabels"])
+        match = re.fullmatch(rule.get("regex", "(.*)"), text)
+        if rule.get("action") == "drop":
+            if match:
+                return None
+        elif match:
+            labels[rule["targetLabel"]] = match.expand(rule.get("replacement", "$1").replace("$1", r"\1"))
+    return {name: value for name, value in labels.items() if not name.startswith("__meta")}
+
+
+def test_what_must_not_scale_to_zero_does_not():
+    objects = composed("dead-letter", "prometheus")
+    for name in ("expire", "sweep", "deadletter", "timers"):
+        template = of_kind(objects, "Service", "serving.knative.dev")[name]["spec"]["template"]
+        assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == "1", name
+
+
+def test_the_metrics_port_is_none_that_knative_uses():
+    assert settings_of(composed("prometheus")).metrics_port not in {8008, 8012, 8013, 8022, 8080, 8112, 9090, 9091}
+
+
+def test_without_the_component_nothing_is_measured():
+    assert settings_of(composed()).metrics_port is None
+
+
+def test_standalone_is_scraped_too():
+    objects = composed("standalone", "prometheus", base="namespace")
+    monitor = of_kind(objects, "PodMonitor")["ttl-after-finished"]["spec"]
+    assert selects(monitor["selector"], pods(objects)["standalone"])
+    assert settings_of(objects).metrics_port == 9464
+    for _, spec in pod_specs(objects):
+        (container,) = spec["containers"]
+        assert container["envFrom"][0]["configMapRef"]["name"] in of_kind(objects, "ConfigMap")
+
+
+def test_the_version_that_is_shown_is_the_one_that_is_installed():
+    release = yaml.safe_load((KNATIVE / "components/release/kustomization.yaml").read_text())
+    assert [image["newTag"] for image in release["images"]] == [__version__]
