@@ -91,7 +91,6 @@ BAD: list[tuple[str, str, Any, str]] = [
     ("SinkBinding/timers", "spec.subject.kind", "", "subject.kind"),
     ("ContainerSource/watch", f"{POD}.containers", [], "template.spec.containers"),
     ("ContainerSource/watch", f"{CONTAINER}.image", GONE, "template.spec.containers[0].image"),
-    ("ContainerSource/watch", f"{CONTAINER}.name", GONE, "template.spec.containers[0].name"),
     ("ContainerSource/watch", "spec.sink", {"uri": "broker"}, "sink"),
     ("Service/timers", f"{POD}.terminationGracePeriodSeconds", 30, "terminationGracePeriodSeconds"),
     ("Service/timers", f"{POD}.securityContext", {"runAsNonRoot": True}, "securityContext"),

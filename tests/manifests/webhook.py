@@ -177,9 +177,8 @@ def _container_source(spec: Object) -> Iterator[str]:
     if not containers:
         yield "template.spec.containers: expected some"
     for number, container in enumerate(containers):
-        for name in ("name", "image"):
-            if not container.get(name):
-                yield f"template.spec.containers[{number}].{name}: expected one"
+        if not container.get("image"):
+            yield f"template.spec.containers[{number}].image: expected one"
     yield from _source(spec)
 
 
