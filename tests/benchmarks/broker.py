@@ -30,6 +30,7 @@ from rich.table import Table
 from tests.benchmarks.audit import Late, judge, log_size, read_log
 from tests.benchmarks.cluster import JOBS, NAMESPACE, BenchmarkError, complete, for_each, job, now, sleep_until
 from tests.benchmarks.report import calls, new_table
+from tests.e2e.installation import prepare
 
 OVERLAY = Path(__file__).parents[2] / "knative" / "overlays" / "knative"
 INSTALLED = "ttl-after-finished"
@@ -98,6 +99,7 @@ async def measure(cluster: Cluster, audit_log: Path, who: str, per_second: int, 
 
 def install() -> None:
     """Apply the overlay, into a cluster that has the benchmark's namespace already: a new one restarts the sources."""
+    prepare()
     subprocess.run(["kubectl", "create", "namespace", NAMESPACE], check=False, capture_output=True)
     subprocess.run(["kubectl", "apply", "-k", str(OVERLAY)], check=True, stdout=subprocess.DEVNULL)
     ready = ["kubectl", "-n", INSTALLED, "wait", "--for=condition=Ready", "--timeout=2m", KNATIVE_KINDS, "--all"]
