@@ -23,11 +23,10 @@ import uvloop
 from rich.console import Console
 
 from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
-from tests.benchmarks import bench_timers, drain, lateness, report, schedule
+from tests.benchmarks import bench_timers, coldstart, drain, lateness, report, schedule
 from tests.benchmarks.cluster import BenchmarkError, connected
 
-ALL = ("drain", "lateness", "timers", "schedule")
-NEED_SERVERS = {"drain", "lateness"}
+ALL = ("drain", "lateness", "timers", "schedule", "coldstart")
 TIMERS = (10_000, 100_000, 1_000_000)
 LATENESS_SECONDS = 20
 ROUNDS = 2
@@ -58,6 +57,10 @@ async def _measure(options: argparse.Namespace, folder: Path, tell: Callable[[st
                 )
     if "schedule" in options.only:
         results["schedule"] = await schedule.measure(folder, tell)
+    if "coldstart" in options.only:
+        with _server() as server:
+            async with connected(server) as cluster:
+                results["coldstart"] = await coldstart.measure(cluster, folder, tell)
     if "timers" in options.only:
         results["timers"] = []
         for count in TIMERS:

@@ -117,7 +117,7 @@ class Cluster:
             await self._finish(name, now())
 
         names = self.new_names(count)
-        await _for_each(names, make)
+        await for_each(names, make)
         await sleep_until(now().replace(microsecond=0) + timedelta(seconds=1))
 
     async def create_due(self, names: Sequence[str], *, per_second: int) -> dict[str, datetime]:
@@ -132,10 +132,10 @@ class Cluster:
         """
         ready = round(4 + 3 * len(names) * self._pace)
         ttls = {name: timedelta(seconds=ready + number // per_second) for number, name in enumerate(names)}
-        await _for_each(names, lambda name: self._create(name, ttls[name]))
+        await for_each(names, lambda name: self._create(name, ttls[name]))
         finished_at = now().replace(microsecond=0)
         started = time.monotonic()
-        await _for_each(names, lambda name: self._finish(name, finished_at))
+        await for_each(names, lambda name: self._finish(name, finished_at))
         self._pace = (time.monotonic() - started) / len(names)
         if now() > finished_at + timedelta(seconds=ready - 1):
             raise BenchmarkError("due before all had finished: the machine is too busy to measure on")
@@ -245,7 +245,7 @@ def complete(at: datetime) -> dict[str, Any]:
     return {"startTime": text, "completionTime": text, "succeeded": 1, "ready": 0, "conditions": conditions}
 
 
-async def _for_each(names: Iterable[str], do: Callable[[str], Awaitable[object]]) -> None:
+async def for_each(names: Iterable[str], do: Callable[[str], Awaitable[object]]) -> None:
     rest = iter(names)
 
     async def writer() -> None:

@@ -104,7 +104,8 @@ class Load:
 
     def _verify(self, number: int, head: bytes, body: bytes) -> None:
         """The reply sets a timer for the object that was sent."""
-        headers = dict(line.lower().split(": ", 1) for line in head.decode().split("\r\n")[1:])
+        fields = (line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+        headers = {name.lower(): value for name, value in fields}
         wanted = parse_message(parse_event(headers, body), TimersSet)
         assert [timer.ref.uid for timer in wanted.timers] == [self.uids[number]]
         self._verified.add(number)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.benchmarks import bench_timers
+from tests.benchmarks.coldstart import LIMITS, STARTS, ColdStart
 from tests.benchmarks.drain import CONTENDERS, LIMIT, Drained
 from tests.benchmarks.lateness import PER_SECOND, Lateness
 from tests.benchmarks.schedule import Slice
@@ -78,7 +79,7 @@ def _schedule_aims(slices: Mapping[str, Sequence[Slice]]) -> Iterable[Aim]:
 def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     plain = {
         name: {who: [one.as_json() for one in measured] for who, measured in results[name].items()}
-        for name in ("drain", "lateness", "schedule")
+        for name in ("drain", "lateness", "schedule", "coldstart")
         if name in results
     }
     if "timers" in results:
@@ -87,11 +88,18 @@ def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, A
 
 
 def show(console: Console, results: Mapping[str, Any]) -> None:
-    tables = {"drain": drain_table, "lateness": lateness_table, "timers": timers_table, "schedule": schedule_table}
+    tables = {
+        "drain": drain_table,
+        "lateness": lateness_table,
+        "timers": timers_table,
+        "schedule": schedule_table,
+        "coldstart": coldstart_table,
+    }
     for name, table in tables.items():
         if name in results:
             _print(console, table(results[name]))
-    _print(console, aims_table(aims(results)))
+    if told := aims(results):
+        _print(console, aims_table(told))
 
 
 def _print(console: Console, table: Table) -> None:
@@ -101,7 +109,7 @@ def _print(console: Console, table: Table) -> None:
 
 
 def drain_table(results: Mapping[str, Sequence[Drained]]) -> Table:
-    table = _table(
+    table = new_table(
         "Drain of expired Jobs",
         "",
         "Jobs",
@@ -129,7 +137,7 @@ def drain_table(results: Mapping[str, Sequence[Drained]]) -> Table:
             f"{_rate(min(rates))} - {_rate(max(rates))}",
             f"{share:.0%}",
             f"x {share / _share(results['peer']):.2f}",
-            _calls(drained[-1].calls),
+            calls(drained[-1].calls),
             f"{median(one.cpu_ms for one in drained):.2f}",
         )
     return table
@@ -139,13 +147,13 @@ def _rate(per_second: float) -> str:
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:,.1f}"
 
 
-def _calls(calls: Mapping[str, float]) -> str:
+def calls(calls: Mapping[str, float]) -> str:
     parts = ", ".join(f"{count:.2g} {name.replace(' jobs', '')}" for name, count in calls.items())
     return f"{sum(calls.values()):.2f}: {parts}"
 
 
 def lateness_table(late: Mapping[str, Sequence[Lateness]]) -> Table:
-    table = _table(
+    table = new_table(
         f"Lateness: DELETE accepted - due, {PER_SECOND} Jobs due at each whole second",
         "",
         "Jobs",
@@ -161,14 +169,14 @@ def lateness_table(late: Mapping[str, Sequence[Lateness]]) -> Table:
 
 
 def timers_table(sizes: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("Timers in SQLite, synchronous=FULL", *bench_timers.COLUMNS.values())
+    table = new_table("Timers in SQLite, synchronous=FULL", *bench_timers.COLUMNS.values())
     for size in sizes:
         table.add_row(*(f"{size[name]:,.{0 if size[name] >= 100 else 1}f}" for name in bench_timers.COLUMNS))
     return table
 
 
 def schedule_table(slices: Mapping[str, Sequence[Slice]]) -> Table:
-    table = _table(
+    table = new_table(
         "`schedule` on one core: 6 KB Jobs over HTTP, 16 connections",
         "",
         "a second",
@@ -187,17 +195,35 @@ def schedule_table(slices: Mapping[str, Sequence[Slice]]) -> Table:
     return table
 
 
+def coldstart_table(starts: Mapping[str, Sequence[ColdStart]]) -> Table:
+    table = new_table(
+        "Cold start: from the start of the process to the first answered event",
+        "",
+        "ms",
+        "least",
+        "CPU ms",
+        "of bare",
+        "of the empty function",
+        caption=f"Medians of {STARTS} starts each, in turns; files in the page cache, modules compiled.",
+    )
+    (bare,), (empty,) = starts["bare"], starts["empty"]
+    for name, (one,) in starts.items():
+        ratios = (f"x {one.ms / limit.ms:.2f}" for limit in (bare, empty))
+        table.add_row(LIMITS.get(name, name), *(f"{ms:.0f}" for ms in (one.ms, one.least_ms, one.cpu_ms)), *ratios)
+    return table
+
+
 def aims_table(wanted: Sequence[Aim]) -> Table:
-    table = _table("Aims", "", "aim", "measured", "")
+    table = new_table("Aims", "", "aim", "measured", "")
     for one in wanted:
         table.add_row(one.name, one.aim, one.measured, "[green]met[/]" if one.met else "[red]not met[/]")
     return table
 
 
-def _table(title: str, first: str, *columns: str, caption: str | None = None) -> Table:
+def new_table(title: str, first: str, *columns: str, caption: str | None = None) -> Table:
     table = Table(title=title, caption=caption, box=box.SIMPLE, title_justify="left", caption_justify="left")
     table.add_column(first, no_wrap=True)
     for column in columns:
-        is_text = column.startswith("calls")
+        is_text = column.startswith(("calls", "deleted"))
         table.add_column(column, justify="left" if is_text else "right", no_wrap=is_text)
     return table

@@ -73,7 +73,7 @@ class _Server:
 
 @asynccontextmanager
 async def _served(folder: Path, app: str, *before: str) -> AsyncIterator[_Server]:
-    port = _free_port()
+    port = free_port()
     uvicorn = (sys.executable, "-m", "uvicorn", app, f"--port={port}", "--lifespan=on", "--no-access-log")
     async with running([*before, *uvicorn], folder / "uvicorn.log") as server:
         if can_pin():
@@ -109,7 +109,7 @@ async def _until_it_listens(port: int) -> None:
     raise RuntimeError(f"no answer on port {port}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from shared.adapters.events import TICK
 from shared.adapters.settings import Settings, read_settings
 from shared.cli.main import COMMANDS
 from shared.local.manifests import read_triggers
-from shared.local.triggers import matches, parse_trigger
-from shared.messages import ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.local.triggers import Filter, matches, parse_trigger
+from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
 
 ROOT = Path(__file__).parents[2]
 KNATIVE = ROOT / "knative"
@@ -37,6 +38,13 @@ REPLIES = {
     "expire": {ObjectDeleted.type, TimersSet.type},
     "sweep": {SweepStep.type},
 }
+PUBLISHED = {"timers": {Timer.type}, "sweep": {ObjectDeleted.type, TimersSet.type}}
+"""Outside of a reply, by way of K_SINK."""
+ROUNDS = {
+    ("timers", Timer.type): "fires once, when it is due; what comes of it is due later",
+    ("sweep", SweepStep.type): "ends with the last page of the last kind",
+}
+"""Where events may come round again, and what bounds it."""
 KUBECTL = shutil.which("kubectl")
 
 needs_kubectl = pytest.mark.skipif(
@@ -361,6 +369,45 @@ def test_no_function_hears_its_own_reply(name):
     (trigger,) = [trigger for trigger in read_triggers(KNATIVE / "base") if trigger.name == name]
     heard = {type_ for type_ in REPLIES[name] if matches(trigger, {"type": type_})}
     assert heard == ({SweepStep.type} if name == "sweep" else set())
+
+
+def ways(objects: tuple[Object, ...]) -> set[tuple[str, str, str]]:
+    """Which function sends which type to which function; a Trigger is named as the function it is for."""
+    filters = {
+        name: [Filter.model_validate(one) for one in trigger["spec"].get("filters", [])]
+        for name, trigger in of_kind(objects, "Trigger").items()
+    }
+    return {
+        (sender, type_, hearer)
+        for sender in REPLIES
+        for type_ in REPLIES[sender] | PUBLISHED.get(sender, set())
+        for hearer in filters
+        if all(one.holds({"type": type_}) for one in filters[hearer])
+    }
+
+
+def comes_round(ways_left: set[tuple[str, str, str]]) -> bool:
+    try:
+        TopologicalSorter({name: {to for sender, _, to in ways_left if sender == name} for name in REPLIES}).prepare()
+    except CycleError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("folder", BUILDS)
+def test_an_event_comes_round_only_where_that_ends(folder):
+    found = ways(build(KNATIVE / folder))
+    assert not comes_round({way for way in found if way[:2] not in ROUNDS})
+
+
+@pytest.mark.parametrize("bounded", ROUNDS)
+def test_each_bounded_round_is_one(bounded):
+    assert comes_round({way for way in ways(build(KNATIVE / "base")) if way[:2] == bounded or way[:2] not in ROUNDS})
+
+
+def test_it_is_known_who_sends_each_of_our_events():
+    sent = {type_ for types in (*REPLIES.values(), *PUBLISHED.values()) for type_ in types}
+    assert sent == {message.type for message in Message.__subclasses__()}
 
 
 def test_every_event_that_asks_for_work_is_heard():

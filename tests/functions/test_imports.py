@@ -1,0 +1,58 @@
+"""What a function loads at its start, beside functions-framework: all of it is cold start; nothing joins unnoticed."""
+
+import asyncio
+import json
+import os
+import sys
+
+import pytest
+
+from tests.builders import ROOT
+
+pytestmark = pytest.mark.anyio
+
+MODELS = {"annotated_types", "pydantic", "pydantic_core", "typing_inspection", "yaml"}
+HTTP_CLIENT = {
+    "aiohappyeyeballs",
+    "aiohttp",
+    "aiosignal",
+    "attr",
+    "frozenlist",
+    "idna",
+    "multidict",
+    "propcache",
+    "yarl",
+}
+API_SERVER = {"shared.adapters.cluster", "shared.adapters.connect"}
+TIMERS = {"shared.adapters.timers.sqlite"}
+PUBLISHER = {"shared.adapters.publisher"}
+
+PROBE = """
+import asyncio, json, sys
+import functions_framework.aio, uvicorn.main
+before = set(sys.modules)
+async def load():
+    import functions.{name}
+    print(json.dumps(sorted(sys.modules.keys() - before)))
+asyncio.run(load())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "libraries", "ours", "not_ours"),
+    [
+        ("schedule", MODELS, set(), API_SERVER | TIMERS | PUBLISHER),
+        ("timers", MODELS | HTTP_CLIENT, TIMERS | PUBLISHER, API_SERVER),
+    ],
+)
+async def test_a_function_starts_with_these_libraries_and_no_other(name, libraries, ours, not_ours, tmp_path):
+    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS_PATH": str(tmp_path / "timers.db")}
+    command = (sys.executable, "-c", PROBE.format(name=name))
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE)
+    output, _ = await process.communicate()
+    loaded = set(json.loads(output))
+
+    packages = {module.partition(".")[0] for module in loaded} - sys.stdlib_module_names - {"functions", "shared"}
+    assert {package for package in packages if not package.startswith(("_", "cython"))} == libraries
+    assert ours <= loaded
+    assert not not_ours & loaded
