@@ -262,6 +262,8 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     folder = installation.overlay(
         tmp_path_factory.mktemp("overlay"), components=EXTENSIONS, settings=extended_settings()
     )
+    train_job("trained-before", ttl="1s")
+    finish_train_job("trained-before")
     kubectl("-n", installation.NAMESPACE, "delete", "services.serving.knative.dev", "timers")
     installation.apply(folder)
     installation.wait_until_ready()
@@ -295,6 +297,11 @@ def test_a_train_job_goes_on_time(witness: Witness) -> None:
     thing = train_job("trains", ttl="3s")
     finish_train_job("trains")
     gone(witness, thing)
+
+
+@pytest.mark.usefixtures("extended")
+def test_a_train_job_that_finished_before_its_source_is_swept(witness: Witness) -> None:
+    wait("its deletion", lambda: any(one.name == "TrainJob trained-before" for one in witness.deletions), SWEPT_SECONDS)
 
 
 @pytest.mark.usefixtures("extended")
