@@ -210,6 +210,10 @@ def test_the_settings_can_be_read_and_are_found_by_their_hash(objects):
         assert container["envFrom"] == [{"configMapRef": {"name": name}}], where
 
 
+def test_the_settings_know_where_they_are(objects):
+    assert settings_of(objects).home_namespace == NAMESPACE
+
+
 def test_timers_are_kept_on_a_volume(objects):
     folder = str(settings_of(objects).timers_path.parent)
     for name, container in containers(objects):
