@@ -28,7 +28,7 @@ from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_text, ref_of
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
-from shared.ports import Page, Snapshot
+from shared.ports import EventLevel, Page, Snapshot
 
 PAGE_LIMIT = 500
 REQUEST_SECONDS_MAX = 30.0
@@ -195,7 +195,7 @@ class KubernetesCluster:
                 items += [snapshot.obj] if snapshot else []
         return replace(page, items=items)
 
-    async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
+    async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         """See `shared.ports.Cluster`. Its name is made from what it says, so the same one again is a 409."""
         digest = hashlib.sha256(f"{ref.uid}/{reason}/{message}".encode()).hexdigest()[:16]
         if digest in self._told:
@@ -213,7 +213,7 @@ class KubernetesCluster:
                 "name": ref.name,
                 "uid": ref.uid,
             },
-            "type": "Warning",
+            "type": level,
             "reason": reason,
             "message": message[:1_000],
             "source": {"component": "ttl-after-finished"},

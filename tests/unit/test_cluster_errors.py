@@ -341,9 +341,18 @@ async def test_an_event_is_written_once_and_the_same_again_is_no_error(cluster, 
         await cluster.record_event(REF, "InvalidTtl", "kept: x" * 1_000)
 
     (first,) = (json.loads(body) for body in script.bodies)
+    assert first["type"] == "Warning"
     assert first["involvedObject"]["uid"] == REF.uid
     assert len(first["message"]) <= 1_024
     assert script.asked[0] == ("POST", "/api/v1/namespaces/ci/events")
+
+
+async def test_an_event_may_say_that_all_is_well(cluster, script):
+    script.answers = [status(409, "already exists")]
+
+    await cluster.record_event(REF, "Swept", "all of it", level="Normal")
+
+    assert json.loads(script.bodies[0])["type"] == "Normal"
 
 
 HOSTILE = ["a/b", "a?dryRun=All", "a#b", "a%2Fb", "../../nodes/n", "a b", "ü", "a\nb", "a;b", "%", "a\\b"]
