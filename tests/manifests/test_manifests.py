@@ -17,6 +17,7 @@ from shared.adapters.catalogue import read_catalogue
 from shared.adapters.events import TICK
 from shared.adapters.settings import Settings, read_settings
 from shared.cli.main import COMMANDS
+from shared.doctor.needs import Right, lease_needs, needs_of
 from shared.local.manifests import read_triggers
 from shared.local.triggers import Filter, matches, parse_trigger
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
@@ -271,6 +272,17 @@ def test_the_base_is_inert():
     assert not of_kind(objects, "PingSource")
     for account in of_kind(objects, "ServiceAccount"):
         assert rights_of(objects, account) <= {("", "events", "create")}, account
+
+
+@pytest.mark.parametrize("folder", [build for build in BUILDS if build != "base"])
+def test_every_account_has_exactly_the_rights_that_the_code_needs(folder):
+    objects = build(KNATIVE / folder)
+    rules = read_catalogue().parse_names(settings_of(objects).kinds).rules
+    for account in of_kind(objects, "ServiceAccount"):
+        needed = needs_of(account, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
+        if account == "deadletter":
+            needed = {Right("", "events", "create", NAMESPACE)}
+        assert rights_of(objects, account) == {(right.group, right.resource, right.verb) for right in needed}, account
 
 
 def test_the_lease_is_the_only_one_that_standalone_may_write():
