@@ -26,7 +26,8 @@ def describe_trouble(obj: Obj) -> str:
         if parts and any(map(_words, parts)):
             return "; ".join(f"{get_text(one, 'type')}: {_words(one)}" for one in parts)
         if parts:
-            return f"{', '.join(get_text(one, 'type') for one in parts)}: not yet"
+            names = [name for one in parts if (name := get_text(one, "type")) != "Ready"] or ["Ready"]
+            return f"{', '.join(names)}: not yet"
     return "nothing has looked at it yet: is its controller there?"
 
 

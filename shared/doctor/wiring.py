@@ -5,7 +5,7 @@ from typing import Any
 
 from shared.core.kinds import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
-from shared.doctor.conditions import describe_trouble, failing
+from shared.doctor.conditions import describe_trouble, failing, is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.doctor.reading import Inventory, Obj, name_of
 
@@ -66,7 +66,7 @@ def check_sources(found: Inventory, place: Place) -> Iterator[Finding]:
         for source in found.all(kind):
             what, trouble = f"{kind} {name_of(source)}", describe_trouble(source)
             if trouble:
-                yield fail(what, trouble, _mend_source(kind, source, place))
+                yield fail(what, trouble, _mend_source(kind, source, found, place))
             else:
                 yield ok(what, _sends(kind, source))
 
@@ -119,11 +119,15 @@ def _has_sink(found: Inventory, name: str) -> bool:
     return not specs or "K_SINK" in names
 
 
-def _mend_source(kind: str, source: Obj, place: Place) -> str:
+def _mend_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
     broken = failing(source)
     if "SufficientPermissions" in broken:
         kinds = [get_text(one, "kind").lower() for one in list_mappings(source, "spec.resources")]
         return " && ".join(place.apply_file(f"components/kind-{kind}/rbac.yaml") for kind in kinds)
+    if "SinkProvided" in broken and any(map(is_ready, found.all("Broker"))):
+        # It looked when the Broker was not ready yet, and does not look again by itself: any change has it look.
+        poke = place.command("annotate", kind.lower(), name_of(source), "--overwrite")
+        return f"{poke} ttlafterfinished.dev/looked-at=$(date +%s)"
     if broken & {"SinkProvided", "SinkBindingAvailable"}:
         return place.apply()
     if kind in ("ApiServerSource", "ContainerSource"):

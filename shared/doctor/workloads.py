@@ -66,7 +66,7 @@ def _describe_container(status: Any) -> str:
             break
     if restarts and not words:
         words.append("not ready")
-    return ", ".join(words) + (f", restarted {restarts} times" if restarts and words else "")
+    return ", ".join(words) + (f", restarts: {restarts}" if restarts and words else "")
 
 
 def _words(state: Any) -> str:

@@ -135,6 +135,11 @@ def test_a_subscriber_that_is_gone_is_told_though_knative_calls_it_resolved():
     assert trouble.startswith("its subscriber Knative Service expire is not there")
 
 
+def test_a_subscriber_that_never_was_is_told():
+    found = inventory(Trigger=[fixture("trigger-subscriber-absent")])
+    assert wrong(check_triggers(found, PLACE))["Trigger stray"] == "its subscriber Knative Service absent is not there"
+
+
 def test_a_dead_letter_sink_that_is_gone_is_told():
     ref = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "graveyard"}
     trigger = having(fixture("trigger-ready"), "spec.delivery.deadLetterSink", {"ref": ref})
@@ -173,7 +178,17 @@ def test_a_publisher_needs_a_binding_or_a_sink_of_its_own():
     ("name", "mend"),
     [
         ("apiserversource-forbidden", f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"),
-        ("apiserversource-no-broker", "kubectl apply -k mine"),
+        (
+            "apiserversource-no-broker",
+            (
+                "kubectl -n ttl-after-finished annotate apiserversource pod --overwrite "
+                "ttlafterfinished.dev/looked-at=$(date +%s)"
+            ),
+        ),
+        (
+            "apiserversource-no-crd",
+            "kubectl -n ttl-after-finished get pods -l eventing.knative.dev/sourceName=trainjob -o wide",
+        ),
         (
             "apiserversource-unavailable",
             "kubectl -n ttl-after-finished get pods -l eventing.knative.dev/sourceName=job -o wide",
@@ -184,6 +199,12 @@ def test_a_source_is_mended_by_what_it_lacks(name, mend):
     findings = list(check_sources(inventory(ApiServerSource=[fixture(name)]), PLACE))
     (finding,) = [one for one in findings if one.level is Level.FAIL]
     assert finding.mend == mend
+
+
+def test_a_sink_that_is_not_there_is_mended_first():
+    found = inventory(Broker=[], ApiServerSource=[fixture("apiserversource-no-broker")])
+    mends = {one.what: one.mend for one in check_sources(found, PLACE)}
+    assert mends["ApiServerSource pod"] == "kubectl apply -k mine"
 
 
 def test_a_long_message_is_cut_off():
@@ -242,14 +263,14 @@ ENDED = {"exitCode": 1, "reason": "Error", "message": "K_SINK: expected the Brok
             pod(waiting=BACK_OFF, terminated=ENDED, restarts=5),
             (
                 "user-container: CrashLoopBackOff: back-off 5m0s restarting failed container, ended with 1: Error: "
-                "K_SINK: expected the Broker's URL, got none, restarted 5 times"
+                "K_SINK: expected the Broker's URL, got none, restarts: 5"
             ),
         ),
         (
             pod(waiting={"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}),
             'user-container: ImagePullBackOff: Back-off pulling image "x"',
         ),
-        (fixture("pod-restarting"), "user-container: not ready, restarted 3 times"),
+        (fixture("pod-restarting"), "user-container: not ready, restarts: 3"),
         (
             pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]),
             "0/3 nodes are available",
