@@ -70,7 +70,9 @@ def _describe_container(status: Any) -> str:
 
 
 def _words(state: Any) -> str:
-    return ": ".join(one for one in (get_text(state, "reason"), get_text(state, "message").strip()) if one)
+    """Reason and message; of the end of a log, which stands for a message, its last line."""
+    *_, last = ("", *get_text(state, "message").strip().splitlines())
+    return ": ".join(one for one in (get_text(state, "reason"), last) if one)
 
 
 def _describe_replicas(workload: Obj) -> str:

@@ -192,6 +192,12 @@ def test_every_container_asks_for_what_it_needs(objects):
         assert "memory" in container["resources"]["limits"], name
 
 
+def test_the_last_words_of_every_container_are_kept(objects):
+    """What it says of a setting that it cannot read is then in the Pod's status, where doctor finds it."""
+    for name, container in containers(objects):
+        assert container["terminationMessagePolicy"] == "FallbackToLogsOnError", name
+
+
 def test_every_image_is_of_one_pinned_version(objects):
     images = {container["image"] for _, container in containers(objects)}
     (image,) = images
@@ -508,7 +514,7 @@ def test_timers_on_a_claim_are_the_same_function_in_one_pod(with_component):
     plain, kept = build(KNATIVE / "base"), with_component("components/timers-sqlite")
     (before,) = dict(pod_specs(plain))["timers"]["containers"]
     (after,) = dict(pod_specs(kept))["timers"]["containers"]
-    same = ("image", "env", "envFrom", "volumeMounts", "resources", "securityContext")
+    same = ("image", "env", "envFrom", "volumeMounts", "resources", "securityContext", "terminationMessagePolicy")
     assert [before[field] for field in same] == [after[field] for field in same]
     assert "timers" not in of_kind(kept, "Service", "serving.knative.dev")
 

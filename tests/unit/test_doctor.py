@@ -250,7 +250,7 @@ def pod(*, waiting=None, terminated=None, restarts=0, ready=False, **parts):
 
 
 BACK_OFF = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}
-ENDED = {"exitCode": 1, "reason": "Error", "message": "K_SINK: expected the Broker's URL, got none\n"}
+ENDED = {"exitCode": 1, "reason": "Error", "message": "started\nK_SINK: expected the Broker's URL, got none\n"}
 
 
 @pytest.mark.parametrize(
