@@ -253,8 +253,8 @@ def test_who_may_only_read_is_told_what_could_not_be_checked(
 
     assert code == 1
     assert found["kind jobs"]["level"] == "ok"
-    assert 'cannot list resource "leases"' in found["Leases"]["detail"]
     assert found["Lease"]["level"] == "warn"
+    assert 'cannot list resource "leases"' in found["Lease"]["detail"]
     if asks_about_others:
         assert found["rights of standalone on jobs"]["level"] == "ok"
     else:
