@@ -24,8 +24,11 @@ async def check_timers(cluster: KubernetesCluster, found: Inventory, place: Plac
     """Exactly one Pod that keeps timers, and one that answers."""
     if found.parts["Pod"].problem:
         return unknown("timers", found.parts["Pod"].problem, place)
-    ready = [pod for pod in pods_of(found, "timers") if is_ready(pod)]
-    look = place.command("get", "pods", "-l", "serving.knative.dev/service=timers")
+    engines = [workload for _, workload in found.workloads() if name_of(workload) == "timers"]
+    ready = [pod for engine in engines for pod in pods_of(found, engine) if is_ready(pod)]
+    on_claim = any(get_in(engine, "spec.selector") for engine in engines)
+    label = "app.kubernetes.io/component" if on_claim else "serving.knative.dev/service"
+    look = place.command("get", "pods", "-l", f"{label}=timers")
     if not ready:
         return fail("timers", "no Pod of it is ready: nothing goes on time, only by the sweep", look)
     if len(ready) > 1:

@@ -13,6 +13,10 @@ FUNCTIONS = ("schedule", "timers", "expire", "sweep")
 """Those with a Trigger of their name."""
 
 PUBLISHERS = ("timers", "sweep")
+_POD_LABELS = {
+    "ApiServerSource": "eventing.knative.dev/sourceName",
+    "ContainerSource": "sources.knative.dev/containerSource",
+}
 SOURCES = ("ApiServerSource", "ContainerSource", "PingSource", "SinkBinding")
 
 
@@ -132,8 +136,8 @@ def _mend_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
         return f"{poke} ttlafterfinished.dev/looked-at=$(date +%s)"
     if broken & {"SinkProvided", "SinkBindingAvailable"}:
         return place.apply()
-    if kind in ("ApiServerSource", "ContainerSource"):
-        return place.command("get", "pods", "-l", f"eventing.knative.dev/sourceName={name_of(source)}", "-o", "wide")
+    if kind in _POD_LABELS:
+        return place.command("get", "pods", "-l", f"{_POD_LABELS[kind]}={name_of(source)}", "-o", "wide")
     return place.command("describe", kind.lower(), name_of(source))
 
 

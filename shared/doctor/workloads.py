@@ -8,7 +8,6 @@ from shared.doctor.conditions import describe_trouble, is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, warn
 from shared.doctor.reading import Inventory, Obj, labels_of, name_of
 
-_FUNCTION_LABELS = ("serving.knative.dev/service", "app.kubernetes.io/component")
 _STARTING = {"", "ContainerCreating", "PodInitializing"}
 
 
@@ -16,7 +15,7 @@ def check_workloads(found: Inventory, place: Place) -> Iterator[Finding]:
     """Everything of ours that runs Pods."""
     for kind, workload in found.workloads():
         what, name = f"{kind} {name_of(workload)}", name_of(workload)
-        pods = pods_of(found, name)
+        pods = pods_of(found, workload)
         troubles = [(pod, trouble) for pod in pods if (trouble := describe_pod(pod))]
         down = describe_trouble(workload) if kind == "Knative Service" else _describe_replicas(workload)
         if not down and not troubles:
@@ -31,12 +30,13 @@ def check_workloads(found: Inventory, place: Place) -> Iterator[Finding]:
             yield say(what, f"{down + '; ' if down else ''}Pod {name_of(pod)}: {trouble}", mend)
 
 
-def pods_of(found: Inventory, name: str) -> list[Obj]:
-    """The Pods of a function, or of `standalone`, that are not on their way out."""
+def pods_of(found: Inventory, workload: Obj) -> list[Obj]:
+    """Its Pods that are not on their way out."""
+    selector = get_in(workload, "spec.selector.matchLabels") or {"serving.knative.dev/service": name_of(workload)}
     return [
         pod
         for pod in found.all("Pod")
-        if name in map(labels_of(pod).get, _FUNCTION_LABELS) and not get_text(pod, "metadata.deletionTimestamp")
+        if selector.items() <= labels_of(pod).items() and not get_text(pod, "metadata.deletionTimestamp")
     ]
 
 

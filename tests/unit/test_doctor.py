@@ -17,7 +17,7 @@ from shared.doctor.needs import Right, needs_of
 from shared.doctor.reading import PARTS, Inventory, Listed
 from shared.doctor.rights import Account, accounts_of, judge_rights
 from shared.doctor.server import judge_clock
-from shared.doctor.timing import check_lease, judge_answer, port_of
+from shared.doctor.timing import check_lease, check_timers, judge_answer, port_of
 from shared.doctor.traces import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads, describe_pod
@@ -35,6 +35,11 @@ KNATIVE = {
     "Pod": ["pod-timers"],
     "ConfigMap": ["settings"],
 }
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
 
 
 def fixture(name):
@@ -317,6 +322,18 @@ def test_a_deployment_wants_all_of_its_pods(spec, status, trouble):
     assert wrong(check_workloads(found, PLACE)).get("Deployment standalone") == trouble
 
 
+def test_a_deployment_knows_its_pods_by_its_selector():
+    """As of a ContainerSource: Knative gives its Deployment the labels that are ours, and a name of its own."""
+    labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "source"}
+    deployment = {
+        "metadata": {"name": "source-deployment", "labels": labels},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}},
+    }
+    crashing = having(pod(waiting=BACK_OFF, terminated=ENDED, restarts=5), "metadata.labels", labels)
+    trouble = wrong(check_workloads(inventory(Deployment=[deployment], Pod=[crashing]), PLACE))
+    assert "K_SINK: expected the Broker's URL" in trouble["Deployment source-deployment"]
+
+
 def test_what_knative_itself_runs_is_not_ours():
     adapter = {"metadata": {"name": "apiserversource-job-1", "labels": {"eventing.knative.dev/source": "x"}}}
     assert "Deployment apiserversource-job-1" not in {
@@ -457,6 +474,43 @@ def test_a_clock_is_told_from_what_a_date_header_can_show(ahead, level):
 
 def test_a_slow_answer_is_no_skew():
     assert judge_clock(NOW - timedelta(seconds=20), NOW - timedelta(seconds=15), NOW).level is Level.OK
+
+
+class Answering:
+    """A cluster behind whose proxy paths a function answers."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def probe(self, path):
+        self.asked.append(path)
+        return 405, "method: expected POST"
+
+
+@pytest.mark.anyio
+async def test_one_pod_that_keeps_timers_is_asked():
+    cluster = Answering()
+    assert (await check_timers(cluster, inventory(), PLACE)).level is Level.OK
+    name = fixture("pod-timers")["metadata"]["name"]
+    assert cluster.asked == [f"/api/v1/namespaces/ttl-after-finished/pods/{name}:8080/proxy/"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("pods", "level"), [([], "FAIL"), (["one", "two"], "warn")])
+async def test_timers_are_kept_exactly_once(pods, level):
+    cluster = Answering()
+    found = inventory(Pod=[named(fixture("pod-timers"), name) for name in pods])
+    assert (await check_timers(cluster, found, PLACE)).level.value == level
+    assert cluster.asked == []
+
+
+@pytest.mark.anyio
+async def test_timers_on_a_claim_are_found_by_their_own_labels():
+    labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "timers"}
+    engine = {"metadata": {"name": "timers", "labels": labels}, "spec": {"selector": {"matchLabels": labels}}}
+    kept = having(fixture("pod-timers"), "metadata.labels", labels)
+    found = inventory(Knative_Service=[], StatefulSet=[engine], Pod=[kept])
+    assert (await check_timers(Answering(), found, PLACE)).level is Level.OK
 
 
 def refused(code, message):
