@@ -201,6 +201,8 @@ class KubernetesCluster:
         if digest in self._told:
             return
         namespace = ref.namespace or "default"
+        if self._clock.now() is None:  # who writes first and reads later, as a dead letter function
+            await self.check()
         now = format_instant((self._clock.now() or _EPOCH).replace(microsecond=0))
         event = {
             "apiVersion": "v1",
