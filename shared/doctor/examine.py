@@ -116,7 +116,9 @@ async def _check_life(patient: _Patient) -> list[Finding]:
     logs = place.command("logs", *who, "--tail=20")
     rhythm = Rhythm(settings.sweep_interval, _sweeps_since(found), logs)
     events = await read_list(cluster, path_of("v1/events", settings.home_namespace), fieldSelector=_ABOUT_US)
-    return [*findings, check_sweep(events, now, rhythm, place), check_dead_letters(events, now, place)]
+    findings.append(check_sweep(events, now, rhythm, place))
+    buried = any(name_of(workload) == "deadletter" for _, workload in found.workloads())
+    return [*findings, check_dead_letters(events, now, place)] if buried else findings
 
 
 _SWEEP_LOGS = ("-l", "serving.knative.dev/service=sweep", "-c", "user-container")

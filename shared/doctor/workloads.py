@@ -8,6 +8,7 @@ from shared.doctor.conditions import describe_trouble, is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, warn
 from shared.doctor.reading import Inventory, Obj, labels_of, name_of
 
+_SCALED_TO_0 = "it is scaled to 0"
 _STARTING = {"", "ContainerCreating", "PodInitializing"}
 
 
@@ -22,7 +23,8 @@ def check_workloads(found: Inventory, place: Place) -> Iterator[Finding]:
             running = sum(map(is_ready, pods))
             yield ok(what, f"{running} of its Pods ready" if running else "ready, at rest: no Pod")
         elif not troubles:
-            yield fail(what, down, place.command("describe", *_kubectl_name(kind, name)))
+            words = ("scale", "--replicas=1") if down == _SCALED_TO_0 else ("describe",)
+            yield fail(what, down, place.command(*words, *_kubectl_name(kind, name)))
         else:
             pod, trouble = troubles[0]
             mend = place.command("logs", name_of(pod), "--all-containers", "--tail=5", *_previous(pod))
@@ -79,7 +81,7 @@ def _describe_replicas(workload: Obj) -> str:
     wanted, ready = get_in(workload, "spec.replicas"), get_in(workload, "status.readyReplicas") or 0
     wanted = 1 if wanted is None else wanted
     if wanted == 0:
-        return "it is scaled to 0"
+        return _SCALED_TO_0
     return f"{ready} of {wanted} Pods ready" if ready < wanted else ""
 
 

@@ -322,6 +322,13 @@ def test_a_deployment_wants_all_of_its_pods(spec, status, trouble):
     assert wrong(check_workloads(found, PLACE)).get("Deployment standalone") == trouble
 
 
+def test_what_is_scaled_to_0_is_scaled_up():
+    labels = {"app.kubernetes.io/name": "ttl-after-finished"}
+    deployment = {"metadata": {"name": "standalone", "labels": labels}, "spec": {"replicas": 0}}
+    (finding,) = check_workloads(inventory(Knative_Service=[], Deployment=[deployment], Pod=[]), PLACE)
+    assert finding.mend == "kubectl -n ttl-after-finished scale --replicas=1 deployment standalone"
+
+
 def test_a_deployment_knows_its_pods_by_its_selector():
     """As of a ContainerSource: Knative gives its Deployment the labels that are ours, and a name of its own."""
     labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "source"}
