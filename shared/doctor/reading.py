@@ -26,11 +26,14 @@ PARTS = {
     "Pod": "v1/pods",
     "ConfigMap": "v1/configmaps",
     "Lease": "coordination.k8s.io/v1/leases",
+    "NetworkPolicy": "networking.k8s.io/v1/networkpolicies",
 }
 """What an installation is made of: how this program calls it, and apiVersion and plural."""
 
 OURS = {"app.kubernetes.io/name": "ttl-after-finished"}
-"""The label of all that the manifests make; what Knative makes of it does not have it."""
+"""The label of all that the manifests make; what Knative makes of a Service inherits it."""
+
+_OF_KNATIVE = "serving.knative.dev/service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Inventory:
         """Kind and object of all of ours that run Pods."""
         for kind in ("Knative Service", "StatefulSet", "Deployment"):
             for obj in self.all(kind):
-                if OURS.items() <= labels_of(obj).items():
+                if OURS.items() <= labels_of(obj).items() and _OF_KNATIVE not in labels_of(obj):
                     yield kind, obj
 
     def problems(self) -> Iterator[tuple[str, str]]:

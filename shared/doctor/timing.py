@@ -1,5 +1,6 @@
 """The engine of the timers, and the Lease of `standalone`: what has to be there exactly once."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ LEASE_AGE_MAX = timedelta(seconds=30)
 _QUEUE_PROXY_PORT = 8012
 _FUNCTION_PORT = 8080
 _SERVER_ERROR = 500
+_ANSWER_SECONDS_MAX = 5
 _FORBIDDEN = 403
 
 
@@ -38,11 +40,15 @@ async def check_timers(cluster: KubernetesCluster, found: Inventory, place: Plac
         )
     pod, port = ready[0], port_of(ready[0])
     path = f"/api/v1/namespaces/{place.namespace}/pods/{name_of(pod)}:{port}/proxy/"
+    fenced = bool(found.all("NetworkPolicy"))
     try:
-        status, body = await cluster.probe(path)
+        async with asyncio.timeout(_ANSWER_SECONDS_MAX):
+            status, body = await cluster.probe(path)
+    except TimeoutError:
+        return _judge_silence(name_of(pod), f"no answer within {_ANSWER_SECONDS_MAX} s", place, fenced=fenced)
     except TtlError as error:
         return unknown("timers", str(error), place)
-    return judge_answer(name_of(pod), status, body, place)
+    return judge_answer(name_of(pod), status, body, place, fenced=fenced)
 
 
 def port_of(pod: Obj) -> int:
@@ -54,7 +60,7 @@ def port_of(pod: Obj) -> int:
     return next((port for port in ports if isinstance(port, int)), _FUNCTION_PORT)
 
 
-def judge_answer(pod: str, status: int, body: Any, place: Place) -> Finding:
+def judge_answer(pod: str, status: int, body: Any, place: Place, *, fenced: bool = False) -> Finding:
     """What came of a GET through the API server's proxy: that a function answers at all, 405, is the proof."""
     if get_text(body, "kind") != "Status":
         if status < _SERVER_ERROR:
@@ -62,8 +68,15 @@ def judge_answer(pod: str, status: int, body: Any, place: Place) -> Finding:
         return fail("timers", f"Pod {pod} answered {status}: {body}", place.command("logs", pod, "--tail=20"))
     if status == _FORBIDDEN:
         return unknown("timers", f"one Pod is ready, but {get_text(body, 'message')}", place)
-    detail = f"Pod {pod} is ready, but cannot be reached from the API server: {get_text(body, 'message')}"
-    return warn("timers", detail, place.command("get", "networkpolicies"))
+    return _judge_silence(pod, get_text(body, "message"), place, fenced=fenced)
+
+
+def _judge_silence(pod: str, why: str, place: Place, *, fenced: bool) -> Finding:
+    """A ready Pod that the API server cannot reach, which is as it should be where a NetworkPolicy says so."""
+    if fenced:
+        return ok("timers", f"one Pod, {pod}, ready; NetworkPolicies keep the API server from calling it")
+    detail = f"Pod {pod} is ready, but cannot be reached from the API server: {why}"
+    return warn("timers", detail, place.command("describe", "pod", pod))
 
 
 def check_lease(found: Inventory, now: datetime, place: Place) -> Finding:

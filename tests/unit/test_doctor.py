@@ -341,6 +341,13 @@ def test_a_deployment_knows_its_pods_by_its_selector():
     assert "K_SINK: expected the Broker's URL" in trouble["Deployment source-deployment"]
 
 
+def test_the_deployments_of_revisions_are_knatives():
+    """They inherit our labels, and those of old revisions stay, scaled to 0."""
+    labels = {"app.kubernetes.io/name": "ttl-after-finished", "serving.knative.dev/service": "expire"}
+    old = {"metadata": {"name": "expire-00001-deployment", "labels": labels}, "spec": {"replicas": 0}}
+    assert wrong(check_workloads(inventory(Deployment=[old]), PLACE)) == {}
+
+
 def test_what_knative_itself_runs_is_not_ours():
     adapter = {"metadata": {"name": "apiserversource-job-1", "labels": {"eventing.knative.dev/source": "x"}}}
     assert "Deployment apiserversource-job-1" not in {
@@ -537,6 +544,11 @@ def refused(code, message):
 )
 def test_timers_that_answer_at_all_serve(status, body, level):
     assert judge_answer("timers-1", status, body, PLACE).level.value == level
+
+
+def test_timers_behind_a_network_policy_need_not_answer():
+    body = refused(503, "error trying to reach service: i/o timeout")
+    assert judge_answer("timers-1", 503, body, PLACE, fenced=True).level is Level.OK
 
 
 def test_the_port_is_that_of_queue_proxy_where_there_is_one():
