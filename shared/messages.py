@@ -140,6 +140,8 @@ class SweepStep(Message):
         kinds: `apiVersion/Kind` of the kinds still to sweep, the present one first; empty means all.
         continue_token: The LIST's continue token; empty for the first page.
         sweep_id: The same in all steps of one sweep.
+        whole: It began with all kinds.
+        passed_over: Kinds that it could not list.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.sweep.continue"
@@ -147,6 +149,8 @@ class SweepStep(Message):
     continue_token: str = ""
     sweep_id: str = ""
     step: int = 0
+    whole: bool = False
+    passed_over: tuple[str, ...] = Field(default=(), max_length=1_000)
 
     @property
     def id(self) -> str:

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from shared.core.decide import Reason
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef
 from shared.messages import Message, ObjectDeleted, Timer
+
+EventLevel = Literal["Normal", "Warning"]
+"""The type of a Kubernetes Event: all went as it should, or somebody should look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,8 @@ class Cluster(Protocol):
         """
         ...
 
-    async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
-        """Write a Warning as a Kubernetes Event about the object; the same one again is not written twice."""
+    async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
+        """Write a Kubernetes Event about the object; the same one again is not written twice."""
         ...
 
 

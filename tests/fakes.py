@@ -11,7 +11,7 @@ from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError
 from shared.messages import Message, ObjectDeleted, Timer
-from shared.ports import Page, Snapshot, Verdict
+from shared.ports import EventLevel, Page, Snapshot, Verdict
 from tests.builders import NOW, having
 
 
@@ -144,7 +144,7 @@ class FakeCluster:
         end = start + self.page_size
         return Page(found[start:end], self._date(), str(end) if end < len(found) else "", str(self._version))
 
-    async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
+    async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         self._call("event", ref.name)
         if (ref, reason, message) not in self.events:
             self.events.append((ref, reason, message))

@@ -19,7 +19,7 @@ from shared.adapters.telemetry import LogTelemetry, configure_logging
 from shared.core.kinds import Catalogue
 from shared.core.objects import ObjectRef
 from shared.messages import TimersSet
-from shared.ports import Clock, Cluster, Publisher, Telemetry, Timers
+from shared.ports import Clock, Cluster, EventLevel, Publisher, Telemetry, Timers
 from shared.usecases.deadletter import DeadLetters
 from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
@@ -136,12 +136,12 @@ class World:
         """What takes the events that no function would."""
         return DeadLetters(clock=self.clock, telemetry=self.telemetry, tell=self._tell)
 
-    async def _tell(self, reason: str, message: str) -> None:
+    async def _tell(self, reason: str, message: str, level: EventLevel = "Warning") -> None:
         """Write an Event about this installation; a dry run writes none."""
         home = self.settings.home_namespace
         if home and not self.settings.dry_run:
             about = ObjectRef(api_version="v1", kind="Namespace", namespace=home, name=home, uid="")
-            await (await self.connected()).record_event(about, reason, message)
+            await (await self.connected()).record_event(about, reason, message, level=level)
 
     async def expiry(self, by: str = "expire") -> Expiry:
         """What deletes due objects, for the named function."""
@@ -164,6 +164,7 @@ class World:
             interval=self.settings.sweep_interval,
             concurrency=self.settings.concurrency,
             namespace=self.namespace,
+            tell=self._tell,
         )
 
 

@@ -28,7 +28,7 @@ from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_text, ref_of
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
-from shared.ports import Page, Snapshot
+from shared.ports import EventLevel, Page, Snapshot
 
 PAGE_LIMIT = 500
 REQUEST_SECONDS_MAX = 30.0
@@ -195,12 +195,14 @@ class KubernetesCluster:
                 items += [snapshot.obj] if snapshot else []
         return replace(page, items=items)
 
-    async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
+    async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         """See `shared.ports.Cluster`. Its name is made from what it says, so the same one again is a 409."""
         digest = hashlib.sha256(f"{ref.uid}/{reason}/{message}".encode()).hexdigest()[:16]
         if digest in self._told:
             return
         namespace = ref.namespace or "default"
+        if self._clock.now() is None:  # who writes first and reads later, as a dead letter function
+            await self.check()
         now = format_instant((self._clock.now() or _EPOCH).replace(microsecond=0))
         event = {
             "apiVersion": "v1",
@@ -213,7 +215,7 @@ class KubernetesCluster:
                 "name": ref.name,
                 "uid": ref.uid,
             },
-            "type": "Warning",
+            "type": level,
             "reason": reason,
             "message": message[:1_000],
             "source": {"component": "ttl-after-finished"},
@@ -256,7 +258,7 @@ class KubernetesCluster:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise TryLaterError(f"watch of {rule.plural} broke: {error or type(error).__name__}") from None
 
-    async def request(
+    async def request(  # noqa: PLR0913 - each argument is a part of a request
         self,
         method: str,
         path: str,
@@ -264,8 +266,9 @@ class KubernetesCluster:
         body: Mapping[str, Any] | None = None,
         accept: str = "application/json",
         missing_ok: bool = False,
+        as_user: str = "",
     ) -> Answer | None:
-        """One call; None for a 404 where that is an answer.
+        """One call, as another user if one is named; None for a 404 where that is an answer.
 
         Raises:
             ConflictError: 409.
@@ -275,7 +278,8 @@ class KubernetesCluster:
             TryLaterError: 429, 5xx, or no answer in time.
         """
         try:
-            response = await self._send(method, path, body, accept, REQUEST_SECONDS_MAX)  # reading the body included
+            timeout = REQUEST_SECONDS_MAX  # reading the body included
+            response = await self._send(method, path, body, accept, timeout, as_user=as_user)
             payload = await read_json(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX:.0f} s"
@@ -296,15 +300,31 @@ class KubernetesCluster:
             )
         return Answer(payload, read_at)
 
-    async def _send(
+    async def probe(self, path: str) -> tuple[int, Any]:
+        """GET what lies behind a proxy path: the status and the body, whoever they are from, and neither judged.
+
+        Raises:
+            TryLaterError: No answer in time.
+        """
+        try:
+            response = await self._send("GET", path, None, "application/json", REQUEST_SECONDS_MAX)
+            return response.status, await read_json(response)
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise TryLaterError(f"cannot reach the API server at {self.server}: {error}") from None
+
+    async def _send(  # noqa: PLR0913 - as above
         self,
         method: str,
         path: str,
         body: Mapping[str, Any] | None,
         accept: str,
         timeout: Any,  # noqa: ASYNC109 - the client's own parameter
+        *,
+        as_user: str = "",
     ) -> aiohttp.ClientResponse:
         headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else "application/json"}
+        if as_user:
+            headers["Impersonate-User"] = as_user
         await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
         answer = await self._client.call_api(
             method, f"{self.server}{path}", headers, body=body, _request_timeout=timeout, _preload_content=False

@@ -8,7 +8,7 @@ import click
 from shared import __version__
 from shared.adapters.telemetry import configure_logging
 
-COMMANDS = ("run", "demo", "plan", "explain", "watch")
+COMMANDS = ("run", "watch", "demo", "plan", "explain", "doctor")
 
 
 class _LazyGroup(click.Group):

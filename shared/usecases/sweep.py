@@ -5,7 +5,7 @@ next one. Listing and deleting overlap: workers take objects from a queue that t
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.ports import Page, Publisher, Snapshot
+from shared.ports import EventLevel, Page, Publisher, Snapshot
 from shared.usecases.expire import Expiry
 
 MISSED_AFTER = timedelta(seconds=10)
@@ -28,6 +28,16 @@ FULL_READS_MAX = 10
 
 QUEUE_MAX = 500
 """Objects listed and not yet looked at: one page, so that the lister is at most a page ahead."""
+
+
+SWEPT = "Swept"
+"""Of the Kubernetes Event that says of a sweep of all kinds that it saw the last page of the last one."""
+
+SWEPT_IN_PART = "SweptInPart"
+"""The same, where some kinds could not be listed."""
+
+Tell = Callable[[str, str, EventLevel], Awaitable[None]]
+"""Writes a Kubernetes Event about the installation: reason, message, level."""
 
 
 _Found = Snapshot | ObjectRef
@@ -45,6 +55,7 @@ class _Step:
     missed_before: datetime
     timers: list[Timer] = field(default_factory=list)
     failures: list[TtlError] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,7 @@ class Sweep:
         interval: Time between two sweeps; what is due within twice of it gets a timer.
         concurrency: Objects that are dealt with at once.
         namespace: Only this namespace; empty for all.
+        tell: Told of the end of a sweep; None tells nobody.
     """
 
     expiry: Expiry
@@ -64,6 +76,7 @@ class Sweep:
     interval: timedelta
     concurrency: int
     namespace: str = ""
+    tell: Tell | None = None
 
     async def sweep(self, step: SweepStep) -> SweepStep | None:
         """Work through one step.
@@ -91,13 +104,18 @@ class Sweep:
         later = [error for error in work.failures if isinstance(error, TryLaterError)]
         if later and len(work.failures) == len(step.kinds):
             raise TryLaterError(f"no kind could be listed: {later[0]}")
-        return rest
+        passed_over = tuple(dict.fromkeys((*step.passed_over, *work.passed_over)))
+        if rest is None:
+            await self._tell_end(step, passed_over)
+            return None
+        return rest.model_copy(update={"passed_over": passed_over})
 
     def _started(self, step: SweepStep, now: datetime) -> SweepStep:
         """The first step names its kinds and gets an id, so that the steps of one sweep can be told together."""
         kinds = step.kinds or tuple(f"{rule.api_version}/{rule.kind}" for rule in self.expiry.catalogue.rules)
         kinds = tuple(dict.fromkeys(kinds))  # each once, whatever an event says
-        return step.model_copy(update={"kinds": kinds, "sweep_id": step.sweep_id or now.isoformat()})
+        whole = step.whole or not step.kinds
+        return step.model_copy(update={"kinds": kinds, "sweep_id": step.sweep_id or now.isoformat(), "whole": whole})
 
     async def _list(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep | None:
         """Put what needs a look into the queue, until the time or the kinds are over."""
@@ -118,6 +136,7 @@ class Sweep:
             return next_kind
         except TtlError as error:
             work.failures.append(error)
+            work.passed_over.append(step.kinds[0])
             self.expiry.telemetry.problem("sweep passed a kind over", kind=step.kinds[0], error=str(error))
             return next_kind
         for one in found:
@@ -178,6 +197,20 @@ class Sweep:
                 await self.publisher.publish(answer)
             except TtlError as error:  # it is deleted, told or not
                 self.expiry.telemetry.problem("could not publish a deletion", error=str(error))
+
+    async def _tell_end(self, step: SweepStep, passed_over: Sequence[str]) -> None:
+        """Say that everything was seen: a sweep with nothing to do looks like one that never came."""
+        if self.tell is None or not step.whole:
+            return
+        seen = ", ".join(rule.plural for rule in self.expiry.catalogue.rules) or "no kinds"
+        told = f"saw the last of {seen}: sweep {step.sweep_id}, steps: {step.step + 1}"
+        try:
+            if passed_over:
+                await self.tell(SWEPT_IN_PART, f"could not list {', '.join(passed_over)}; {told}", "Warning")
+            else:
+                await self.tell(SWEPT, told, "Normal")
+        except TtlError as error:  # it was swept, told or not
+            self.expiry.telemetry.problem("could not write an Event", error=str(error))
 
     async def _publish_timers(self, timers: list[Timer]) -> None:
         for start in range(0, len(timers), TIMERS_MAX):

@@ -84,7 +84,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         pytest.skip(reason)
     server = RealServer(assets, tmp_path_factory.mktemp("real"), fsync=False)
     try:
-        server.start_controllers(["job-controller", "garbage-collector-controller"], qps=200, burst=400)
+        names = ["job-controller", "garbage-collector-controller", "clusterrole-aggregation-controller"]
+        server.start_controllers(names, qps=200, burst=400)
         yield server
     finally:
         server.stop()

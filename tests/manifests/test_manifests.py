@@ -17,6 +17,7 @@ from shared.adapters.catalogue import read_catalogue
 from shared.adapters.events import TICK
 from shared.adapters.settings import Settings, read_settings
 from shared.cli.main import COMMANDS
+from shared.doctor.needs import Right, lease_needs, needs_of
 from shared.local.manifests import read_triggers
 from shared.local.triggers import Filter, matches, parse_trigger
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
@@ -191,6 +192,12 @@ def test_every_container_asks_for_what_it_needs(objects):
         assert "memory" in container["resources"]["limits"], name
 
 
+def test_the_last_words_of_every_container_are_kept(objects):
+    """What it says of a setting that it cannot read is then in the Pod's status, where doctor finds it."""
+    for name, container in containers(objects):
+        assert container["terminationMessagePolicy"] == "FallbackToLogsOnError", name
+
+
 def test_every_image_is_of_one_pinned_version(objects):
     images = {container["image"] for _, container in containers(objects)}
     (image,) = images
@@ -208,6 +215,10 @@ def test_the_settings_can_be_read_and_are_found_by_their_hash(objects):
     assert re.fullmatch(r"settings-\w{10}", name)
     for where, container in containers(objects):
         assert container["envFrom"] == [{"configMapRef": {"name": name}}], where
+
+
+def test_the_settings_know_where_they_are(objects):
+    assert settings_of(objects).home_namespace == NAMESPACE
 
 
 def test_timers_are_kept_on_a_volume(objects):
@@ -267,6 +278,17 @@ def test_the_base_is_inert():
     assert not of_kind(objects, "PingSource")
     for account in of_kind(objects, "ServiceAccount"):
         assert rights_of(objects, account) <= {("", "events", "create")}, account
+
+
+@pytest.mark.parametrize("folder", [build for build in BUILDS if build != "base"])
+def test_every_account_has_exactly_the_rights_that_the_code_needs(folder):
+    objects = build(KNATIVE / folder)
+    rules = read_catalogue().parse_names(settings_of(objects).kinds).rules
+    for account in of_kind(objects, "ServiceAccount"):
+        needed = needs_of(account, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
+        if account == "deadletter":
+            needed = {Right("", "events", "create", NAMESPACE)}
+        assert rights_of(objects, account) == {(right.group, right.resource, right.verb) for right in needed}, account
 
 
 def test_the_lease_is_the_only_one_that_standalone_may_write():
@@ -492,7 +514,7 @@ def test_timers_on_a_claim_are_the_same_function_in_one_pod(with_component):
     plain, kept = build(KNATIVE / "base"), with_component("components/timers-sqlite")
     (before,) = dict(pod_specs(plain))["timers"]["containers"]
     (after,) = dict(pod_specs(kept))["timers"]["containers"]
-    same = ("image", "env", "envFrom", "volumeMounts", "resources", "securityContext")
+    same = ("image", "env", "envFrom", "volumeMounts", "resources", "securityContext", "terminationMessagePolicy")
     assert [before[field] for field in same] == [after[field] for field in same]
     assert "timers" not in of_kind(kept, "Service", "serving.knative.dev")
 

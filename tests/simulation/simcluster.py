@@ -16,7 +16,7 @@ from shared.local.apiserver.deletion import DeleteOptions
 from shared.local.apiserver.errors import StatusError
 from shared.local.apiserver.listing import Query
 from shared.local.apiserver.resources import Resource
-from shared.ports import Page, Snapshot
+from shared.ports import EventLevel, Page, Snapshot
 from tests.simulation.faults import TIMEOUT_SECONDS, draw_fate
 
 _AWAY = 0
@@ -105,7 +105,7 @@ class SimCluster:
             items = [{name: obj[name] for name in ("apiVersion", "kind", "metadata")} for obj in items]
         return Page(items, read_at, page.continue_token, page.resource_version)
 
-    async def record_event(self, ref: ObjectRef, reason: str, message: str) -> None:
+    async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         try:
             await self._call("POST", "Event", ref, lambda: self.world.checks.told(ref, reason, message))
         except _RefusedError as error:

@@ -13,7 +13,7 @@ from shared.adapters import cluster as cluster_module
 from shared.adapters.cluster import GoneError
 from shared.adapters.connect import connect
 from shared.adapters.memory import Memory
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.objects import ObjectRef, format_instant, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
 from tests.builders import JOB, NOW, POD, job
 
@@ -335,15 +335,26 @@ async def test_nothing_is_recalled_while_the_servers_clock_is_unknown(cluster):
 
 
 async def test_an_event_is_written_once_and_the_same_again_is_no_error(cluster, script):
-    script.answers = [status(409, "already exists")]
+    script.answers = [{"json": {"gitVersion": "v1"}}, status(409, "already exists")]
 
     for _ in range(2):
         await cluster.record_event(REF, "InvalidTtl", "kept: x" * 1_000)
 
-    (first,) = (json.loads(body) for body in script.bodies)
+    (first,) = (json.loads(body) for body in script.bodies if body)
+    assert first["lastTimestamp"] == format_instant(NOW)
+    assert first["type"] == "Warning"
     assert first["involvedObject"]["uid"] == REF.uid
     assert len(first["message"]) <= 1_024
-    assert script.asked[0] == ("POST", "/api/v1/namespaces/ci/events")
+    # It has to be told what time it is before it can write a first Event.
+    assert script.asked == [("GET", "/version"), ("POST", "/api/v1/namespaces/ci/events")]
+
+
+async def test_an_event_may_say_that_all_is_well(cluster, script):
+    script.answers = [{"json": {"gitVersion": "v1"}}, status(409, "already exists")]
+
+    await cluster.record_event(REF, "Swept", "all of it", level="Normal")
+
+    assert json.loads(script.bodies[-1])["type"] == "Normal"
 
 
 HOSTILE = ["a/b", "a?dryRun=All", "a#b", "a%2Fb", "../../nodes/n", "a b", "ü", "a\nb", "a;b", "%", "a\\b"]

@@ -21,7 +21,7 @@ def test_an_empty_environment_has_the_defaults():
     assert settings.concurrency == 64
     assert settings.timers_path is None
     assert settings.metrics_port is None
-    assert (settings.log, settings.sink) == (None, "")
+    assert (settings.log, settings.home_namespace, settings.sink) == (None, "", "")
 
 
 def test_every_variable_is_read():
@@ -34,6 +34,7 @@ def test_every_variable_is_read():
             "TTL_TIMERS_PATH": "/data/t.db",
             "TTL_METRICS_PORT": "9464",
             "TTL_LOG": "text",
+            "TTL_NAMESPACE": "ttl-after-finished",
             "K_SINK": "http://broker-ingress.knative-eventing.svc/ns/default",
         }
     )
@@ -45,6 +46,7 @@ def test_every_variable_is_read():
     assert settings.timers_path == Path("/data/t.db")
     assert settings.metrics_port == 9464
     assert settings.log == "text"
+    assert settings.home_namespace == "ttl-after-finished"
     assert settings.sink == "http://broker-ingress.knative-eventing.svc/ns/default"
 
 
@@ -70,6 +72,8 @@ def test_what_is_given_counts_before_the_environment():
         ("TTL_METRICS_PORT", "0"),
         ("TTL_METRICS_PORT", "65536"),
         ("TTL_LOG", "xml"),
+        ("TTL_NAMESPACE", "Not A Name"),
+        ("TTL_NAMESPACE", "../default"),
         ("K_SINK", "broker"),
         ("K_SINK", "ftp://broker"),
         ("TTL_KIND", "jobs"),

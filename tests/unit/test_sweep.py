@@ -32,7 +32,14 @@ class Bench:
         self.telemetry = FakeTelemetry()
         self.publisher = FakePublisher()
         expiry = Expiry(self.cluster, KINDS, KINDS, self.clock, self.telemetry, dry_run=dry_run, by="sweep")
-        self._sweep = Sweep(expiry, self.publisher, interval, concurrency=4, namespace=namespace)
+        self.told = []
+        self.tell_failure = None
+        self._sweep = Sweep(expiry, self.publisher, interval, concurrency=4, namespace=namespace, tell=self._tell)
+
+    async def _tell(self, reason, message, level):
+        if self.tell_failure:
+            raise self.tell_failure
+        self.told.append((reason, level, message))
 
     async def sweep(self, step=START):
         return await self._sweep.sweep(step)
@@ -334,3 +341,68 @@ async def test_a_bug_in_a_worker_is_not_swallowed(bench):
 
     with pytest.raises(ExceptionGroup):
         await bench.sweep()
+
+
+# Telling that it was done
+
+
+async def test_the_end_of_a_sweep_is_told_and_each_time_in_other_words(bench):
+    await bench.sweep()
+    bench.clock.advance(60)
+    await bench.sweep()
+
+    assert [(reason, level) for reason, level, _ in bench.told] == [("Swept", "Normal")] * 2
+    first, second = (message for _, _, message in bench.told)
+    assert first.startswith("saw the last of jobs, pods, trainjobs: sweep 20")
+    assert first != second  # the same words would be the same Event, which is written once
+
+
+async def test_only_the_last_step_tells_and_of_kinds_that_an_earlier_one_could_not_list():
+    bench = Bench(page_size=2)
+    bench.put(9, trainjob, "train", complete=ago(60), ttl="30d")
+    bench.cluster.on_list = lambda: bench.clock.advance(11)
+    bench.cluster.fail("list", ForbiddenError("jobs is forbidden"), on="jobs")
+    step, steps = START, 0
+    while step is not None:
+        assert bench.told == []
+        step = await bench.sweep(step)
+        steps += 1
+
+    assert steps > 1
+    ((reason, level, message),) = bench.told
+    assert (reason, level) == ("SweptInPart", "Warning")
+    assert message.startswith("could not list batch/v1/Job; saw the last of ")
+
+
+async def test_a_kind_that_is_not_served_is_nothing_that_was_passed_over(bench):
+    bench.cluster.served = {"Job"}
+
+    await bench.sweep()
+
+    assert [reason for reason, _, _ in bench.told] == ["Swept"]
+
+
+async def test_a_sweep_of_single_kinds_tells_nothing(bench):
+    await bench.sweep(SweepStep(kinds=("batch/v1/Job",), sweep_id="Job/now"))
+
+    assert bench.told == []
+
+
+async def test_a_sweep_that_is_to_come_again_tells_nothing(bench):
+    for verb in ("list", "list-metadata"):
+        bench.cluster.fail(verb, TryLaterError("connection refused"))
+
+    with pytest.raises(TryLaterError):
+        await bench.sweep()
+
+    assert bench.told == []
+
+
+async def test_a_sweep_of_which_nothing_can_be_told_was_one(bench):
+    bench.put(3, complete=ago(60), ttl=30)
+    bench.tell_failure = ForbiddenError("events is forbidden")
+
+    assert await bench.sweep() is None
+
+    assert bench.cluster.names == set()
+    assert bench.telemetry.problems == [("could not write an Event", {"error": "events is forbidden"})]

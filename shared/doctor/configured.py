@@ -1,0 +1,93 @@
+"""The settings that the functions run with, and the version that is installed."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shared.adapters.bootstrap import build
+from shared.adapters.settings import Settings, SettingsError, read_settings
+from shared.core.durations import format_duration
+from shared.core.kinds import KindRule
+from shared.core.objects import get_in, get_text, list_mappings
+from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.reading import Inventory, Obj, labels_of, name_of
+
+_VERSION = "app.kubernetes.io/version"
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the settings come to.
+
+    Attributes:
+        settings: None where they cannot be read.
+        rules: The enabled kinds.
+    """
+
+    findings: tuple[Finding, ...]
+    settings: Settings | None = None
+    rules: tuple[KindRule, ...] = ()
+
+
+def check_settings(found: Inventory, place: Place, overlay: str) -> Configured:
+    """The ConfigMap that the workloads name."""
+    named: dict[str, list[str]] = {}
+    for _, workload in found.workloads():
+        for name in _config_maps(workload):
+            named.setdefault(name, []).append(name_of(workload))
+    apply = place.apply(overlay)
+    if not named:
+        return Configured((fail("settings", "nothing that runs names a ConfigMap with settings", apply),))
+    if found.parts["ConfigMap"].problem:
+        return Configured((unknown("settings", found.parts["ConfigMap"].problem, place),))
+    name = max(named, key=lambda one: len(named[one]))
+    findings = [
+        fail(f"settings {one}", f"the ConfigMap is not there, and {', '.join(users)} cannot start without it", apply)
+        for one, users in named.items()
+        if found.is_absent("ConfigMap", one)
+    ]
+    if len(named) > 1:
+        detail = "; ".join(f"{', '.join(users)} by {one}" for one, users in named.items())
+        findings.append(warn("settings", f"not all run by the same: {detail}", apply))
+    config = found.get("ConfigMap", name)
+    if config is None:
+        return Configured(tuple(findings))
+    return _judge(config, findings, place, overlay)
+
+
+def _judge(config: Obj, findings: list[Finding], place: Place, overlay: str) -> Configured:
+    what = f"settings {name_of(config)}"
+    try:
+        settings = read_settings(environment=get_in(config, "data") or {})
+        rules = build(settings).catalogue.rules
+    except SettingsError as error:
+        return Configured((*findings, fail(what, str(error), place.apply(overlay, "with that mended"))))
+    kinds = ", ".join(rule.plural for rule in rules)
+    findings.append(ok(what, f"{kinds}; a sweep every {format_duration(settings.sweep_interval)}"))
+    if settings.dry_run:
+        detail = "TTL_DRY_RUN is on: nothing is deleted, no Event is written, and so no sweep is seen"
+        findings.append(warn("dry run", detail, place.apply(overlay, "with TTL_DRY_RUN=false")))
+    elif settings.home_namespace != place.namespace:
+        where = settings.home_namespace or "nowhere"
+        detail = f"TTL_NAMESPACE: Events about this installation go to {where}, not here"
+        findings.append(warn("settings", detail, place.apply(overlay, f"with TTL_NAMESPACE={place.namespace}")))
+    return Configured(tuple(findings), settings, rules)
+
+
+def check_version(found: Inventory, version: str, place: Place, overlay: str) -> Iterator[Finding]:
+    """Whether all of it is of one version, and this program too."""
+    versions = {str(labels_of(obj).get(_VERSION)) for _, obj in found.workloads() if _VERSION in labels_of(obj)}
+    if len(versions) > 1:
+        detail = f"half an upgrade: {', '.join(sorted(versions))} run side by side"
+        yield warn("version", detail, place.apply(overlay))
+    elif versions and versions != {version}:
+        detail = f"installed is {versions.pop()}, and this program is {version}: it may look for what is not there"
+        yield warn("version", detail, place.apply(overlay, "or doctor of the installed version"))
+    elif versions:
+        yield ok("version", version)
+
+
+def _config_maps(workload: Obj) -> Iterator[str]:
+    for container in list_mappings(workload, "spec.template.spec.containers"):
+        for source in list_mappings(container, "envFrom"):
+            if name := get_text(source, "configMapRef.name"):
+                yield name

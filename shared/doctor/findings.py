@@ -1,0 +1,112 @@
+"""What a check comes to: one line, and below it the command that mends it."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+_DETAIL_CHARACTERS_MAX = 300
+
+
+class Level(StrEnum):
+    """How bad it is. What could not be checked is a warning: nobody knows that it is well."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check.
+
+    Attributes:
+        what: What was looked at, in a few words.
+        detail: What is wrong with it; of what is well, what it is.
+        mend: The command; empty where all is well.
+    """
+
+    level: Level
+    what: str
+    detail: str = ""
+    mend: str = ""
+
+    def __str__(self) -> str:
+        """One line, or two."""
+        line = f"{self.level:4}  {self.what}" + (f" — {self.detail}" if self.detail else "")
+        return f"{line}\n      {self.mend}" if self.mend else line
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the installation is, and how its operator reaches it: what makes a command one that can be pasted.
+
+    Attributes:
+        namespace: Of the installation.
+        manifests: The folder `knative` that came with this program.
+        overlay: The folder that was applied; empty where nobody said which.
+        options: Those of kubectl that lead to the cluster.
+    """
+
+    namespace: str
+    manifests: str
+    overlay: str = ""
+    options: tuple[str, ...] = ()
+
+    @property
+    def kubectl(self) -> str:
+        """`kubectl`, with the options that lead to the cluster."""
+        return shlex.join(("kubectl", *self.options))
+
+    def command(self, *words: str) -> str:
+        """A kubectl command in the installation's namespace."""
+        return f"{self.kubectl} -n {self.namespace} {shlex.join(words)}"
+
+    def apply_file(self, path: str) -> str:
+        """Apply one of the shipped files; only for objects that lie in no namespace."""
+        return f"{self.kubectl} apply -f {shlex.quote(f'{self.manifests}/{path}')}"
+
+    def apply(self, default: str = "knative", note: str = "") -> str:
+        """Apply the overlay again, or the shipped one of this name where nobody said which it was."""
+        folder = self.overlay or f"{self.manifests}/overlays/{default}"
+        hint = note or ("" if self.overlay else "or the overlay that you installed (--overlay)")
+        return f"{self.kubectl} apply -k {shlex.quote(folder)}" + (f"    # {hint}" if hint else "")
+
+
+def ok(what: str, detail: str = "") -> Finding:
+    """All is well."""
+    return Finding(Level.OK, what, short(detail))
+
+
+def warn(what: str, detail: str, mend: str) -> Finding:
+    """It works, but not as it should, or nobody can tell."""
+    return Finding(Level.WARN, what, short(detail), mend)
+
+
+def fail(what: str, detail: str, mend: str) -> Finding:
+    """It does not work."""
+    return Finding(Level.FAIL, what, short(detail), mend)
+
+
+def unknown(what: str, why: str, place: Place) -> Finding:
+    """It could not be looked at."""
+    return warn(what, f"cannot be checked: {why}", f"{place.kubectl} auth whoami    # then doctor, as one who may")
+
+
+def short(text: str) -> str:
+    """One line, cut off where it only repeats itself."""
+    line = " ".join(text.split())
+    return line if len(line) <= _DETAIL_CHARACTERS_MAX else f"{line[:_DETAIL_CHARACTERS_MAX]} ..."
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """The documented JSON: a list of checks; `mend` is null where nothing is to be mended."""
+    return json.dumps(
+        [
+            {"level": one.level.lower(), "check": one.what, "detail": one.detail or None, "mend": one.mend or None}
+            for one in findings
+        ],
+        indent=2,
+        ensure_ascii=False,
+    )

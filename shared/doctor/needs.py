@@ -1,0 +1,69 @@
+"""Which rights the code needs, on what and for whom: the one table, which the shipped roles are held to.
+
+expire      get what a timer is about, delete it
+sweep       list everything, delete what is due; get where a TTL can only be an annotation, since the list is then
+of metadata only
+source      what an ApiServerSource checks before it starts: get, list, watch
+watch       the same without get
+standalone  all of these, in one process
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from shared.core.kinds import KindRule
+
+EVERY_KIND = {
+    "expire": ("get", "delete"),
+    "sweep": ("list", "delete"),
+    "source": ("get", "list", "watch"),
+    "watch": ("list", "watch"),
+    "standalone": ("get", "list", "watch", "delete"),
+}
+DELETERS = ("expire", "sweep", "standalone")
+"""Who decides about objects: they read owners, and tell by Events."""
+
+OWNERS = {("v1", "Pod"): (("batch", "jobs"),)}
+"""Of kinds that stay while their owner works: the owners that are known. One that may not be read counts as working."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource.
+
+    Attributes:
+        group: Empty for the core group.
+        namespace: Empty for all of them.
+        name: Empty for all of them.
+    """
+
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+    name: str = ""
+
+
+def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
+    """What an account of this role needs for the kinds.
+
+    Args:
+        role: A key of EVERY_KIND; anything else needs nothing.
+        rules: The enabled kinds.
+    """
+    needed: set[Right] = set()
+    for rule in rules:
+        group = rule.api_version.rpartition("/")[0]
+        needed |= {Right(group, rule.plural, verb) for verb in EVERY_KIND.get(role, ())}
+        if role == "sweep" and rule.ttl_seconds_field is None:
+            needed.add(Right(group, rule.plural, "get"))
+        if role in DELETERS:
+            needed |= {Right(*owner, "get") for owner in OWNERS.get((rule.api_version, rule.kind), ())}
+    return frozenset(needed | ({Right("", "events", "create")} if role in DELETERS else set()))
+
+
+def lease_needs(namespace: str) -> frozenset[Right]:
+    """What `standalone` needs to be the only one."""
+    group, resource = "coordination.k8s.io", "leases"
+    own = {Right(group, resource, verb, namespace, "ttl-after-finished") for verb in ("get", "update")}
+    return frozenset(own | {Right(group, resource, "create", namespace)})

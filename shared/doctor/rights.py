@@ -1,0 +1,160 @@
+"""Whether each account may do what its function does: the API server is asked, as that account."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shared.adapters.cluster import KubernetesCluster
+from shared.core.kinds import Catalogue, KindRule
+from shared.core.objects import get_in, get_text, list_mappings
+from shared.doctor.findings import Finding, Place, fail, ok, unknown
+from shared.doctor.needs import Right, lease_needs, needs_of
+from shared.doctor.reading import Inventory, Obj, name_of
+from shared.errors import ForbiddenError, TtlError
+
+_REVIEWS = "/apis/authorization.k8s.io/v1"
+_BINDINGS = "/apis/rbac.authorization.k8s.io/v1"
+AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A service account, the role it has in this project, and what it needs for it."""
+
+    name: str
+    role: str
+    needs: frozenset[Right]
+
+
+def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue, namespace: str) -> Iterator[Account]:
+    """The accounts of what runs here, and what each needs for the enabled kinds."""
+    for _, workload in found.workloads():
+        name = get_text(workload, "spec.template.spec.serviceAccountName") or "default"
+        role = name_of(workload)
+        needs = needs_of(role, rules) | (lease_needs(namespace) if role == "standalone" else frozenset())
+        if role == "deadletter":
+            needs = frozenset({Right("", "events", "create", namespace)})
+        if needs:
+            yield Account(name, role, needs)
+    watched: defaultdict[str, set[Right]] = defaultdict(set)
+    for source in found.all("ApiServerSource"):
+        meant = [kinds.get(get_text(one, "apiVersion"), get_text(one, "kind")) for one in _resources(source)]
+        watched[get_text(source, "spec.serviceAccountName") or "default"] |= needs_of("source", filter(None, meant))
+    for source in found.all("ContainerSource"):
+        name = get_text(source, "spec.template.spec.serviceAccountName") or "default"
+        watched[name] |= needs_of("watch", rules)
+    for name, rights in sorted(watched.items()):
+        yield Account(name, "source", frozenset(rights))
+
+
+async def check_rights(cluster: KubernetesCluster, accounts: Iterable[Account], place: Place) -> list[Finding]:
+    """Ask for every right of every account."""
+    limit = asyncio.Semaphore(AT_ONCE)
+    found = await asyncio.gather(*(_check_account(cluster, account, place, limit) for account in accounts))
+    return [finding for findings in found for finding in findings]
+
+
+async def _check_account(
+    cluster: KubernetesCluster, account: Account, place: Place, limit: asyncio.Semaphore
+) -> list[Finding]:
+    async def ask(right: Right) -> bool:
+        async with limit:
+            return await is_allowed(cluster, place.namespace, account.name, right)
+
+    needs = sorted(account.needs)
+    try:
+        allowed = dict(zip(needs, await asyncio.gather(*map(ask, needs)), strict=True))
+    except TtlError as error:
+        return [unknown(f"rights of {account.name}", str(error), place)]
+    if not all(allowed.values()) and (missing := await _missing_binding(cluster, account, place)):
+        return [missing]
+    return list(judge_rights(account, allowed, place))
+
+
+def judge_rights(account: Account, allowed: dict[Right, bool], place: Place) -> Iterator[Finding]:
+    """One finding for each resource."""
+    by_resource: defaultdict[tuple[str, str], list[Right]] = defaultdict(list)
+    for right in sorted(account.needs):
+        by_resource[right.group, right.resource].append(right)
+    for (group, resource), rights in by_resource.items():
+        what = f"rights of {account.name} on {resource}"
+        missing = [right.verb for right in rights if not allowed[right]]
+        if not missing:
+            yield ok(what, ", ".join(right.verb for right in rights))
+        else:
+            yield fail(what, f"may not {', '.join(missing)}", _mend(account, group, resource, rights, place))
+
+
+async def is_allowed(cluster: KubernetesCluster, namespace: str, account: str, right: Right) -> bool:
+    """Ask as the account; who may not impersonate it asks about it.
+
+    Raises:
+        ForbiddenError: Neither is allowed to who asks.
+    """
+    user = f"system:serviceaccount:{namespace}:{account}"
+    attributes = {name: value for name, value in _attributes(right).items() if value}
+    try:
+        body: dict[str, Any] = {"spec": {"resourceAttributes": attributes}}
+        answer = await cluster.request("POST", f"{_REVIEWS}/selfsubjectaccessreviews", body=body, as_user=user)
+    except ForbiddenError:
+        groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+        body = {"spec": {"resourceAttributes": attributes, "user": user, "groups": groups}}
+        answer = await cluster.request("POST", f"{_REVIEWS}/subjectaccessreviews", body=body)
+    return get_in(answer.body if answer else {}, "status.allowed") is True
+
+
+def _attributes(right: Right) -> dict[str, str]:
+    return {
+        "group": right.group,
+        "resource": right.resource,
+        "verb": right.verb,
+        "namespace": right.namespace,
+        "name": right.name,
+    }
+
+
+async def _missing_binding(cluster: KubernetesCluster, account: Account, place: Place) -> Finding | None:
+    """The role that all of an account's rights come by, where it is gone; no rights of a kind mend that."""
+    if account.role not in ("expire", "sweep", "source", "standalone"):
+        return None
+    name = f"ttl-after-finished-{account.role}"
+    for kind in ("ClusterRole", "ClusterRoleBinding"):
+        try:
+            there = await cluster.request("GET", f"{_BINDINGS}/{kind.lower()}s/{name}", missing_ok=True)
+        except TtlError:
+            return None
+        if there is None:
+            overlay = "standalone" if account.role == "standalone" else "knative"
+            detail = f"the {kind} {name} is not there: it has no rights at all"
+            return fail(f"rights of {account.name}", detail, place.apply(overlay))
+    return None
+
+
+def _mend(account: Account, group: str, resource: str, rights: list[Right], place: Place) -> str:
+    """The shipped roles of a kind join by themselves; for any other, a role and a binding of its own."""
+    if account.role in ("expire", "sweep", "source", "standalone"):
+        for path in _shipped(resource):
+            if Path(place.manifests, path).is_file():
+                return place.apply_file(path)
+    name = f"ttl-after-finished-{account.name}-{resource}"
+    full = f"{resource}.{group}" if group else resource
+    verbs = ",".join(right.verb for right in rights)
+    kind, where = ("role", f" -n {rights[0].namespace}") if rights[0].namespace else ("clusterrole", "")
+    return (
+        f"{place.kubectl} create {kind} {name}{where} --verb={verbs} --resource={full} && "
+        f"{place.kubectl} create {kind}binding {name}{where} --{kind}={name} "
+        f"--serviceaccount={place.namespace}:{account.name}"
+    )
+
+
+def _shipped(resource: str) -> Iterator[str]:
+    if resource == "events":
+        yield "namespace/events.yaml"
+    yield f"components/kind-{resource.removesuffix('s')}/rbac.yaml"
+
+
+def _resources(source: Obj) -> Iterator[Any]:
+    return list_mappings(source, "spec.resources")

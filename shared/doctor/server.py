@@ -1,0 +1,120 @@
+"""The API server: whether it answers, what time it is there, and what it serves."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from shared.adapters.cluster import KubernetesCluster
+from shared.core.kinds import KindRule
+from shared.core.objects import get_text, list_mappings
+from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.errors import AbsentKindError, TtlError
+from shared.ports import Clock
+
+SKEW_MAX = timedelta(seconds=2)
+"""Of this machine's clock; what a Date header and a slow answer can explain is taken off before."""
+
+KNATIVE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "Eventing": {
+        "eventing.knative.dev/v1": ("brokers", "triggers"),
+        "sources.knative.dev/v1": ("apiserversources", "containersources", "pingsources", "sinkbindings"),
+    },
+    "Serving": {"serving.knative.dev/v1": ("services",)},
+}
+_INSTALL = {
+    "Eventing": ("eventing.yaml",),
+    "Serving": ("serving-crds.yaml", "serving-core.yaml"),
+}
+
+
+async def check_server(cluster: KubernetesCluster, clock: Clock) -> tuple[list[Finding], datetime]:
+    """Version and clock.
+
+    Returns:
+        The findings, and an instant that the API server's clock has reached.
+
+    Raises:
+        TtlError: It does not answer, or does not know us.
+    """
+    sent_at = clock.now()
+    answer = await cluster.request("GET", "/version")
+    received_at = clock.now()
+    if answer is None:
+        raise TtlError(f"expected a version of the API server at {cluster.server}, got none")
+    version = get_text(answer.body, "gitVersion")
+    server = ok("API server", f"{version} at {cluster.server}")
+    return [server, judge_clock(sent_at, answer.read_at, received_at)], answer.read_at
+
+
+def judge_clock(sent_at: datetime, stated_at: datetime, received_at: datetime) -> Finding:
+    """Compare the two clocks.
+
+    Args:
+        sent_at: When the request left, by this machine's clock.
+        stated_at: The Date header: the server's clock while it answered, its fraction of a second cut off.
+        received_at: When the answer was here, by this machine's clock.
+    """
+    ahead, behind = stated_at - received_at, sent_at - (stated_at + timedelta(seconds=1))
+    apart = max(ahead, behind)
+    if apart <= timedelta(0):
+        return ok("clock", "no difference from this machine's that a Date header, of whole seconds, could show")
+    side = "ahead of" if ahead > behind else "behind"
+    detail = f"the API server's is at least {apart.total_seconds():.1f} s {side} this machine's"
+    if apart <= SKEW_MAX:
+        return ok("clock", detail)
+    mend = "timedatectl set-ntp true    # on the one of the two that is wrong"
+    return warn("clock", f"{detail}: objects go by the API server's, what is said here of ages may be wrong", mend)
+
+
+async def list_served(cluster: KubernetesCluster, api_version: str) -> set[str]:
+    """The plurals that the API server serves of an apiVersion.
+
+    Raises:
+        TtlError: It does not say.
+    """
+    root = "apis" if "/" in api_version else "api"
+    try:
+        answer = await cluster.request("GET", f"/{root}/{api_version}", missing_ok=True)
+    except AbsentKindError:
+        return set()
+    return {get_text(one, "name") for one in list_mappings(answer.body if answer else {}, "resources")}
+
+
+async def check_knative(cluster: KubernetesCluster, place: Place) -> list[Finding]:
+    """Whether Knative's kinds are there at all."""
+    findings = []
+    for part, groups in KNATIVE.items():
+        what = f"Knative {part}"
+        try:
+            served = {group: await list_served(cluster, group) for group in groups}
+        except TtlError as error:
+            findings.append(unknown(what, str(error), place))
+            continue
+        missing = [f"{one}.{group}" for group, wanted in groups.items() for one in wanted if one not in served[group]]
+        files = " ".join(
+            f"-f https://github.com/knative/{part.lower()}/releases/latest/download/{file}" for file in _INSTALL[part]
+        )
+        if missing:
+            detail = f"the API server does not serve {', '.join(missing)}"
+            findings.append(fail(what, detail, f"{place.kubectl} apply {files}"))
+        else:
+            findings.append(ok(what, "its kinds are served"))
+    return findings
+
+
+async def check_kinds(cluster: KubernetesCluster, rules: tuple[KindRule, ...], place: Place) -> list[Finding]:
+    """Whether the enabled kinds are served."""
+    findings = []
+    for rule in rules:
+        what = f"kind {rule.plural}"
+        try:
+            served = await list_served(cluster, rule.api_version)
+        except TtlError as error:
+            findings.append(unknown(what, str(error), place))
+            continue
+        if rule.plural in served:
+            findings.append(ok(what, f"served as {rule.api_version}"))
+            continue
+        detail = f"the API server does not serve {rule.plural} of {rule.api_version}: its CRD is missing, or older"
+        note = f"with a TTL_KINDS without {rule.plural}, or after the installation of what brings the CRD"
+        findings.append(fail(what, detail, place.apply(note=note)))
+    return findings

@@ -1,0 +1,147 @@
+"""What leads the events: Broker, Triggers, and what sends."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from shared.core.kinds import KindRule
+from shared.core.objects import get_in, get_text, list_mappings
+from shared.doctor.conditions import describe_trouble, failing, is_ready
+from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.reading import Inventory, Obj, name_of
+
+FUNCTIONS = ("schedule", "timers", "expire", "sweep")
+"""Those with a Trigger of their name."""
+
+PUBLISHERS = ("timers", "sweep")
+_POD_LABELS = {
+    "ApiServerSource": "eventing.knative.dev/sourceName",
+    "ContainerSource": "sources.knative.dev/containerSource",
+}
+SOURCES = ("ApiServerSource", "ContainerSource", "PingSource", "SinkBinding")
+
+
+def check_brokers(found: Inventory, place: Place) -> Iterator[Finding]:
+    """Every Broker of the namespace, and those that a Trigger asks for."""
+    wanted = {get_text(trigger, "spec.broker") for trigger in found.all("Trigger")} or {"default"}
+    for name in sorted(wanted - set(map(name_of, found.all("Broker")))):
+        if found.is_absent("Broker", name):
+            yield fail(f"Broker {name}", "it is not there: no event goes anywhere", place.apply())
+    for broker in found.all("Broker"):
+        what, trouble = f"Broker {name_of(broker)}", describe_trouble(broker)
+        if trouble:
+            yield fail(what, trouble, place.command("describe", "broker", name_of(broker)))
+        else:
+            yield ok(what, get_text(broker, "status.address.url"))
+
+
+def check_triggers(found: Inventory, place: Place) -> Iterator[Finding]:
+    """Every Trigger, and those that have to be there."""
+    for name in FUNCTIONS:
+        if found.is_absent("Trigger", name):
+            yield fail(f"Trigger {name}", f"it is not there: no event reaches {name}", place.apply())
+    for trigger in found.all("Trigger"):
+        what, name = f"Trigger {name_of(trigger)}", name_of(trigger)
+        missing = [
+            f"its {role} {ref_kind(ref)} {get_text(ref, 'name')} is not there"
+            for role, ref in _destinations(trigger)
+            if found.is_absent(ref_kind(ref), get_text(ref, "name"))
+        ]
+        trouble = describe_trouble(trigger)
+        if missing:
+            # Knative looks at a subscriber only when it looks at the Trigger: it stays "resolved" when it is deleted.
+            yield fail(what, "; ".join(missing), place.apply())
+        elif failing(trigger) & {"SubscriberResolved", "BrokerReady"}:
+            yield fail(what, trouble, place.apply())
+        elif trouble:
+            yield fail(what, trouble, place.command("describe", "trigger", name))
+        else:
+            yield ok(what, f"to {get_text(trigger, 'status.subscriberUri')}")
+
+
+def check_sources(found: Inventory, place: Place) -> Iterator[Finding]:
+    """Every source and SinkBinding, and those that have to be there."""
+    if not found.all("PingSource") and not found.parts["PingSource"].problem:
+        detail = "there is none: nothing has `sweep` look at what the events missed"
+        yield fail("PingSource", detail, place.apply())
+    for name in PUBLISHERS:
+        if found.is_absent("SinkBinding", name) and not _has_sink(found, name):
+            yield fail(f"SinkBinding {name}", f"it is not there, and {name} has no K_SINK", place.apply())
+    for kind in SOURCES:
+        for source in found.all(kind):
+            what, trouble = f"{kind} {name_of(source)}", describe_trouble(source)
+            if trouble:
+                yield fail(what, trouble, _mend_source(kind, source, found, place))
+            else:
+                yield ok(what, _sends(kind, source))
+
+
+def check_coverage(found: Inventory, rules: tuple[KindRule, ...], place: Place) -> Iterator[Finding]:
+    """Whether every enabled kind has a source; without one the sweep finds its objects, only later."""
+    if found.all("ContainerSource") or found.parts["ApiServerSource"].problem:
+        return  # our own watch is told its kinds by the settings
+    watched = {
+        (get_text(one, "apiVersion"), get_text(one, "kind"))
+        for source in found.all("ApiServerSource")
+        for one in list_mappings(source, "spec.resources")
+    }
+    for rule in rules:
+        if (rule.api_version, rule.kind) not in watched:
+            component = f"components/source-apiserver/{rule.kind.lower()}"
+            yield warn(
+                f"source of {rule.plural}",
+                "there is none: only the sweep finds them, late by up to TTL_SWEEP_INTERVAL",
+                place.apply(note=f"of an overlay that lists {component}"),
+            )
+
+
+def check_unread(found: Inventory, place: Place) -> Iterator[Finding]:
+    """What could not be read of the installation; of some, who needs them says so."""
+    for kind, problem in found.problems():
+        if kind in ("ConfigMap", "Lease", "NetworkPolicy"):
+            continue
+        yield unknown(f"{kind}s", problem, place)
+
+
+def ref_kind(ref: Any) -> str:
+    """The kind a reference means, in the words of the inventory."""
+    if get_text(ref, "apiVersion").startswith("serving.knative.dev/"):
+        return f"Knative {get_text(ref, 'kind')}"
+    return get_text(ref, "kind")
+
+
+def _destinations(trigger: Obj) -> Iterator[tuple[str, Any]]:
+    """What it calls in its own namespace, of kinds that were read."""
+    for role, path in (("subscriber", "spec.subscriber.ref"), ("dead letter sink", "spec.delivery.deadLetterSink.ref")):
+        ref = get_in(trigger, path)
+        own = get_text(ref, "namespace") in ("", get_text(trigger, "metadata.namespace"))
+        if own and ref_kind(ref) in ("Knative Service", "Service"):
+            yield role, ref
+
+
+def _has_sink(found: Inventory, name: str) -> bool:
+    specs = [get_in(obj, "spec.template.spec") for _, obj in found.workloads() if name_of(obj) == name]
+    containers = [one for spec in specs for one in list_mappings(spec, "containers")]
+    names = {get_text(variable, "name") for one in containers for variable in list_mappings(one, "env")}
+    return not specs or "K_SINK" in names
+
+
+def _mend_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
+    broken = failing(source)
+    if "SufficientPermissions" in broken:
+        kinds = [get_text(one, "kind").lower() for one in list_mappings(source, "spec.resources")]
+        return " && ".join(place.apply_file(f"components/kind-{kind}/rbac.yaml") for kind in kinds)
+    if "SinkProvided" in broken and any(map(is_ready, found.all("Broker"))):
+        # It looked when the Broker was not ready yet, and does not look again by itself: any change has it look.
+        poke = place.command("annotate", kind.lower(), name_of(source), "--overwrite")
+        return f"{poke} ttlafterfinished.dev/looked-at=$(date +%s)"
+    if broken & {"SinkProvided", "SinkBindingAvailable"}:
+        return place.apply()
+    if kind in _POD_LABELS:
+        return place.command("get", "pods", "-l", f"{_POD_LABELS[kind]}={name_of(source)}", "-o", "wide")
+    return place.command("describe", kind.lower(), name_of(source))
+
+
+def _sends(kind: str, source: Obj) -> str:
+    schedule = get_text(source, "spec.schedule")
+    detail = f"at {schedule}, " if schedule else ""
+    return detail + ("K_SINK is " if kind == "SinkBinding" else "to ") + get_text(source, "status.sinkUri")

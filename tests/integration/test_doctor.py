@@ -1,0 +1,256 @@
+"""`doctor` on a real kube-apiserver with real RBAC and real aggregation; Knative's kinds are not there."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.adapters.connect import connect
+from shared.core.objects import ObjectRef
+from shared.local.realserver import RealServer
+from shared.ports import EventLevel
+from tests.integration.conftest import Api
+
+ROOT = Path(__file__).parents[2]
+NAMESPACE = "ttl-after-finished"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+TRAINJOBS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "trainjobs.trainer.kubeflow.org"},
+    "spec": {
+        "group": "trainer.kubeflow.org",
+        "names": {"kind": "TrainJob", "plural": "trainjobs"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+KUBECTL = shutil.which("kubectl")
+
+pytestmark = pytest.mark.skipif(
+    KUBECTL is None and not os.environ.get("CI"), reason="kubectl is not installed; in CI this is a failure"
+)
+
+
+class Operator:
+    """Somebody with a kubeconfig, kubectl and doctor."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self.kubeconfig = kubeconfig
+        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "80"}
+
+    def kubectl(self, *words: str, given: str = "") -> str:
+        done = subprocess.run(
+            [str(KUBECTL), *words], input=given, capture_output=True, text=True, check=False, env=self.environment
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def paste(self, command: str) -> None:
+        """Into a shell, in the checkout, as it was printed."""
+        done = subprocess.run(
+            ["sh", "-c", command], capture_output=True, text=True, check=False, env=self.environment, cwd=ROOT
+        )
+        assert done.returncode == 0, done.stderr
+
+    def doctor(self, *options: str) -> tuple[int, dict[str, dict[str, Any]]]:
+        done = self.run(*options, "-o", "json")
+        assert done.stderr == ""
+        return done.returncode, {one["check"]: one for one in json.loads(done.stdout)}
+
+    def run(self, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from shared.cli.main import main; main()", "doctor", *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment, cwd=ROOT)
+
+
+@pytest.fixture
+def operator(server: RealServer) -> Operator:
+    return Operator(server.kubeconfig)
+
+
+@pytest.fixture
+def standalone(operator: Operator, api: Api) -> Operator:
+    """Of the standalone overlay, its Pod played: applied, ready and leading."""
+    operator.kubectl("apply", "-k", str(ROOT / "knative/overlays/standalone"))
+    status = {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
+    api.call("PATCH", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/standalone/status", status)
+    spec = {"holderIdentity": "pod/1", "renewTime": "2200-01-01T00:00:00.000000Z"}
+    if api.get(f"{LEASES}/{NAMESPACE}") is None:
+        api.call("POST", LEASES, {"metadata": {"name": NAMESPACE}, "spec": spec})
+    api.wait("the roles' aggregation", lambda: may(api, "delete", "batch", "jobs") and may(api, "watch", "", "pods"))
+    return operator
+
+
+def may(api: Api, verb: str, group: str, resource: str) -> bool:
+    """Whether `standalone` may, as the API server sees it."""
+    asked = {"verb": verb, "group": group, "resource": resource}
+    spec = {"resourceAttributes": asked, "user": f"system:serviceaccount:{NAMESPACE}:standalone"}
+    review = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+    return bool(review["status"]["allowed"])
+
+
+def troubles(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {what: f"{one['level']}: {one['detail']}" for what, one in found.items() if one["level"] != "ok"}
+
+
+def test_nothing_installed_is_one_sentence_and_how_to_install(operator: Operator) -> None:
+    code, found = operator.doctor("--namespace", "nowhere")
+
+    assert code == 1
+    assert found["API server"]["level"] == found["clock"]["level"] == "ok"
+    assert troubles(found) == {"installation": "fail: there is none in namespace nowhere; --namespace names another"}
+    # There is no Knative here.
+    assert found["installation"]["mend"].startswith("kubectl apply -k knative/overlays/standalone")
+    operator.paste(found["installation"]["mend"])
+
+
+def test_a_sound_installation_is_a_line_for_each_check_and_no_command(standalone: Operator) -> None:
+    done = standalone.run()
+
+    assert done.returncode == 0, done.stdout
+    *lines, last = done.stdout.splitlines()
+    assert all(line.startswith("ok    ") for line in lines)
+    assert last == f"{len(lines)} checks, all well"
+    assert "\x1b" not in done.stdout
+    said = done.stdout
+    for what in ("Deployment standalone", "kind jobs", "rights of standalone on pods", "Lease", "last sweep"):
+        assert f"ok    {what} — " in said
+
+
+def test_a_right_that_is_missing_is_found_and_its_command_mends_it(standalone: Operator, api: Api) -> None:
+    roles = [f"ttl-after-finished-{account}-job" for account in ("expire", "sweep")]
+    standalone.kubectl("delete", "clusterrole", *roles)
+    api.wait("the roles' aggregation", lambda: not may(api, "delete", "batch", "jobs"))
+
+    code, found = standalone.doctor()
+
+    assert code == 1
+    assert troubles(found) == {"rights of standalone on jobs": "fail: may not delete"}
+    standalone.paste(found["rights of standalone on jobs"]["mend"])
+    api.wait("the roles' aggregation", lambda: may(api, "delete", "batch", "jobs"))
+    code, found = standalone.doctor()
+    assert (code, troubles(found)) == (0, {})
+
+
+def test_the_one_binding_of_all_rights_is_told_from_a_right_of_one_kind(standalone: Operator, api: Api) -> None:
+    standalone.kubectl("delete", "clusterrolebinding", "ttl-after-finished-standalone")
+    api.wait("the loss", lambda: not may(api, "delete", "batch", "jobs"))
+
+    _, found = standalone.doctor()
+
+    ((what, trouble),) = troubles(found).items()
+    assert what == "rights of standalone"
+    assert "ClusterRoleBinding ttl-after-finished-standalone is not there" in trouble
+    standalone.paste(found[what]["mend"])
+    api.wait("the return", lambda: may(api, "delete", "batch", "jobs"))
+    assert standalone.doctor()[0] == 0
+
+
+def test_a_kind_whose_crd_is_missing_is_found_and_so_are_its_rights(standalone: Operator, api: Api) -> None:
+    (config,) = [
+        one["metadata"]["name"]
+        for one in api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
+        if one["metadata"]["name"].startswith("settings-")
+    ]
+    kinds = {"data": {"TTL_KINDS": "jobs,trainjobs"}}
+    api.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{config}", kinds)
+
+    code, found = standalone.doctor()
+
+    assert code == 1
+    assert found["kind jobs"]["level"] == "ok"
+    assert "does not serve trainjobs of trainer.kubeflow.org/v1alpha1" in found["kind trainjobs"]["detail"]
+    rights = found["rights of standalone on trainjobs"]
+    assert rights["detail"] == "may not delete, get, list, watch"
+    standalone.paste(rights["mend"])
+    standalone.kubectl("apply", "-f", "-", given=yaml.safe_dump(TRAINJOBS))
+    api.wait("the CRD", lambda: api.get("/apis/trainer.kubeflow.org/v1alpha1"))
+    api.wait("the roles' aggregation", lambda: may(api, "watch", "trainer.kubeflow.org", "trainjobs"))
+    code, found = standalone.doctor()
+    assert (code, troubles(found)) == (0, {})
+
+
+@pytest.fixture
+def tell(standalone: Operator, server: RealServer) -> Callable[..., None]:
+    """Writes an Event about the installation, as the functions do; those of before are gone."""
+    standalone.kubectl("-n", NAMESPACE, "delete", "events", "--all")
+
+    async def record(reason: str, message: str, level: EventLevel) -> None:
+        cluster = await connect(kubeconfig=str(server.kubeconfig))
+        try:
+            about = ObjectRef("v1", "Namespace", NAMESPACE, NAMESPACE, "")
+            await cluster.record_event(about, reason, message, level=level)
+        finally:
+            await cluster.close()
+
+    return lambda reason, message, level: asyncio.run(record(reason, message, level))
+
+
+def test_a_sweep_that_was_told_is_seen(standalone: Operator, tell: Callable[..., None]) -> None:
+    assert standalone.doctor()[1]["last sweep"]["detail"].startswith("none yet")
+    tell("Swept", "saw the last of jobs: sweep 1", "Normal")
+
+    code, found = standalone.doctor()
+
+    assert code == 0
+    assert found["last sweep"]["detail"].endswith("ago; one is due every 10m")
+
+
+def test_a_sweep_that_missed_a_kind_is_a_warning(standalone: Operator, tell: Callable[..., None]) -> None:
+    tell("SweptInPart", "could not list v1/Pod; sweep 2", "Warning")
+
+    code, found = standalone.doctor()
+
+    assert code == 1
+    assert "but it could not list v1/Pod" in found["last sweep"]["detail"]
+
+
+def test_dead_letters_are_no_matter_where_nobody_tells_of_them(standalone: Operator) -> None:
+    assert "dead letters" not in standalone.doctor()[1]
+
+
+@pytest.mark.parametrize("asks_about_others", [False, True])
+def test_who_may_only_read_is_told_what_could_not_be_checked(
+    standalone: Operator, api: Api, server: RealServer, tmp_path: Path, asks_about_others: bool
+) -> None:
+    name = f"reader-{asks_about_others}".lower()
+    standalone.kubectl("-n", NAMESPACE, "create", "serviceaccount", name)
+    account = f"--serviceaccount={NAMESPACE}:{name}"
+    standalone.kubectl("-n", NAMESPACE, "create", "rolebinding", name, "--clusterrole=view", account)
+    if asks_about_others:
+        what = ("--verb=create", "--resource=subjectaccessreviews.authorization.k8s.io")
+        standalone.kubectl("create", "clusterrole", name, *what)
+        standalone.kubectl("create", "clusterrolebinding", name, f"--clusterrole={name}", account)
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{name}/token"
+    token = api.call("POST", path, {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+
+    code, found = Operator(kubeconfig).doctor()
+
+    assert code == 1
+    assert found["kind jobs"]["level"] == "ok"
+    assert found["Lease"]["level"] == "warn"
+    assert 'cannot list resource "leases"' in found["Lease"]["detail"]
+    if asks_about_others:
+        assert found["rights of standalone on jobs"]["level"] == "ok"
+    else:
+        assert found["rights of standalone"]["level"] == "warn"
+        assert found["rights of standalone"]["detail"].startswith("cannot be checked: ")

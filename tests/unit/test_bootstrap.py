@@ -1,0 +1,32 @@
+"""A world by its settings: what it says of itself, and where."""
+
+import pytest
+
+from shared.adapters.bootstrap import build
+from shared.adapters.settings import read_settings
+from shared.messages import SweepStep
+from tests.fakes import FakeCluster, FakePublisher
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+async def swept(**settings):
+    """The Events of a sweep."""
+    world = build(read_settings(environment=settings))
+    world.cluster, world.publisher = FakeCluster(), FakePublisher()
+    await (await world.sweeper()).sweep(SweepStep())
+    return [(str(ref), ref.namespace, reason) for ref, reason, _ in world.cluster.events]
+
+
+async def test_a_sweep_is_told_where_the_installation_is():
+    assert await swept(TTL_NAMESPACE="home") == [("Namespace home/home", "home", "Swept")]
+
+
+@pytest.mark.parametrize("settings", [{}, {"TTL_NAMESPACE": "home", "TTL_DRY_RUN": "true"}])
+async def test_nothing_is_written_without_a_place_or_in_a_dry_run(settings):
+    assert await swept(**settings) == []

@@ -1,0 +1,655 @@
+"""doctor's checks: tables over objects as Knative wrote them, and over what a Pod says of its trouble."""
+
+import copy
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from shared.core.kinds import Catalogue
+from shared.doctor.conditions import describe_trouble
+from shared.doctor.configured import check_settings, check_version
+from shared.doctor.examine import Sort, sort_of
+from shared.doctor.findings import Finding, Level, Place, as_json, fail, ok
+from shared.doctor.needs import Right, needs_of
+from shared.doctor.reading import PARTS, Inventory, Listed
+from shared.doctor.rights import Account, accounts_of, judge_rights
+from shared.doctor.server import judge_clock
+from shared.doctor.timing import check_lease, check_timers, judge_answer, port_of
+from shared.doctor.traces import Rhythm, check_dead_letters, check_sweep
+from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
+from shared.doctor.workloads import check_workloads, describe_pod
+from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having
+
+ROOT = Path(__file__).parents[2]
+PLACE = Place("ttl-after-finished", manifests=str(ROOT / "knative"), overlay="mine")
+KNATIVE = {
+    "Broker": ["broker-ready"],
+    "Trigger": ["trigger-ready"],
+    "ApiServerSource": ["apiserversource-ready"],
+    "PingSource": ["pingsource-ready"],
+    "SinkBinding": ["sinkbinding-ready"],
+    "Knative Service": ["service-expire", "service-timers"],
+    "Pod": ["pod-timers"],
+    "ConfigMap": ["settings"],
+}
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def fixture(name):
+    return yaml.safe_load((FIXTURES / "knative" / f"{name}.yaml").read_text())
+
+
+def inventory(problems=None, **parts):
+    """A part of a sound installation, with other objects of the given kinds; spaces are written as underscores."""
+    objects = {kind: [fixture(name) for name in names] for kind, names in KNATIVE.items()}
+    objects |= {kind.replace("_", " "): items for kind, items in parts.items()}
+    problems = problems or {}
+    return Inventory({kind: Listed(tuple(objects.get(kind, ())), problems.get(kind, "")) for kind in PARTS})
+
+
+def named(obj, name):
+    return having(obj, "metadata.name", name)
+
+
+def wrong(findings):
+    return {one.what: one.detail for one in findings if one.level is not Level.OK}
+
+
+# Conditions
+
+
+@pytest.mark.parametrize(
+    ("name", "trouble"),
+    [
+        ("broker-ready", ""),
+        ("trigger-ready", ""),
+        ("sinkbinding-ready", ""),
+        ("apiserversource-ready", ""),
+        ("pingsource-ready", ""),
+        ("service-timers", ""),
+        ("trigger-no-broker", 'BrokerReady: Broker "default" does not exist'),
+        ("trigger-not-yet", "SubscriptionReady: Subscription has not yet been reconciled."),
+        (
+            "broker-no-config",
+            'TriggerChannelReady: Error on setting up the ChannelTemplate: configmap "absent" not found',
+        ),
+        ("sinkbinding-subject-missing", 'SinkBindingAvailable: deployments.apps "nothing" not found'),
+        (
+            "sinkbinding-no-broker",
+            (
+                "SinkProvided: Addressable could not be extracted from destination: failed to get object "
+                'ttl-after-finished/default: brokers.eventing.knative.dev "default" not found'
+            ),
+        ),
+        ("apiserversource-no-broker", "SinkProvided: NotFound"),
+        (
+            "apiserversource-unavailable",
+            "Deployed: The Deployment 'apiserversource-job-11a1b89a-e714-4fb6-8a65-8ebe4d3a1c44' is unavailable.",
+        ),
+    ],
+)
+def test_trouble_is_told_in_knatives_own_words(name, trouble):
+    assert describe_trouble(fixture(name)) == trouble
+
+
+def test_what_nobody_has_looked_at_is_not_ready():
+    assert "nothing has looked at it yet" in describe_trouble({"metadata": {"name": "new"}})
+
+
+@pytest.mark.parametrize("status", [None, {"conditions": "odd"}, {"conditions": [None, {"type": "Ready"}]}])
+def test_odd_conditions_are_trouble_and_no_exception(status):
+    assert describe_trouble({"status": status})
+
+
+# Broker and Triggers
+
+
+def test_a_sound_broker_is_ok():
+    (finding,) = check_brokers(inventory(), PLACE)
+    assert (finding.level, finding.what, finding.mend) == (Level.OK, "Broker default", "")
+
+
+def test_a_broker_that_a_trigger_asks_for_is_missed():
+    (finding,) = check_brokers(inventory(Broker=[]), PLACE)
+    assert wrong([finding]) == {"Broker default": "it is not there: no event goes anywhere"}
+    assert finding.mend == "kubectl apply -k mine"
+
+
+def test_a_list_that_was_refused_is_no_proof_of_absence():
+    found = inventory(Broker=[], problems={"Broker": "brokers is forbidden"})
+    assert list(check_brokers(found, PLACE)) == []
+    assert wrong(check_unread(found, PLACE)) == {"Brokers": "cannot be checked: brokers is forbidden"}
+
+
+def test_every_function_needs_its_trigger():
+    assert set(wrong(check_triggers(inventory(), PLACE))) == {
+        f"Trigger {one}" for one in ("schedule", "timers", "sweep")
+    }
+
+
+def test_a_subscriber_that_is_gone_is_told_though_knative_calls_it_resolved():
+    found = inventory(Knative_Service=[])
+    trouble = wrong(check_triggers(found, PLACE))["Trigger expire"]
+    assert trouble.startswith("its subscriber Knative Service expire is not there")
+
+
+def test_a_subscriber_that_never_was_is_told():
+    found = inventory(Trigger=[fixture("trigger-subscriber-absent")])
+    assert wrong(check_triggers(found, PLACE))["Trigger stray"] == "its subscriber Knative Service absent is not there"
+
+
+def test_a_dead_letter_sink_that_is_gone_is_told():
+    ref = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "graveyard"}
+    trigger = having(fixture("trigger-ready"), "spec.delivery.deadLetterSink", {"ref": ref})
+    trouble = wrong(check_triggers(inventory(Trigger=[trigger]), PLACE))["Trigger expire"]
+    assert trouble == "its dead letter sink Knative Service graveyard is not there"
+
+
+def test_a_subscriber_in_another_namespace_is_left_to_knative():
+    trigger = having(fixture("trigger-ready"), "spec.subscriber.ref.namespace", "elsewhere")
+    assert "Trigger expire" not in wrong(check_triggers(inventory(Trigger=[trigger], Knative_Service=[]), PLACE))
+
+
+# Sources
+
+
+def test_sound_sources_say_where_they_send():
+    findings = {one.what: one for one in check_sources(inventory(), PLACE)}
+    assert findings["PingSource sweep"].detail.startswith("at */10 * * * *, to http://broker-ingress.")
+    assert findings["SinkBinding timers"].detail.startswith("K_SINK is http://broker-ingress.")
+    assert wrong(findings.values()) == {}
+
+
+def test_without_a_ping_nothing_sweeps():
+    assert "PingSource" in wrong(check_sources(inventory(PingSource=[]), PLACE))
+
+
+def test_a_publisher_needs_a_binding_or_a_sink_of_its_own():
+    bare = having(fixture("service-timers"), "spec.template.spec.containers", [{"env": []}])
+    assert wrong(check_sources(inventory(SinkBinding=[], Knative_Service=[bare]), PLACE)) == {
+        "SinkBinding timers": "it is not there, and timers has no K_SINK"
+    }
+    assert wrong(check_sources(inventory(SinkBinding=[]), PLACE)) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("apiserversource-forbidden", f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"),
+        (
+            "apiserversource-no-broker",
+            (
+                "kubectl -n ttl-after-finished annotate apiserversource pod --overwrite "
+                "ttlafterfinished.dev/looked-at=$(date +%s)"
+            ),
+        ),
+        (
+            "apiserversource-no-crd",
+            "kubectl -n ttl-after-finished get pods -l eventing.knative.dev/sourceName=trainjob -o wide",
+        ),
+        (
+            "apiserversource-unavailable",
+            "kubectl -n ttl-after-finished get pods -l eventing.knative.dev/sourceName=job -o wide",
+        ),
+    ],
+)
+def test_a_source_is_mended_by_what_it_lacks(name, mend):
+    findings = list(check_sources(inventory(ApiServerSource=[fixture(name)]), PLACE))
+    (finding,) = [one for one in findings if one.level is Level.FAIL]
+    assert finding.mend == mend
+
+
+def test_a_sink_that_is_not_there_is_mended_first():
+    found = inventory(Broker=[], ApiServerSource=[fixture("apiserversource-no-broker")])
+    mends = {one.what: one.mend for one in check_sources(found, PLACE)}
+    assert mends["ApiServerSource pod"] == "kubectl apply -k mine"
+
+
+def test_a_long_message_is_cut_off():
+    (finding,) = [
+        one
+        for one in check_sources(inventory(ApiServerSource=[fixture("apiserversource-forbidden")]), PLACE)
+        if one.level is Level.FAIL
+    ]
+    assert 'cannot get, list, watch resource "jobs"' in finding.detail
+    assert len(finding.detail) < 320
+
+
+def test_a_kind_without_a_source_is_late():
+    assert wrong(check_coverage(inventory(), (JOB, POD), PLACE)) == {
+        "source of pods": "there is none: only the sweep finds them, late by up to TTL_SWEEP_INTERVAL"
+    }
+
+
+def test_our_own_watch_is_told_its_kinds_by_the_settings():
+    source = {"metadata": {"name": "watch"}}
+    assert list(check_coverage(inventory(ApiServerSource=[], ContainerSource=[source]), (JOB, POD), PLACE)) == []
+
+
+# What runs
+
+
+def test_a_function_at_rest_is_well():
+    findings = {one.what: one for one in check_workloads(inventory(), PLACE)}
+    assert findings["Knative Service expire"].detail == "ready, at rest: no Pod"
+    assert findings["Knative Service timers"].detail == "1 of its Pods ready"
+
+
+def pod(*, waiting=None, terminated=None, restarts=0, ready=False, **parts):
+    last = {"terminated": terminated} if terminated else {}
+    state = {"waiting": waiting} if waiting else {"running": {}}
+    status = {"name": "user-container", "ready": ready, "restartCount": restarts, "state": state, "lastState": last}
+    conditions = [{"type": "Ready", "status": str(ready)}, *parts.pop("conditions", [])]
+    labels = {"serving.knative.dev/service": "expire"}
+    return {
+        "metadata": {"name": "expire-1", "labels": labels, **parts},
+        "status": {"conditions": conditions, "containerStatuses": [status]},
+    }
+
+
+BACK_OFF = {"reason": "CrashLoopBackOff", "message": "back-off 5m0s restarting failed container"}
+ENDED = {"exitCode": 1, "reason": "Error", "message": "started\nK_SINK: expected the Broker's URL, got none\n"}
+
+
+@pytest.mark.parametrize(
+    ("given", "trouble"),
+    [
+        (pod(ready=True, restarts=3, terminated=ENDED), ""),
+        (pod(waiting={"reason": "ContainerCreating"}), ""),
+        (pod(), ""),
+        (
+            pod(waiting=BACK_OFF, terminated=ENDED, restarts=5),
+            (
+                "user-container: CrashLoopBackOff: back-off 5m0s restarting failed container, ended with 1: Error: "
+                "K_SINK: expected the Broker's URL, got none, restarts: 5"
+            ),
+        ),
+        (
+            pod(waiting={"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}),
+            'user-container: ImagePullBackOff: Back-off pulling image "x"',
+        ),
+        (fixture("pod-restarting"), "user-container: not ready, restarts: 3"),
+        (
+            pod(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}]),
+            "0/3 nodes are available",
+        ),
+        (fixture("pod-timers"), ""),
+    ],
+)
+def test_a_pod_says_why_it_is_not_ready(given, trouble):
+    assert describe_pod(given) == trouble
+
+
+def test_a_service_that_is_ready_with_a_revision_that_is_not_is_a_warning():
+    found = inventory(Pod=[pod(waiting=BACK_OFF, restarts=5)])
+    (finding,) = [one for one in check_workloads(found, PLACE) if one.level is not Level.OK]
+    assert (finding.level, finding.what) == (Level.WARN, "Knative Service expire")
+    assert "Pod expire-1: user-container: CrashLoopBackOff" in finding.detail
+    assert finding.mend == "kubectl -n ttl-after-finished logs expire-1 --all-containers --tail=5 --previous"
+
+
+def test_a_service_that_is_not_ready_fails():
+    down = having(fixture("service-expire"), "status.conditions", [])
+    found = inventory(Knative_Service=[down], Pod=[pod(waiting=BACK_OFF, restarts=5)])
+    assert [one.level for one in check_workloads(found, PLACE)] == [Level.FAIL]
+
+
+def test_a_pod_on_its_way_out_says_nothing():
+    leaving = pod(waiting=BACK_OFF, deletionTimestamp="2026-01-01T00:00:00Z")
+    assert wrong(check_workloads(inventory(Pod=[leaving]), PLACE)) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "trouble"),
+    [
+        ({}, {"readyReplicas": 1}, None),
+        ({"replicas": 1}, {}, "0 of 1 Pods ready"),
+        ({"replicas": 3}, {"readyReplicas": 2}, "2 of 3 Pods ready"),
+        ({"replicas": 0}, {}, "it is scaled to 0"),
+    ],
+)
+def test_a_deployment_wants_all_of_its_pods(spec, status, trouble):
+    labels = {"app.kubernetes.io/name": "ttl-after-finished"}
+    deployment = {"metadata": {"name": "standalone", "labels": labels}, "spec": spec, "status": status}
+    found = inventory(Knative_Service=[], Deployment=[deployment], Pod=[])
+    assert wrong(check_workloads(found, PLACE)).get("Deployment standalone") == trouble
+
+
+def test_what_is_scaled_to_0_is_scaled_up():
+    labels = {"app.kubernetes.io/name": "ttl-after-finished"}
+    deployment = {"metadata": {"name": "standalone", "labels": labels}, "spec": {"replicas": 0}}
+    (finding,) = check_workloads(inventory(Knative_Service=[], Deployment=[deployment], Pod=[]), PLACE)
+    assert finding.mend == "kubectl -n ttl-after-finished scale --replicas=1 deployment standalone"
+
+
+def test_a_deployment_knows_its_pods_by_its_selector():
+    """As of a ContainerSource: Knative gives its Deployment the labels that are ours, and a name of its own."""
+    labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "source"}
+    deployment = {
+        "metadata": {"name": "source-deployment", "labels": labels},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}},
+    }
+    crashing = having(pod(waiting=BACK_OFF, terminated=ENDED, restarts=5), "metadata.labels", labels)
+    trouble = wrong(check_workloads(inventory(Deployment=[deployment], Pod=[crashing]), PLACE))
+    assert "K_SINK: expected the Broker's URL" in trouble["Deployment source-deployment"]
+
+
+def test_the_deployments_of_revisions_are_knatives():
+    """They inherit our labels, and those of old revisions stay, scaled to 0."""
+    labels = {"app.kubernetes.io/name": "ttl-after-finished", "serving.knative.dev/service": "expire"}
+    old = {"metadata": {"name": "expire-00001-deployment", "labels": labels}, "spec": {"replicas": 0}}
+    assert wrong(check_workloads(inventory(Deployment=[old]), PLACE)) == {}
+
+
+def test_what_knative_itself_runs_is_not_ours():
+    adapter = {"metadata": {"name": "apiserversource-job-1", "labels": {"eventing.knative.dev/source": "x"}}}
+    assert "Deployment apiserversource-job-1" not in {
+        one.what for one in check_workloads(inventory(Deployment=[adapter]), PLACE)
+    }
+
+
+# Sort, settings, version
+
+
+def test_the_sort_of_installation():
+    standalone = {"metadata": {"name": "standalone", "labels": {"app.kubernetes.io/name": "ttl-after-finished"}}}
+    nothing = {kind.replace(" ", "_"): [] for kind in KNATIVE}
+    assert sort_of(inventory()) == Sort(knative=True, standalone=False)
+    assert sort_of(inventory(Deployment=[standalone])) == Sort(knative=True, standalone=True)
+    assert sort_of(inventory(**nothing, Deployment=[standalone])) == Sort(knative=False, standalone=True)
+    assert sort_of(inventory(**nothing)) == Sort(knative=False, standalone=False)
+
+
+def configured(**data):
+    config = fixture("settings")
+    config["data"] |= data
+    return check_settings(inventory(ConfigMap=[config]), PLACE, "knative")
+
+
+def test_sound_settings():
+    result = configured()
+    assert wrong(result.findings) == {}
+    assert [rule.plural for rule in result.rules] == ["jobs", "pods"]
+    assert result.findings[0].detail == "jobs, pods; a sweep every 10m"
+
+
+@pytest.mark.parametrize(
+    ("data", "trouble"),
+    [
+        ({"TTL_KINDS": "jobs,gizmos"}, "TTL_KINDS: unknown kind 'gizmos': expected one of jobs, pods, trainjobs"),
+        ({"TTL_SWEEP_INTERVAL": "often"}, "TTL_SWEEP_INTERVAL: "),
+        ({"TTL_DRYRUN": "true"}, "TTL_DRYRUN: unknown setting"),
+    ],
+)
+def test_settings_that_no_function_would_start_with_are_told_in_its_words(data, trouble):
+    result = configured(**data)
+    ((_, detail),) = wrong(result.findings).items()
+    assert detail.startswith(trouble)
+    assert result.settings is None
+
+
+def test_a_dry_run_is_a_warning():
+    result = configured(TTL_DRY_RUN="true")
+    assert [one.what for one in result.findings if one.level is Level.WARN] == ["dry run"]
+    assert result.findings[-1].mend == "kubectl apply -k mine    # with TTL_DRY_RUN=false"
+
+
+def test_events_that_go_elsewhere_are_a_warning():
+    assert "TTL_NAMESPACE" in wrong(configured(TTL_NAMESPACE="").findings)["settings"]
+
+
+def test_settings_that_are_named_and_not_there():
+    findings = check_settings(inventory(ConfigMap=[]), PLACE, "knative").findings
+    ((what, detail),) = wrong(findings).items()
+    assert what.startswith("settings settings-")
+    assert detail == "the ConfigMap is not there, and expire, timers cannot start without it"
+
+
+def test_settings_of_two_kinds_are_half_a_change():
+    text = json.dumps(fixture("service-expire")).replace(fixture("settings")["metadata"]["name"], "settings-old")
+    old = json.loads(text)
+    found = inventory(
+        Knative_Service=[old, fixture("service-timers")],
+        ConfigMap=[named(fixture("settings"), "settings-old"), fixture("settings")],
+    )
+    assert "not all run by the same" in wrong(check_settings(found, PLACE, "knative").findings)["settings"]
+
+
+def test_versions():
+    assert wrong(check_version(inventory(), "0.1.0", PLACE, "knative")) == {}
+    assert "installed is 0.1.0, and this program is 0.2.0" in str(list(check_version(inventory(), "0.2.0", PLACE, "")))
+    newer = copy.deepcopy(fixture("service-expire"))
+    newer["metadata"]["labels"]["app.kubernetes.io/version"] = "0.2.0"
+    found = inventory(Knative_Service=[newer, fixture("service-timers")])
+    assert "half an upgrade: 0.1.0, 0.2.0" in str(list(check_version(found, "0.1.0", PLACE, "")))
+
+
+# Rights
+
+
+def test_needs_follow_from_the_kind():
+    assert needs_of("schedule", (JOB,)) == frozenset()
+    assert needs_of("sweep", (JOB,)) == {
+        Right("batch", "jobs", "list"),
+        Right("batch", "jobs", "delete"),
+        Right("", "events", "create"),
+    }
+    # A TTL that can only be an annotation is found in a list of metadata, and the object is then read.
+    assert Right("trainer.kubeflow.org", "trainjobs", "get") in needs_of("sweep", (TRAINJOB,))
+    # A Pod stays while its Job works.
+    assert Right("batch", "jobs", "get") in needs_of("expire", (POD,))
+
+
+def test_each_source_needs_what_it_watches_and_no_more():
+    accounts = {one.name: one for one in accounts_of(inventory(), (JOB, POD), Catalogue((JOB, POD)), "ns")}
+    assert set(accounts) == {"expire", "source"}
+    assert accounts["source"].needs == {Right("batch", "jobs", verb) for verb in ("get", "list", "watch")}
+
+
+def test_a_missing_right_is_mended_by_the_kinds_component():
+    account = Account("expire", "expire", needs_of("expire", (JOB,)))
+    allowed = {right: right.verb != "delete" for right in account.needs}
+    (finding,) = [one for one in judge_rights(account, allowed, PLACE) if one.level is Level.FAIL]
+    assert (finding.what, finding.detail) == ("rights of expire on jobs", "may not delete")
+    assert finding.mend == f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"
+
+
+def test_a_kind_without_a_component_gets_a_role_of_its_own():
+    account = Account("expire", "expire", frozenset({Right("example.dev", "gizmos", "get")}))
+    (finding,) = judge_rights(account, dict.fromkeys(account.needs, False), PLACE)
+    assert finding.mend == (
+        "kubectl create clusterrole ttl-after-finished-expire-gizmos --verb=get --resource=gizmos.example.dev && "
+        "kubectl create clusterrolebinding ttl-after-finished-expire-gizmos "
+        "--clusterrole=ttl-after-finished-expire-gizmos --serviceaccount=ttl-after-finished:expire"
+    )
+
+
+# Clock, timers, Lease
+
+
+@pytest.mark.parametrize(
+    ("ahead", "level"),
+    [(0, "ok"), (0.9, "ok"), (-0.9, "ok"), (1.9, "ok"), (-2.9, "ok"), (3.5, "warn"), (-4, "warn"), (3600, "warn")],
+)
+def test_a_clock_is_told_from_what_a_date_header_can_show(ahead, level):
+    stated = (NOW + timedelta(seconds=ahead)).replace(microsecond=0)
+    finding = judge_clock(NOW - timedelta(milliseconds=5), stated, NOW)
+    assert finding.level.value == level
+    if level == "warn":
+        assert ("ahead of" if ahead > 0 else "behind") in finding.detail
+
+
+def test_a_slow_answer_is_no_skew():
+    assert judge_clock(NOW - timedelta(seconds=20), NOW - timedelta(seconds=15), NOW).level is Level.OK
+
+
+class Answering:
+    """A cluster behind whose proxy paths a function answers."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def probe(self, path):
+        self.asked.append(path)
+        return 405, "method: expected POST"
+
+
+@pytest.mark.anyio
+async def test_one_pod_that_keeps_timers_is_asked():
+    cluster = Answering()
+    assert (await check_timers(cluster, inventory(), PLACE)).level is Level.OK
+    name = fixture("pod-timers")["metadata"]["name"]
+    assert cluster.asked == [f"/api/v1/namespaces/ttl-after-finished/pods/{name}:8080/proxy/"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("pods", "level"), [([], "FAIL"), (["one", "two"], "warn")])
+async def test_timers_are_kept_exactly_once(pods, level):
+    cluster = Answering()
+    found = inventory(Pod=[named(fixture("pod-timers"), name) for name in pods])
+    assert (await check_timers(cluster, found, PLACE)).level.value == level
+    assert cluster.asked == []
+
+
+@pytest.mark.anyio
+async def test_timers_on_a_claim_are_found_by_their_own_labels():
+    labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "timers"}
+    engine = {"metadata": {"name": "timers", "labels": labels}, "spec": {"selector": {"matchLabels": labels}}}
+    kept = having(fixture("pod-timers"), "metadata.labels", labels)
+    found = inventory(Knative_Service=[], StatefulSet=[engine], Pod=[kept])
+    assert (await check_timers(Answering(), found, PLACE)).level is Level.OK
+
+
+def refused(code, message):
+    return {"kind": "Status", "code": code, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "level"),
+    [
+        (405, "method: expected POST of a CloudEvent, got GET", "ok"),
+        (401, "expected a token", "ok"),
+        (403, refused(403, 'pods "timers" is forbidden: User "x" cannot get resource "pods/proxy"'), "warn"),
+        (503, refused(503, "error trying to reach service: connection refused"), "warn"),
+        (502, "bad gateway", "FAIL"),
+        (500, "oops", "FAIL"),
+    ],
+)
+def test_timers_that_answer_at_all_serve(status, body, level):
+    assert judge_answer("timers-1", status, body, PLACE).level.value == level
+
+
+def test_timers_behind_a_network_policy_need_not_answer():
+    body = refused(503, "error trying to reach service: i/o timeout")
+    assert judge_answer("timers-1", 503, body, PLACE, fenced=True).level is Level.OK
+
+
+def test_the_port_is_that_of_queue_proxy_where_there_is_one():
+    plain = fixture("pod-timers")
+    proxied = copy.deepcopy(plain)
+    proxied["spec"]["containers"].append({"name": "queue-proxy", "ports": [{"containerPort": 8112}]})
+    assert (port_of(plain), port_of(proxied), port_of({})) == (8080, 8012, 8080)
+
+
+@pytest.mark.parametrize(
+    ("spec", "level"),
+    [
+        ({"holderIdentity": "a", "renewTime": "2026-01-02T03:04:00.000000Z"}, "ok"),
+        ({"holderIdentity": "a", "renewTime": "2026-01-02T03:03:00.000000Z"}, "FAIL"),
+        ({"holderIdentity": "", "renewTime": "2026-01-02T03:04:00.000000Z"}, "FAIL"),
+        ({"holderIdentity": "a"}, "warn"),
+    ],
+)
+def test_somebody_has_to_lead(spec, level):
+    lease = {"metadata": {"name": "ttl-after-finished"}, "spec": spec}
+    now = NOW.replace(year=2026, month=1, day=2, hour=3, minute=4, second=5, microsecond=0)
+    assert check_lease(inventory(Lease=[lease]), now, PLACE).level.value == level
+
+
+def test_no_lease_is_nobody():
+    assert check_lease(inventory(), NOW, PLACE).level is Level.FAIL
+
+
+# Sweeps and dead letters
+
+
+def event(reason, seconds, message="said"):
+    at = ago(seconds).isoformat()
+    return {"reason": reason, "message": message, "metadata": {"creationTimestamp": at}}
+
+
+def swept(*events, interval=timedelta(minutes=10), since=None):
+    return check_sweep(Listed(events), NOW, Rhythm(interval, since, "look"), PLACE)
+
+
+@pytest.mark.parametrize(
+    ("finding", "level", "detail"),
+    [
+        (swept(event("Swept", 60)), "ok", "1m ago; one is due every 10m"),
+        (swept(event("Swept", 3_000), event("Swept", 60)), "ok", "1m ago"),
+        (swept(event("Swept", 1_900)), "warn", "31m40s ago, and one is due every 10m"),
+        (
+            swept(event("Swept", 600), event("SweptInPart", 60, "could not list v1/Pod")),
+            "warn",
+            "but it could not list",
+        ),
+        (swept(event("SweptInPart", 600), event("Swept", 60)), "ok", "1m ago"),
+        (swept(event("DeadLetter", 60)), "warn", "none in the last hour"),
+        (swept(), "warn", "none in the last hour, and one is due every 10m"),
+        (swept(since=NOW - timedelta(minutes=5)), "ok", "none yet"),
+        (swept(since=NOW - timedelta(minutes=40)), "warn", "none in the last hour"),
+        (swept(interval=timedelta(hours=1)), "warn", "cannot be told: Events are kept for an hour"),
+    ],
+)
+def test_the_last_sweep(finding, level, detail):
+    assert finding.level.value == level
+    assert detail in finding.detail
+    assert bool(finding.mend) == (level != "ok")
+
+
+def test_sweeps_that_cannot_be_read_are_not_well():
+    finding = check_sweep(Listed(problem="forbidden"), NOW, Rhythm(timedelta(minutes=1), None, ""), PLACE)
+    assert (finding.level, finding.detail) == (Level.WARN, "cannot be checked: forbidden")
+
+
+def test_dead_letters_of_the_last_hour_are_counted():
+    letters = Listed((event("DeadLetter", 4_000), event("DeadLetter", 50, "old"), event("DeadLetter", 5, "new")))
+    finding = check_dead_letters(letters, NOW, PLACE)
+    assert finding.level is Level.WARN
+    assert finding.detail == "2 kinds of trouble in the last hour, the last: new"
+    assert check_dead_letters(Listed((event("DeadLetter", 4_000),)), NOW, PLACE).level is Level.OK
+
+
+# What is printed
+
+
+def test_a_finding_is_a_line_and_what_mends_it_another():
+    assert str(ok("Broker default")) == "ok    Broker default"
+    assert str(ok("Broker default", "http://b")) == "ok    Broker default — http://b"
+    assert str(fail("Trigger x", "no\nsuch   thing", "kubectl apply -k mine")) == (
+        "FAIL  Trigger x — no such thing\n      kubectl apply -k mine"
+    )
+
+
+def test_json_has_what_the_text_has():
+    findings = [ok("a"), Finding(Level.FAIL, "b", "gone", "mend it")]
+    assert json.loads(as_json(findings)) == [
+        {"level": "ok", "check": "a", "detail": None, "mend": None},
+        {"level": "fail", "check": "b", "detail": "gone", "mend": "mend it"},
+    ]
+
+
+def test_commands_lead_to_the_cluster_that_was_looked_at():
+    place = Place("ns", manifests="my knative", options=("--context=prod west",))
+    assert place.command("get", "pods") == "kubectl '--context=prod west' -n ns get pods"
+    assert place.apply() == (
+        "kubectl '--context=prod west' apply -k 'my knative/overlays/knative'"
+        "    # or the overlay that you installed (--overlay)"
+    )
