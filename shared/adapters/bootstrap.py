@@ -27,6 +27,7 @@ from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
 
 if TYPE_CHECKING:
+    from shared.adapters.access import Access
     from shared.adapters.metrics import Metrics
     from shared.adapters.publisher import HttpPublisher
 
@@ -67,8 +68,18 @@ class World:
             if self.cluster is None:
                 from shared.adapters.connect import connect  # noqa: PLC0415 - 240 ms that only some functions need
 
-                self.cluster = await connect()
+                self.cluster = await connect(access=self.access())
             return self.cluster
+
+    def access(self) -> "Access | None":
+        """How to reach an API server elsewhere; None where the settings speak of none, or there is one already.
+
+        Raises:
+            SettingsError: What they say cannot be used.
+        """
+        from shared.adapters.access import get_access  # noqa: PLC0415 - schedule and timers need none
+
+        return None if self.cluster else get_access(self.settings)
 
     def published(self) -> Publisher:
         """The way into the Broker."""
