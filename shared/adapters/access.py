@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from shared.adapters.identity import GivenToken, GoogleTokens, Identity, RenewedToken, read_token
+from shared.adapters.identity import FileTokens, GivenToken, GoogleTokens, Identity, RenewedToken, read_token
 from shared.adapters.settings import Settings, SettingsError
 from shared.errors import TryLaterError
 
@@ -65,7 +65,7 @@ def _identity_of(settings: Settings) -> Identity:
         read_token(path)
     except TryLaterError as error:
         raise SettingsError(f"TTL_API_TOKEN_FILE: {error}") from None
-    return RenewedToken(lambda: read_token(path))
+    return RenewedToken(FileTokens(path))
 
 
 def _parse_ca(text: str) -> str:

@@ -16,7 +16,7 @@ from kubernetes.aio.config import incluster_config
 
 from shared.adapters.access import Access
 from shared.adapters.cluster import KubernetesCluster
-from shared.adapters.identity import RenewedToken, read_token
+from shared.adapters.identity import FileTokens, RenewedToken
 from shared.adapters.memory import Memory
 from shared.errors import PermanentError
 
@@ -71,7 +71,7 @@ def _connect_in_cluster(settings: Any, memory: Memory | None) -> KubernetesClust
     config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
     settings.api_key.clear()
     path = Path(incluster_config.SERVICE_TOKEN_FILENAME)
-    return KubernetesCluster(ApiClient(settings), memory, identity=RenewedToken(lambda: read_token(path)))
+    return KubernetesCluster(ApiClient(settings), memory, identity=RenewedToken(FileTokens(path)))
 
 
 async def _connect_by_kubeconfig(

@@ -1,14 +1,14 @@
-"""Who we are at an API server: a token, and where the next one comes from before it expires.
+"""Who we are at a server: a token, and where the next one comes from before it expires.
 
-A token is fetched in a thread, so that neither a slow file nor a slow metadata server holds anybody up, and by one
-fetch for all who wait. No token stands in a log line, an error or a repr.
+It is fetched beside the requests, so that neither a slow file nor a slow metadata server holds anybody up, and once for
+all who wait. No token stands in a log line, an error or a repr.
 """
 
 import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC
 from pathlib import Path
@@ -81,11 +81,13 @@ class RenewedToken:
     """Tokens of a source, one after the other.
 
     Args:
-        fetch: Called in a thread, once at a time; raises TryLaterError where there is no token now.
+        fetch: One at a time; raises TryLaterError where there is no token now.
         monotonic: Seconds that never go back.
     """
 
-    def __init__(self, fetch: Callable[[], Token], *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, fetch: Callable[[], Awaitable[Token]], *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._fetch = fetch
         self._monotonic = monotonic
         self._token: Token | None = None
@@ -112,7 +114,7 @@ class RenewedToken:
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 return await asyncio.shield(self._renew())
         except TimeoutError:
-            raise TryLaterError(f"no token for the API server within {WAIT_SECONDS_MAX:.0f} s") from None
+            raise TryLaterError(f"no token to ask with within {WAIT_SECONDS_MAX:.0f} s") from None
 
     def _renew(self) -> asyncio.Task[str]:
         """The renewal under way, or a new one."""
@@ -123,7 +125,7 @@ class RenewedToken:
 
     async def _replace(self) -> str:
         asked_at = self._monotonic()
-        token = await asyncio.to_thread(self._fetch)
+        token = await self._fetch()
         self._token, self._fetched_at = token, asked_at
         return token.text
 
@@ -131,12 +133,31 @@ class RenewedToken:
         """One line for the first failure in a row: nobody may be waiting for this renewal."""
         error = None if renewal.cancelled() else renewal.exception()
         if error and not self._failed:
-            _log.warning("no new token for the API server", extra={"fields": {"error": str(error)}})
+            _log.warning("no new token to ask with", extra={"fields": {"error": str(error)}})
         self._failed = error is not None
 
 
+class FileTokens:
+    """The tokens that another writes to a file, one after the other.
+
+    Args:
+        path: Where they are.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def __call__(self) -> Token:
+        """The present one. In a thread: such a file may lie behind a network.
+
+        Raises:
+            TryLaterError: There is none that can be read.
+        """
+        return await asyncio.to_thread(read_token, self._path)
+
+
 def read_token(path: Path) -> Token:
-    """The token in a file, which another may replace at any time.
+    """The token in a file.
 
     Raises:
         TryLaterError: There is none that can be read.
@@ -167,12 +188,15 @@ class GoogleTokens:
         self._clock = clock or SystemClock()
         self._credentials: Any = None
 
-    def __call__(self) -> Token:
-        """Fetch the next one; for a thread.
+    async def __call__(self) -> Token:
+        """The next one. In a thread: Google's library waits for each of its requests.
 
         Raises:
             TryLaterError: Google has none for us now.
         """
+        return await asyncio.to_thread(self._fetch)
+
+    def _fetch(self) -> Token:
         import google.auth  # noqa: PLC0415 - 170 ms that only this identity needs
         from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - as above
         from google.auth.transport.requests import Request  # noqa: PLC0415 - as above
