@@ -43,6 +43,7 @@ class Identity(Protocol):
 
         Raises:
             TryLaterError: There is none now.
+            PermanentError: There will be none.
         """
 
     def close(self) -> None:

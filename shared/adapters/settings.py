@@ -14,6 +14,8 @@ TTL_API_TOKEN             who we are there: a token
 TTL_API_TOKEN_FILE        or a file with a token, read again as it is rotated
 TTL_API_IDENTITY          or google: Google's application default credentials
 K_SINK                    where events are published: the Broker's URL, set by Knative's SinkBinding
+TTL_SINK_ACCOUNT          as whom, outside of the cluster: a service account NAMESPACE/NAME whose tokens we may create
+TTL_SINK_AUDIENCE         and what those tokens are meant for: the audience in the Broker's status
 """
 
 import os
@@ -98,6 +100,8 @@ class Settings(BaseModel):
     api_token_file: Path | None = Field(default=None, alias="TTL_API_TOKEN_FILE")
     api_identity: Literal["google"] | None = Field(default=None, alias="TTL_API_IDENTITY")
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
+    sink_account: str = Field(default="", alias="TTL_SINK_ACCOUNT", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
+    sink_audience: str = Field(default="", alias="TTL_SINK_AUDIENCE")
 
 
 def read_settings(

@@ -6,27 +6,30 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from aiohttp import web
 from google.auth.compute_engine import _metadata
 from kubernetes.aio.config import incluster_config
 
 from shared.adapters import identity
 from shared.adapters.access import get_access
+from shared.adapters.bootstrap import build
 from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.connect import connect
 from shared.adapters.settings import read_settings
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.local.realserver import RealServer, real_server
-from shared.messages import ObjectDeleted
+from shared.messages import ObjectDeleted, Timer
 from tests.builders import POD
 from tests.functions.test_processes import running
-from tests.functions.wire import FIRED, binary
+from tests.functions.wire import FIRED, binary, timer
 from tests.integration.conftest import Api
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +57,20 @@ class Account:
     def new_token(self) -> str:
         request = {"spec": {"expirationSeconds": 600}}
         return str(self.api.call("POST", f"{self._accounts}/outside/token", request)["status"]["token"])
+
+    def may_create_tokens(self) -> None:
+        """Of itself: one more right."""
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{self.namespace}/roles/work"
+        rules = self.api.get(path)["rules"]
+        rules.append(
+            {
+                "apiGroups": [""],
+                "resources": ["serviceaccounts/token"],
+                "resourceNames": ["outside"],
+                "verbs": ["create"],
+            }
+        )
+        self.api.call("PATCH", path, {"rules": rules})
 
     def revoke(self, token: str) -> None:
         """End all tokens there are, by another account of the same name; wait until the API server knows."""
@@ -101,6 +118,20 @@ async def outside(server: RealServer) -> Any:
     yield by
     for each in connected:
         await each.close()
+
+
+@asynccontextmanager
+async def serving(handle: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    """A server of one handler on loopback; gives its URL."""
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield "http://{}:{}".format(*runner.addresses[0])
+    finally:
+        await runner.cleanup()
 
 
 async def look(cluster: KubernetesCluster, namespace: str) -> list[str]:
@@ -160,6 +191,57 @@ async def test_key_identifiers_are_not_demanded_of_a_ca_but_the_host_name_is(out
 
     assert not context.verify_flags & 0x20  # X509_V_FLAG_X509_STRICT, on by default since Python 3.13
     assert context.check_hostname
+
+
+async def test_who_publishes_from_outside_is_a_service_account_to_the_broker(
+    account: Account, server: RealServer
+) -> None:
+    """The Broker is played; what it would do with the token, ask the API server whose it is, is real."""
+    seen: list[str] = []
+
+    async def take(request: web.Request) -> web.Response:
+        seen.append(request.headers["authorization"].removeprefix("Bearer "))
+        return web.Response(status=202)
+
+    account.may_create_tokens()
+    async with serving(take) as sink:
+        environment = {
+            "TTL_API_SERVER": server.url,
+            "TTL_API_CA": str(server.ca),
+            "TTL_API_TOKEN": account.new_token(),
+            "K_SINK": sink,
+            "TTL_SINK_ACCOUNT": f"{account.namespace}/outside",
+            "TTL_SINK_AUDIENCE": "the-broker",
+        }
+        world = build(read_settings(environment=environment))
+        publisher = world.published()
+        for _ in range(2):
+            await publisher.publish(Timer.model_validate(timer()))
+        await publisher.close()
+        await world.cluster.close()
+
+    assert seen[0] == seen[1] != environment["TTL_API_TOKEN"]
+    review = {"spec": {"token": seen[0], "audiences": ["the-broker"]}}
+    status = account.api.call("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)["status"]
+    assert status["user"]["username"] == f"system:serviceaccount:{account.namespace}:outside"
+    assert status["audiences"] == ["the-broker"]
+
+
+async def test_who_may_not_create_tokens_cannot_publish(account: Account, server: RealServer) -> None:
+    environment = {
+        "TTL_API_SERVER": server.url,
+        "TTL_API_CA": str(server.ca),
+        "TTL_API_TOKEN": account.new_token(),
+        "K_SINK": "http://127.0.0.1:1",
+        "TTL_SINK_ACCOUNT": f"{account.namespace}/outside",
+        "TTL_SINK_AUDIENCE": "the-broker",
+    }
+    world = build(read_settings(environment=environment))
+    publisher = world.published()
+    with pytest.raises(ForbiddenError, match="serviceaccounts/token"):
+        await publisher.publish(Timer.model_validate(timer()))
+    await publisher.close()
+    await world.cluster.close()
 
 
 # What counts first
@@ -350,16 +432,16 @@ async def test_a_function_alone_loses_nothing_while_the_metadata_server_is_away(
     account.api.call("PATCH", f"{pods}/done/status", {"status": {"phase": "Succeeded"}})
     ref = {"apiVersion": "v1", "kind": "Pod", "namespace": account.namespace, "name": "done"}
     at = created["metadata"]["creationTimestamp"]
-    timer = {"ref": {**ref, "uid": created["metadata"]["uid"]}, "purpose": "expire", "dueAt": at}
+    fired = {"ref": {**ref, "uid": created["metadata"]["uid"]}, "purpose": "expire", "dueAt": at}
     where = {"TTL_API_SERVER": server.url, "TTL_API_CA": server.ca.read_text(), "TTL_API_IDENTITY": "google"}
 
     async with running("expire", tmp_path, **where) as process:
         assert await process.is_ready(), process.lines()
-        away = await process.post(*binary(FIRED, timer))
+        away = await process.post(*binary(FIRED, fired))
         assert (away.status, away.headers["retry-after"]) == (503, "1")
         assert account.api.get(f"{pods}/done")
         metadata.start()
-        while (answer := await process.post(*binary(FIRED, timer))).status == 503:
+        while (answer := await process.post(*binary(FIRED, fired))).status == 503:
             pass
 
     assert answer.event().type == ObjectDeleted.type, answer.text
