@@ -3,12 +3,12 @@
 import functions_framework.aio
 
 from shared.adapters.answers import answering
-from shared.adapters.bootstrap import world
+from shared.adapters.bootstrap import World, world
 from shared.adapters.events import Event, parse_message
 from shared.adapters.process import start
 from shared.messages import Message, Timer
 
-start()
+start(World.access)
 
 
 @functions_framework.aio.http

@@ -8,7 +8,7 @@ from shared.adapters.events import Event, parse_sweep
 from shared.adapters.process import start
 from shared.messages import Message
 
-start(World.published)
+start(World.access, World.published)
 
 
 @functions_framework.aio.http

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.clock import SystemClock
@@ -27,6 +27,8 @@ from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
 
 if TYPE_CHECKING:
+    from shared.adapters.access import Access
+    from shared.adapters.identity import Identity
     from shared.adapters.metrics import Metrics
     from shared.adapters.publisher import HttpPublisher
 
@@ -67,13 +69,23 @@ class World:
             if self.cluster is None:
                 from shared.adapters.connect import connect  # noqa: PLC0415 - 240 ms that only some functions need
 
-                self.cluster = await connect()
+                self.cluster = await connect(access=self.access())
             return self.cluster
+
+    def access(self) -> "Access | None":
+        """How to reach an API server elsewhere; None where the settings speak of none, or there is one already.
+
+        Raises:
+            SettingsError: What they say cannot be used.
+        """
+        from shared.adapters.access import get_access  # noqa: PLC0415 - schedule and timers need none
+
+        return None if self.cluster else get_access(self.settings)
 
     def published(self) -> Publisher:
         """The way into the Broker."""
         if self.publisher is None:
-            publisher = http_publisher(self.settings)
+            publisher = http_publisher(self.settings, identity=self._sink_identity())
             self.publisher = self.metrics.measuring(publisher) if self.metrics else publisher
         return self.publisher
 
@@ -97,6 +109,18 @@ class World:
         observe_answers(metrics.answered)
         self.telemetry = self.metrics = metrics
         return close
+
+    def _sink_identity(self) -> "Identity | None":
+        """Who publishes, where the cluster around does not say so: a service account of the cluster we reach."""
+        account, audience = self.settings.sink_account, self.settings.sink_audience
+        if bool(account) != bool(audience):
+            raise SettingsError("TTL_SINK_ACCOUNT: expected TTL_SINK_AUDIENCE beside it, and neither without the other")
+        if not account:
+            return None
+        from shared.adapters.accounts import AccountTokens  # noqa: PLC0415 - only outside of the cluster
+        from shared.adapters.identity import RenewedToken  # noqa: PLC0415 - as above
+
+        return RenewedToken(AccountTokens(self.connected, account, audience))
 
     async def schedule(self, obj: object) -> TimersSet | None:
         """See `shared.usecases.schedule`."""
@@ -181,7 +205,7 @@ def build(settings: Settings) -> World:
         raise SettingsError(f"TTL_KINDS: {error}") from None
 
 
-def http_publisher(settings: Settings, **options: float) -> "HttpPublisher":
+def http_publisher(settings: Settings, **options: Any) -> "HttpPublisher":
     """The way into the Broker that the settings name; the caller closes it.
 
     Args:

@@ -21,8 +21,9 @@ from urllib.parse import quote, urlencode
 import aiohttp
 from kubernetes.aio.client import ApiClient
 
+from shared.adapters.identity import Identity
 from shared.adapters.memory import Memory
-from shared.adapters.refusals import GoneError, UnreadableError, raise_for, read_json
+from shared.adapters.refusals import GoneError, UnreadableError, raise_for, read_json, untrusted
 from shared.adapters.serverclock import ServerClock
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_text, ref_of
@@ -66,13 +67,20 @@ class KubernetesCluster:
     Args:
         client: Configured; this object closes it.
         memory: Where a watch in this process keeps what it brings; None where there is none.
-        refresher: The task that renews the client's credentials; it ends with the client.
+        identity: Who asks; None where the client knows by its kubeconfig.
+        refresher: The task that renews the credentials of a kubeconfig; it ends with the client.
     """
 
     def __init__(
-        self, client: ApiClient, memory: Memory | None = None, *, refresher: asyncio.Task[None] | None = None
+        self,
+        client: ApiClient,
+        memory: Memory | None = None,
+        *,
+        identity: Identity | None = None,
+        refresher: asyncio.Task[None] | None = None,
     ) -> None:
         self._client = client
+        self._identity = identity
         self._refresher = refresher
         self.memory = memory
         self._clock = ServerClock(time.monotonic)
@@ -87,6 +95,8 @@ class KubernetesCluster:
         """Close the connections."""
         if self._refresher:
             self._refresher.cancel()
+        if self._identity:
+            self._identity.close()
         await self._client.close()
 
     async def check(self) -> None:
@@ -255,6 +265,8 @@ class KubernetesCluster:
                     yield _parse_watch_line(line, rule)
             finally:
                 response.close()
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise untrusted(self.server, error) from None
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise TryLaterError(f"watch of {rule.plural} broke: {error or type(error).__name__}") from None
 
@@ -281,6 +293,8 @@ class KubernetesCluster:
             timeout = REQUEST_SECONDS_MAX  # reading the body included
             response = await self._send(method, path, body, accept, timeout, as_user=as_user)
             payload = await read_json(response)
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise untrusted(self.server, error) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX:.0f} s"
             raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
@@ -322,14 +336,28 @@ class KubernetesCluster:
         *,
         as_user: str = "",
     ) -> aiohttp.ClientResponse:
+        """One request; one more where its token was refused and there is another: a 401 has done nothing."""
         headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else "application/json"}
         if as_user:
             headers["Impersonate-User"] = as_user
-        await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        answer = await self._client.call_api(
-            method, f"{self.server}{path}", headers, body=body, _request_timeout=timeout, _preload_content=False
-        )
-        response: aiohttp.ClientResponse = answer.response
+
+        async def call() -> aiohttp.ClientResponse:
+            answer = await self._client.call_api(
+                method, f"{self.server}{path}", headers, body=body, _request_timeout=timeout, _preload_content=False
+            )
+            response: aiohttp.ClientResponse = answer.response
+            return response
+
+        if self._identity is None:
+            await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            return await call()
+        token = await self._identity.token()
+        headers["Authorization"] = f"Bearer {token}"
+        response = await call()
+        if response.status == HTTPStatus.UNAUTHORIZED and (other := await self._identity.token(refused=token)) != token:
+            response.release()
+            headers["Authorization"] = f"Bearer {other}"
+            response = await call()
         return response
 
 

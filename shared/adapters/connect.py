@@ -1,4 +1,4 @@
-"""Where the API server is, and who we are there: in-cluster, or the kubeconfig's context."""
+"""Where the API server is, and who we are there: by the settings, else in-cluster, else the kubeconfig's context."""
 
 import asyncio
 import os
@@ -12,8 +12,11 @@ import yaml
 from aiohttp import DummyCookieJar
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import incluster_config
 
+from shared.adapters.access import Access
 from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.identity import FileTokens, RenewedToken
 from shared.adapters.memory import Memory
 from shared.errors import PermanentError
 
@@ -23,11 +26,16 @@ REFRESH_SECONDS = 30
 
 
 async def connect(
-    *, kubeconfig: str | None = None, context: str | None = None, memory: Memory | None = None
+    *,
+    access: Access | None = None,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    memory: Memory | None = None,
 ) -> KubernetesCluster:
-    """The cluster this process runs in, else that of the kubeconfig's current context.
+    """The cluster that the settings name, else the one this process runs in, else that of the kubeconfig.
 
     Args:
+        access: What the settings say, if they say anything.
         kubeconfig: A file; `$KUBECONFIG` or `~/.kube/config` if None.
         context: Another than the current one; asking for one means the kubeconfig, in a cluster too.
         memory: Where a watch keeps what it brings.
@@ -39,12 +47,31 @@ async def connect(
     settings.connection_pool_maxsize = CONNECTIONS_MAX
     # Left to itself the session looks for proxies and a .netrc before every request, in a thread: half of its time.
     settings.client_session_kwargs = {"trust_env": False, "cookie_jar": DummyCookieJar()}
+    # Python 3.13 demands key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not. Chain,
+    # dates and host name are checked all the same.
+    settings.disable_strict_ssl_verification = True
     if kubeconfig is None and context is None:
+        if access:
+            return _connect_by_access(settings, access, memory)
         with suppress(config.ConfigException):
-            config.load_incluster_config(client_configuration=settings)
-            return KubernetesCluster(ApiClient(settings), memory)
+            return _connect_in_cluster(settings, memory)
     client, refresher = await _connect_by_kubeconfig(settings, kubeconfig, context)
     return KubernetesCluster(client, memory, refresher=refresher)
+
+
+def _connect_by_access(settings: Any, access: Access, memory: Memory | None) -> KubernetesCluster:
+    settings.host = access.server
+    settings.ca_cert_data = access.ca or None
+    settings.proxy = _get_proxy(access.server)
+    return KubernetesCluster(ApiClient(settings), memory, identity=access.identity)
+
+
+def _connect_in_cluster(settings: Any, memory: Memory | None) -> KubernetesCluster:
+    """The client would read the token file by itself, but in the event loop, and not when the token is refused."""
+    config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
+    settings.api_key.clear()
+    path = Path(incluster_config.SERVICE_TOKEN_FILENAME)
+    return KubernetesCluster(ApiClient(settings), memory, identity=RenewedToken(FileTokens(path)))
 
 
 async def _connect_by_kubeconfig(

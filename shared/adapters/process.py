@@ -11,15 +11,17 @@ from shared.adapters.bootstrap import World, is_in_use, world
 from shared.errors import TtlError
 
 
-def start(need: Callable[[World], object] = lambda world: world) -> None:
+def start(*needs: Callable[[World], object]) -> None:
     """Called as a function's file is loaded: what cannot work ends the process now, not its first request.
 
     Args:
-        need: What the function needs from the start, beside settings that can be read.
+        needs: What the function needs from the start, beside settings that can be read.
     """
     is_alone = not is_in_use()  # otherwise the process is another's, who tells of errors and ends it in his own way
     try:
-        need(world())
+        mine = world()
+        for need in needs:
+            need(mine)
     except TtlError as error:
         if is_alone:
             _end_with(error)

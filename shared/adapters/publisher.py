@@ -6,6 +6,7 @@ from http import HTTPStatus
 import aiohttp
 
 from shared.adapters.events import Event, event_of, to_http
+from shared.adapters.identity import Identity
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 
@@ -24,12 +25,16 @@ class HttpPublisher:
         sink: The Broker's URL.
         source: The CloudEvent source of what is published.
         seconds_max: How long to wait for an answer.
+        identity: Whose token goes with each event, if anybody's.
     """
 
-    def __init__(self, sink: str, *, source: str, seconds_max: float = SECONDS_MAX) -> None:
+    def __init__(
+        self, sink: str, *, source: str, seconds_max: float = SECONDS_MAX, identity: Identity | None = None
+    ) -> None:
         self._sink = sink
         self._source = source
         self._seconds_max = seconds_max
+        self._identity = identity
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
@@ -38,6 +43,8 @@ class HttpPublisher:
 
     async def close(self) -> None:
         """Close the connections."""
+        if self._identity:
+            self._identity.close()
         await self._session.close()
 
     async def publish(self, message: Message) -> None:
@@ -53,6 +60,8 @@ class HttpPublisher:
             PermanentError: The Broker refuses, for instance because a policy does not admit us.
         """
         headers, body = to_http(event)
+        if self._identity:
+            headers["authorization"] = f"Bearer {await self._identity.token()}"
         try:
             # A redirect would be followed with a GET, and a login page would pass for the Broker's consent.
             async with self._session.post(self._sink, data=body, headers=headers, allow_redirects=False) as response:

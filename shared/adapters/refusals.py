@@ -63,6 +63,15 @@ def raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) 
             raise PermanentError(f"the API server answered {status} for {path.partition('?')[0]}: {message}")
 
 
+def untrusted(server: str, error: aiohttp.ClientConnectorCertificateError) -> PermanentError:
+    """What it means that the server's certificate is not of whom we trust: waiting does not mend it."""
+    reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+    return PermanentError(
+        f"the API server at {server} is not trusted: {reason}; expected a certificate by the CA of TTL_API_CA, "
+        "of the kubeconfig, or of the cluster"
+    )
+
+
 def _seconds(headers: Mapping[str, str]) -> float:
     """The Retry-After header in seconds; one where it has none."""
     try:

@@ -8,23 +8,35 @@ TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
 TTL_NAMESPACE             where this installation lives: what it says of itself are Events there (none if unset)
 TTL_METRICS_PORT          serve Prometheus metrics there; not at all if unset
 TTL_LOG                   json (one object a line) or text
+TTL_API_SERVER            the API server's URL, where this process runs neither in its cluster nor has a kubeconfig
+TTL_API_CA                whom to trust there: PEM, base64 of PEM, or a file; the system's CAs if unset
+TTL_API_TOKEN             who we are there: a token
+TTL_API_TOKEN_FILE        or a file with a token, read again as it is rotated
+TTL_API_IDENTITY          or google: Google's application default credentials
 K_SINK                    where events are published: the Broker's URL, set by Knative's SinkBinding
+TTL_SINK_ACCOUNT          as whom, outside of the cluster: a service account NAMESPACE/NAME whose tokens we may create
+TTL_SINK_AUDIENCE         and what those tokens are meant for: the audience in the Broker's status
 """
 
 import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
+from shared.adapters.identity import is_token
 from shared.core.durations import parse_duration
 from shared.errors import TtlError
 
 # What Kubernetes puts into a Pod for each Service beside it; one may well be called ttl.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
+
+_SECRETS = frozenset({"TTL_API_TOKEN"})
 
 
 class SettingsError(TtlError):
@@ -39,10 +51,38 @@ def _duration(value: Any) -> Any:
     return parse_duration(value) if isinstance(value, str) else value
 
 
+def _server(value: str) -> str:
+    """A URL under which tokens may be sent: nobody on the way may read them."""
+    try:
+        url = urlsplit(value)
+        _ = url.port
+    except ValueError:
+        raise ValueError("expected a URL") from None
+    if not url.hostname or url.query or url.fragment or url.username is not None:
+        raise ValueError("expected https://HOST[:PORT]")
+    if url.scheme != "https" and not (url.scheme == "http" and _is_loopback(url.hostname)):
+        raise ValueError("expected https://, or http:// to a loopback address")
+    return value.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _secret(value: Any) -> Any:
+    """A token as its store gives it, often with a line break at the end."""
+    if isinstance(value, str) and not is_token(value := value.strip()):
+        raise ValueError("expected a token: printable, without spaces")
+    return value
+
+
 class Settings(BaseModel):
     """What can be chosen; see the module for the variables."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     kinds: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_KINDS")
     dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
@@ -54,7 +94,14 @@ class Settings(BaseModel):
     home_namespace: str = Field(default="", alias="TTL_NAMESPACE", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     metrics_port: int | None = Field(default=None, alias="TTL_METRICS_PORT", ge=1, le=65_535)
     log: Literal["json", "text"] | None = Field(default=None, alias="TTL_LOG")
+    api_server: Annotated[str, AfterValidator(_server)] = Field(default="", alias="TTL_API_SERVER")
+    api_ca: str = Field(default="", alias="TTL_API_CA")
+    api_token: Annotated[SecretStr | None, BeforeValidator(_secret)] = Field(default=None, alias="TTL_API_TOKEN")
+    api_token_file: Path | None = Field(default=None, alias="TTL_API_TOKEN_FILE")
+    api_identity: Literal["google"] | None = Field(default=None, alias="TTL_API_IDENTITY")
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
+    sink_account: str = Field(default="", alias="TTL_SINK_ACCOUNT", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
+    sink_audience: str = Field(default="", alias="TTL_SINK_AUDIENCE")
 
 
 def read_settings(
@@ -83,7 +130,8 @@ def read_settings(
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"{name}: unknown setting; expected one of {', '.join(sorted(known))}") from None
-        raise SettingsError(f"{name}: {first['msg']}, got {spoken.get(name)!r}") from None
+        got = "another that is not shown here" if name in _SECRETS else repr(spoken.get(name))
+        raise SettingsError(f"{name}: {first['msg']}, got {got}") from None
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:  # noqa: TID251 - as above

@@ -11,9 +11,11 @@ from typing import Any
 
 import click
 
+from shared.adapters.access import get_access
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.memory import Memory
+from shared.adapters.settings import read_settings
 from shared.core.kinds import Catalogue
 from shared.errors import TtlError
 
@@ -60,7 +62,8 @@ async def connected(
     """The cluster, until the block ends."""
     from shared.adapters.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
 
-    cluster = await connect(kubeconfig=kubeconfig, context=context, memory=memory)
+    access = get_access(read_settings()) if kubeconfig is None and context is None else None
+    cluster = await connect(access=access, kubeconfig=kubeconfig, context=context, memory=memory)
     try:
         yield cluster
     finally:

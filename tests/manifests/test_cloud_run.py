@@ -1,0 +1,282 @@
+"""The Cloud Run overlay, without Google Cloud: a dialect of Knative Services, and the half that stays in the cluster.
+
+What Cloud Run takes is its YAML reference: https://cloud.google.com/run/docs/reference/yaml/v1
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.adapters.access import get_access
+from shared.adapters.settings import Settings, read_settings
+
+ROOT = Path(__file__).parents[2]
+OVERLAY = ROOT / "knative" / "overlays" / "cloud-run"
+NAMESPACE = "ttl-after-finished"
+FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__"}
+# timers needs a disk, and what nobody takes is told in the cluster that it came from.
+IN_THE_CLUSTER = {"timers", "deadletter"}
+ON_CLOUD_RUN = ["expire", "schedule", "sweep"]
+REACHING_THE_CLUSTER = ["expire", "sweep"]
+SECRET = re.compile(r"TOKEN$|SECRET|PASSWORD|KEY$")
+
+SERVICE_ANNOTATIONS = {"run.googleapis.com/ingress", "run.googleapis.com/invoker-iam-disabled"}
+REVISION_ANNOTATIONS = {
+    "autoscaling.knative.dev/maxScale",
+    "autoscaling.knative.dev/minScale",
+    "run.googleapis.com/cpu-throttling",
+    "run.googleapis.com/execution-environment",
+    "run.googleapis.com/network-interfaces",
+    "run.googleapis.com/startup-cpu-boost",
+    "run.googleapis.com/vpc-access-egress",
+}
+
+KUBECTL = shutil.which("kubectl")
+pytestmark = pytest.mark.skipif(
+    KUBECTL is None and not os.environ.get("CI"), reason="kubectl is not installed; in CI this is a failure"
+)
+
+Object = dict[str, Any]
+
+
+@cache
+def built(folder: Path) -> str:
+    assert KUBECTL, "kubectl is not installed"
+    done = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def objects(folder: Path) -> list[Object]:
+    return list(yaml.safe_load_all(built(folder)))
+
+
+def by_name(folder: Path, kind: str) -> dict[str, Object]:
+    return {obj["metadata"]["name"]: obj for obj in objects(folder) if obj["kind"] == kind}
+
+
+def services() -> dict[str, Object]:
+    return by_name(OVERLAY, "Service")
+
+
+def in_cluster(kind: str) -> dict[str, Object]:
+    return by_name(OVERLAY / "cluster", kind)
+
+
+@pytest.fixture(params=ON_CLOUD_RUN)
+def service(request: pytest.FixtureRequest) -> Object:
+    return services()[request.param]
+
+
+def container_of(service: Object) -> Object:
+    (container,) = service["spec"]["template"]["spec"]["containers"]
+    return container
+
+
+def environment_of(service: Object) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in container_of(service)["env"] if "value" in variable}
+
+
+def settings_of(service: Object) -> Settings:
+    return read_settings(
+        environment={name: value for name, value in environment_of(service).items() if "CALLERS" not in name}
+    )
+
+
+def mebibytes(quantity: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", quantity).groups()
+    return int(number) * {"Mi": 1, "Gi": 1024}[unit]
+
+
+# The Services
+
+
+def test_each_function_is_in_one_place():
+    assert [obj["metadata"]["name"] for obj in objects(OVERLAY)] == ON_CLOUD_RUN
+    assert in_cluster("Service").keys() & FUNCTIONS == IN_THE_CLUSTER
+    assert {*ON_CLOUD_RUN, *IN_THE_CLUSTER} == FUNCTIONS
+    assert list(in_cluster("SinkBinding")) == ["timers"]
+
+
+def test_nothing_but_what_cloud_run_takes(service):
+    assert service.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert (service["apiVersion"], service["kind"]) == ("serving.knative.dev/v1", "Service")
+    assert service["metadata"].keys() == {"name", "annotations"}
+    assert service["metadata"]["annotations"].keys() <= SERVICE_ANNOTATIONS
+    template = service["spec"]["template"]
+    assert service["spec"].keys() == {"template"}
+    assert template.keys() == {"metadata", "spec"}
+    assert template["metadata"].keys() == {"annotations"}
+    assert template["metadata"]["annotations"].keys() <= REVISION_ANNOTATIONS
+    assert template["spec"].keys() == {"containerConcurrency", "timeoutSeconds", "serviceAccountName", "containers"}
+    assert container_of(service).keys() == {"image", "ports", "env", "resources"}
+    assert container_of(service)["ports"] == [{"name": "http1", "containerPort": 8080}]
+    assert container_of(service)["resources"].keys() == {"limits"}
+
+
+def test_every_annotation_is_text(service):
+    for metadata in (service["metadata"], service["spec"]["template"]["metadata"]):
+        assert all(isinstance(value, str) for value in metadata["annotations"].values())
+
+
+def test_a_revision_is_large_enough_for_its_environment_and_for_more_than_one_request(service):
+    template = service["spec"]["template"]
+    limits = container_of(service)["resources"]["limits"]
+    assert template["metadata"]["annotations"]["run.googleapis.com/execution-environment"] == "gen2"
+    assert mebibytes(limits["memory"]) >= 512  # the least that gen2 takes
+    assert float(limits["cpu"]) >= 1  # with less Cloud Run allows one request at a time
+    assert 1 < template["spec"]["containerConcurrency"] <= 1000
+
+
+def test_one_instance_of_expire_is_always_there():
+    scales = {
+        name: service["spec"]["template"]["metadata"]["annotations"]["autoscaling.knative.dev/minScale"]
+        for name, service in services().items()
+    }
+    assert scales == {"expire": "1", "schedule": "0", "sweep": "0"}
+
+
+def test_one_name_for_function_service_and_account(service):
+    name = service["metadata"]["name"]
+    environment = environment_of(service)
+    assert environment["FUNCTION_TARGET"] == name
+    assert environment["FUNCTION_SOURCE"] == f"/app/functions/{name}.py"
+    account, _, domain = service["spec"]["template"]["spec"]["serviceAccountName"].partition("@")
+    assert account == f"ttl-{name}"
+    assert 6 <= len(account) <= 30  # the lengths that Google's IAM takes
+    assert domain.endswith(".iam.gserviceaccount.com")
+
+
+def test_the_image_is_that_of_the_cluster(service):
+    (timers,) = in_cluster("StatefulSet")["timers"]["spec"]["template"]["spec"]["containers"]
+    assert container_of(service)["image"] == timers["image"]
+    assert re.fullmatch(r"ghcr\.io/ttl-after-finished/ttl-after-finished:\d+\.\d+\.\d+", timers["image"])
+
+
+def test_every_variable_is_a_literal_or_a_secret_of_secret_manager(service):
+    for variable in container_of(service)["env"]:
+        if SECRET.search(variable["name"]):
+            assert variable["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}, variable["name"]
+        else:
+            assert isinstance(variable["value"], str), variable["name"]
+
+
+def test_the_settings_can_be_read_and_only_who_deletes_reaches_the_cluster(service):
+    access = get_access(settings_of(service))
+    name = service["metadata"]["name"]
+    assert (access is not None) == (name in REACHING_THE_CLUSTER)
+    assert settings_of(service).api_identity == ("google" if name in REACHING_THE_CLUSTER else None)
+
+
+def test_the_settings_agree_with_those_of_the_cluster(service):
+    (config,) = [obj for name, obj in in_cluster("ConfigMap").items() if name.startswith("settings-")]
+    around, ours = read_settings(environment=config["data"]), settings_of(service)
+    assert (ours.kinds, ours.dry_run, ours.log) == (around.kinds, around.dry_run, around.log)
+    assert ours.sweep_interval == around.sweep_interval
+
+
+# Who may call, and who is called
+
+
+def test_nobody_outside_of_the_network_reaches_a_function(service):
+    assert service["metadata"]["annotations"] == {
+        "run.googleapis.com/ingress": "internal",
+        "run.googleapis.com/invoker-iam-disabled": "true",
+    }
+
+
+def test_a_function_takes_the_token_of_its_own_trigger_and_no_other(service):
+    name = service["metadata"]["name"]
+    trigger = in_cluster("Trigger")[name]
+    environment = environment_of(service)
+    assert environment["TTL_CALLERS"] == f"system:serviceaccount:{NAMESPACE}:{name}-oidc-eventing.knative.dev-trigger"
+    assert environment["TTL_CALLERS_AUDIENCE"] == trigger["spec"]["subscriber"]["audience"]
+    assert environment["TTL_CALLERS_ISSUER"].startswith("https://container.googleapis.com/v1/projects/")
+
+
+def test_a_trigger_reaches_its_function_and_both_wait_equally_long(service):
+    name = service["metadata"]["name"]
+    trigger = in_cluster("Trigger")[name]
+    assert re.fullmatch(rf"https://{name}-\d+\.[a-z0-9-]+\.run\.app", trigger["spec"]["subscriber"]["uri"])
+    assert "ref" not in trigger["spec"]["subscriber"]
+    number, unit = re.fullmatch(r"PT(\d+)([SM])", trigger["spec"]["delivery"]["timeout"]).groups()
+    seconds = int(number) * {"S": 1, "M": 60}[unit]
+    assert service["spec"]["template"]["spec"]["timeoutSeconds"] == seconds
+
+
+def test_timers_are_reached_in_the_cluster_where_they_have_a_disk():
+    assert in_cluster("Trigger")["timers"]["spec"]["subscriber"]["ref"]["name"] == "timers"
+    assert in_cluster("StatefulSet")["timers"]["spec"]["volumeClaimTemplates"]
+    assert in_cluster("Trigger").keys() == {*ON_CLOUD_RUN, "timers"}
+
+
+def test_the_sweep_reaches_the_broker_as_somebody_of_the_cluster():
+    sweep = settings_of(services()["sweep"])
+    (broker,) = in_cluster("Broker")
+    address = in_cluster("Service")["ttl-after-finished-broker"]
+    assert address["metadata"]["namespace"] == "knative-eventing"
+    assert address["metadata"]["annotations"] == {"networking.gke.io/load-balancer-type": "Internal"}
+    assert sweep.sink == f"http://{address['spec']['loadBalancerIP']}/{NAMESPACE}/{broker}"
+    assert sweep.sink_audience == f"eventing.knative.dev/broker/{NAMESPACE}/{broker}"
+    namespace, _, account = sweep.sink_account.partition("/")
+    assert namespace == NAMESPACE
+    assert account in in_cluster("ServiceAccount")
+
+
+# Rights
+
+
+def test_the_accounts_of_google_have_the_rights_of_their_functions():
+    for name in REACHING_THE_CLUSTER:
+        account = services()[name]["spec"]["template"]["spec"]["serviceAccountName"]
+        binding = in_cluster("ClusterRoleBinding")[f"{NAMESPACE}-{name}"]
+        assert binding["roleRef"]["name"] == f"{NAMESPACE}-{name}"
+        assert binding["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account}]
+
+
+def test_whom_the_sweep_speaks_as_has_no_rights_and_no_other_can_be_had():
+    bindings = [*in_cluster("ClusterRoleBinding").values(), *in_cluster("RoleBinding").values()]
+    bound = {(subject["kind"], subject["name"]) for binding in bindings for subject in binding["subjects"]}
+    assert ("ServiceAccount", "sweep") not in bound
+    assert in_cluster("ServiceAccount")["sweep"]["automountServiceAccountToken"] is False
+    assert in_cluster("Role")["sweep-tokens"]["rules"] == [
+        {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["sweep"], "verbs": ["create"]}
+    ]
+    (subject,) = in_cluster("RoleBinding")["sweep-tokens"]["subjects"]
+    assert subject["name"] == services()["sweep"]["spec"]["template"]["spec"]["serviceAccountName"]
+
+
+def test_who_is_on_cloud_run_has_no_account_in_the_cluster():
+    assert sorted(in_cluster("ServiceAccount")) == ["deadletter", "source", "sweep", "timers"]
+
+
+# The place
+
+
+def test_all_of_the_place_is_in_one_file(tmp_path):
+    """With every value changed, nothing is left of the old ones, and every new one is found."""
+    shutil.copytree(ROOT / "knative", tmp_path / "knative")
+    overlay = tmp_path / "knative" / "overlays" / "cloud-run"
+    place = overlay / "place" / "kustomization.yaml"
+    document = yaml.safe_load(place.read_text())
+    literals = dict(literal.split("=", 1) for literal in document["configMapGenerator"][0]["literals"])
+    other = {
+        name: f"https://{name.lower()}.example" if "://" in old else f"{name.lower()}.example"
+        for name, old in literals.items()
+    }
+    document["configMapGenerator"][0]["literals"] = [f"{name}={value}" for name, value in other.items()]
+    place.write_text(yaml.safe_dump(document))
+
+    text = built(overlay) + built(overlay / "cluster")
+
+    for name, old in literals.items():
+        assert old.strip("'") not in text, name
+        assert other[name] in text, name
+        assert not re.search(rf"\b{name}$|\b{name}/", text, re.MULTILINE), name

@@ -1,0 +1,154 @@
+"""An API server elsewhere, by the settings: what is incomplete or contradicts itself is one sentence."""
+
+import asyncio
+import base64
+from datetime import timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from shared.adapters.access import get_access
+from shared.adapters.identity import GivenToken, RenewedToken
+from shared.adapters.settings import SettingsError, read_settings
+from tests.builders import NOW
+
+SERVER = {"TTL_API_SERVER": "https://10.0.0.1"}
+SECRET = "s3cret.t0ken"
+TOKEN = {"TTL_API_TOKEN": SECRET}
+
+
+def access_of(**environment):
+    return get_access(read_settings(environment=environment))
+
+
+@pytest.fixture(scope="module")
+def pem():
+    """A certificate of nobody's: good to trust, and good for nothing else."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
+    until = NOW + timedelta(days=1)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), NOW, until)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def test_nothing_said_leaves_it_to_the_cluster_around_or_a_kubeconfig():
+    assert access_of() is None
+
+
+def test_a_token_is_used_as_it_is_given_but_for_the_line_break_of_its_store():
+    access = access_of(**SERVER, TTL_API_TOKEN=f"{SECRET}\n")
+
+    assert (access.server, access.ca) == ("https://10.0.0.1", "")
+    assert asyncio.run(access.identity.token()) == SECRET
+
+
+@pytest.mark.parametrize("form", ["pem", "base64", "base64 in lines", "file", "file with base64"])
+def test_the_ca_in_each_form(form, pem, tmp_path):
+    encoded = base64.b64encode(pem.encode()).decode()
+    file = tmp_path / "ca.crt"
+    given = {"pem": pem, "base64": encoded, "base64 in lines": encoded[:64] + "\n" + encoded[64:]}.get(form, str(file))
+    file.write_text(pem if form == "file" else encoded)
+
+    assert access_of(**SERVER, **TOKEN, TTL_API_CA=given).ca == pem
+
+
+@pytest.mark.parametrize(
+    ("server", "stated"),
+    [
+        ("https://10.0.0.1/", "https://10.0.0.1"),
+        ("https://[2001:db8::1]:6443", "https://[2001:db8::1]:6443"),
+        ("https://gateway.example/v1/projects/1/memberships/c", "https://gateway.example/v1/projects/1/memberships/c"),
+        ("http://127.0.0.1:8001", "http://127.0.0.1:8001"),
+        ("http://localhost:8001", "http://localhost:8001"),
+        ("http://[::1]:8001", "http://[::1]:8001"),
+    ],
+)
+def test_a_server_that_may_be_sent_a_token(server, stated):
+    assert access_of(TTL_API_SERVER=server, **TOKEN).server == stated
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "10.0.0.1",
+        "https://",
+        "https:///path",
+        "http://10.0.0.1",
+        "http://localhost.example",
+        "ftp://127.0.0.1",
+        "https://me:secret@10.0.0.1",
+        "https://10.0.0.1?timeout=1",
+        "https://10.0.0.1:port",
+        "https://[::1",
+    ],
+)
+def test_a_server_that_may_not(server):
+    with pytest.raises(SettingsError, match=r"^TTL_API_SERVER: .*expected"):
+        access_of(TTL_API_SERVER=server, **TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        (TOKEN, "TTL_API_TOKEN: expected TTL_API_SERVER beside it"),
+        ({"TTL_API_TOKEN_FILE": "/x"}, "TTL_API_TOKEN_FILE: expected TTL_API_SERVER beside it"),
+        ({"TTL_API_IDENTITY": "google"}, "TTL_API_IDENTITY: expected TTL_API_SERVER beside it"),
+        ({"TTL_API_CA": "/x"}, "TTL_API_CA: expected TTL_API_SERVER beside it"),
+        (
+            SERVER,
+            "TTL_API_SERVER: expected one of TTL_API_TOKEN, TTL_API_TOKEN_FILE, TTL_API_IDENTITY beside it, got none",
+        ),
+        ({**SERVER, **TOKEN, "TTL_API_IDENTITY": "google"}, "got TTL_API_TOKEN and TTL_API_IDENTITY"),
+        ({**SERVER, **TOKEN, "TTL_API_TOKEN_FILE": "/x"}, "got TTL_API_TOKEN and TTL_API_TOKEN_FILE"),
+        ({**SERVER, "TTL_API_IDENTITY": "aws"}, "TTL_API_IDENTITY: "),
+        ({**SERVER, "TTL_API_TOKEN": f"{SECRET} {SECRET}"}, "TTL_API_TOKEN: "),
+        ({**SERVER, "TTL_API_TOKEN": f"{SECRET}\nx"}, "TTL_API_TOKEN: "),
+        ({**SERVER, "TTL_API_TOKEN": f"{SECRET}ü"}, "TTL_API_TOKEN: "),
+        ({**SERVER, "TTL_API_TOKEN_FILE": "/none/token"}, "TTL_API_TOKEN_FILE: expected a file with a token"),
+        ({**SERVER, "TTL_API_TOKEN_FILE": "/"}, "TTL_API_TOKEN_FILE: expected a file with a token"),
+        ({**SERVER, **TOKEN, "TTL_API_CA": "/none/ca"}, "TTL_API_CA: expected certificates in PEM"),
+        ({**SERVER, **TOKEN, "TTL_API_CA": "x" * 5_000}, "TTL_API_CA: expected certificates in PEM"),
+        ({**SERVER, **TOKEN, "TTL_API_CA": "a\0b"}, "TTL_API_CA: expected certificates in PEM"),
+        (
+            {**SERVER, **TOKEN, "TTL_API_CA": "-----BEGIN CERTIFICATE-----\nno"},
+            "TTL_API_CA: expected certificates in PEM",
+        ),
+        ({**SERVER, **TOKEN, "TTL_API_CA": "LS0tLS1CRUdJTi!"}, "TTL_API_CA: expected certificates in PEM"),
+        (
+            {"TTL_API_SERVER": "http://127.0.0.1", **TOKEN, "TTL_API_CA": "/x"},
+            "TTL_API_CA: expected a TTL_API_SERVER with https://",
+        ),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
+)
+def test_what_cannot_work_is_one_sentence_that_names_the_variable_and_no_secret(environment, words):
+    with pytest.raises(SettingsError) as error:
+        access_of(**environment)
+
+    assert words in str(error.value)
+    assert str(error.value).startswith("TTL_API_")
+    assert "\n" not in str(error.value)
+    assert SECRET not in str(error.value)
+    assert len(str(error.value)) < 250
+
+
+@pytest.mark.parametrize("content", ["", "\n", "two words", b"\xff\xfe"])
+def test_a_file_with_no_token_in_it(content, tmp_path):
+    path = tmp_path / "token"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    with pytest.raises(SettingsError, match=r"^TTL_API_TOKEN_FILE: expected .*/token'"):
+        access_of(**SERVER, TTL_API_TOKEN_FILE=str(path))
+
+
+def test_no_secret_in_a_repr(tmp_path):
+    (tmp_path / "token").write_text(SECRET)
+    settings = read_settings(environment={**SERVER, **TOKEN})
+    access, by_file = get_access(settings), access_of(**SERVER, TTL_API_TOKEN_FILE=str(tmp_path / "token"))
+
+    assert isinstance(access.identity, GivenToken)
+    assert isinstance(by_file.identity, RenewedToken)
+    for each in (settings, settings.model_dump(), access, access.identity, by_file, vars(by_file.identity)):
+        assert SECRET not in repr(each)

@@ -1,0 +1,168 @@
+"""A token, and the next one in time: by a clock and a source that the test holds in its hands."""
+
+import asyncio
+import logging
+
+import pytest
+
+from shared.adapters import identity
+from shared.adapters.identity import FileTokens, RenewedToken, Token
+from shared.errors import TryLaterError
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Source:
+    """Gives token-1, token-2 and so on, each fresh for 10 seconds and valid for 20.
+
+    Attributes:
+        now: Seconds on the clock of the token's user.
+        open: While it is not set, a fetch waits.
+        fault: What a fetch raises, if anything.
+    """
+
+    def __init__(self):
+        self.now, self.fetched, self.fault = 0.0, 0, None
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def __call__(self):
+        self.fetched += 1
+        number = self.fetched
+        await self.open.wait()
+        if self.fault:
+            raise self.fault
+        return Token(f"token-{number}", fresh_seconds=10, valid_seconds=20)
+
+
+@pytest.fixture
+async def source():
+    return Source()
+
+
+@pytest.fixture
+async def mine(source):
+    mine = RenewedToken(source, monotonic=lambda: source.now)
+    yield mine
+    mine.close()
+
+
+async def settled(mine):
+    """After a renewal that nobody waits for."""
+    await asyncio.wait([mine._renewal])
+
+
+async def test_a_fresh_token_is_fetched_once(source, mine):
+    assert [await mine.token() for _ in range(3)] == ["token-1"] * 3
+    source.now = 9.9
+    assert await mine.token() == "token-1"
+    assert source.fetched == 1
+
+
+async def test_all_who_wait_share_one_fetch(source, mine):
+    assert await asyncio.gather(*(mine.token() for _ in range(50))) == ["token-1"] * 50
+    assert source.fetched == 1
+
+
+async def test_a_stale_token_is_used_while_the_next_is_fetched(source, mine):
+    await mine.token()
+    source.open.clear()
+    source.now = 10.0
+
+    assert [await mine.token() for _ in range(3)] == ["token-1"] * 3  # the source does not answer, and nobody waits
+    source.open.set()
+    await settled(mine)
+
+    assert await mine.token() == "token-2"
+    assert source.fetched == 2
+
+
+async def test_an_expired_token_is_never_used(source, mine):
+    await mine.token()
+    source.now = 20.0
+
+    assert await mine.token() == "token-2"
+
+
+async def test_a_refused_token_is_replaced_at_once_and_once_for_all(source, mine):
+    refused = await mine.token()
+
+    assert await asyncio.gather(*(mine.token(refused=refused) for _ in range(20))) == ["token-2"] * 20
+    assert await mine.token(refused=refused) == "token-2"  # told late, when there was another already
+    assert source.fetched == 2
+
+
+async def test_without_a_source_a_valid_token_serves_on_and_an_expired_one_is_for_later(source, mine, caplog):
+    await mine.token()
+    source.fault = TryLaterError("the source is away")
+    source.now = 15.0
+    for _ in range(3):
+        assert await mine.token() == "token-1"
+        await settled(mine)
+    source.now = 20.0
+    for _ in range(2):
+        with pytest.raises(TryLaterError, match="the source is away"):
+            await mine.token()
+
+    source.fault = None
+    assert await mine.token() == "token-7"
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]  # one for the whole outage
+
+
+async def test_a_source_that_does_not_answer_is_for_later_and_its_answer_is_not_lost(source, mine, monkeypatch):
+    monkeypatch.setattr(identity, "WAIT_SECONDS_MAX", 0.01)
+    source.open.clear()
+    with pytest.raises(TryLaterError, match="no token"):
+        await mine.token()
+
+    source.open.set()
+    assert await mine.token() == "token-1"
+    assert source.fetched == 1
+
+
+async def test_whoever_gives_up_takes_nothing_from_the_others(source, mine):
+    source.open.clear()
+    first, second = asyncio.create_task(mine.token()), asyncio.create_task(mine.token())
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait([first])
+    source.open.set()
+
+    assert await second == "token-1"
+
+
+async def test_a_renewal_ends_with_its_owner(source):
+    mine = RenewedToken(source, monotonic=lambda: source.now)
+    source.open.clear()
+    waiting = asyncio.create_task(mine.token())
+    await asyncio.sleep(0)
+    mine.close()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_a_file_is_read_again_as_it_is_rotated(tmp_path):
+    now, path = [0.0], tmp_path / "token"
+    path.write_text("first\n")
+    mine = RenewedToken(FileTokens(path), monotonic=lambda: now[0])
+    assert await mine.token() == "first"
+
+    path.write_text("second")
+    assert await mine.token() == "first"
+    assert await mine.token(refused="first") == "second"
+
+    path.write_text("third")
+    now[0] += identity.READ_SECONDS
+    assert await mine.token() == "second"
+    await settled(mine)
+    assert await mine.token() == "third"
+
+    path.unlink()
+    with pytest.raises(TryLaterError, match="No such file"):
+        await mine.token(refused="third")
