@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.clock import SystemClock
@@ -181,7 +181,7 @@ def build(settings: Settings) -> World:
         raise SettingsError(f"TTL_KINDS: {error}") from None
 
 
-def http_publisher(settings: Settings, **options: float) -> "HttpPublisher":
+def http_publisher(settings: Settings, **options: Any) -> "HttpPublisher":
     """The way into the Broker that the settings name; the caller closes it.
 
     Args:

@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from http import HTTPStatus
+from pathlib import Path
 
 import aiohttp
 
@@ -14,6 +15,9 @@ SECONDS_MAX = 60.0
 
 CONNECT_SECONDS_MAX = 10.0
 
+TOKEN_FILE = Path("/oidc/token")
+"""Where a SinkBinding puts the token for its sink, and a newer one in time, where Knative's authentication is on."""
+
 _RETRYABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
@@ -24,12 +28,16 @@ class HttpPublisher:
         sink: The Broker's URL.
         source: The CloudEvent source of what is published.
         seconds_max: How long to wait for an answer.
+        token_file: What goes with each event as its bearer token; nothing does while there is no such file.
     """
 
-    def __init__(self, sink: str, *, source: str, seconds_max: float = SECONDS_MAX) -> None:
+    def __init__(
+        self, sink: str, *, source: str, seconds_max: float = SECONDS_MAX, token_file: Path = TOKEN_FILE
+    ) -> None:
         self._sink = sink
         self._source = source
         self._seconds_max = seconds_max
+        self._token_file = token_file
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
@@ -53,6 +61,7 @@ class HttpPublisher:
             PermanentError: The Broker refuses, for instance because a policy does not admit us.
         """
         headers, body = to_http(event)
+        headers |= self._authorization()
         try:
             # A redirect would be followed with a GET, and a login page would pass for the Broker's consent.
             async with self._session.post(self._sink, data=body, headers=headers, allow_redirects=False) as response:
@@ -63,3 +72,12 @@ class HttpPublisher:
             raise TryLaterError(f"{self._sink} answered {status}: {text[:200]}")
         if status >= HTTPStatus.MULTIPLE_CHOICES:
             raise PermanentError(f"{self._sink} refused {event.type} with {status}: {text[:200]}")
+
+    def _authorization(self) -> dict[str, str]:
+        """Read for each event, which costs some microseconds: so a token is never older than its file."""
+        try:
+            return {"authorization": f"Bearer {self._token_file.read_text().strip()}"}
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise TryLaterError(f"{self._token_file}: expected a readable token, got {error.strerror}") from None

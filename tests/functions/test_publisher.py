@@ -61,6 +61,28 @@ async def test_an_event_arrives_as_it_was_meant(broker, publisher):
     assert Timer.model_validate_json(event.data) == MESSAGE
 
 
+async def test_a_token_goes_with_each_event_as_its_file_is_rotated(broker, tmp_path):
+    token_file = tmp_path / "token"
+    publisher = HttpPublisher(broker.url, source="/test", token_file=token_file)
+    for token in (None, "first\n", "second", None):
+        token_file.write_text(token) if token else token_file.unlink(missing_ok=True)
+        await publisher.publish(MESSAGE)
+    await publisher.close()
+
+    assert [headers.get("authorization") for headers, _ in broker.received] == [
+        None, "Bearer first", "Bearer second", None
+    ]  # fmt: skip
+
+
+async def test_a_token_that_cannot_be_read_keeps_the_event_for_later(broker, tmp_path):
+    publisher = HttpPublisher(broker.url, source="/test", token_file=tmp_path)
+
+    with pytest.raises(TryLaterError, match=f"{tmp_path}: "):
+        await publisher.publish(MESSAGE)
+    await publisher.close()
+    assert broker.received == []
+
+
 async def test_many_at_once(broker, publisher):
     await asyncio.gather(*(publisher.publish(MESSAGE) for _ in range(50)))
 
