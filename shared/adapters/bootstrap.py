@@ -98,6 +98,21 @@ class World:
         self.telemetry = self.metrics = metrics
         return close
 
+    def admission(self) -> Callable[[str], Awaitable[None]] | None:
+        """What lets a request pass by its Authorization header; None where anybody may call."""
+        asked = self.settings
+        if not asked.callers and (asked.callers_audience or asked.callers_issuer):
+            raise SettingsError("TTL_CALLERS: expected the subjects that may call, got none")
+        if not asked.callers:
+            return None
+        if not asked.callers_audience:
+            raise SettingsError("TTL_CALLERS_AUDIENCE: expected what the callers' tokens are meant for, got none")
+        from shared.adapters import callers  # noqa: PLC0415 - cryptography, which is only needed here
+
+        issuer = callers.Issuer(asked.callers_issuer) if asked.callers_issuer else callers.ApiServer()
+        keys = callers.Keys(issuer)
+        return callers.Callers(asked.callers, audience=asked.callers_audience, keys=keys).admit
+
     async def schedule(self, obj: object) -> TimersSet | None:
         """See `shared.usecases.schedule`."""
         return await schedule(obj, catalogue=self.catalogue, clock=self.clock, telemetry=self.telemetry)

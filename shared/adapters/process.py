@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from shared.adapters.answers import guard
 from shared.adapters.bootstrap import World, is_in_use, world
 from shared.errors import TtlError
 
@@ -20,6 +21,8 @@ def start(need: Callable[[World], object] = lambda world: world) -> None:
     is_alone = not is_in_use()  # otherwise the process is another's, who tells of errors and ends it in his own way
     try:
         need(world())
+        if is_alone:
+            guard(world().admission())
     except TtlError as error:
         if is_alone:
             _end_with(error)

@@ -8,6 +8,9 @@ TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
 TTL_NAMESPACE             where this installation lives: what it says of itself are Events there (none if unset)
 TTL_METRICS_PORT          serve Prometheus metrics there; not at all if unset
 TTL_LOG                   json (one object a line) or text
+TTL_CALLERS               subjects whose tokens a function takes, comma separated; anybody may call if unset
+TTL_CALLERS_AUDIENCE      what those tokens must be meant for
+TTL_CALLERS_ISSUER        who signs them: an https URL; the API server of the cluster if unset
 K_SINK                    where events are published: the Broker's URL, set by Knative's SinkBinding
 """
 
@@ -54,6 +57,9 @@ class Settings(BaseModel):
     home_namespace: str = Field(default="", alias="TTL_NAMESPACE", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     metrics_port: int | None = Field(default=None, alias="TTL_METRICS_PORT", ge=1, le=65_535)
     log: Literal["json", "text"] | None = Field(default=None, alias="TTL_LOG")
+    callers: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_CALLERS")
+    callers_audience: str = Field(default="", alias="TTL_CALLERS_AUDIENCE")
+    callers_issuer: str = Field(default="", alias="TTL_CALLERS_ISSUER", pattern=r"^(https://.+)?$")
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
 
 
