@@ -17,7 +17,7 @@ class EventError(TtlError):
     """An event that cannot be understood, however often it comes.
 
     Attributes:
-        status: The HTTP status to answer: 400, 405, 413, 415 or 422; Knative retries none of them.
+        status: The HTTP status to answer: 400, 401, 403, 405, 413, 415 or 422; Knative retries none of them.
     """
 
     def __init__(self, message: str, *, status: int = 422) -> None:

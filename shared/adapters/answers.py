@@ -4,7 +4,7 @@ Knative retries 5xx, 404, 408, 409 and 429, and turns a 2xx with a body that is 
 
     done                    204, empty
     done, and a message     200, the message as a CloudEvent: the Broker publishes it again
-    EventError              its own 4xx: to the dead letter
+    EventError              its own 4xx: to the dead letter; 401 and 403 are for who may not call at all
     PermanentError          422: to the dead letter
     TryLaterError           503 with Retry-After: again
     anything else           500: a bug; again, and a stack trace in the log
@@ -14,6 +14,7 @@ import functools
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
@@ -27,6 +28,9 @@ _observers: list[Callable[[str, int], None]] = []
 
 Function = Callable[[Event], Awaitable[Message | None]]
 Read = Callable[[Mapping[str, str], bytes], Event]
+Admission = Callable[[str], Awaitable[None]]
+
+_admissions: list[Admission] = []
 
 
 def answering(function: Function, *, read: Read = parse_event) -> Callable[[Request], Awaitable[Response]]:
@@ -55,8 +59,19 @@ def observe_answers(observer: Callable[[str, int], None]) -> None:
     _observers[:] = [observer]
 
 
+def guard(admission: Admission | None) -> None:
+    """Have the functions of this process ask, with a request's Authorization header, before they read anything of it.
+
+    Args:
+        admission: Raises EventError or TryLaterError where the request may not pass. None: all may.
+    """
+    _admissions[:] = [admission] if admission else []
+
+
 async def _answer(function: Function, request: Request, read: Read) -> Response:
     try:
+        for admit in _admissions:
+            await admit(request.headers.get("authorization", ""))
         reply = await function(await read_event(request, read))
         return _accepted(reply, source=f"ttl-after-finished/{function.__name__}")
     except EventError as error:
@@ -96,4 +111,5 @@ def _accepted(reply: Message | None, *, source: str) -> Response:
 
 def _refusal(name: str, error: Exception, status: int) -> Response:
     _log.warning("event refused", extra={"fields": {"function": name, "status": status, "error": str(error)}})
-    return PlainTextResponse(f"{error}\n", status)
+    headers = {"www-authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
+    return PlainTextResponse(f"{error}\n", status, headers=headers)

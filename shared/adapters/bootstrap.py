@@ -28,7 +28,6 @@ from shared.usecases.timers import set_timers
 
 if TYPE_CHECKING:
     from shared.adapters.access import Access
-    from shared.adapters.identity import Identity
     from shared.adapters.metrics import Metrics
     from shared.adapters.publisher import HttpPublisher
 
@@ -85,7 +84,7 @@ class World:
     def published(self) -> Publisher:
         """The way into the Broker."""
         if self.publisher is None:
-            publisher = http_publisher(self.settings, identity=self._sink_identity())
+            publisher = http_publisher(self.settings, **self._sink_token())
             self.publisher = self.metrics.measuring(publisher) if self.metrics else publisher
         return self.publisher
 
@@ -110,17 +109,32 @@ class World:
         self.telemetry = self.metrics = metrics
         return close
 
-    def _sink_identity(self) -> "Identity | None":
+    def _sink_token(self) -> dict[str, Any]:
         """Who publishes, where the cluster around does not say so: a service account of the cluster we reach."""
         account, audience = self.settings.sink_account, self.settings.sink_audience
         if bool(account) != bool(audience):
             raise SettingsError("TTL_SINK_ACCOUNT: expected TTL_SINK_AUDIENCE beside it, and neither without the other")
         if not account:
-            return None
+            return {}
         from shared.adapters.accounts import AccountTokens  # noqa: PLC0415 - only outside of the cluster
         from shared.adapters.identity import RenewedToken  # noqa: PLC0415 - as above
 
-        return RenewedToken(AccountTokens(self.connected, account, audience))
+        return {"token": RenewedToken(AccountTokens(self.connected, account, audience)).token}
+
+    def admission(self) -> Callable[[str], Awaitable[None]] | None:
+        """What lets a request pass by its Authorization header; None where anybody may call."""
+        asked = self.settings
+        if not asked.callers and (asked.callers_audience or asked.callers_issuer):
+            raise SettingsError("TTL_CALLERS: expected the subjects that may call, got none")
+        if not asked.callers:
+            return None
+        if not asked.callers_audience:
+            raise SettingsError("TTL_CALLERS_AUDIENCE: expected what the callers' tokens are meant for, got none")
+        from shared.adapters import callers  # noqa: PLC0415 - cryptography, which is only needed here
+
+        issuer = callers.Issuer(asked.callers_issuer) if asked.callers_issuer else callers.ApiServer()
+        keys = callers.Keys(issuer)
+        return callers.Callers(asked.callers, audience=asked.callers_audience, keys=keys).admit
 
     async def schedule(self, obj: object) -> TimersSet | None:
         """See `shared.usecases.schedule`."""

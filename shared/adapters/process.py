@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from shared.adapters.answers import guard
 from shared.adapters.bootstrap import World, is_in_use, world
 from shared.errors import TtlError
 
@@ -22,6 +23,8 @@ def start(*needs: Callable[[World], object]) -> None:
         mine = world()
         for need in needs:
             need(mine)
+        if is_alone:
+            guard(mine.admission())
     except TtlError as error:
         if is_alone:
             _end_with(error)

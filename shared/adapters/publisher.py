@@ -1,12 +1,13 @@
 """Into the Broker over HTTP: the only outgoing events of a function, beside its replies."""
 
+from collections.abc import Awaitable, Callable
 from functools import cached_property
 from http import HTTPStatus
+from pathlib import Path
 
 import aiohttp
 
 from shared.adapters.events import Event, event_of, to_http
-from shared.adapters.identity import Identity
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 
@@ -15,7 +16,26 @@ SECONDS_MAX = 60.0
 
 CONNECT_SECONDS_MAX = 10.0
 
+TOKEN_FILE = Path("/oidc/token")
+"""Where a SinkBinding puts the token for its sink, and a newer one in time, where Knative's authentication is on."""
+
 _RETRYABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
+
+
+async def bound_token(file: Path = TOKEN_FILE) -> str:
+    """The token that a SinkBinding mounts; empty while there is none.
+
+    It is read for each event, which costs some microseconds: so it is never older than its file.
+
+    Raises:
+        TryLaterError: It cannot be read.
+    """
+    try:
+        return file.read_text().strip()  # noqa: ASYNC240 - a thread costs more than a file in memory
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise TryLaterError(f"{file}: expected a readable token, got {error.strerror}") from None
 
 
 class HttpPublisher:
@@ -25,16 +45,21 @@ class HttpPublisher:
         sink: The Broker's URL.
         source: The CloudEvent source of what is published.
         seconds_max: How long to wait for an answer.
-        identity: Whose token goes with each event, if anybody's.
+        token: Gives what goes with each event as its bearer token; nothing does where it is empty.
     """
 
     def __init__(
-        self, sink: str, *, source: str, seconds_max: float = SECONDS_MAX, identity: Identity | None = None
+        self,
+        sink: str,
+        *,
+        source: str,
+        seconds_max: float = SECONDS_MAX,
+        token: Callable[[], Awaitable[str]] = bound_token,
     ) -> None:
         self._sink = sink
         self._source = source
         self._seconds_max = seconds_max
-        self._identity = identity
+        self._token = token
 
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
@@ -43,8 +68,6 @@ class HttpPublisher:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._identity:
-            self._identity.close()
         await self._session.close()
 
     async def publish(self, message: Message) -> None:
@@ -60,8 +83,8 @@ class HttpPublisher:
             PermanentError: The Broker refuses, for instance because a policy does not admit us.
         """
         headers, body = to_http(event)
-        if self._identity:
-            headers["authorization"] = f"Bearer {await self._identity.token()}"
+        if token := await self._token():
+            headers["authorization"] = f"Bearer {token}"
         try:
             # A redirect would be followed with a GET, and a login page would pass for the Broker's consent.
             async with self._session.post(self._sink, data=body, headers=headers, allow_redirects=False) as response:

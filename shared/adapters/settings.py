@@ -13,6 +13,9 @@ TTL_API_CA                whom to trust there: PEM, base64 of PEM, or a file; th
 TTL_API_TOKEN             who we are there: a token
 TTL_API_TOKEN_FILE        or a file with a token, read again as it is rotated
 TTL_API_IDENTITY          or google: Google's application default credentials
+TTL_CALLERS               subjects whose tokens a function takes, comma separated; anybody may call if unset
+TTL_CALLERS_AUDIENCE      what those tokens must be meant for
+TTL_CALLERS_ISSUER        who signs them: an https URL; the API server of the cluster if unset
 K_SINK                    where events are published: the Broker's URL, set by Knative's SinkBinding
 TTL_SINK_ACCOUNT          as whom, outside of the cluster: a service account NAMESPACE/NAME whose tokens we may create
 TTL_SINK_AUDIENCE         and what those tokens are meant for: the audience in the Broker's status
@@ -99,6 +102,9 @@ class Settings(BaseModel):
     api_token: Annotated[SecretStr | None, BeforeValidator(_secret)] = Field(default=None, alias="TTL_API_TOKEN")
     api_token_file: Path | None = Field(default=None, alias="TTL_API_TOKEN_FILE")
     api_identity: Literal["google"] | None = Field(default=None, alias="TTL_API_IDENTITY")
+    callers: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_CALLERS")
+    callers_audience: str = Field(default="", alias="TTL_CALLERS_AUDIENCE")
+    callers_issuer: str = Field(default="", alias="TTL_CALLERS_ISSUER", pattern=r"^(https://.+)?$")
     sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
     sink_account: str = Field(default="", alias="TTL_SINK_ACCOUNT", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
     sink_audience: str = Field(default="", alias="TTL_SINK_AUDIENCE")

@@ -162,11 +162,17 @@ async def test_each_function_answers_alone(name, server, tmp_path):
     assert (malformed.status, malformed.text[:3]) == (400, "id:")
 
 
+async def test_a_function_that_is_told_its_callers_takes_no_call_without_a_token(tmp_path):
+    async with running("schedule", tmp_path, TTL_CALLERS="somebody", TTL_CALLERS_AUDIENCE="us") as process:
+        assert await process.is_ready(), process.lines()
+        assert (await process.post(*binary(REPORTED, DUE))).status == 401
+
+
 @pytest.mark.parametrize(
     ("name", "unwanted"),
     [
-        ("schedule", ["kubernetes", "aiohttp", "sqlite3", "prometheus_client"]),
-        ("timers", ["kubernetes", "prometheus_client"]),
+        ("schedule", ["kubernetes", "aiohttp", "sqlite3", "prometheus_client", "jwt"]),
+        ("timers", ["kubernetes", "prometheus_client", "jwt"]),
     ],
 )
 async def test_a_function_imports_no_more_than_it_needs(name, unwanted, tmp_path):
@@ -223,6 +229,7 @@ async def test_timers_fires_what_is_overdue_without_any_request(server, tmp_path
         ("expire", {"TTL_METRICS_PORT": "metrics"}, "TTL_METRICS_PORT: "),
         ("expire", {"TTL_API_TOKEN": "x"}, "TTL_API_TOKEN: expected TTL_API_SERVER"),
         ("sweep", {"K_SINK": "http://sink", "TTL_API_SERVER": "https://x"}, "TTL_API_SERVER: expected one of"),
+        ("expire", {"TTL_CALLERS": "somebody"}, "TTL_CALLERS_AUDIENCE: "),
         ("sweep", {"K_SINK": "http://sink", "TTL_SWEEP_INTERVALL": "5m"}, "TTL_SWEEP_INTERVALL: unknown setting"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),

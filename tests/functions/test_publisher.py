@@ -1,12 +1,13 @@
 """What functions publish, as a Broker receives and answers it."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from aiohttp import web
 
 from shared.adapters.events import parse_event
-from shared.adapters.publisher import HttpPublisher
+from shared.adapters.publisher import HttpPublisher, bound_token
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Timer
 from tests.functions.wire import FIRED, timer
@@ -59,6 +60,28 @@ async def test_an_event_arrives_as_it_was_meant(broker, publisher):
     event = parse_event(*broker.received[0])
     assert (event.type, event.id, event.source, event.subject) == (FIRED, MESSAGE.id, "/test", MESSAGE.subject)
     assert Timer.model_validate_json(event.data) == MESSAGE
+
+
+async def test_a_token_goes_with_each_event_as_its_file_is_rotated(broker, tmp_path):
+    token_file = tmp_path / "token"
+    publisher = HttpPublisher(broker.url, source="/test", token=partial(bound_token, token_file))
+    for token in (None, "first\n", "second", None):
+        token_file.write_text(token) if token else token_file.unlink(missing_ok=True)
+        await publisher.publish(MESSAGE)
+    await publisher.close()
+
+    assert [headers.get("authorization") for headers, _ in broker.received] == [
+        None, "Bearer first", "Bearer second", None
+    ]  # fmt: skip
+
+
+async def test_a_token_that_cannot_be_read_keeps_the_event_for_later(broker, tmp_path):
+    publisher = HttpPublisher(broker.url, source="/test", token=partial(bound_token, tmp_path))
+
+    with pytest.raises(TryLaterError, match=f"{tmp_path}: "):
+        await publisher.publish(MESSAGE)
+    await publisher.close()
+    assert broker.received == []
 
 
 async def test_many_at_once(broker, publisher):

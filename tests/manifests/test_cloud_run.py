@@ -85,9 +85,7 @@ def environment_of(service: Object) -> dict[str, str]:
 
 
 def settings_of(service: Object) -> Settings:
-    return read_settings(
-        environment={name: value for name, value in environment_of(service).items() if "CALLERS" not in name}
-    )
+    return read_settings(environment=environment_of(service))
 
 
 def mebibytes(quantity: str) -> int:

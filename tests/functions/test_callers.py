@@ -1,0 +1,362 @@
+"""Who may call: tokens of an issuer on loopback, good and forged, at the functions behind real HTTP."""
+
+import asyncio
+import json
+import time
+from base64 import urlsafe_b64encode
+
+import jwt
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from shared.adapters import answers
+from shared.adapters.bootstrap import build
+from shared.adapters.callers import KEPT_SECONDS, PAUSE_SECONDS, RETRY_SECONDS, ApiServer, Callers, Issuer, Keys
+from shared.adapters.events import BODY_BYTES_MAX
+from shared.adapters.settings import SettingsError, read_settings
+from tests.functions.wire import FIRED, TAKEN, binary, timer
+
+pytestmark = pytest.mark.anyio
+
+SUBJECT = "system:serviceaccount:ttl-after-finished:expire-oidc-eventing.knative.dev-trigger"
+AUDIENCE = "ttl-after-finished"
+DISCOVERY = "/.well-known/openid-configuration"
+
+
+class Signer:
+    """A key pair, and tokens by it."""
+
+    def __init__(self, key_id, algorithm="RS256"):
+        self.key_id, self.algorithm = key_id, algorithm
+        is_rsa = algorithm.startswith("RS")
+        self.private = rsa.generate_private_key(65537, 2048) if is_rsa else ec.generate_private_key(ec.SECP256R1())
+        self.public = self.private.public_key()
+
+    def jwk(self):
+        kind = jwt.algorithms.RSAAlgorithm if self.algorithm.startswith("RS") else jwt.algorithms.ECAlgorithm
+        return {**json.loads(kind.to_jwk(self.public)), "kid": self.key_id, "alg": self.algorithm, "use": "sig"}
+
+    def sign(self, claims, **headers):
+        return jwt.encode(claims, self.private, self.algorithm, {"kid": self.key_id, **headers})
+
+
+SIGNER, OTHER = Signer("one"), Signer("two")
+
+
+class LoopbackIssuer:
+    """An OIDC issuer.
+
+    Attributes:
+        asked: Paths, and the Authorization header that came with each.
+        discovery: What to say in place of the truth.
+        is_down: Answers 503 to everything.
+    """
+
+    def __init__(self):
+        self.url = ""
+        self.signers = [SIGNER]
+        self.asked = []
+        self.discovery = {}
+        self.is_down = False
+
+    async def handle(self, request):
+        self.asked.append((request.path, request.headers.get("authorization")))
+        if self.is_down:
+            return web.Response(status=503)
+        if request.path == DISCOVERY:
+            return web.json_response({"issuer": self.url, "jwks_uri": f"{self.url}/keys", **self.discovery})
+        keys = {"keys": [signer.jwk() for signer in self.signers]}
+        return web.Response(body=json.dumps(keys), content_type="application/jwk-set+json")
+
+    def claims(self, **others):
+        claims = {"iss": self.url, "aud": [AUDIENCE], "sub": SUBJECT, "exp": time.time() + 3_600, **others}
+        return {name: value for name, value in claims.items() if value is not None}
+
+    def token(self, signer=SIGNER, **others):
+        return signer.sign(self.claims(**others))
+
+
+@pytest.fixture
+async def issuer():
+    issuer = LoopbackIssuer()
+    app = web.Application()
+    app.router.add_get("/{path:.*}", issuer.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    issuer.url = "http://{}:{}".format(*runner.addresses[0])
+    yield issuer
+    await runner.cleanup()
+
+
+@pytest.fixture
+def now():
+    """Seconds on the clock of the keys; a test moves it."""
+    return [0.0]
+
+
+@pytest.fixture
+def guarded(functions, issuer, now):
+    """The functions, which take calls of SUBJECT only."""
+    keys = Keys(Issuer(issuer.url), clock=lambda: now[0])
+    answers.guard(Callers((SUBJECT, "someone:else"), audience=AUDIENCE, keys=keys).admit)
+    yield functions
+    answers.guard(None)
+
+
+async def call(functions, authorization, name="schedule"):
+    headers, body = binary(*TAKEN[name])
+    return await functions.post(name, {**headers, **({"authorization": authorization} if authorization else {})}, body)
+
+
+@pytest.mark.parametrize("name", list(TAKEN))
+async def test_a_good_token_changes_nothing(guarded, issuer, name):
+    answer = await call(guarded, f"Bearer {issuer.token()}", name)
+
+    assert answer.status in (200, 204)
+    assert [path for path, _ in issuer.asked] == [DISCOVERY, "/keys"]
+
+
+async def test_nobody_is_asked_for_a_token_unless_told_so(functions):
+    assert (await call(functions, None)).status == 200
+
+
+@pytest.mark.parametrize("scheme", ["bearer", "BEARER"])
+async def test_a_scheme_has_no_case(guarded, issuer, scheme):
+    assert (await call(guarded, f"{scheme}  {issuer.token()} ")).status == 200
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "token"])
+async def test_no_token_is_401_without_asking_anybody(guarded, issuer, header):
+    answer = await call(guarded, header)
+
+    assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert answer.text == "authorization: expected a bearer token, got none\n"
+    assert issuer.asked == []
+
+
+def unsigned(claims, **headers):
+    parts = ({"alg": "none", "kid": "one", **headers}, claims)
+    return ".".join([*(urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts), ""])
+
+
+def signed_with_the_public_key(claims):
+    """As if the public key were a secret that both sides share; by hand, for the library refuses to."""
+    pem = SIGNER.public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    head = unsigned(claims, alg="HS256").rstrip(".")
+    signature = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).sign(head.encode(), pem)
+    return f"{head}.{urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
+BAD_TOKENS = {
+    "expired": lambda issuer: issuer.token(exp=time.time() - 3_600),
+    "not yet valid": lambda issuer: issuer.token(nbf=time.time() + 3_600),
+    "never expires": lambda issuer: issuer.token(exp=None),
+    "for another audience": lambda issuer: issuer.token(aud=["eventing.knative.dev/broker/ns/default"]),
+    "for a part of our audience": lambda issuer: issuer.token(aud="ttl"),
+    "for nobody": lambda issuer: issuer.token(aud=None),
+    "of another issuer": lambda issuer: issuer.token(iss="https://issuer.example"),
+    "of no issuer": lambda issuer: issuer.token(iss=None),
+    "of no subject": lambda issuer: issuer.token(sub=None),
+    "of a subject that is no text": lambda issuer: jwt.PyJWS().encode(
+        json.dumps(issuer.claims(sub=1)).encode(), SIGNER.private, "RS256", {"kid": "one"}
+    ),
+    "of four parts": lambda issuer: issuer.token().replace(".", ".e30.", 1),
+    "signed by a stranger": lambda issuer: OTHER.sign(issuer.claims(), kid="one"),
+    "signed by nobody": lambda issuer: unsigned(issuer.claims()),
+    "of an algorithm in capitals": lambda issuer: unsigned(issuer.claims(), alg="NONE"),
+    "signed with the public key": lambda issuer: signed_with_the_public_key(issuer.claims()),
+    "of another algorithm than its key": lambda issuer: Signer("one", "ES256").sign(issuer.claims()),
+    "of an unknown key": lambda issuer: OTHER.sign(issuer.claims()),
+    "of no key": lambda issuer: jwt.encode(issuer.claims(), SIGNER.private, "RS256"),
+    "of a key that is a number": lambda issuer: unsigned(issuer.claims(), kid=1),
+    "cut off": lambda issuer: issuer.token()[:-10],
+    "changed": lambda issuer: issuer.token().replace(".", ".x", 1),
+    "garbage": lambda _: "garbage",
+    "three dots": lambda _: "...",
+    "not ASCII": lambda _: "\xe9.\xe9.\xe9",
+    "a thousand levels": lambda _: urlsafe_b64encode(b"[" * 40_000).decode() + ".e30.x",
+}
+
+
+@pytest.mark.parametrize("name", list(BAD_TOKENS))
+async def test_a_bad_token_is_401(guarded, issuer, world, name):
+    answer = await call(guarded, f"Bearer {BAD_TOKENS[name](issuer)}")
+
+    assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer"), answer.text
+    assert answer.text.startswith("authorization: expected ")
+    assert len(answer.text) < 400
+    assert world.telemetry.records == []
+
+
+async def test_a_good_token_of_somebody_else_is_403(guarded, issuer, world):
+    subject = SUBJECT.replace("expire", "schedule")
+
+    answer = await call(guarded, f"Bearer {issuer.token(sub=subject)}")
+
+    assert (answer.status, "www-authenticate" in answer.headers) == (403, False)
+    assert answer.text.endswith(f", got one of '{subject}'\n")
+    assert world.telemetry.records == []
+
+
+async def test_each_of_several_callers_may_call(guarded, issuer):
+    assert (await call(guarded, f"Bearer {issuer.token(sub='someone:else')}")).status == 200
+
+
+@pytest.mark.parametrize("body", [b"{", b"x" * (BODY_BYTES_MAX + 1)])
+async def test_who_may_not_call_learns_nothing_of_his_event(guarded, body):
+    headers, _ = binary(FIRED, timer(), id=None)
+
+    assert (await guarded.post("expire", headers, body)).status == 401
+    assert (await guarded.post("expire", headers, b"", method="GET")).status == 401
+
+
+async def test_an_elliptic_curve_will_do(guarded, issuer):
+    signer = Signer("curve", "ES256")
+    issuer.signers = [SIGNER, signer]
+
+    assert (await call(guarded, f"Bearer {issuer.token(signer)}")).status == 200
+
+
+async def test_a_key_that_nobody_can_use_hides_no_other(guarded, issuer):
+    class Strange:
+        def jwk(self):
+            return {"kty": "new", "kid": "new"}
+
+    issuer.signers = [Strange(), SIGNER]
+
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+
+
+# Keys
+
+
+async def test_keys_are_asked_for_once(guarded, issuer, now):
+    for _ in range(3):
+        assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+        now[0] += KEPT_SECONDS / 4
+
+    assert len(issuer.asked) == 2
+
+
+async def test_many_at_once_ask_once(guarded, issuer):
+    token = issuer.token()
+    answered = await asyncio.gather(*(call(guarded, f"Bearer {token}") for _ in range(20)))
+
+    assert {answer.status for answer in answered} == {200}
+    assert len(issuer.asked) == 2
+
+
+async def test_a_new_key_is_found_and_the_old_one_goes(guarded, issuer, now):
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+    issuer.signers = [OTHER]
+    now[0] += PAUSE_SECONDS
+
+    assert (await call(guarded, f"Bearer {issuer.token(OTHER)}")).status == 200
+    now[0] += PAUSE_SECONDS
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 401
+
+
+async def test_a_key_that_was_withdrawn_is_trusted_for_an_hour_at_the_most(guarded, issuer, now):
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+    issuer.signers = [OTHER]
+    now[0] += KEPT_SECONDS
+
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 401
+
+
+async def test_made_up_keys_do_not_have_us_ask_for_each(guarded, issuer, now):
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+    for number in range(5):
+        forged = OTHER.sign(issuer.claims(), kid=f"forged-{number}")
+        answer = await call(guarded, f"Bearer {forged}")
+        # Not 401: it may be a new key of the issuer's, and a refused event would not come again.
+        assert (answer.status, answer.headers["retry-after"]) == (503, "10")
+        assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+
+    assert len(issuer.asked) == 2
+    now[0] += PAUSE_SECONDS
+    assert (await call(guarded, f"Bearer {forged}")).status == 401
+    assert len(issuer.asked) == 4
+
+
+async def test_an_issuer_that_is_down_is_for_later(guarded, issuer, now):
+    issuer.is_down = True
+    answer = await call(guarded, f"Bearer {issuer.token()}")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert answer.text.startswith(f"no keys from {issuer.url}: 503")
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 503
+    assert len(issuer.asked) == 1
+
+    issuer.is_down = False
+    now[0] += RETRY_SECONDS
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+
+
+async def test_known_keys_outlast_an_issuer_that_is_down(guarded, issuer, now):
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+    issuer.is_down = True
+    now[0] += KEPT_SECONDS
+
+    assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
+    assert (await call(guarded, f"Bearer {issuer.token(OTHER)}")).status == 503
+
+
+@pytest.mark.parametrize(
+    "discovery",
+    [{"issuer": "https://issuer.example"}, {"issuer": None}, {"jwks_uri": "file:///keys"}, {"jwks_uri": None}],
+    ids=str,
+)
+async def test_an_issuer_that_is_another_is_not_believed(guarded, issuer, discovery):
+    issuer.discovery = discovery
+
+    answer = await call(guarded, f"Bearer {issuer.token()}")
+
+    assert answer.status == 503
+    assert f"{next(iter(discovery))}: expected" in answer.text
+    assert [path for path, _ in issuer.asked] == [DISCOVERY]
+
+
+async def test_a_public_issuer_gets_no_token_of_ours(guarded, issuer):
+    await call(guarded, f"Bearer {issuer.token()}")
+
+    assert {authorization for _, authorization in issuer.asked} == {None}
+
+
+async def test_a_pod_without_a_token_of_its_own_says_so(functions, issuer, tmp_path):
+    keys = Keys(ApiServer("https://127.0.0.1:1", tmp_path))
+    answers.guard(Callers((SUBJECT,), audience=AUDIENCE, keys=keys).admit)
+
+    answer = await call(functions, f"Bearer {issuer.token()}")
+
+    answers.guard(None)
+    assert answer.status == 503
+    assert f"{tmp_path}/token" in answer.text
+
+
+# Settings
+
+
+async def test_without_callers_there_is_no_admission():
+    assert build(read_settings(environment={})).admission() is None
+    asked = read_settings(environment={"TTL_CALLERS": "a, b", "TTL_CALLERS_AUDIENCE": "c"})
+    assert asked.callers == ("a", "b")
+    assert build(asked).admission() is not None
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"TTL_CALLERS": "a"}, "TTL_CALLERS_AUDIENCE: expected "),
+        ({"TTL_CALLERS_AUDIENCE": "c"}, "TTL_CALLERS: expected "),
+        ({"TTL_CALLERS": ",", "TTL_CALLERS_AUDIENCE": "c"}, "TTL_CALLERS: expected "),
+        ({"TTL_CALLERS_ISSUER": "https://issuer.example"}, "TTL_CALLERS: expected "),
+        ({"TTL_CALLERS": "a", "TTL_CALLERS_AUDIENCE": "c", "TTL_CALLERS_ISSUER": "http://x"}, "TTL_CALLERS_ISSUER: "),
+    ],
+    ids=str,
+)
+async def test_half_a_guard_is_none_and_is_refused(environment, words):
+    with pytest.raises(SettingsError, match=f"^{words}"):
+        build(read_settings(environment=environment)).admission()

@@ -1,0 +1,187 @@
+"""components/eventpolicy: who may send what to the Broker, and whom each function admits; without a cluster."""
+
+import re
+
+import pytest
+
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.events import TICK
+from shared.adapters.settings import read_settings
+from shared.local.triggers import Filter
+from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from tests.manifests.composed import composed
+from tests.manifests.test_manifests import KNATIVE, ROOT, Object, build, needs_kubectl, of_kind
+
+FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py")} - {"__init__"}
+ACCOUNT = "system:serviceaccount:ttl-after-finished:"
+IDENTITIES = {
+    "Trigger": "eventing.knative.dev-trigger",
+    "SinkBinding": "sources.knative.dev-sinkbinding",
+    "ApiServerSource": "sources.knative.dev-apiserversource",
+    "PingSource": "sources.knative.dev-pingsource",
+}
+OURS = {message.type for message in Message.__subclasses__()}
+REPORTED = {f"dev.knative.apiserver.resource.{change}" for change in ("add", "update", "delete")}
+TYPES = OURS | REPORTED | {TICK, "dev.knative.apiserver.ref.update", "dev.ttlafterfinished.made.up", "anything"}
+# What each of our senders sends: a Trigger its function's replies, a SinkBinding what is published outside of them.
+SENT = {
+    ("Trigger", "schedule"): {TimersSet.type},
+    ("Trigger", "timers"): set(),
+    ("Trigger", "expire"): {ObjectDeleted.type, TimersSet.type},
+    ("Trigger", "sweep"): {SweepStep.type},
+    ("SinkBinding", "timers"): {Timer.type},
+    ("SinkBinding", "sweep"): {TimersSet.type, ObjectDeleted.type},
+    ("SinkBinding", "source-sinkbinding"): {f"dev.knative.apiserver.resource.{verb}" for verb in ("add", "update")}
+    | {SweepStep.type},
+    ("PingSource", "sweep"): {TICK},
+    **{("ApiServerSource", rule.kind.lower()): REPORTED for rule in read_catalogue().rules},
+}
+VARIANTS = [
+    pytest.param(names, id="-".join(names) or "alone")
+    for names in ((), ("timers-sqlite", "source-watch", "network-policy"))
+]
+
+pytestmark = needs_kubectl
+
+
+@pytest.fixture(params=VARIANTS)
+def objects(request: pytest.FixtureRequest) -> tuple[Object, ...]:
+    """The two-minute start with more components, and this one as the last before `release`."""
+    return composed(*request.param, "eventpolicy", base="overlays/knative")
+
+
+def identity(kind: str, name: str) -> str:
+    account = f"{name}-oidc-{IDENTITIES[kind]}"
+    assert len(account) <= 63, "Knative would shorten it"
+    return f"{ACCOUNT}{account}"
+
+
+def functions(objects: tuple[Object, ...]) -> dict[str, Object]:
+    """The Pod template's spec of each function, whatever runs it."""
+    found = {}
+    for obj in objects:
+        if obj["kind"] == "StatefulSet" or obj["apiVersion"] == "serving.knative.dev/v1":
+            found[obj["metadata"]["name"]] = obj["spec"]["template"]["spec"]
+    return found
+
+
+def environment(spec: Object) -> dict[str, str]:
+    """The container's variables, with `$(NAME)` replaced as Kubernetes does: by what stands before it."""
+    (container,) = spec["containers"]
+    found: dict[str, str] = {}
+    for variable in container["env"]:
+        found[variable["name"]] = re.sub(r"\$\((\w+)\)", lambda name: found.get(name[1], name[0]), variable["value"])
+    return found
+
+
+def policies_of(objects: tuple[Object, ...], subject: str) -> list[Object]:
+    policies = of_kind(objects, "EventPolicy").values()
+    return [policy for policy in policies if {"sub": subject} in policy["spec"]["from"]]
+
+
+# Only our functions may send our types
+
+
+@pytest.mark.parametrize(("kind", "name"), list(SENT))
+def test_every_sender_may_send_what_it_sends_and_nothing_else(objects, kind, name):
+    policies = policies_of(objects, identity(kind, name))
+    filters = [Filter.model_validate(part) for policy in policies for part in policy["spec"]["filters"]]
+    admitted = {type_ for type_ in TYPES if filters and all(part.holds({"type": type_}) for part in filters)}
+
+    assert admitted == SENT[kind, name]
+    # Of several policies Knative asks only the first by name for its filters.
+    assert len(policies) == (1 if SENT[kind, name] else 0)
+
+
+def test_nobody_else_is_admitted(objects):
+    known = {identity(*sender) for sender in SENT}
+    for name, policy in of_kind(objects, "EventPolicy").items():
+        for sender in policy["spec"]["from"]:
+            assert sender.keys() == {"sub"}, f"{name}: a ref that cannot be resolved makes the Broker not ready"
+            assert sender["sub"] in known, name
+
+
+def test_every_policy_is_for_our_broker_alone(objects):
+    (broker,) = of_kind(objects, "Broker")
+    for policy in of_kind(objects, "EventPolicy").values():
+        # Without `to` it would be for the Broker's own channel too, whose policy is Knative's.
+        assert policy["spec"]["to"] == [
+            {"ref": {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": broker}}
+        ]
+        assert policy["metadata"]["namespace"] == "ttl-after-finished"
+
+
+def test_every_type_of_ours_is_sent_by_somebody():
+    assert set().union(*SENT.values()) & OURS == OURS
+
+
+def test_all_that_sends_to_the_broker_has_a_policy(objects):
+    for kind in ("ApiServerSource", "PingSource", "SinkBinding"):
+        for name in of_kind(objects, kind):
+            assert policies_of(objects, identity(kind, name)), f"{kind} {name}"
+    for name in of_kind(objects, "ContainerSource"):
+        assert policies_of(objects, identity("SinkBinding", f"{name}-sinkbinding")), name
+
+
+# Only the Broker may call a function
+
+
+def callers_of(objects: tuple[Object, ...], function: str) -> set[str]:
+    """The identities of the Triggers that call it with events, or with those that another function would not take."""
+    called = set()
+    for name, trigger in of_kind(objects, "Trigger").items():
+        dead_letters = trigger["spec"].get("delivery", {}).get("deadLetterSink", {})
+        for target in (trigger["spec"]["subscriber"], dead_letters):
+            if target.get("ref", {}).get("name") == function:
+                called.add(identity("Trigger", name))
+    return called
+
+
+def test_every_function_admits_its_own_triggers_only(objects):
+    assert functions(objects).keys() == FUNCTIONS
+    for name, spec in functions(objects).items():
+        settings = read_settings(
+            environment={key: value for key, value in environment(spec).items() if key.startswith("TTL_CALLERS")}
+        )
+        assert set(settings.callers) == callers_of(objects, name), name
+        assert settings.callers, name
+
+
+def test_audiences_agree(objects):
+    expected = {environment(spec)["TTL_CALLERS_AUDIENCE"] for spec in functions(objects).values()}
+    assert len(expected) == 1
+    for name, trigger in of_kind(objects, "Trigger").items():
+        assert {trigger["spec"]["subscriber"]["audience"]} == expected, name
+        dead_letters = trigger["spec"].get("delivery", {}).get("deadLetterSink")
+        # Without an audience of its own Knative would hand the dead letters' receiver a token for the Broker's filter.
+        assert dead_letters is None or {dead_letters["audience"]} == expected, name
+
+
+def test_every_function_can_read_the_keys(objects):
+    for name, spec in functions(objects).items():
+        mounts = {mount["mountPath"]: mount for mount in spec["containers"][0].get("volumeMounts", [])}
+        if spec.get("automountServiceAccountToken", True):
+            continue
+        mount = mounts["/var/run/secrets/kubernetes.io/serviceaccount"]
+        assert mount["readOnly"], name  # Knative Serving demands it
+        (volume,) = [volume for volume in spec["volumes"] if volume["name"] == mount["name"]]
+        token, certificate = volume["projected"]["sources"]
+        assert token["serviceAccountToken"] == {"path": "token", "expirationSeconds": 3600}
+        assert certificate["configMap"]["name"] == "kube-root-ca.crt"
+
+
+def test_no_network_policy_keeps_a_function_from_the_keys(objects):
+    policies = of_kind(objects, "NetworkPolicy")
+    if policies:
+        (selector,) = policies["functions-to-apiserver"]["spec"]["podSelector"]["matchExpressions"]
+        assert functions(objects).keys() <= set(selector["values"])
+
+
+def test_nothing_is_taken_away(objects):
+    """Mounts and variables of the plain functions are all still there."""
+    plain = functions(build(KNATIVE / "overlays/knative"))
+    for name, before in plain.items():
+        after = functions(objects)[name]
+        for field in ("env", "volumeMounts", "envFrom"):
+            kept = after["containers"][0].get(field, [])
+            assert [each for each in before["containers"][0].get(field, []) if each not in kept] == [], name
