@@ -72,8 +72,9 @@ class Run:
         return self.process.wait(30)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """One for each file: some install CRDs that others want absent."""
     assets = find_assets()
     if assets is None or not (assets / "kube-controller-manager").exists():
         reason = (

@@ -182,6 +182,9 @@ def template_of(obj: Object) -> Object:
 def pod_of(obj: Object) -> Object:
     """What an object makes, as the API server's own kind: some schemas leave the template open."""
     spec = {name: value for name, value in template_of(obj).items() if name not in KNATIVE_ONLY}
+    claims = [claim["metadata"]["name"] for claim in obj["spec"].get("volumeClaimTemplates", [])]
+    claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+    spec["volumes"] = [*spec.get("volumes", []), *claimed]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
