@@ -1,30 +1,21 @@
-"""The API server: the only `import kubernetes`.
+"""The objects of a cluster: what the use cases ask of the API server, and the watches of our own source."""
 
-Plain dicts through the client's low-level call: its models would validate what others wrote, and refuse some of it.
-Errors become those of `shared.errors`; nothing is retried here, except by the transport one repeat of a request whose
-connection was dropped, which the DELETE's preconditions make harmless.
-"""
-
-import asyncio
 import hashlib
 import json
 import logging
-import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import aiohttp
 from kubernetes.aio.client import ApiClient
 
-from shared.adapters.identity import Identity
+from shared.adapters.apiserver import ApiServer
 from shared.adapters.memory import Memory
-from shared.adapters.refusals import GoneError, UnreadableError, raise_for, read_json, untrusted
-from shared.adapters.serverclock import ServerClock
+from shared.adapters.refusals import GoneError, UnreadableError
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_text, ref_of
 from shared.core.objects import quote as excerpt
@@ -32,25 +23,13 @@ from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLat
 from shared.ports import EventLevel, Page, Snapshot
 
 PAGE_LIMIT = 500
-REQUEST_SECONDS_MAX = 30.0
-"""Just under the API server's own limit of 34 s: an answer that comes later says nothing we could rely on."""
-
 WATCH_SECONDS = 300
 TOLD_MAX = 10_000
 """Events this process has written lately and need not write again at every sweep."""
 
 _log = logging.getLogger("ttl")
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-_MERGE_PATCH = "application/merge-patch+json"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A successful HTTP answer: its JSON, and an instant that the API server's clock has reached."""
-
-    body: Any
-    read_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,52 +40,19 @@ class WatchEvent:
     obj: dict[str, Any]
 
 
-class KubernetesCluster:
-    """A cluster, through `kubernetes.aio`.
+class KubernetesCluster(ApiServer):
+    """A cluster: what `shared.ports.Cluster` says, and watches.
 
     Args:
         client: Configured; this object closes it.
         memory: Where a watch in this process keeps what it brings; None where there is none.
-        identity: Who asks; None where the client knows by its kubeconfig.
-        refresher: The task that renews the credentials of a kubeconfig; it ends with the client.
+        options: See `ApiServer`.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        memory: Memory | None = None,
-        *,
-        identity: Identity | None = None,
-        refresher: asyncio.Task[None] | None = None,
-    ) -> None:
-        self._client = client
-        self._identity = identity
-        self._refresher = refresher
+    def __init__(self, client: ApiClient, memory: Memory | None = None, **options: Any) -> None:
+        super().__init__(client, **options)
         self.memory = memory
-        self._clock = ServerClock(time.monotonic)
         self._told: dict[str, None] = {}
-
-    @property
-    def server(self) -> str:
-        """The API server's URL."""
-        return str(self._client.configuration.host)
-
-    async def close(self) -> None:
-        """Close the connections."""
-        if self._refresher:
-            self._refresher.cancel()
-        if self._identity:
-            self._identity.close()
-        await self._client.close()
-
-    async def check(self) -> None:
-        """Ask for the version: whether there is an API server that knows us.
-
-        Raises:
-            TryLaterError: Nobody answers.
-            PermanentError: We are not known there.
-        """
-        await self.request("GET", "/version")
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
@@ -255,110 +201,9 @@ class KubernetesCluster:
             "timeoutSeconds": str(seconds),
         }
         path = f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=seconds + 30)
-        try:
-            response = await self._send("GET", path, None, "application/json", timeout)
-            try:
-                if response.status != HTTPStatus.OK:
-                    raise_for(response.status, await read_json(response), response.headers, path)
-                async for line in response.content:
-                    yield _parse_watch_line(line, rule)
-            finally:
-                response.close()
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise untrusted(self.server, error) from None
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise TryLaterError(f"watch of {rule.plural} broke: {error or type(error).__name__}") from None
-
-    async def request(  # noqa: PLR0913 - each argument is a part of a request
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Mapping[str, Any] | None = None,
-        accept: str = "application/json",
-        missing_ok: bool = False,
-        as_user: str = "",
-    ) -> Answer | None:
-        """One call, as another user if one is named; None for a 404 where that is an answer.
-
-        Raises:
-            ConflictError: 409.
-            GoneError: 410.
-            ForbiddenError: 403.
-            PermanentError: Another 4xx.
-            TryLaterError: 429, 5xx, or no answer in time.
-        """
-        try:
-            timeout = REQUEST_SECONDS_MAX  # reading the body included
-            response = await self._send(method, path, body, accept, timeout, as_user=as_user)
-            payload = await read_json(response)
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise untrusted(self.server, error) from None
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX:.0f} s"
-            raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
-        read_at = self._clock.observe(response.headers.get("date"))
-        if response.status == HTTPStatus.NOT_FOUND and missing_ok:
-            if not get_text(payload, "details.name"):  # it is not the object that is not found
-                resource, _, _ = path.partition("?")
-                raise AbsentKindError(f"this cluster does not serve {resource}")
-            return None
-        if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise_for(response.status, payload, response.headers, path)
-        if not isinstance(payload, dict):
-            raise TryLaterError(f"expected JSON of the API server at {self.server}, got {excerpt(payload)}")
-        if read_at is None:
-            raise PermanentError(
-                f"expected a Date header of the API server at {self.server}, got none that can be read"
-            )
-        return Answer(payload, read_at)
-
-    async def probe(self, path: str) -> tuple[int, Any]:
-        """GET what lies behind a proxy path: the status and the body, whoever they are from, and neither judged.
-
-        Raises:
-            TryLaterError: No answer in time.
-        """
-        try:
-            response = await self._send("GET", path, None, "application/json", REQUEST_SECONDS_MAX)
-            return response.status, await read_json(response)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise TryLaterError(f"cannot reach the API server at {self.server}: {error}") from None
-
-    async def _send(  # noqa: PLR0913 - as above
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None,
-        accept: str,
-        timeout: Any,  # noqa: ASYNC109 - the client's own parameter
-        *,
-        as_user: str = "",
-    ) -> aiohttp.ClientResponse:
-        """One request; one more where its token was refused and there is another: a 401 has done nothing."""
-        headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else "application/json"}
-        if as_user:
-            headers["Impersonate-User"] = as_user
-
-        async def call() -> aiohttp.ClientResponse:
-            answer = await self._client.call_api(
-                method, f"{self.server}{path}", headers, body=body, _request_timeout=timeout, _preload_content=False
-            )
-            response: aiohttp.ClientResponse = answer.response
-            return response
-
-        if self._identity is None:
-            await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-            return await call()
-        token = await self._identity.token()
-        headers["Authorization"] = f"Bearer {token}"
-        response = await call()
-        if response.status == HTTPStatus.UNAUTHORIZED and (other := await self._identity.token(refused=token)) != token:
-            response.release()
-            headers["Authorization"] = f"Bearer {other}"
-            response = await call()
-        return response
+        async with aclosing(self.stream(path, idle_seconds=seconds + 30)) as lines:
+            async for line in lines:
+                yield _parse_watch_line(line, rule)
 
 
 def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
@@ -366,6 +211,8 @@ def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
         change = json.loads(line)
     except RecursionError:
         return WatchEvent("UNREADABLE", {})
+    except ValueError as error:
+        raise TryLaterError(f"watch of {rule.plural} broke: {error}") from None
     obj = change.get("object") or {}
     if change.get("type") == "ERROR":
         if obj.get("code") == HTTPStatus.GONE:

@@ -9,10 +9,10 @@ from email.utils import format_datetime
 import pytest
 from aiohttp import web
 
-from shared.adapters import cluster as cluster_module
-from shared.adapters.cluster import GoneError
+from shared.adapters import apiserver
 from shared.adapters.connect import connect
 from shared.adapters.memory import Memory
+from shared.adapters.refusals import GoneError
 from shared.core.objects import ObjectRef, format_instant, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
 from tests.builders import JOB, NOW, POD, job
@@ -200,7 +200,7 @@ async def test_nobody_listens(tmp_path):
 
 
 async def test_no_answer_in_time(cluster, script, monkeypatch):
-    monkeypatch.setattr(cluster_module, "REQUEST_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(apiserver, "REQUEST_SECONDS_MAX", 0.1)
     script.answers = [5.0]
 
     with pytest.raises(TryLaterError, match="cannot reach the API server"):
