@@ -2,9 +2,9 @@
 
 import functions_framework.aio
 
-from shared.adapters.answers import answering_letter
 from shared.adapters.bootstrap import world
-from shared.adapters.events import Event, letter_of
+from shared.adapters.events import Event
+from shared.adapters.letters import answering_letter, letter_of
 from shared.adapters.process import start
 
 start()

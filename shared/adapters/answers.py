@@ -19,7 +19,7 @@ from http import HTTPStatus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
-from shared.adapters.events import BODY_BYTES_MAX, Event, event_of, parse_event, read_letter, to_http
+from shared.adapters.events import BODY_BYTES_MAX, Event, event_of, parse_event, to_http
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message
 
@@ -48,10 +48,6 @@ def answering(function: Function, *, read: Read = parse_event) -> Callable[[Requ
         return response
 
     return answer
-
-
-answering_letter = functools.partial(answering, read=read_letter)
-"""For the one that takes what the others refuse."""
 
 
 def observe_answers(observer: Callable[[str, int], None]) -> None:

@@ -14,7 +14,6 @@ from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote as percent_encode
 from urllib.parse import unquote as percent_decode
-from urllib.parse import urlsplit
 
 from cloudevents.conversion import to_binary
 from cloudevents.http import CloudEvent
@@ -23,7 +22,6 @@ from pydantic import TypeAdapter, ValidationError
 from shared.core.objects import parse_instant, quote
 from shared.errors import EventError
 from shared.messages import Message, SweepStep
-from shared.usecases.deadletter import DeadLetter
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """An object is at most 1.5 MiB in etcd; more than this is no object."""
@@ -35,9 +33,10 @@ SOURCED = tuple(f"dev.knative.apiserver.resource.{verb}" for verb in ("add", "up
 """What an ApiServerSource, or our own watch, sends of an object."""
 
 _REQUIRED = ("specversion", "id", "source", "type")
-_KNOWN = {*_REQUIRED, "datacontenttype", "dataschema", "subject", "time"}
+KNOWN = {*_REQUIRED, "datacontenttype", "dataschema", "subject", "time"}
+"""The attributes of CloudEvents 1.0; all others are extensions."""
+
 _ATTRIBUTE_NAME = re.compile("[a-z0-9]{1,64}")
-_DETAIL_CHARACTERS_MAX = 500
 _STRUCTURED = "application/cloudevents+json"
 _JSON = "application/json"
 _ANY_OBJECT = TypeAdapter(dict[str, Any])
@@ -126,53 +125,6 @@ def parse_event(headers: Mapping[str, str], body: bytes) -> Event:
     return _parse_attributes(attributes, body)
 
 
-def read_letter(headers: Mapping[str, str], body: bytes) -> Event:
-    """As much of a dead letter as can be understood; that it is malformed may be why it is one."""
-    try:
-        return parse_event(headers, body)
-    except EventError:
-        spoken = {name[3:]: percent_decode(value) for name, value in headers.items() if name.startswith("ce-")}
-        return Event(
-            id=spoken.get("id", ""),
-            source=spoken.get("source", ""),
-            type=spoken.get("type", ""),
-            subject=spoken.get("subject", ""),
-            extensions={name: value for name, value in spoken.items() if name not in _KNOWN},
-        )
-
-
-def letter_of(event: Event) -> DeadLetter:
-    """What Knative says with an event that it could not deliver: its extensions knativeerror*."""
-    return DeadLetter(
-        type=event.type,
-        id=event.id,
-        source=event.source,
-        subject=event.subject,
-        function=_function_at(event.extensions.get("knativeerrordest", "")),
-        status=event.extensions.get("knativeerrorcode", ""),
-        detail=_plain(event.extensions.get("knativeerrordata", "")),
-    )
-
-
-def _function_at(url: str) -> str:
-    """Whose URL it is; a Broker's own filter, at /triggers/NAMESPACE/NAME/UID, stands for the subscriber."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return ""
-    trigger = re.match("/triggers/[^/]+/([^/]+)", parts.path)
-    return trigger[1] if trigger else (parts.hostname or "").partition(".")[0]
-
-
-def _plain(error_data: str) -> str:
-    """The error data, which Knative sends in Base64 and may cut off."""
-    try:
-        text = base64.b64decode(error_data[: len(error_data) // 4 * 4], validate=True).decode(errors="replace")
-    except ValueError:
-        return error_data
-    return " ".join(text.split())[:_DETAIL_CHARACTERS_MAX]
-
-
 def _parse_envelope(body: bytes) -> Event:
     try:
         attributes = _ANY_OBJECT.validate_json(body)
@@ -207,7 +159,7 @@ def _parse_attributes(attributes: Mapping[str, Any], data: bytes) -> Event:
         subject=spoken.get("subject", ""),
         time=_parse_time(spoken["time"]) if "time" in spoken else None,
         data=data,
-        extensions={name: value for name, value in spoken.items() if name not in _KNOWN},
+        extensions={name: value for name, value in spoken.items() if name not in KNOWN},
     )
 
 
@@ -215,7 +167,7 @@ def _parse_attribute(name: str, value: Any) -> str:
     """An attribute as text; only an extension may be a boolean or a number in JSON."""
     if not _ATTRIBUTE_NAME.fullmatch(name):
         raise EventError(f"{quote(name)}: expected an attribute's name of a-z and 0-9", status=400)
-    if name not in _KNOWN and isinstance(value, bool | int):
+    if name not in KNOWN and isinstance(value, bool | int):
         return _ANYTHING.dump_json(value).decode()
     if not isinstance(value, str):
         raise EventError(f"{name}: expected text, got {quote(value)}", status=400)

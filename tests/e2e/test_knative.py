@@ -62,7 +62,7 @@ def installed(before: list[Object]) -> Iterator[None]:
     installation.prepare()
     installation.two_minute_start()
     yield
-    installation.run("kubectl delete -k knative/overlays/knative --ignore-not-found --timeout=60s")
+    installation.run("kubectl delete -k knative/overlays/knative --ignore-not-found --timeout=180s")
     assert not kubectl("get", "namespace", installation.NAMESPACE, "--ignore-not-found")
 
 
@@ -269,7 +269,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     installation.apply(folder)
     installation.wait_until_ready()
     yield folder
-    kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=60s")
+    kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
 
 
 def finish_train_job(name: str) -> None:
@@ -364,7 +364,7 @@ def guarded(extended: Path) -> Iterator[None]:
     yield
     _authenticate("disabled")
     everything = installation.built(PRODUCTION, without=MONITORING)
-    kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=60s", given=everything)
+    kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=180s", given=everything)
 
 
 def _authenticate(state: str) -> None:

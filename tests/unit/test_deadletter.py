@@ -6,10 +6,10 @@ import base64
 import pytest
 from starlette.requests import Request
 
-from shared.adapters.answers import answering_letter
 from shared.adapters.bootstrap import World
 from shared.adapters.catalogue import read_catalogue
-from shared.adapters.events import BODY_BYTES_MAX, Event, letter_of, read_letter
+from shared.adapters.events import BODY_BYTES_MAX, Event
+from shared.adapters.letters import answering_letter, letter_of, read_letter
 from shared.adapters.settings import Settings
 from shared.errors import ForbiddenError
 from shared.usecases import deadletter
