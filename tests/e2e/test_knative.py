@@ -80,10 +80,10 @@ def finished(thing: Object) -> datetime:
     return instant
 
 
-def gone(witness: Witness, thing: Object, seconds: float = 60) -> Deletion:
-    """Wait until it went."""
+def gone(witness: Witness, thing: Object) -> Deletion:
+    """Wait until it went, by an event or, where one was lost, by a sweep."""
     what = f"the deletion of {thing['kind']} {thing['metadata']['name']}"
-    deletion: Deletion = wait(what, lambda: witness.gone(thing["metadata"]["uid"]), seconds)
+    deletion: Deletion = wait(what, lambda: witness.gone(thing["metadata"]["uid"]), SWEPT_SECONDS)
     return deletion
 
 
@@ -120,7 +120,7 @@ def test_a_pod_that_ended_by_itself_goes_on_time(witness: Witness) -> None:
 
 def test_what_finished_before_the_source_is_swept(witness: Witness, before: list[Object]) -> None:
     for thing in before:
-        gone(witness, thing, SWEPT_SECONDS)
+        gone(witness, thing)
 
 
 # What users do meanwhile
@@ -213,7 +213,7 @@ def test_every_function_may_be_killed(function: str, witness: Witness) -> None:
     kill(function)
     things += make_jobs(f"killed-{function}", 2, "true", ttl="1s")
     for thing in things:
-        gone(witness, thing, SWEPT_SECONDS)
+        gone(witness, thing)
 
 
 def test_the_channel_may_lose_what_it_holds(witness: Witness) -> None:
@@ -225,7 +225,7 @@ def test_the_channel_may_lose_what_it_holds(witness: Witness) -> None:
     kubectl("-n", "knative-eventing", "delete", "pod", "-l", dispatcher, "--grace-period=0", "--force", "--wait=false")
     things += make_jobs("no-channel", 3, "true", ttl="1s")
     for thing in things:
-        gone(witness, thing, SWEPT_SECONDS)
+        gone(witness, thing)
 
 
 def test_the_api_server_may_be_away(witness: Witness) -> None:
@@ -242,7 +242,7 @@ def test_the_api_server_may_be_away(witness: Witness) -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
     for thing in things:
-        gone(witness, thing, SWEPT_SECONDS)
+        gone(witness, thing)
     gone(witness, create(job("after-outage", "true", namespace=NAMESPACE, ttl="3s")))
 
 
