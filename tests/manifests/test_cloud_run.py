@@ -180,6 +180,11 @@ def test_the_settings_agree_with_those_of_the_cluster(service):
     assert ours.sweep_interval == around.sweep_interval
 
 
+def test_the_sweep_tells_the_cluster_that_it_was_there():
+    """Without it doctor would miss every sweep."""
+    assert settings_of(services()["sweep"]).home_namespace == NAMESPACE
+
+
 # Who may call, and who is called
 
 
