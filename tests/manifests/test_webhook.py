@@ -118,10 +118,15 @@ BAD: list[tuple[str, str, Any, str]] = [
 
 
 @pytest.fixture(
-    params=[*BUILDS, *(name for name in COMPONENTS if name.rpartition("/")[2] not in {"release", "standalone"})]
+    params=[
+        *BUILDS,
+        "overlays/cloud-run/cluster",
+        *(name for name in COMPONENTS if name.rpartition("/")[2] not in {"release", "standalone"}),
+    ]
 )
 def objects(request, with_component) -> tuple[Object, ...]:
-    return build(KNATIVE / request.param) if request.param in BUILDS else with_component(request.param)
+    is_component = request.param.startswith("components/")
+    return with_component(request.param) if is_component else build(KNATIVE / request.param)
 
 
 def test_the_webhooks_have_nothing_against_the_manifests(objects):
