@@ -1,7 +1,7 @@
 """All checks, in the order in which one thing rests on another."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.adapters.catalogue import read_catalogue
@@ -40,6 +40,12 @@ def sort_of(found: Inventory) -> Sort:
     return Sort(knative=on_knative, standalone="standalone" in names)
 
 
+def is_own(found: Inventory) -> bool:
+    """Whether it has more than the two-minute starts: timers on a claim, a source of ours, or tokens."""
+    tokens = any(get_text(trigger, "spec.subscriber.audience") for trigger in found.all("Trigger"))
+    return tokens or bool(found.all("StatefulSet") or found.all("ContainerSource"))
+
+
 @dataclass(frozen=True, slots=True)
 class _Patient:
     """An installation, and what was found out about it before the checks that need it."""
@@ -69,6 +75,7 @@ async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, ver
     sort = sort_of(found)
     if not sort.knative and not sort.standalone:
         return [*findings, *check_unread(found, place), *await _check_absence(cluster, place)]
+    place = replace(place, is_own=is_own(found))
     patient = _Patient(cluster, place, found, sort, check_settings(found, place, sort.overlay), now)
     findings += [*_check_sort(sort, place), *check_version(found, version, place, sort.overlay)]
     return [*findings, *await _check_parts(patient), *await _check_life(patient)]

@@ -47,12 +47,14 @@ class Place:
         manifests: The folder `knative` that came with this program.
         overlay: The folder that was applied; empty where nobody said which.
         options: Those of kubectl that lead to the cluster.
+        is_own: There is more than a start that is shipped has: applied over it, that would take it away.
     """
 
     namespace: str
     manifests: str
     overlay: str = ""
     options: tuple[str, ...] = ()
+    is_own: bool = False
 
     @property
     def kubectl(self) -> str:
@@ -68,9 +70,14 @@ class Place:
         return f"{self.kubectl} apply -f {shlex.quote(f'{self.manifests}/{path}')}"
 
     def apply(self, default: str = "knative", note: str = "") -> str:
-        """Apply the overlay again, or the shipped one of this name where nobody said which it was."""
-        folder = self.overlay or f"{self.manifests}/overlays/{default}"
-        hint = note or ("" if self.overlay else "or the overlay that you installed (--overlay)")
+        """Apply the overlay again; where nobody said which it was, the shipped one of this name, if it may be that."""
+        folder, hint = self.overlay, ""
+        if not folder and self.is_own:
+            folder, hint = "YOUR_OVERLAY", "the overlay that you installed (--overlay)"
+        elif not folder:
+            folder = f"{self.manifests}/overlays/{default}"
+            hint = "or the overlay that you installed (--overlay)"
+        hint = note or hint
         return f"{self.kubectl} apply -k {shlex.quote(folder)}" + (f"    # {hint}" if hint else "")
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import yaml
 from shared.core.kinds import Catalogue
 from shared.doctor.conditions import describe_trouble
 from shared.doctor.configured import check_settings, check_version
-from shared.doctor.examine import Sort, sort_of
+from shared.doctor.examine import Sort, is_own, sort_of
 from shared.doctor.findings import Finding, Level, Place, as_json, fail, ok
 from shared.doctor.needs import Right, needs_of
 from shared.doctor.reading import PARTS, Inventory, Listed
@@ -365,6 +366,17 @@ def test_the_sort_of_installation():
     assert sort_of(inventory(Deployment=[standalone])) == Sort(knative=True, standalone=True)
     assert sort_of(inventory(**nothing, Deployment=[standalone])) == Sort(knative=False, standalone=True)
     assert sort_of(inventory(**nothing)) == Sort(knative=False, standalone=False)
+
+
+def test_what_is_more_than_the_start_is_not_overwritten_by_it():
+    assert not is_own(inventory())
+    assert is_own(inventory(StatefulSet=[{"metadata": {"name": "timers"}}]))
+    assert is_own(inventory(ContainerSource=[{"metadata": {"name": "source"}}]))
+    assert is_own(inventory(Trigger=[{"metadata": {"name": "expire"}, "spec": {"subscriber": {"audience": "us"}}}]))
+    assert replace(PLACE, overlay="", is_own=True).apply() == (
+        "kubectl apply -k YOUR_OVERLAY    # the overlay that you installed (--overlay)"
+    )
+    assert replace(PLACE, is_own=True).apply() == "kubectl apply -k mine"
 
 
 def configured(**data):
