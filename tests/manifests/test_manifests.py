@@ -19,7 +19,7 @@ from shared.adapters.settings import Settings, read_settings
 from shared.cli.main import COMMANDS
 from shared.doctor.needs import Right, lease_needs, needs_of
 from shared.local.manifests import read_triggers
-from shared.local.triggers import Filter, matches, parse_trigger
+from shared.local.triggers import Delivery, Filter, matches, parse_trigger
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
 
 ROOT = Path(__file__).parents[2]
@@ -396,6 +396,17 @@ def test_no_function_hears_its_own_reply(name):
     (trigger,) = [trigger for trigger in read_triggers(KNATIVE / "base") if trigger.name == name]
     heard = {type_ for type_ in REPLIES[name] if matches(trigger, {"type": type_})}
     assert heard == ({SweepStep.type} if name == "sweep" else set())
+
+
+@pytest.mark.parametrize("name", TRIGGERED)
+def test_a_trigger_is_as_stubborn_as_its_function_wants(name):
+    """How long its pauses are together, in seconds: what is said beside each `retry`."""
+    delivery = of_kind(build(KNATIVE / "base"), "Trigger")[name]["spec"]["delivery"]
+    pauses = Delivery.model_validate(delivery)
+    waited = sum(pauses.pause_seconds(retries) for retries in range(pauses.retry))
+    assert round(waited) == {"schedule": 3, "timers": 51, "expire": 25, "sweep": 127}[name]
+    assert pauses.backoff_policy == "exponential"
+    assert pauses.timeout
 
 
 def ways(objects: tuple[Object, ...]) -> set[tuple[str, str, str]]:
