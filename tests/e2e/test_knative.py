@@ -265,7 +265,7 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     )
     train_job("trained-before", ttl="1s")
     finish_train_job("trained-before")
-    kubectl("-n", installation.NAMESPACE, "delete", "services.serving.knative.dev", "timers")
+    kubectl("-n", installation.NAMESPACE, "delete", "services.serving.knative.dev", "timers", "--cascade=foreground")
     installation.apply(folder)
     installation.wait_until_ready()
     yield folder
