@@ -226,6 +226,7 @@ def test_the_sweep_reaches_the_broker_as_somebody_of_the_cluster():
     address = in_cluster("Service")["ttl-after-finished-broker"]
     assert address["metadata"]["namespace"] == "knative-eventing"
     assert address["metadata"]["annotations"] == {"networking.gke.io/load-balancer-type": "Internal"}
+    assert address["spec"]["selector"] == {"eventing.knative.dev/brokerRole": "ingress"}  # as Knative labels it
     assert sweep.sink == f"http://{address['spec']['loadBalancerIP']}/{NAMESPACE}/{broker}"
     assert sweep.sink_audience == f"eventing.knative.dev/broker/{NAMESPACE}/{broker}"
     namespace, _, account = sweep.sink_account.partition("/")

@@ -304,6 +304,15 @@ def test_the_lease_is_the_only_one_that_standalone_may_write():
     }
 
 
+def test_standalone_asks_for_its_lease_where_it_may_and_writes_where_it_can():
+    objects = build(KNATIVE / "overlays/standalone")
+    (container,) = dict(pod_specs(objects))["standalone"]["containers"]
+    assert f"--lease-namespace={of_kind(objects, 'Role')['standalone']['metadata']['namespace']}" in container["args"]
+    (mount,) = container["volumeMounts"]
+    assert {"name": "TMPDIR", "value": mount["mountPath"]} in container["env"]  # all else is read-only
+    assert f"--timers={mount['mountPath']}/timers.db" in container["args"]
+
+
 def test_standalone_needs_no_knative():
     objects = build(KNATIVE / "overlays/standalone")
     assert not [obj for obj in objects if "knative.dev" in obj["apiVersion"]]
