@@ -1,6 +1,5 @@
 """`doctor`: what is wrong with an installation, and the command that mends it."""
 
-import importlib.metadata
 import os
 from pathlib import Path
 
@@ -39,9 +38,7 @@ async def doctor(namespace: str, overlay: str, kubeconfig: str | None, context: 
         options=tuple(f"{name}={value}" for name, value in given if value),
     )
     async with options.connected(kubeconfig, context) as cluster:
-        findings = await examine(
-            cluster, SystemClock(), place, version=importlib.metadata.version("ttl-after-finished")
-        )
+        findings = await examine(cluster, SystemClock(), place, version=shared.__version__)
     if output == "json":
         click.echo(as_json(findings))
     else:

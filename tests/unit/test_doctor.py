@@ -665,3 +665,8 @@ def test_commands_lead_to_the_cluster_that_was_looked_at():
         "kubectl '--context=prod west' apply -k 'my knative/overlays/knative'"
         "    # or the overlay that you installed (--overlay)"
     )
+
+
+def test_nothing_asks_for_the_metadata_of_a_package():
+    """The image has the files and no installed package: `doctor` inside it would end with a traceback."""
+    assert not [path.name for path in (ROOT / "shared").rglob("*.py") if "importlib.metadata" in path.read_text()]
