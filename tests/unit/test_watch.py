@@ -203,6 +203,14 @@ def test_a_watch_that_lost_its_place_starts_anew_and_asks_for_a_sweep(bench):
 
     assert bench.server.begun == [("jobs", "100"), ("jobs", "101")]
     assert [at for _, at in bench.broker.sweeps] == [0.0, SWEEP_PAUSE_SECONDS]
+    assert bench.problems() == []
+
+
+def test_a_watch_that_loses_its_place_again_and_again_is_said(bench):
+    bench.server.watches["jobs"] = [[GoneError("too old")] for _ in range(1_000)]
+    bench.run(HOUR)
+
+    assert bench.problems() == ["watch interrupted"]
 
 
 def test_a_sweep_that_is_not_taken_is_asked_for_again(bench):
