@@ -310,6 +310,19 @@ def test_watching_ends_where_nothing_may_be_watched():
     assert len(bench.problems()) == 3
 
 
+def test_kinds_of_one_name_in_two_groups_are_two_kinds():
+    volcano = JOB.model_copy(update={"api_version": "batch.volcano.sh/v1alpha1"})
+    bench = Bench(Catalogue((JOB, volcano, POD)))
+    bench.server.lists["jobs"] = [ForbiddenError("jobs is forbidden")]
+    bench.run(HOUR)
+    assert bench.refusal is None
+
+    bench = Bench(Catalogue((JOB, volcano)))
+    bench.server.lists["jobs"] = [ForbiddenError("jobs is forbidden")]
+    bench.run(HOUR)
+    assert isinstance(bench.refusal, ForbiddenError)
+
+
 def test_a_fault_of_one_kind_ends_no_other(caplog):
     bench = Bench()
     bench.server.watches = {
