@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 
 import pytest
 from starlette.requests import Request
@@ -67,6 +68,8 @@ def test_who_would_not_take_it(url, function):
         ("", ""),
         ("plain words!", "plain words!"),
         (encoded("x" * 5_000), "x" * 500),
+        ("é" * 5_000, "é" * 500),
+        (encoded("\x1b[2J all well"), "\N{REPLACEMENT CHARACTER}[2J all well"),
     ],
 )
 def test_the_answer_that_made_it_one(data, detail):
@@ -85,6 +88,16 @@ def test_a_malformed_event_is_read_as_far_as_it_goes(headers, body):
     event = read_letter({**headers, "ce-knativeerrorcode": "415"}, body)
     read = letter_of(event)
     assert (read.id, read.source, read.type, read.status) == ("1", "/s", "t", "415")
+
+
+def test_every_part_of_a_letter_is_short_and_one_line():
+    long = "x" * 2_000_000
+    errors = {"knativeerrordest": f"http://{long}", "knativeerrorcode": long, "knativeerrordata": long}
+    read = letter_of(Event(long, long, long, subject=long, extensions=errors))
+    assert {len(part) for part in dataclasses.astuple(read)} == {500}
+
+    read = letter_of(read_letter({"ce-id": "1%0Aanother%20line", "ce-type": "t%1B[2J"}, b""))
+    assert (read.id, read.type) == ("1 another line", "t\N{REPLACEMENT CHARACTER}[2J")
 
 
 def test_rubbish_is_a_letter_too():
