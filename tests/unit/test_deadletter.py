@@ -12,7 +12,7 @@ from shared.adapters.catalogue import read_catalogue
 from shared.adapters.events import BODY_BYTES_MAX, Event
 from shared.adapters.letters import answering_letter, letter_of, read_letter
 from shared.adapters.settings import Settings
-from shared.errors import ForbiddenError
+from shared.errors import ForbiddenError, TryLaterError
 from shared.usecases import deadletter
 from shared.usecases.deadletter import TROUBLES_MAX, DeadLetter, DeadLetters
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
@@ -175,6 +175,21 @@ def test_an_event_that_cannot_be_written_is_said_and_no_more():
     letters, telemetry, _ = burying(refuse)
     asyncio.run(letters.bury(letter()))
     assert telemetry.problems[1] == ("could not write an Event", {"error": "events is forbidden"})
+
+
+def test_what_could_not_be_told_is_told_by_a_later_letter():
+    told, failures = Told(), [TryLaterError("cannot reach the API server")]
+
+    async def tell(reason, message):
+        if failures:
+            raise failures.pop()
+        await told(reason, message)
+
+    letters, _, clock = burying(tell)
+    for number in range(4):
+        asyncio.run(letters.bury(letter(id=str(number))))
+        clock.advance(40)
+    assert [message.split()[5] for _, message in told] == ["2:"]
 
 
 def test_an_api_server_that_does_not_answer_holds_no_letter(monkeypatch):
