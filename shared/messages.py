@@ -22,6 +22,9 @@ from shared.core.objects import ObjectRef
 TIMERS_MAX = 500
 """Timers in one `timer.set`: a page of a sweep."""
 
+STEPS_MAX = 1_000_000
+"""Steps of one sweep: months of listing. A number without a bound could not even be written down."""
+
 
 def _in_utc(instant: datetime) -> datetime:
     try:
@@ -148,7 +151,7 @@ class SweepStep(Message):
     kinds: tuple[str, ...] = Field(default=(), max_length=1_000)
     continue_token: str = ""
     sweep_id: str = ""
-    step: int = 0
+    step: int = Field(default=0, ge=0, le=STEPS_MAX)
     whole: bool = False
     passed_over: tuple[str, ...] = Field(default=(), max_length=1_000)
 

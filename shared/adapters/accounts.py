@@ -5,7 +5,7 @@ from typing import cast
 from urllib.parse import quote
 
 from shared.adapters.cluster import KubernetesCluster
-from shared.adapters.identity import Token
+from shared.adapters.identity import Token, is_token
 from shared.core.objects import get_text, parse_instant
 from shared.errors import TryLaterError
 from shared.ports import Cluster
@@ -44,8 +44,12 @@ class AccountTokens:
             "spec": {"audiences": [self._audience], "expirationSeconds": EXPIRATION_SECONDS},
         }
         answer = await cluster.request("POST", f"/api/v1/namespaces/{account}/token", body=request)
-        if answer is None:
+        text = get_text(answer.body, "status.token") if answer else ""
+        if answer is None or not is_token(text):
             raise TryLaterError("expected a token of the API server, got none")
-        expires_at = parse_instant(get_text(answer.body, "status.expirationTimestamp"))
+        try:
+            expires_at = parse_instant(get_text(answer.body, "status.expirationTimestamp"))
+        except ValueError as error:
+            raise TryLaterError(f"expected a token of the API server with its end: {error}") from None
         left = (expires_at - answer.read_at).total_seconds()
-        return Token(get_text(answer.body, "status.token"), fresh_seconds=left * FRESH_SHARE, valid_seconds=left)
+        return Token(text, fresh_seconds=left * FRESH_SHARE, valid_seconds=left)

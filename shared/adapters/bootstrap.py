@@ -5,6 +5,7 @@ and the tests put a world of their own in place before the functions are loaded.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from shared.adapters.publisher import HttpPublisher
 
 TIMERS_PATH = Path("timers.db")
+
+SWEPT_PAUSE_SECONDS = 10.0
+"""Between two Events of ends of sweeps: whoever makes up last steps must not fill etcd."""
 
 
 @dataclass
@@ -61,6 +65,7 @@ class World:
     _engine: asyncio.Task[None] | None = None
     _close_engine: Callable[[], Awaitable[None]] = field(init=False)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _swept_told: dict[str, float] = field(default_factory=dict)
 
     async def connected(self) -> Cluster:
         """The cluster; one connection for all who ask."""
@@ -202,8 +207,14 @@ class World:
             interval=self.settings.sweep_interval,
             concurrency=self.settings.concurrency,
             namespace=self.namespace,
-            tell=self._tell,
+            tell=self._tell_swept,
         )
+
+    async def _tell_swept(self, reason: str, message: str, level: EventLevel) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._swept_told.get(reason, -math.inf) >= SWEPT_PAUSE_SECONDS:
+            self._swept_told[reason] = now
+            await self._tell(reason, message, level)
 
 
 def build(settings: Settings) -> World:

@@ -125,10 +125,11 @@ class Keys:
 
     async def _fetch(self, key_id: str) -> None:
         """Fetch the keys; where that fails, a key that was good until now stays so."""
-        self._ask_again_at = self._clock() + RETRY_SECONDS
         try:
             self.issuer_name, keys = await self._issuer.fetch()
         except (aiohttp.ClientError, jwt.PyJWTError, OSError, ValueError, TypeError, KeyError) as error:
+            # From now, not from the question: those who waited for a slow answer must not each wait for one more.
+            self._ask_again_at = self._clock() + RETRY_SECONDS
             if key_id not in self._keys:
                 reason = f"no keys from {self._issuer.url}: {str(error) or type(error).__name__}"
                 raise TryLaterError(reason, retry_after_seconds=RETRY_SECONDS) from None

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from shared.adapters.apiserver import ApiServer
 from shared.adapters.memory import Memory
 from shared.adapters.refusals import GoneError, UnreadableError
 from shared.core.kinds import KindRule
-from shared.core.objects import ObjectRef, format_instant, get_text, ref_of
+from shared.core.objects import ObjectRef, format_instant, get_text, list_mappings, ref_of
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
 from shared.ports import EventLevel, Page, Snapshot
@@ -123,7 +123,7 @@ class KubernetesCluster(ApiServer):
         if answer is None:
             raise AbsentKindError(f"{rule.plural} of {rule.api_version} are not served by this cluster")
         return Page(
-            items=[_typed(item, rule) for item in answer.body.get("items") or ()],
+            items=[_typed(item, rule) for item in list_mappings(answer.body, "items")],
             read_at=answer.read_at,
             continue_token=get_text(answer.body, "metadata.continue"),
             resource_version=get_text(answer.body, "metadata.resourceVersion"),
@@ -221,7 +221,7 @@ def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
     return WatchEvent(change.get("type", ""), _typed(obj, rule))
 
 
-def _typed(obj: dict[str, Any], rule: KindRule) -> dict[str, Any]:
+def _typed(obj: Mapping[str, Any], rule: KindRule) -> dict[str, Any]:
     """The items of a built-in kind's LIST carry no apiVersion and kind, those of a metadata LIST carry others."""
     return {**obj, "apiVersion": rule.api_version, "kind": rule.kind}
 

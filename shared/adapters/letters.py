@@ -9,10 +9,11 @@ from urllib.parse import urlsplit
 
 from shared.adapters.answers import answering
 from shared.adapters.events import KNOWN, Event, parse_event
+from shared.core.objects import printable
 from shared.errors import EventError
 from shared.usecases.deadletter import DeadLetter
 
-_DETAIL_CHARACTERS_MAX = 500
+_PART_CHARACTERS_MAX = 500
 
 
 def read_letter(headers: Mapping[str, str], body: bytes) -> Event:
@@ -31,16 +32,23 @@ def read_letter(headers: Mapping[str, str], body: bytes) -> Event:
 
 
 def letter_of(event: Event) -> DeadLetter:
-    """What Knative says with an event that it could not deliver: its extensions knativeerror*."""
+    """What Knative says with an event that it could not deliver: its extensions knativeerror*.
+
+    Anybody may have made it up, and it is remembered and shown: so each part is short, and one line.
+    """
     return DeadLetter(
-        type=event.type,
-        id=event.id,
-        source=event.source,
-        subject=event.subject,
-        function=_function_at(event.extensions.get("knativeerrordest", "")),
-        status=event.extensions.get("knativeerrorcode", ""),
-        detail=_plain(event.extensions.get("knativeerrordata", "")),
+        type=_legible(event.type),
+        id=_legible(event.id),
+        source=_legible(event.source),
+        subject=_legible(event.subject),
+        function=_legible(_function_at(event.extensions.get("knativeerrordest", ""))),
+        status=_legible(event.extensions.get("knativeerrorcode", "")),
+        detail=_legible(_plain(event.extensions.get("knativeerrordata", ""))),
     )
+
+
+def _legible(text: str) -> str:
+    return printable(" ".join(text.split())[:_PART_CHARACTERS_MAX])
 
 
 def _function_at(url: str) -> str:
@@ -56,10 +64,9 @@ def _function_at(url: str) -> str:
 def _plain(error_data: str) -> str:
     """The error data, which Knative sends in Base64 and may cut off."""
     try:
-        text = base64.b64decode(error_data[: len(error_data) // 4 * 4], validate=True).decode(errors="replace")
+        return base64.b64decode(error_data[: len(error_data) // 4 * 4], validate=True).decode(errors="replace")
     except ValueError:
         return error_data
-    return " ".join(text.split())[:_DETAIL_CHARACTERS_MAX]
 
 
 answering_letter = partial(answering, read=read_letter)

@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from shared.adapters.events import Event, event_of, to_http
+from shared.adapters.identity import is_token
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 
@@ -31,11 +32,15 @@ async def bound_token(file: Path = TOKEN_FILE) -> str:
         TryLaterError: It cannot be read.
     """
     try:
-        return file.read_text().strip()  # noqa: ASYNC240 - a thread costs more than a file in memory
+        text = file.read_text().strip()  # noqa: ASYNC240 - a thread costs more than a file in memory
     except FileNotFoundError:
         return ""
-    except OSError as error:
-        raise TryLaterError(f"{file}: expected a readable token, got {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no text"
+        raise TryLaterError(f"{file}: expected a readable token, got {reason}") from None
+    if text and not is_token(text):
+        raise TryLaterError(f"{file}: expected a token and nothing else, got more")
+    return text
 
 
 class HttpPublisher:

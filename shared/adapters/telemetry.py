@@ -106,7 +106,7 @@ class _TextFormatter(logging.Formatter):
 
 def _quoted(value: object) -> str:
     text = str(value)
-    return json.dumps(text) if " " in text else text
+    return json.dumps(text) if " " in text or not text.isprintable() else text
 
 
 def configure_logging(form: str, *, level: int = logging.INFO, stream: IO[str] | None = None) -> None:

@@ -117,6 +117,11 @@ def quote(value: Any) -> str:
     return f"a value of type {type(value).__name__}"
 
 
+def printable(text: str) -> str:
+    """A text without the line breaks, and whatever else a terminal would act on, that others wrote into it."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+
+
 # datetime.fromisoformat reads more than that: week dates, times without minutes. What is not agreed on is not guessed.
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from shared.core.objects import printable
+
 _DETAIL_CHARACTERS_MAX = 300
 
 
@@ -102,8 +104,8 @@ def unknown(what: str, why: str, place: Place) -> Finding:
 
 
 def short(text: str) -> str:
-    """One line, cut off where it only repeats itself."""
-    line = " ".join(text.split())
+    """One line, cut off where it only repeats itself; it may quote what anybody wrote."""
+    line = printable(" ".join(text.split()))
     return line if len(line) <= _DETAIL_CHARACTERS_MAX else f"{line[:_DETAIL_CHARACTERS_MAX]} ..."
 
 

@@ -88,10 +88,11 @@ class KindWatch:
                     await self._take(change, outbox)
                     failures = 0
                 await asyncio.sleep(PAUSE_SECONDS)
-            except GoneError:
+            except GoneError as error:
                 version = ""
                 failures += 1
-                if failures > 1:
+                if failures > 1:  # once is everyday; again at once means that nothing is told but by sweeps
+                    self._problem(error, failures - 1)
                     await asyncio.sleep(min(2.0**failures, RETRY_SECONDS_MAX))
             except ForbiddenError as error:
                 return error

@@ -42,7 +42,7 @@ class Watches:
             )
             for rule in world.catalogue.rules
         ]
-        self._refusals: dict[str, ForbiddenError] = {}
+        self._refusals: dict[int, ForbiddenError] = {}  # by watch: kinds of two groups may have one plural
         self._none_left = asyncio.Event()
 
     async def run(self) -> ForbiddenError:
@@ -65,16 +65,16 @@ class Watches:
             try:
                 await watch.run()
             except ForbiddenError as error:
-                self._refuse(watch.rule.plural, error)
+                self._refuse(watch, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, REFUSED_SECONDS_MAX)
-                self._refusals.pop(watch.rule.plural)
+                self._refusals.pop(id(watch))
             except Exception:  # noqa: BLE001 - one kind's fault must not end the others
                 _log.exception("a watch failed and is started again", extra={"fields": {"kind": watch.rule.kind}})
                 await asyncio.sleep(RESTART_SECONDS)
 
-    def _refuse(self, plural: str, error: ForbiddenError) -> None:
-        self._telemetry.problem("kind not watched: a right is missing", kind=plural, error=str(error))
-        self._refusals[plural] = error
+    def _refuse(self, watch: KindWatch, error: ForbiddenError) -> None:
+        self._telemetry.problem("kind not watched: a right is missing", kind=watch.rule.plural, error=str(error))
+        self._refusals[id(watch)] = error
         if len(self._refusals) == len(self._watches):
             self._none_left.set()

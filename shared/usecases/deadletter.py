@@ -14,6 +14,9 @@ REASON = "DeadLetter"
 TOLD_EVERY = timedelta(hours=1)
 """The same trouble is told once in this time, as long as the API server keeps an Event; every letter is logged."""
 
+AGAIN_AFTER = timedelta(minutes=1)
+"""Where it could not be told, a letter after this time tells it."""
+
 TROUBLES_MAX = 50
 """Different troubles told in that time: whoever posts rubbish fills the log, not etcd."""
 
@@ -51,7 +54,7 @@ class DeadLetters:
     clock: Clock
     telemetry: Telemetry
     tell: Callable[[str, str], Awaitable[None]]
-    _told: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
+    _quiet_until: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
 
     async def bury(self, letter: DeadLetter) -> None:
         """Report a letter. It always succeeds: a dead letter has nowhere else to go."""
@@ -66,20 +69,23 @@ class DeadLetters:
         )
         if not self._is_news(letter):
             return
+        # Noted before it is told: of many letters at once, one tells.
+        self._quiet_until[_trouble(letter)] = self.clock.now() + TOLD_EVERY
         try:
             async with asyncio.timeout(TELL_SECONDS_MAX):
                 await self.tell(REASON, _sentence(letter))
         except (TtlError, TimeoutError) as error:
+            self._quiet_until[_trouble(letter)] = self.clock.now() + AGAIN_AFTER
             self.telemetry.problem("could not write an Event", error=str(error) or type(error).__name__)
 
     def _is_news(self, letter: DeadLetter) -> bool:
         now = self.clock.now()
-        self._told = {trouble: at for trouble, at in self._told.items() if now - at < TOLD_EVERY}
-        trouble = (letter.function, letter.status, letter.type)
-        if trouble in self._told or len(self._told) >= TROUBLES_MAX:
-            return False
-        self._told[trouble] = now
-        return True
+        self._quiet_until = {trouble: until for trouble, until in self._quiet_until.items() if now < until}
+        return _trouble(letter) not in self._quiet_until and len(self._quiet_until) < TROUBLES_MAX
+
+
+def _trouble(letter: DeadLetter) -> tuple[str, str, str]:
+    return letter.function, letter.status, letter.type
 
 
 def _sentence(letter: DeadLetter) -> str:

@@ -213,5 +213,9 @@ class Sweep:
             self.expiry.telemetry.problem("could not write an Event", error=str(error))
 
     async def _publish_timers(self, timers: list[Timer]) -> None:
+        """A refusal is reported and ends nothing: what has no timer is found by a sweep, once it is due."""
         for start in range(0, len(timers), TIMERS_MAX):
-            await self.publisher.publish(TimersSet(timers=tuple(timers[start : start + TIMERS_MAX])))
+            try:
+                await self.publisher.publish(TimersSet(timers=tuple(timers[start : start + TIMERS_MAX])))
+            except PermanentError as error:
+                self.expiry.telemetry.problem("could not publish timers", error=str(error))

@@ -13,9 +13,19 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from shared.adapters import answers
 from shared.adapters.bootstrap import build
-from shared.adapters.callers import KEPT_SECONDS, PAUSE_SECONDS, RETRY_SECONDS, ApiServer, Callers, Issuer, Keys
+from shared.adapters.callers import (
+    FETCH_SECONDS,
+    KEPT_SECONDS,
+    PAUSE_SECONDS,
+    RETRY_SECONDS,
+    ApiServer,
+    Callers,
+    Issuer,
+    Keys,
+)
 from shared.adapters.events import BODY_BYTES_MAX
 from shared.adapters.settings import SettingsError, read_settings
+from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer
 
 pytestmark = pytest.mark.anyio
@@ -302,6 +312,27 @@ async def test_known_keys_outlast_an_issuer_that_is_down(guarded, issuer, now):
 
     assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
     assert (await call(guarded, f"Bearer {issuer.token(OTHER)}")).status == 503
+
+
+@pytest.mark.parametrize("known", [{"one": object()}, {}], ids=["known", "unknown"])
+async def test_those_who_wait_for_an_issuer_that_hangs_wait_for_one_question(known):
+    class Hanging:
+        url = "https://issuer.example"
+        asked = 0
+
+        async def fetch(self):
+            self.asked += 1
+            await asyncio.sleep(0)
+            now[0] += FETCH_SECONDS
+            raise TimeoutError
+
+    issuer, now = Hanging(), [2 * KEPT_SECONDS]
+    keys = Keys(issuer, clock=lambda: now[0])
+    keys._keys = known
+    answers = await asyncio.gather(*(keys.get("one") for _ in range(10)), return_exceptions=True)
+
+    assert issuer.asked == 1
+    assert [type(answer) for answer in answers] == [object if known else TryLaterError] * 10
 
 
 @pytest.mark.parametrize(

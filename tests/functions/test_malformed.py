@@ -309,6 +309,8 @@ async def test_too_few_or_too_many_timers(functions, world, count):
         ({"kinds": [5]}, "data.kinds.0"),
         ({"kinds": ["v1/Pod"] * 1_001}, "data.kinds"),
         ({"step": "x"}, "data.step"),
+        ({"step": -1}, "data.step"),
+        ({"step": 10**4_300 - 1}, "data.step"),
         ({"continueToken": 5}, "data.continueToken"),
         ([], "data"),
     ],

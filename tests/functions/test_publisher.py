@@ -84,6 +84,18 @@ async def test_a_token_that_cannot_be_read_keeps_the_event_for_later(broker, tmp
     assert broker.received == []
 
 
+@pytest.mark.parametrize("rubbish", [b"\xff\xfe", b"first\nsecond", "tök".encode()], ids=repr)
+async def test_a_token_that_is_none_keeps_the_event_for_later(broker, tmp_path, rubbish):
+    token_file = tmp_path / "token"
+    token_file.write_bytes(rubbish)
+    publisher = HttpPublisher(broker.url, source="/test", token=partial(bound_token, token_file))
+
+    with pytest.raises(TryLaterError, match=f"{token_file}: "):
+        await publisher.publish(MESSAGE)
+    await publisher.close()
+    assert broker.received == []
+
+
 async def test_many_at_once(broker, publisher):
     await asyncio.gather(*(publisher.publish(MESSAGE) for _ in range(50)))
 

@@ -27,6 +27,17 @@ async def test_a_sweep_is_told_where_the_installation_is():
     assert await swept(TTL_NAMESPACE="home") == [("Namespace home/home", "home", "Swept")]
 
 
+async def test_made_up_last_steps_do_not_fill_etcd():
+    world = build(read_settings(environment={"TTL_NAMESPACE": "home"}))
+    world.cluster, world.publisher = FakeCluster(), FakePublisher()
+    for number in range(20):
+        step = SweepStep(kinds=("no/Kind",), sweep_id=f"made up {number}", whole=True)
+        await (await world.sweeper()).sweep(step)
+        await (await world.sweeper()).sweep(step.model_copy(update={"passed_over": ("no/Kind",)}))
+
+    assert [reason for _, reason, _ in world.cluster.events] == ["Swept", "SweptInPart"]
+
+
 @pytest.mark.parametrize("settings", [{}, {"TTL_NAMESPACE": "home", "TTL_DRY_RUN": "true"}])
 async def test_nothing_is_written_without_a_place_or_in_a_dry_run(settings):
     assert await swept(**settings) == []

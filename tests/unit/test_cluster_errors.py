@@ -253,6 +253,12 @@ async def test_a_page_without_items(cluster, script, body):
     assert (await cluster.list_page(JOB)).items == []
 
 
+@pytest.mark.parametrize("items", [[None, "x", OBJ, 5], [[], OBJ]], ids=["words", "list"])
+async def test_what_is_no_object_in_a_list_hides_no_object(cluster, script, items):
+    script.answers = [{"json": {**EMPTY, "items": items}}]
+    assert [ref_of(item) for item in (await cluster.list_page(JOB)).items] == [REF]
+
+
 async def test_a_metadata_page_asks_for_metadata(cluster, script):
     script.answers = [{"json": EMPTY}]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 
 import pytest
 from starlette.requests import Request
@@ -11,7 +12,7 @@ from shared.adapters.catalogue import read_catalogue
 from shared.adapters.events import BODY_BYTES_MAX, Event
 from shared.adapters.letters import answering_letter, letter_of, read_letter
 from shared.adapters.settings import Settings
-from shared.errors import ForbiddenError
+from shared.errors import ForbiddenError, TryLaterError
 from shared.usecases import deadletter
 from shared.usecases.deadletter import TROUBLES_MAX, DeadLetter, DeadLetters
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
@@ -67,6 +68,8 @@ def test_who_would_not_take_it(url, function):
         ("", ""),
         ("plain words!", "plain words!"),
         (encoded("x" * 5_000), "x" * 500),
+        ("é" * 5_000, "é" * 500),
+        (encoded("\x1b[2J all well"), "\N{REPLACEMENT CHARACTER}[2J all well"),
     ],
 )
 def test_the_answer_that_made_it_one(data, detail):
@@ -85,6 +88,16 @@ def test_a_malformed_event_is_read_as_far_as_it_goes(headers, body):
     event = read_letter({**headers, "ce-knativeerrorcode": "415"}, body)
     read = letter_of(event)
     assert (read.id, read.source, read.type, read.status) == ("1", "/s", "t", "415")
+
+
+def test_every_part_of_a_letter_is_short_and_one_line():
+    long = "x" * 2_000_000
+    errors = {"knativeerrordest": f"http://{long}", "knativeerrorcode": long, "knativeerrordata": long}
+    read = letter_of(Event(long, long, long, subject=long, extensions=errors))
+    assert {len(part) for part in dataclasses.astuple(read)} == {500}
+
+    read = letter_of(read_letter({"ce-id": "1%0Aanother%20line", "ce-type": "t%1B[2J"}, b""))
+    assert (read.id, read.type) == ("1 another line", "t\N{REPLACEMENT CHARACTER}[2J")
 
 
 def test_rubbish_is_a_letter_too():
@@ -162,6 +175,21 @@ def test_an_event_that_cannot_be_written_is_said_and_no_more():
     letters, telemetry, _ = burying(refuse)
     asyncio.run(letters.bury(letter()))
     assert telemetry.problems[1] == ("could not write an Event", {"error": "events is forbidden"})
+
+
+def test_what_could_not_be_told_is_told_by_a_later_letter():
+    told, failures = Told(), [TryLaterError("cannot reach the API server")]
+
+    async def tell(reason, message):
+        if failures:
+            raise failures.pop()
+        await told(reason, message)
+
+    letters, _, clock = burying(tell)
+    for number in range(4):
+        asyncio.run(letters.bury(letter(id=str(number))))
+        clock.advance(40)
+    assert [message.split()[5] for _, message in told] == ["2:"]
 
 
 def test_an_api_server_that_does_not_answer_holds_no_letter(monkeypatch):

@@ -650,6 +650,10 @@ def test_a_finding_is_a_line_and_what_mends_it_another():
     )
 
 
+def test_a_finding_quotes_nothing_that_a_terminal_would_act_on():
+    assert str(ok("dead letters", "\x1b[2J all well")) == "ok    dead letters — \N{REPLACEMENT CHARACTER}[2J all well"
+
+
 def test_json_has_what_the_text_has():
     findings = [ok("a"), Finding(Level.FAIL, "b", "gone", "mend it")]
     assert json.loads(as_json(findings)) == [

@@ -6,8 +6,11 @@ import logging
 import pytest
 
 from shared.adapters import identity
+from shared.adapters.accounts import AccountTokens
+from shared.adapters.apiserver import Answer
 from shared.adapters.identity import FileTokens, RenewedToken, Token
 from shared.errors import TryLaterError
+from tests.builders import NOW
 
 pytestmark = pytest.mark.anyio
 
@@ -166,3 +169,28 @@ async def test_a_file_is_read_again_as_it_is_rotated(tmp_path):
     path.unlink()
     with pytest.raises(TryLaterError, match="No such file"):
         await mine.token(refused="third")
+
+
+# Of the API server
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        {"token": "one"},
+        {"token": "one", "expirationTimestamp": "soon"},
+        {"expirationTimestamp": "2099-01-01T00:00:00Z"},
+    ],
+    ids=str,
+)
+async def test_an_answer_without_a_token_is_for_later(status):
+    class Server:
+        async def request(self, *_, **__):
+            return Answer({"status": status}, NOW)
+
+    async def connected():
+        return Server()
+
+    with pytest.raises(TryLaterError, match="expected a token of the API server"):
+        await AccountTokens(connected, "ns/name", "audience")()

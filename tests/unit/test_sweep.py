@@ -187,6 +187,21 @@ async def test_a_broker_that_takes_no_timers_makes_the_step_come_again(bench):
         await bench.sweep()
 
 
+async def test_a_broker_that_refuses_timers_stops_no_later_kind():
+    bench = Bench()
+    bench.put(1, prefix="soon", complete=ago(60), ttl=90)
+    bench.put(1, trainjob, "train", complete=ago(600), ttl="1s")
+    bench.cluster.on_list = lambda: bench.clock.advance(11)
+    bench.publisher.failure = PermanentError("the Broker refused timer.set with 403")
+    step = await bench.sweep()
+    assert step is not None
+    assert bench.telemetry.problems == [("could not publish timers", {"error": str(bench.publisher.failure)})]
+
+    while step is not None:
+        step = await bench.sweep(step)
+    assert bench.cluster.names == {"soon-000"}
+
+
 async def test_a_deletion_that_cannot_be_told_is_a_deletion(bench):
     bench.put(2, complete=ago(60), ttl=30)
     bench.publisher.failure = TryLaterError("no answer")

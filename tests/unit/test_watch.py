@@ -203,6 +203,14 @@ def test_a_watch_that_lost_its_place_starts_anew_and_asks_for_a_sweep(bench):
 
     assert bench.server.begun == [("jobs", "100"), ("jobs", "101")]
     assert [at for _, at in bench.broker.sweeps] == [0.0, SWEEP_PAUSE_SECONDS]
+    assert bench.problems() == []
+
+
+def test_a_watch_that_loses_its_place_again_and_again_is_said(bench):
+    bench.server.watches["jobs"] = [[GoneError("too old")] for _ in range(1_000)]
+    bench.run(HOUR)
+
+    assert bench.problems() == ["watch interrupted"]
 
 
 def test_a_sweep_that_is_not_taken_is_asked_for_again(bench):
@@ -300,6 +308,19 @@ def test_watching_ends_where_nothing_may_be_watched():
 
     assert isinstance(bench.refusal, ForbiddenError)
     assert len(bench.problems()) == 3
+
+
+def test_kinds_of_one_name_in_two_groups_are_two_kinds():
+    volcano = JOB.model_copy(update={"api_version": "batch.volcano.sh/v1alpha1"})
+    bench = Bench(Catalogue((JOB, volcano, POD)))
+    bench.server.lists["jobs"] = [ForbiddenError("jobs is forbidden")]
+    bench.run(HOUR)
+    assert bench.refusal is None
+
+    bench = Bench(Catalogue((JOB, volcano)))
+    bench.server.lists["jobs"] = [ForbiddenError("jobs is forbidden")]
+    bench.run(HOUR)
+    assert isinstance(bench.refusal, ForbiddenError)
 
 
 def test_a_fault_of_one_kind_ends_no_other(caplog):
