@@ -67,9 +67,9 @@ class Place:
         """A kubectl command in the installation's namespace."""
         return f"{self.kubectl} -n {self.namespace} {shlex.join(words)}"
 
-    def apply_file(self, path: str) -> str:
-        """Apply one of the shipped files; only for objects that lie in no namespace."""
-        return f"{self.kubectl} apply -f {shlex.quote(f'{self.manifests}/{path}')}"
+    def apply_files(self, *paths: str) -> str:
+        """Apply some of the shipped files; only for objects that lie in no namespace."""
+        return " ".join([f"{self.kubectl} apply", *(f"-f {shlex.quote(f'{self.manifests}/{path}')}" for path in paths)])
 
     def apply(self, default: str = "knative", note: str = "") -> str:
         """Apply the overlay again; where nobody said which it was, the shipped one of this name, if it may be that."""

@@ -136,9 +136,9 @@ async def _missing_binding(cluster: KubernetesCluster, account: Account, place: 
 def _mend(account: Account, group: str, resource: str, rights: list[Right], place: Place) -> str:
     """The shipped roles of a kind join by themselves; for any other, a role and a binding of its own."""
     if account.role in ("expire", "sweep", "source", "standalone"):
-        for path in _shipped(resource):
-            if Path(place.manifests, path).is_file():
-                return place.apply_file(path)
+        paths = [path for path in _shipped(account.role, resource) if Path(place.manifests, path).is_file()]
+        if paths:
+            return place.apply_files(*paths)
     name = f"ttl-after-finished-{account.name}-{resource}"
     full = f"{resource}.{group}" if group else resource
     verbs = ",".join(right.verb for right in rights)
@@ -150,10 +150,15 @@ def _mend(account: Account, group: str, resource: str, rights: list[Right], plac
     )
 
 
-def _shipped(resource: str) -> Iterator[str]:
+def _shipped(role: str, resource: str) -> Iterator[str]:
+    """The files that give a role its rights on a resource, where they are shipped."""
     if resource == "events":
         yield "namespace/events.yaml"
-    yield f"components/kind-{resource.removesuffix('s')}/rbac.yaml"
+        return
+    kind = resource.removesuffix("s")
+    yield f"components/kind-{kind}/rbac.yaml"
+    if role == "source":
+        yield f"components/source-apiserver/{kind}/rbac.yaml"
 
 
 def _resources(source: Obj) -> Iterator[Any]:

@@ -129,7 +129,8 @@ def _mend_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
     broken = failing(source)
     if "SufficientPermissions" in broken:
         kinds = [get_text(one, "kind").lower() for one in list_mappings(source, "spec.resources")]
-        return " && ".join(place.apply_file(f"components/kind-{kind}/rbac.yaml") for kind in kinds)
+        folders = [folder for kind in kinds for folder in (f"kind-{kind}", f"source-apiserver/{kind}")]
+        return place.apply_files(*(f"components/{folder}/rbac.yaml" for folder in folders))
     if "SinkProvided" in broken and any(map(is_ready, found.all("Broker"))):
         # It looked when the Broker was not ready yet, and does not look again by itself: any change has it look.
         poke = place.command("annotate", kind.lower(), name_of(source), "--overwrite")

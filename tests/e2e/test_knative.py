@@ -326,7 +326,7 @@ def test_pending_timers_survive_their_pod(witness: Witness) -> None:
 
 ACCOUNTS = (*FUNCTIONS, "deadletter", "source")
 DEMANDED = {("source", "get")}
-"""Rights that no call of ours uses: an ApiServerSource does not start without `get`, and never gets."""
+"""A right that nothing uses: an ApiServerSource does not start without `get`, and never gets."""
 
 
 @pytest.mark.usefixtures("extended")

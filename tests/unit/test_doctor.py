@@ -183,7 +183,11 @@ def test_a_publisher_needs_a_binding_or_a_sink_of_its_own():
 @pytest.mark.parametrize(
     ("name", "mend"),
     [
-        ("apiserversource-forbidden", f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"),
+        (
+            "apiserversource-forbidden",
+            f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml "
+            f"-f {ROOT}/knative/components/source-apiserver/job/rbac.yaml",
+        ),
         (
             "apiserversource-no-broker",
             (
