@@ -89,7 +89,7 @@ class World:
     def published(self) -> Publisher:
         """The way into the Broker."""
         if self.publisher is None:
-            publisher = http_publisher(self.settings, **self._sink_token())
+            publisher = http_publisher(self.settings, **self.sink_token())
             self.publisher = self.metrics.measuring(publisher) if self.metrics else publisher
         return self.publisher
 
@@ -114,8 +114,8 @@ class World:
         self.telemetry = self.metrics = metrics
         return close
 
-    def _sink_token(self) -> dict[str, Any]:
-        """Who publishes, where the cluster around does not say so: a service account of the cluster we reach."""
+    def sink_token(self) -> dict[str, Any]:
+        """For `http_publisher`: who publishes, where the cluster around does not say so."""
         account, audience = self.settings.sink_account, self.settings.sink_audience
         if bool(account) != bool(audience):
             raise SettingsError("TTL_SINK_ACCOUNT: expected TTL_SINK_AUDIENCE beside it, and neither without the other")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from datetime import datetime, timedelta
 from functools import partial
+from http import HTTPStatus
 
 from prometheus_client import (
     CollectorRegistry,
@@ -41,7 +42,7 @@ COUNT_SECONDS_MAX = 2.0
 OTHER = "other"
 _PROBLEMS_MAX = 50
 _TYPES = {TICK, *SOURCED, *(message.type for message in (Timer, TimersSet, ObjectDeleted, SweepStep))}
-_STATUSES = {str(status) for status in range(100, 600)}
+_STATUSES = frozenset(str(status.value) for status in HTTPStatus)
 
 
 class Metrics:

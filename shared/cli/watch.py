@@ -31,10 +31,12 @@ async def watch(namespace: str, kinds: str, sink: str | None, kubeconfig: str | 
     world.namespace = namespace
     async with AsyncExitStack() as stack:
         stack.callback(world.measure())
-        events, sweeps = http_publisher(settings), http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX)
+        token = world.sink_token()
+        events = http_publisher(settings, **token)
+        sweeps = http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX, **token)
         stack.push_async_callback(events.close)
         stack.push_async_callback(sweeps.close)
-        cluster = await stack.enter_async_context(options.connected(kubeconfig, context))
+        cluster = world.cluster = await stack.enter_async_context(options.connected(kubeconfig, context))
         await cluster.check()
         plurals = ", ".join(rule.plural for rule in world.catalogue.rules)
         click.echo(f"watching {plurals} of {cluster.server}, telling {settings.sink}", err=True)

@@ -45,6 +45,7 @@ def check_settings(found: Inventory, place: Place, overlay: str) -> Configured:
         for one, users in named.items()
         if found.is_absent("ConfigMap", one)
     ]
+    findings += _overrides(found, apply)
     if len(named) > 1:
         detail = "; ".join(f"{', '.join(users)} by {one}" for one, users in named.items())
         findings.append(warn("settings", f"not all run by the same: {detail}", apply))
@@ -52,6 +53,16 @@ def check_settings(found: Inventory, place: Place, overlay: str) -> Configured:
     if config is None:
         return Configured(tuple(findings))
     return _judge(config, findings, place, overlay)
+
+
+def _overrides(found: Inventory, apply: str) -> Iterator[Finding]:
+    """What a workload sets by itself counts before the ConfigMap, and is not looked into here."""
+    for _, workload in found.workloads():
+        containers = list_mappings(workload, "spec.template.spec.containers")
+        names = {get_text(one, "name") for container in containers for one in list_mappings(container, "env")}
+        if own := sorted(name for name in names if name.startswith("TTL_") and not name.startswith("TTL_CALLERS")):
+            detail = f"{', '.join(own)} set by itself, which counts before the ConfigMap"
+            yield warn(f"settings of {name_of(workload)}", detail, apply)
 
 
 def _judge(config: Obj, findings: list[Finding], place: Place, overlay: str) -> Configured:

@@ -185,8 +185,10 @@ def test_a_publisher_needs_a_binding_or_a_sink_of_its_own():
     [
         (
             "apiserversource-forbidden",
-            f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml "
-            f"-f {ROOT}/knative/components/source-apiserver/job/rbac.yaml",
+            (
+                f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml "
+                f"-f {ROOT}/knative/components/source-apiserver/job/rbac.yaml"
+            ),
         ),
         (
             "apiserversource-no-broker",
@@ -426,6 +428,15 @@ def test_settings_that_are_named_and_not_there():
     ((what, detail),) = wrong(findings).items()
     assert what.startswith("settings settings-")
     assert detail == "the ConfigMap is not there, and expire, timers cannot start without it"
+
+
+def test_what_a_workload_sets_by_itself_is_said():
+    service = copy.deepcopy(fixture("service-expire"))
+    (container,) = service["spec"]["template"]["spec"]["containers"]
+    container["env"] += [{"name": "TTL_DRY_RUN", "value": "true"}, {"name": "TTL_CALLERS", "value": "somebody"}]
+    found = inventory(**{"Knative Service": [service], "ConfigMap": [fixture("settings")]})
+    said = wrong(check_settings(found, PLACE, "knative").findings)
+    assert said["settings of expire"].startswith("TTL_DRY_RUN set by itself")
 
 
 def test_settings_of_two_kinds_are_half_a_change():
