@@ -33,6 +33,7 @@ from tests.benchmarks.cluster import JOBS, BenchmarkError, Cluster
 from tests.benchmarks.load import finished_job
 from tests.benchmarks.processes import cpu_seconds
 from tests.benchmarks.schedule import free_port
+from tests.loopback import answering_with
 
 ROOT = Path(__file__).parents[2]
 STARTS = 11
@@ -179,13 +180,5 @@ async def _sink() -> AsyncIterator[str]:
         await request.read()
         return web.Response(status=202)
 
-    app = web.Application()
-    app.router.add_post("/", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    port = free_port()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        await runner.cleanup()
+    async with answering_with(take) as url:
+        yield f"{url}/"

@@ -31,6 +31,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.events import event_of, parse_event, parse_message, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
@@ -87,14 +88,8 @@ async def sink(ledger: Ledger, chance: random.Random):
         ledger.arrived(parse_message(parse_event(headers, await request.read()), Timer), at)
         return web.Response(status=202)
 
-    app = web.Application()
-    app.router.add_post("/", take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/"
-    await runner.cleanup()
+    async with answering_with(take) as url:
+        yield f"{url}/"
 
 
 @dataclass

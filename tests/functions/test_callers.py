@@ -27,6 +27,7 @@ from shared.adapters.events import BODY_BYTES_MAX
 from shared.adapters.settings import SettingsError, read_settings
 from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
@@ -91,14 +92,8 @@ class LoopbackIssuer:
 @pytest.fixture
 async def issuer():
     issuer = LoopbackIssuer()
-    app = web.Application()
-    app.router.add_get("/{path:.*}", issuer.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    issuer.url = "http://{}:{}".format(*runner.addresses[0])
-    yield issuer
-    await runner.cleanup()
+    async with answering_with(issuer.handle) as issuer.url:
+        yield issuer
 
 
 @pytest.fixture

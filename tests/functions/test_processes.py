@@ -19,6 +19,7 @@ from shared.messages import ObjectDeleted, Timer, TimersSet
 from tests.builders import ROOT, ago
 from tests.fakes import FakePublisher
 from tests.functions.wire import DUE, FIRED, REPORTED, SET, TAKEN, Answer, binary, timer
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
@@ -126,23 +127,16 @@ class Server:
 @pytest.fixture
 async def server(tmp_path):
     server = Server()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.handle)
-    runner = web.AppRunner(app, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    server.url = "http://{}:{}".format(*runner.addresses[0])
-    (tmp_path / "kubeconfig").write_text(
-        f"""
-        current-context: test
-        contexts: [{{name: test, context: {{cluster: test, user: test}}}}]
-        clusters: [{{name: test, cluster: {{server: "{server.url}"}}}}]
-        users: [{{name: test, user: {{token: test}}}}]
-        """
-    )
-    yield server
-    await runner.cleanup()
+    async with answering_with(server.handle, handler_cancellation=True) as server.url:
+        (tmp_path / "kubeconfig").write_text(
+            f"""
+            current-context: test
+            contexts: [{{name: test, context: {{cluster: test, user: test}}}}]
+            clusters: [{{name: test, cluster: {{server: "{server.url}"}}}}]
+            users: [{{name: test, user: {{token: test}}}}]
+            """
+        )
+        yield server
 
 
 @pytest.mark.parametrize("name", list(TAKEN))

@@ -11,6 +11,7 @@ from shared.adapters.publisher import HttpPublisher, bound_token
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Timer
 from tests.functions.wire import FIRED, timer
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
@@ -37,14 +38,9 @@ class Broker:
 @pytest.fixture
 async def broker():
     broker = Broker()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", broker.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    broker.url = "http://{}:{}/ns/default".format(*runner.addresses[0])
-    yield broker
-    await runner.cleanup()
+    async with answering_with(broker.handle) as url:
+        broker.url = f"{url}/ns/default"
+        yield broker
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from tests.builders import POD
 from tests.functions.test_processes import running
 from tests.functions.wire import FIRED, binary, timer
 from tests.integration.conftest import Api
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
@@ -120,20 +120,6 @@ async def outside(server: RealServer) -> Any:
         await each.close()
 
 
-@asynccontextmanager
-async def serving(handle: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
-    """A server of one handler on loopback; gives its URL."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield "http://{}:{}".format(*runner.addresses[0])
-    finally:
-        await runner.cleanup()
-
-
 async def look(cluster: KubernetesCluster, namespace: str) -> list[str]:
     """The names of the Pods; raises what the API server says to whom it does not know or admit."""
     page = await cluster.list_page(POD, namespace=namespace)
@@ -204,7 +190,7 @@ async def test_who_publishes_from_outside_is_a_service_account_to_the_broker(
         return web.Response(status=202)
 
     account.may_create_tokens()
-    async with serving(take) as sink:
+    async with answering_with(take) as sink:
         environment = {
             "TTL_API_SERVER": server.url,
             "TTL_API_CA": str(server.ca),

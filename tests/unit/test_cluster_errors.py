@@ -16,6 +16,7 @@ from shared.adapters.refusals import GoneError
 from shared.core.objects import ObjectRef, format_instant, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
 from tests.builders import JOB, NOW, POD, job
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
@@ -65,14 +66,8 @@ class Script:
 @pytest.fixture
 async def script():
     script = Script([{"json": OBJ}])
-    app = web.Application()
-    app.router.add_route("*", r"/{path:[\s\S]*}", script.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    script.url = "http://{}:{}".format(*runner.addresses[0])
-    yield script
-    await runner.cleanup()
+    async with answering_with(script.handle, shutdown_timeout=0.1) as script.url:
+        yield script
 
 
 def kubeconfig(server="https://127.0.0.1:1", *, user="{}", cluster="", context="{cluster: here, user: me}"):

@@ -7,6 +7,7 @@ from shared.adapters.events import Event, parse_event
 from shared.adapters.publisher import HttpPublisher
 from shared.adapters.retrying import PAUSES_SECONDS, retrying
 from shared.errors import PermanentError, TryLaterError
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
@@ -34,14 +35,9 @@ class Sink:
 @pytest.fixture
 async def sink():
     sink = Sink()
-    app = web.Application()
-    app.router.add_post("/", sink.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    sink.url = "http://{}:{}/".format(*runner.addresses[0])
-    yield sink
-    await runner.cleanup()
+    async with answering_with(sink.handle) as url:
+        sink.url = f"{url}/"
+        yield sink
 
 
 @pytest.fixture
