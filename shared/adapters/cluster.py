@@ -17,7 +17,7 @@ from shared.adapters.apiserver import ApiServer
 from shared.adapters.memory import Memory
 from shared.adapters.refusals import GoneError, UnreadableError
 from shared.core.kinds import KindRule
-from shared.core.objects import ObjectRef, format_instant, get_text, list_mappings, ref_of
+from shared.core.objects import ObjectRef, format_instant, get_in, get_text, list_mappings, ref_of
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
 from shared.ports import EventLevel, Page, Snapshot
@@ -213,7 +213,9 @@ def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
         return WatchEvent("UNREADABLE", {})
     except ValueError as error:
         raise TryLaterError(f"watch of {rule.plural} broke: {error}") from None
-    obj = change.get("object") or {}
+    obj = get_in(change, "object")
+    if not isinstance(obj, dict):
+        raise TryLaterError(f"watch of {rule.plural} broke: expected a change of an object, got {excerpt(change)}")
     if change.get("type") == "ERROR":
         if obj.get("code") == HTTPStatus.GONE:
             raise GoneError(get_text(obj, "message"))

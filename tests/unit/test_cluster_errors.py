@@ -455,3 +455,42 @@ async def test_another_context_can_be_asked_for(script, tmp_path):
 
     assert cluster.server == script.url
     await cluster.close()
+
+
+# Watches
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "words"),
+    [
+        ({"text": "<html>a proxy's page</html>"}, TryLaterError, "watch of jobs broke"),
+        ({"body": b"\xff\n"}, TryLaterError, "watch of jobs broke"),
+        ({"text": "[]"}, TryLaterError, "expected a change of an object"),
+        ({"text": '{"type": "ADDED", "object": "x"}'}, TryLaterError, "expected a change of an object"),
+        ({"text": '{"type": "ADDED"}'}, TryLaterError, "expected a change of an object"),
+        ({"json": {"type": "ERROR", "object": {"code": 410, "message": "too old"}}}, GoneError, "too old"),
+        ({"json": {"type": "ERROR", "object": {"code": 500, "message": "etcd"}}}, TryLaterError, "etcd"),
+        (status(410, "too old"), GoneError, "too old"),
+        (status(403, "jobs is forbidden"), ForbiddenError, "forbidden"),
+        (status(503, "busy"), TryLaterError, "busy"),
+        ("drop", TryLaterError, "broke off"),
+    ],
+)
+async def test_a_watch_that_breaks_says_what_to_do_next(answer, error, words, script, cluster):
+    script.answers = [answer]
+    with pytest.raises(error, match=words):
+        [change async for change in cluster.watch(JOB, "7")]
+
+
+async def test_what_came_before_a_watch_broke_is_told(script, cluster):
+    changes = [{"type": "ADDED", "object": OBJ}, {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}]
+    script.answers = [{"text": "\n".join([*map(json.dumps, changes), "rubbish"])}]
+    watch = cluster.watch(JOB, "7")
+    assert [(await anext(watch)).type for _ in changes] == ["ADDED", "BOOKMARK"]
+    with pytest.raises(TryLaterError):
+        await anext(watch)
+
+
+async def test_an_object_that_is_nested_too_deeply_is_no_error(script, cluster):
+    script.answers = [{"text": '{"type": "ADDED", "object": ' + "[" * 100_000}]
+    assert [change.type async for change in cluster.watch(JOB, "7")] == ["UNREADABLE"]

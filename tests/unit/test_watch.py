@@ -310,6 +310,17 @@ def test_watching_ends_where_nothing_may_be_watched():
     assert len(bench.problems()) == 3
 
 
+def test_a_kind_that_was_refused_once_does_not_count_for_ever():
+    """Jobs are refused and then granted; later Pods are refused: there is one kind left to watch."""
+    bench = Bench(Catalogue((JOB, POD)))
+    bench.server.lists = {"jobs": [ForbiddenError("not yet"), None], "pods": [None, ForbiddenError("no more")]}
+    bench.server.watches["pods"] = [[MINUTE, GoneError("too old")]]
+    bench.run(5 * MINUTE)
+
+    assert {fields["kind"] for _, fields in bench.telemetry.problems} == {"jobs", "pods"}
+    assert bench.refusal is None
+
+
 def test_kinds_of_one_name_in_two_groups_are_two_kinds():
     volcano = JOB.model_copy(update={"api_version": "batch.volcano.sh/v1alpha1"})
     bench = Bench(Catalogue((JOB, volcano, POD)))
