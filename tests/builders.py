@@ -40,6 +40,11 @@ POD = kind_rule("pod")
 TRAINJOB = kind_rule("trainjob")
 
 
+def kind_rules() -> dict[str, KindRule]:
+    """All shipped rules, by their files' names."""
+    return {path.stem: kind_rule(path.stem) for path in sorted(KINDS.glob("*.yaml"))}
+
+
 def fixture(name: str) -> dict[str, Any]:
     """A dump of `kubectl get -o yaml --show-managed-fields`, by its file's name."""
     return yaml.safe_load((FIXTURES / f"{name}.yaml").read_text())

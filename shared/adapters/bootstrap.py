@@ -222,8 +222,9 @@ def build(settings: Settings) -> World:
 
     Raises:
         SettingsError: TTL_KINDS names an unknown kind.
+        FileError: A rule in TTL_KINDS_DIR is none.
     """
-    kinds = read_catalogue()
+    kinds = read_catalogue(settings.kinds_dir)
     try:
         return World(settings, kinds, kinds.parse_names(settings.kinds))
     except ValueError as error:

@@ -1,42 +1,75 @@
-"""The kind rules on disk: every YAML file in `shared/kinds/`."""
+"""The kind rules on disk: every YAML file in `shared/kinds/`, and in the directory of whoever runs this."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
+from shared.adapters.yamlfile import FileError, read_model
 from shared.core.kinds import Catalogue, KindRule
-from shared.errors import TtlError
 
 KINDS = Path(__file__).parents[1] / "kinds"
 
 
-class KindRuleError(TtlError):
-    """A file is no kind rule; the message names the file, the field and what was expected."""
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """A rule, and where it comes from.
+
+    Attributes:
+        replaces: The shipped rule that it stands in place of, if it does.
+    """
+
+    rule: KindRule
+    path: Path
+    replaces: "RuleFile | None" = None
 
 
-def read_catalogue(folder: Path = KINDS) -> Catalogue:
-    """All kind rules of a folder, in the order of their file names.
+def read_catalogue(folder: Path | None = None) -> Catalogue:
+    """All kind rules: the shipped ones, and those of a folder of the user's.
 
     Raises:
-        KindRuleError: A file does not follow the schema of `shared.core.kinds`, or two files speak of one kind.
+        FileError: See `read_rule_files`.
     """
-    rules: dict[tuple[str, str], KindRule] = {}
-    for path in sorted(folder.glob("*.yaml")):
-        rule = _read_rule(path)
-        if rules.setdefault((rule.api_version, rule.kind), rule) is not rule:
-            raise KindRuleError(f"{path.name}: a second rule for {rule.kind} of {rule.api_version}")
-    return Catalogue(tuple(rules.values()))
+    return Catalogue(tuple(one.rule for one in read_rule_files(folder)))
 
 
-def _read_rule(path: Path) -> KindRule:
-    try:
-        document: Any = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-        return KindRule.model_validate(document)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise KindRuleError(f"{path.name}: expected YAML, got {' '.join(str(error).split())}") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the document"
-        raise KindRuleError(f"{path.name}: {place}: {first['msg']}") from None
+def read_rule_files(folder: Path | None = None, *, shipped: Path = KINDS) -> list[RuleFile]:
+    """All kind rules with their files, in the order of the files' names; a user's rule replaces a shipped one.
+
+    Args:
+        folder: The user's, with `*.yaml` and `*.yml`; a ConfigMap that is mounted, for instance.
+        shipped: Those that travel with the code.
+
+    Raises:
+        FileError: A file does not follow the schema of `shared.core.kinds`, two files of one folder speak of one kind
+            in one version, or there is no such folder.
+    """
+    ours = _read_folder(shipped)
+    if folder is None:
+        return ours
+    if not folder.is_dir():
+        raise FileError(f"{folder}: expected a directory of kind rules")
+    theirs = [_in_place_of(one, ours) for one in _read_folder(folder)]
+    replaced = {id(one.replaces) for one in theirs}
+    return [one for one in ours if id(one) not in replaced] + theirs
+
+
+def _in_place_of(one: RuleFile, shipped: list[RuleFile]) -> RuleFile:
+    return RuleFile(one.rule, one.path, next((other for other in shipped if _overlap(one.rule, other.rule)), None))
+
+
+def _overlap(one: KindRule, other: KindRule) -> bool:
+    return one.kind == other.kind and bool({*one.api_versions} & {*other.api_versions})
+
+
+def _read_folder(folder: Path) -> list[RuleFile]:
+    files: list[RuleFile] = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
+            continue
+        rule = read_model(path, KindRule)
+        twin = next((other for other in files if _overlap(rule, other.rule)), None)
+        if twin:
+            raise FileError(
+                f"{path.name}: a second rule for {rule.kind} of {rule.api_version}, beside {twin.path.name}"
+            )
+        files.append(RuleFile(rule, path))
+    return files

@@ -14,6 +14,8 @@ _WORDS = {
     Reason.HELD: "held by annotation ttlafterfinished.dev/hold",
     Reason.INVALID_TTL: "kept, because what speaks of its TTL cannot be read",
     Reason.UNFINISHED: "it has not finished",
+    Reason.NEVER_FINISHES: "objects of its kind never finish",
+    Reason.LEFT_TO_CONTROLLER: "its kind's own controller acts on its TTL field, and does more than delete",
     Reason.NO_TTL: "nothing gives it a TTL",
     Reason.NEVER: "it is never to be deleted",
     Reason.FINISH_TIME_UNKNOWN: "it finished, but nothing tells when",

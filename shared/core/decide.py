@@ -11,6 +11,7 @@ from typing import Any
 
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds import KindRule
+from shared.core.native import has_native_ttl, is_left_to_controller
 from shared.core.objects import format_instant, get_annotations, get_in
 from shared.core.ttl import TTL_ANNOTATIONS, InvalidTtlError, Ttl, find_ttl
 
@@ -24,6 +25,8 @@ class Reason(StrEnum):
     HELD = "held"
     INVALID_TTL = "invalid-ttl"
     UNFINISHED = "unfinished"
+    NEVER_FINISHES = "never-finishes"
+    LEFT_TO_CONTROLLER = "left-to-controller"
     NO_TTL = "no-ttl"
     NEVER = "never"
     FINISH_TIME_UNKNOWN = "finish-time-unknown"
@@ -127,13 +130,13 @@ def is_open(obj: Any, rule: KindRule) -> bool:
     if get_in(obj, "metadata.deletionTimestamp") is not None or "hold" in annotations:
         return False
     spoken = any(name in annotations for name in TTL_ANNOTATIONS)
-    return spoken or (rule.ttl_seconds_field is not None and get_in(obj, rule.ttl_seconds_field) is not None)
+    return spoken or has_native_ttl(obj, rule.ttl)
 
 
 def _is_of_kind(obj: Any, rule: KindRule) -> bool:
     return (
         isinstance(obj, dict)
-        and obj.get("apiVersion") == rule.api_version
+        and obj.get("apiVersion") in rule.api_versions
         and obj.get("kind") == rule.kind
         and isinstance(obj.get("metadata"), dict)
     )
@@ -147,8 +150,10 @@ def _reason_to_keep(obj: Any, rule: KindRule, facts: Facts, *, owner_unfinished:
         Reason.UNKNOWN_SHAPE: facts.finish.finished is None,
         Reason.TERMINATING: get_in(obj, "metadata.deletionTimestamp") is not None,
         Reason.HELD: "hold" in annotations,
+        Reason.NEVER_FINISHES: rule.never_finishes is not None,
         Reason.INVALID_TTL: bool(facts.problem),
         Reason.UNFINISHED: not facts.finish.finished,
+        Reason.LEFT_TO_CONTROLLER: facts.ttl is None and is_left_to_controller(obj, rule.ttl),
         Reason.NO_TTL: facts.ttl is None,
         Reason.NEVER: facts.ttl is not None and facts.ttl.is_never,
         Reason.FINISH_TIME_UNKNOWN: facts.due_at is None,

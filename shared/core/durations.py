@@ -14,6 +14,11 @@ _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(f"(?:([0-9]{{1,12}}){unit})?" for unit in _UNITS))
 _SECONDS = re.compile("[0-9]{1,12}")
 
+_GO_LENGTH_MAX = 64
+_GO_UNITS = {"h": 3_600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_GO_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|ms|s|m|h)")
+_GO_DURATION = re.compile(rf"[-+]?(0|({_GO_PART.pattern})+)")
+
 
 def parse_duration(text: str) -> timedelta:
     """A duration that is not negative.
@@ -34,6 +39,24 @@ def parse_duration(text: str) -> timedelta:
     if seconds > DURATION_MAX.total_seconds():
         raise ValueError(f"expected at most {DURATION_MAX.days}d, got {quote(text)}")
     return timedelta(seconds=seconds)
+
+
+def parse_go_duration(text: object) -> timedelta:
+    """A duration as Go's own fields hold it: `72h0m0s`, `1.5h`, `100ms`, `-1s`, `0`.
+
+    Args:
+        text: Signed decimal numbers, each with a unit: h, m, s, ms, us, ns.
+
+    Raises:
+        ValueError: It is anything else, or longer than a century.
+    """
+    match = _GO_DURATION.fullmatch(text) if isinstance(text, str) and len(text) <= _GO_LENGTH_MAX else None
+    if match is None:
+        raise ValueError(f"expected a duration such as 72h0m0s, got {quote(text)}")
+    seconds = sum(float(number) * _GO_UNITS[unit] for number, unit in _GO_PART.findall(match[0]))
+    if seconds > DURATION_MAX.total_seconds():
+        raise ValueError(f"expected at most {DURATION_MAX.days}d, got {quote(text)}")
+    return timedelta(seconds=-seconds if match[0].startswith("-") else seconds)
 
 
 def format_duration(duration: timedelta) -> str:

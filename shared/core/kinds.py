@@ -1,11 +1,12 @@
 """Kind rules: how a kind says that it finished, as data.
 
-One YAML file a kind in `shared/kinds/`; adding a kind is adding a file. The whole schema:
+One YAML file a kind in `shared/kinds/`, and in the directory of whoever runs this; adding a kind is adding a file.
+The whole schema:
 
-    apiVersion: batch/v1
+    apiVersions: [batch/v1]          # of one group: every version that the rule is right for, the preferred first
     kind: Job
-    plural: jobs                     # the resource name in the URL; never guessed from the kind
-    scope: Namespaced                # or Cluster
+    plural: jobs                     # the resource name in the URL; what the cluster itself says counts before it
+    scope: Namespaced                # or Cluster; the same
     shortNames: [job]                # what the command line accepts beside plural and kind, in lower case
     finished:                        # one of
       conditions:                    #   the first condition in list order of one of these types with status "True"
@@ -13,25 +14,59 @@ One YAML file a kind in `shared/kinds/`; adding a kind is adding a file. The who
         Failed: failed
       field: status.phase            #   or a field, and the values that are final
       values: {Succeeded: succeeded, Failed: failed}
-    finishedAt:                      # tried in order; the first source that knows an instant speaks
+      cases:                         #   or tests, of which the first that holds counts
+        - {when: TEST, outcome: failed}
+      unless: TEST                   # beside any of them: unfinished all the same; it may be retried, or is paused
+    observedGeneration: status.observedGeneration   # unfinished while this is behind metadata.generation
+    finishedAt:                      # tried in order; the first source that knows an instant speaks, its newest
       - finishing-condition          #   lastTransitionTime of the condition that finished it; if that lies before
                                      #   the creation (a clock behind), the newest write of the status
+      - finishing-condition-update   #   its lastUpdateTime
+      - all-conditions               #   the newest lastTransitionTime of any condition
       - all-containers               #   newest finishedAt, if every container of the Pod is known to have ended
       - containers-and-conditions    #   the latest of what containers, conditions and status writes tell
       - managed-fields               #   newest write of the status subresource: later than the finish, never earlier
-      - status.completionTime        #   a dotted path: an RFC 3339 field
-    ttlSecondsField: spec.ttlSecondsAfterFinished   # only where it means "delete this object"; left out otherwise
+      - all-managed-fields           #   newest write of anything: for kinds without a status subresource
+      - status.completionTime        #   a path to an RFC 3339 text
+      - {field: status.end, unit: epoch-milliseconds}   # or epoch-seconds, rfc3339
+      - {condition: Admitted, status: "False", time: lastTransitionTime}
+      - {latest: [SOURCE, SOURCE]}   #   the newest of several
+      - {cel: timestamp(object.status.end)}
+    ttl:                             # left out unless the kind's own field means "delete this object"
+      fields:                        #   the first that is there, and whose test holds, speaks
+        - {path: spec.ttlSecondsAfterFinished, unit: seconds, when: TEST}   # or milliseconds, or Go's duration
+      zero: delete                   #   what 0 means; or never
+      negative: invalid              #   what less means; or never, or delete
+      honouredBy: kube-controller-manager   # who acts on the field beside us
+      native: act                    #   whether we act on it too; or leave
     whileOwnerUnfinished: keep       # or delete (the default): what an unfinished controller owner means
+    dependents: free                 # or held (the default): whether what it made may go while it goes on
     propagation: Background          # or Foreground, Orphan: sent with every DELETE
+    optIn: why                       # deleted only where its own annotation, or a policy that names the kind, says so
+    cleaners:                        # who else removes such objects, or holds them
+      - {name: its history limit, when: TEST, does: deletes all but the newest}
+    finalizers: {example.com/data: deletes the data}
+    notes: for people
+    neverFinishes: why               # instead of finished and finishedAt: known, and kept
+
+    TEST is one of                   # a path may have [*] after a list: any of its elements
+      {condition: Ready, status: "False", reasons: [Denied]}   # status "True" if left out; any reason if left out
+      {field: status.phase, values: [A, B]}                    # is there at all, without values
+      {label: name, values: [a]}  {annotation: name}
+      {all: [TEST]}  {any: [TEST]}  {none: [TEST]}
+      {cel: "object.status.replicas == 0"}
 """
 
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
-from pydantic.alias_generators import to_camel
+from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
-DottedPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9]*(\.[A-Za-z][A-Za-z0-9]*)+$")]
+from shared.core.predicates import Path, Predicate, RuleModel, compiled
+
+ApiVersion = Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 
 
 class Outcome(StrEnum):
@@ -46,49 +81,178 @@ class FinishSource(StrEnum):
     """Where a finish time can be read, beside a plain field. See the module's schema."""
 
     FINISHING_CONDITION = "finishing-condition"
+    FINISHING_CONDITION_UPDATE = "finishing-condition-update"
+    ALL_CONDITIONS = "all-conditions"
     ALL_CONTAINERS = "all-containers"
     CONTAINERS_AND_CONDITIONS = "containers-and-conditions"
     MANAGED_FIELDS = "managed-fields"
+    ALL_MANAGED_FIELDS = "all-managed-fields"
 
 
-class _Rule(BaseModel):
-    """Frozen, camelCase in YAML, and strict about unknown fields: a typo must not silently change a rule."""
+class FieldTime(RuleModel):
+    """An instant in a field, in a unit of its own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    field: Path
+    unit: Literal["rfc3339", "epoch-seconds", "epoch-milliseconds"] = "rfc3339"
 
 
-class FinishedWhen(_Rule):
-    """What marks an object as finished: conditions, or the values of one field; exactly one of the two."""
+class ConditionTime(RuleModel):
+    """An instant in a condition."""
+
+    condition: Word
+    status: str = "True"
+    time: Literal["lastTransitionTime", "lastUpdateTime"] = "lastTransitionTime"
+
+
+class CelTime(RuleModel):
+    """An instant that an expression gives."""
+
+    cel: str
+
+    @field_validator("cel")
+    @classmethod
+    def _compiles(cls, text: str) -> str:
+        return compiled(text, "timestamp")
+
+
+class LatestTime(RuleModel):
+    """The newest instant of several sources."""
+
+    latest: tuple["TimeSource", ...] = Field(min_length=1)
+
+
+def _form_of(source: object) -> str | None:
+    """Which form a source of times has: pydantic then tells errors of that form alone."""
+    if isinstance(source, str):
+        return "path" if "." in source else "word"
+    names = source if isinstance(source, dict) else getattr(source, "model_fields_set", ())
+    return next((name for name in ("field", "condition", "cel", "latest") if name in names), None)
+
+
+TimeSource = Annotated[
+    Annotated[FinishSource, Tag("word")]
+    | Annotated[Path, Tag("path")]
+    | Annotated[FieldTime, Tag("field")]
+    | Annotated[ConditionTime, Tag("condition")]
+    | Annotated[CelTime, Tag("cel")]
+    | Annotated[LatestTime, Tag("latest")],
+    Discriminator(
+        _form_of,
+        custom_error_type="time_source",
+        custom_error_message="expected a source of times: a word, a path, or one of field, condition, cel, latest",
+    ),
+]
+LatestTime.model_rebuild()
+
+
+class FinishedCase(RuleModel):
+    """A test, and how an object ended for which it holds."""
+
+    when: Predicate
+    outcome: Outcome
+
+
+class FinishedWhen(RuleModel):
+    """What marks an object as finished: conditions, the values of one field, or tests; exactly one of them."""
 
     conditions: dict[str, Outcome] = Field(default_factory=dict)
-    field: DottedPath | None = None
+    field: Path | None = None
     values: dict[str, Outcome] = Field(default_factory=dict)
+    cases: tuple[FinishedCase, ...] = ()
+    unless: Predicate | None = None
 
     @model_validator(mode="after")
-    def _one_of_the_two(self) -> Self:
-        if bool(self.conditions) == bool(self.field) or bool(self.field) != bool(self.values):
-            raise ValueError("expected either `conditions`, or `field` together with `values`")
+    def _one_form(self) -> Self:
+        forms = [bool(self.conditions), bool(self.field), bool(self.cases)]
+        if sum(forms) != 1 or bool(self.field) != bool(self.values) or "[*]" in (self.field or ""):
+            raise PydanticCustomError(
+                "one_form", "expected one of `conditions`, `field` (without [*]) together with `values`, and `cases`"
+            )
         return self
 
 
-class KindRule(_Rule):
+class TtlField(RuleModel):
+    """One field of a kind that holds a TTL."""
+
+    path: Path
+    unit: Literal["seconds", "milliseconds", "duration"] = "seconds"
+    when: Predicate | None = None
+
+
+class NativeTtl(RuleModel):
+    """The kind's own TTL."""
+
+    fields: tuple[TtlField, ...] = Field(min_length=1)
+    zero: Literal["delete", "never"] = "delete"
+    negative: Literal["invalid", "never", "delete"] = "invalid"
+    honoured_by: Word | None = None
+    native: Literal["act", "leave"] = "act"
+
+
+class Cleaner(RuleModel):
+    """Somebody else who removes objects of the kind, or keeps them from going."""
+
+    name: Word
+    does: Word
+    when: Predicate | None = None
+
+
+class KindRule(RuleModel):
     """How one kind finishes and how it is deleted; parsed from one file of `shared/kinds/`."""
 
-    api_version: str = Field(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")
+    api_versions: tuple[ApiVersion, ...] = Field(min_length=1)
     kind: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$")
     plural: str = Field(pattern=r"^[a-z][a-z0-9]*$")
     scope: Literal["Namespaced", "Cluster"] = "Namespaced"
     short_names: tuple[str, ...] = ()
-    finished: FinishedWhen
-    finished_at: tuple[FinishSource | DottedPath, ...] = Field(min_length=1)
-    ttl_seconds_field: DottedPath | None = None
+    finished: FinishedWhen | None = None
+    observed_generation: Path | None = None
+    finished_at: tuple[TimeSource, ...] = ()
+    ttl: NativeTtl | None = None
     while_owner_unfinished: Literal["keep", "delete"] = "delete"
+    dependents: Literal["free", "held"] = "held"
     propagation: Literal["Background", "Foreground", "Orphan"] = "Background"
+    opt_in: Word | None = None
+    never_finishes: Word | None = None
+    cleaners: tuple[Cleaner, ...] = ()
+    finalizers: dict[str, Word] = Field(default_factory=dict)
+    notes: Word | None = None
+
+    @field_validator("api_versions")
+    @classmethod
+    def _of_one_group(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
+        if len({version.rpartition("/")[0] for version in versions}) > 1:
+            raise PydanticCustomError("one_group", "expected versions of one group")
+        return versions
+
+    @model_validator(mode="after")
+    def _finishes_or_never(self) -> Self:
+        if self.never_finishes:
+            if self.finished or self.finished_at or self.ttl:
+                raise PydanticCustomError("never", "expected no finished, finishedAt and ttl beside neverFinishes")
+        elif not self.finished or not self.finished_at:
+            raise PydanticCustomError("finishes", "expected both finished and finishedAt, or neverFinishes")
+        return self
+
+    @property
+    def api_version(self) -> str:
+        """The preferred version."""
+        return self.api_versions[0]
+
+    @property
+    def group(self) -> str:
+        """Empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """What names the kind among all: `jobs.batch`, `pods`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def collection_path(self) -> str:
         """The URL path of the kind across all namespaces: `/apis/batch/v1/jobs`, `/api/v1/pods`."""
-        root = "apis" if "/" in self.api_version else "api"
+        root = "apis" if self.group else "api"
         return f"/{root}/{self.api_version}/{self.plural}"
 
     def path_in(self, namespace: str) -> str:
@@ -100,8 +264,7 @@ class KindRule(_Rule):
 
     def is_named(self, word: str) -> bool:
         """Whether people mean this kind by the word: `Job`, `jobs`, `job` or `jobs.batch`."""
-        group = self.api_version.rpartition("/")[0]
-        names = {self.kind.lower(), self.plural, f"{self.plural}.{group}", *self.short_names}
+        names = {self.kind.lower(), self.plural, self.name, f"{self.kind.lower()}.{self.group}", *self.short_names}
         return word.lower() in names
 
 
@@ -110,22 +273,24 @@ class Catalogue:
 
     def __init__(self, rules: tuple[KindRule, ...]) -> None:
         self.rules = rules
-        self._by_kind = {(rule.api_version, rule.kind): rule for rule in rules}
+        self._by_kind = {(version, rule.kind): rule for rule in rules for version in rule.api_versions}
 
     def get(self, api_version: str, kind: str) -> KindRule | None:
         """The rule of a kind, or None where the kind is not enabled."""
         return self._by_kind.get((api_version, kind))
 
     def parse_names(self, words: tuple[str, ...]) -> "Catalogue":
-        """The part of the catalogue that the words name; all of it where there are none.
+        """The kinds that the words name; all that can finish where there are none.
 
         Raises:
-            ValueError: A word names no kind.
+            ValueError: A word names no kind, or one that never finishes.
         """
+        named = [rule for rule in self.rules if not words or any(rule.is_named(word) for word in words)]
         for word in words:
-            if not any(rule.is_named(word) for rule in self.rules):
-                known = ", ".join(sorted(rule.plural for rule in self.rules))
+            meant = [rule for rule in named if rule.is_named(word)]
+            if not meant:
+                known = ", ".join(sorted(rule.plural for rule in self.rules if not rule.never_finishes))
                 raise ValueError(f"unknown kind {word!r}: expected one of {known}")
-        if not words:
-            return self
-        return Catalogue(tuple(rule for rule in self.rules if any(rule.is_named(word) for word in words)))
+            if all(rule.never_finishes for rule in meant):
+                raise ValueError(f"{word!r} never finishes: {meant[0].never_finishes}")
+        return Catalogue(tuple(rule for rule in named if not rule.never_finishes))

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.durations import DURATION_MAX, parse_duration
-from shared.core.kinds import KindRule, Outcome
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
+from shared.core.durations import parse_duration
+from shared.core.kinds import KindRule, NativeTtl, Outcome
+from shared.core.native import InvalidFieldError, read_native_ttl
+from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, parse_instant, quote
 
 _DURATIONS = ("ttl", "ttl-succeeded", "ttl-failed")
 TTL_ANNOTATIONS = (*_DURATIONS, "expire-at")
@@ -64,7 +65,7 @@ def find_ttl(obj: Any, rule: KindRule, outcome: Outcome | None) -> Ttl | None:
     for name in (f"ttl-{outcome}", "ttl"):
         if name in spoken:
             return spoken[name]
-    return _read_field(obj, rule.ttl_seconds_field) if rule.ttl_seconds_field else None
+    return _read_native(obj, rule.ttl) if rule.ttl and rule.ttl.native == "act" else None
 
 
 def _read_duration(name: str, value: Any) -> Ttl:
@@ -87,11 +88,9 @@ def _read_expire_at(value: Any) -> Ttl:
         raise InvalidTtlError(f"annotation {source}: {error}") from None
 
 
-def _read_field(obj: Any, field: str) -> Ttl | None:
-    seconds = get_in(obj, field)
-    if seconds is None:
-        return None
-    limit = int(DURATION_MAX.total_seconds())
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= limit:
-        raise InvalidTtlError(f"{field}: expected whole seconds from 0 to {limit}, got {quote(seconds)}")
-    return Ttl(field, after=timedelta(seconds=seconds))
+def _read_native(obj: Any, native: NativeTtl) -> Ttl | None:
+    try:
+        spoken = read_native_ttl(obj, native)
+    except InvalidFieldError as error:
+        raise InvalidTtlError(str(error)) from None
+    return None if spoken is None else Ttl(spoken[0], after=spoken[1])

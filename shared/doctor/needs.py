@@ -55,7 +55,7 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
     for rule in rules:
         group = rule.api_version.rpartition("/")[0]
         needed |= {Right(group, rule.plural, verb) for verb in EVERY_KIND.get(role, ())}
-        if role == "sweep" and rule.ttl_seconds_field is None:
+        if role == "sweep" and rule.ttl is None:
             needed.add(Right(group, rule.plural, "get"))
         if role in DELETERS:
             needed |= {Right(*owner, "get") for owner in OWNERS.get((rule.api_version, rule.kind), ())}

@@ -151,7 +151,7 @@ class Sweep:
 
         Where a kind's TTL can only stand in its metadata, metadata is all that is listed at first.
         """
-        cluster, has_field = self.expiry.cluster, rule.ttl_seconds_field is not None
+        cluster, has_field = self.expiry.cluster, rule.ttl is not None
         page = await cluster.list_page(
             rule, namespace=self.namespace, continue_token=token, metadata_only=not has_field
         )

@@ -339,7 +339,7 @@ def test_a_kind_brings_its_rights_and_its_source(kind, with_component):
 
     assert verbs("expire") == {"get", "delete"}
     # Only where the TTL cannot stand in the object's own fields is metadata listed, and a single object read.
-    assert verbs("sweep") == {"list", "delete"} | (set() if rule.ttl_seconds_field else {"get"})
+    assert verbs("sweep") == {"list", "delete"} | (set() if rule.ttl else {"get"})
     assert verbs("source") == {"get", "list", "watch"}
     (source,) = of_kind(objects, "ApiServerSource").values()
     assert source["metadata"]["name"] == kind

@@ -1,75 +1,130 @@
-"""The kind rules on disk: what cannot be read names the file, the field and what was expected."""
+"""The kind rules on disk: what cannot be read names the file, the line, the field and what was expected."""
+
+import re
 
 import pytest
 import yaml
 
-from shared.adapters.catalogue import KINDS, KindRuleError, read_catalogue
+from shared.adapters.catalogue import KINDS, read_catalogue, read_rule_files
+from shared.adapters.yamlfile import FileError
 
 JOB = yaml.safe_load((KINDS / "job.yaml").read_text())
+GIZMO = JOB | {"apiVersions": ["example.com/v1"], "kind": "Gizmo", "plural": "gizmos"}
+
+ODD = """\
+apiVersions: [example.com/v1]
+kind: Gizmo
+plural: gizmos
+finished:
+  cases: [{outcome: good,
+    when: {cel: object.status.phase = 'x'}}]
+finishedAt:
+- END
+"""
 
 
 def write(folder, name, document):
     (folder / name).write_text(document if isinstance(document, str) else yaml.safe_dump(document))
 
 
-def test_the_shipped_rules_are_one_per_kind_and_named_by_their_files():
+def test_the_shipped_rules_are_one_per_kind():
     catalogue = read_catalogue()
 
     assert len(catalogue.rules) == len(list(KINDS.glob("*.yaml")))
     for rule in catalogue.rules:
-        assert catalogue.get(rule.api_version, rule.kind) is rule
+        assert all(catalogue.get(version, rule.kind) is rule for version in rule.api_versions)
 
 
-def test_a_folder_of_ones_own(tmp_path):
-    write(tmp_path, "job.yaml", JOB)
+def test_a_folder_of_ones_own_comes_beside_the_shipped(tmp_path):
+    write(tmp_path, "gizmo.yaml", GIZMO)
     write(tmp_path, "notes.txt", "no rule")
 
-    assert [rule.kind for rule in read_catalogue(tmp_path).rules] == ["Job"]
+    kinds = [rule.kind for rule in read_catalogue(tmp_path).rules]
+
+    assert kinds == [rule.kind for rule in read_catalogue().rules] + ["Gizmo"]
 
 
-def test_no_rules_at_all(tmp_path):
-    assert read_catalogue(tmp_path).rules == ()
+def test_a_rule_of_ones_own_replaces_the_shipped_one_and_says_so(tmp_path):
+    write(tmp_path, "my-job.yml", JOB | {"propagation": "Foreground"})
+
+    files = read_rule_files(tmp_path)
+
+    (mine,) = [one for one in files if one.rule.kind == "Job" and one.rule.group == "batch"]
+    assert mine.rule.propagation == "Foreground"
+    assert mine.path.name == "my-job.yml"
+    assert mine.replaces is not None
+    assert mine.replaces.path == KINDS / "job.yaml"
+
+
+def test_a_mounted_config_map_is_a_folder(tmp_path):
+    data = tmp_path / "..2026_01_02"
+    data.mkdir()
+    write(data, "gizmo.yaml", GIZMO)
+    (tmp_path / "..data").symlink_to(data.name)
+    (tmp_path / "gizmo.yaml").symlink_to("..data/gizmo.yaml")
+
+    assert [one.rule.kind for one in read_rule_files(tmp_path, shipped=tmp_path / "..data")] == ["Gizmo"]
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileError, match="expected a directory of kind rules"):
+        read_catalogue(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
-    ("document", "words"),
+    ("document", "told"),
     [
-        ("a: [", "expected YAML"),
-        ("", "the document"),
-        ("- a", "the document"),
-        ("text", "the document"),
-        ({}, "apiVersion"),
-        ({**JOB, "kind": "job"}, "kind"),
-        ({**JOB, "plural": "Jobs/x"}, "plural"),
-        ({**JOB, "apiVersion": "batch/one"}, "apiVersion"),
-        ({**JOB, "finishedAt": []}, "finishedAt"),
-        ({**JOB, "finished": {}}, "finished"),
-        ({**JOB, "propagation": "Sideways"}, "propagation"),
-        ({**JOB, "ttlSecondsFeild": "spec.x"}, "ttlSecondsFeild"),
+        ("a: [", "gizmo.yaml:2: expected one YAML document"),
+        ("a: 1\n--- \nb: 2\n", "gizmo.yaml:2: expected one YAML document"),
+        ("", "gizmo.yaml:1: the document: expected"),
+        ("- a", "gizmo.yaml:1: the document: expected"),
+        ("text", "gizmo.yaml:1: the document: expected"),
+        ("kind: A\nplural: b\nkind: B\n", "gizmo.yaml:3: kind: expected it once, got it twice"),
+        ({}, "gizmo.yaml:1: apiVersions: expected a value, got none"),
+        ({**GIZMO, "kind": "job"}, r"kind: expected a text like ^[A-Z][A-Za-z0-9]*$, got 'job'"),
+        ({**GIZMO, "propagation": "Sideways"}, "expected 'Background', 'Foreground' or 'Orphan', got 'Sideways'"),
+        ({**GIZMO, "ttlSecondsFeild": "spec.x"}, "ttlSecondsFeild: there is no such field"),
+        ({**GIZMO, "finishedAt": ["finished"]}, "expected 'finishing-condition', "),
+        (
+            ODD.replace("END", "managed-fields"),
+            "gizmo.yaml:6: finished.cases.0.when.cel: expected a CEL expression, got \"object.status.phase = 'x'\"",
+        ),
+        (
+            ODD.replace("END", "{field: status.end, unit: hours}"),
+            "gizmo.yaml:8: finishedAt.0.field.unit: expected 'rfc3339'",
+        ),
+        (ODD.replace("END", "managed-fields"), "gizmo.yaml:5: finished.cases.0.outcome: expected 'succeeded'"),
     ],
     ids=str,
 )
-def test_a_file_that_is_no_rule(tmp_path, document, words):
+def test_a_file_that_is_no_rule(tmp_path, document, told):
     write(tmp_path, "gizmo.yaml", document)
 
-    with pytest.raises(KindRuleError) as error:
+    with pytest.raises(FileError, match=re.escape(told)) as error:
         read_catalogue(tmp_path)
 
-    assert str(error.value).startswith("gizmo.yaml: ")
-    assert words in str(error.value)
-    assert "\n" not in str(error.value)
+    assert str(error.value).startswith("gizmo.yaml:")
+
+
+def test_many_errors_are_told_at_once(tmp_path):
+    write(tmp_path, "gizmo.yaml", {**GIZMO, "kind": "job", "scope": "Global"})
+
+    with pytest.raises(FileError) as error:
+        read_catalogue(tmp_path)
+
+    assert len(str(error.value).splitlines()) == 2
 
 
 def test_a_file_that_is_no_text(tmp_path):
     (tmp_path / "gizmo.yaml").write_bytes(b"kind: \xff\xfe")
 
-    with pytest.raises(KindRuleError, match=r"gizmo\.yaml: "):
+    with pytest.raises(FileError, match=r"gizmo\.yaml: expected a text file"):
         read_catalogue(tmp_path)
 
 
 def test_a_second_rule_for_a_kind(tmp_path):
-    write(tmp_path, "a.yaml", JOB)
-    write(tmp_path, "b.yaml", JOB)
+    write(tmp_path, "a.yaml", GIZMO)
+    write(tmp_path, "b.yaml", GIZMO | {"apiVersions": ["example.com/v2", "example.com/v1"]})
 
-    with pytest.raises(KindRuleError, match=r"b\.yaml: a second rule for Job of batch/v1"):
+    with pytest.raises(FileError, match=r"b\.yaml: a second rule for Gizmo of example.com/v2, beside a\.yaml"):
         read_catalogue(tmp_path)

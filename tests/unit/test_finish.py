@@ -6,6 +6,7 @@ import pytest
 
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds import KindRule, Outcome
+from shared.core.objects import format_instant
 from tests.builders import JOB, POD, ago, condition, created, ended, having, job, pod, status_written
 
 UNFINISHED = Finish(finished=False)
@@ -16,7 +17,7 @@ def run_rule(*finished_at: str, **values: str) -> KindRule:
     """A kind that tells its end in one field, as Workflows and Runs do."""
     return KindRule.model_validate(
         {
-            "apiVersion": "example.com/v1",
+            "apiVersions": ["example.com/v1"],
             "kind": "Run",
             "plural": "runs",
             "finished": {"field": "status.state", "values": values or {"Done": "succeeded", "Broken": "failed"}},
@@ -167,3 +168,109 @@ class TestSources:
         at = ago(60) + timedelta(microseconds=123_456)
 
         assert finish_of(pod(containers=[ended(at=at)]), POD).at == at
+
+
+class TestCases:
+    """Kinds whose end is told by more than one condition or field."""
+
+    RULE = KindRule.model_validate(
+        {
+            "apiVersions": ["example.com/v1"],
+            "kind": "Run",
+            "plural": "runs",
+            "finished": {
+                "cases": [
+                    {"when": {"condition": "Ready"}, "outcome": "succeeded"},
+                    {"when": {"condition": "Ready", "status": "False", "reasons": ["Denied"]}, "outcome": "failed"},
+                    {"when": {"cel": "has(object.status.lost) && object.status.lost"}, "outcome": "unknown"},
+                ],
+                "unless": {"annotation": "example.com/again"},
+            },
+            "observedGeneration": "status.observedGeneration",
+            "finishedAt": [
+                "finishing-condition",
+                {"field": "status.endMillis", "unit": "epoch-milliseconds"},
+                {"latest": ["status.parts[*].end", {"condition": "Admitted", "status": "False"}]},
+                {"cel": "timestamp(object.status.text)"},
+                "all-managed-fields",
+            ],
+        }
+    )
+
+    def run(self, **status):
+        return {"metadata": {"generation": 2, "creationTimestamp": "2026-01-01T00:00:00Z"}, "status": status}
+
+    def finish(self, **status):
+        return finish_of(self.run(**status), self.RULE)
+
+    def test_the_first_case_that_holds_tells_the_outcome_and_the_time(self):
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"}
+        denied = {"type": "Ready", "status": "False", "reason": "Denied", "lastTransitionTime": "2026-01-03T00:00:00Z"}
+
+        assert self.finish(conditions=[ready]).outcome == "succeeded"
+        assert self.finish(conditions=[denied]).outcome == "failed"
+        assert format_instant(self.finish(conditions=[denied]).at) == "2026-01-03T00:00:00Z"
+        assert self.finish(conditions=[denied | {"reason": "Pending"}]).finished is False
+
+    def test_what_may_be_done_again_has_not_finished(self):
+        obj = self.run(lost=True, endMillis=1)
+        obj["metadata"]["annotations"] = {"example.com/again": "yes"}
+
+        assert finish_of(obj, self.RULE).finished is False
+
+    @pytest.mark.parametrize(("observed", "finished"), [(1, False), (2, True), (3, True), (None, True), ("1", True)])
+    def test_a_status_of_an_older_spec_tells_nothing(self, observed, finished):
+        assert self.finish(lost=True, observedGeneration=observed).finished is finished
+
+    @pytest.mark.parametrize(
+        ("status", "at"),
+        [
+            ({"endMillis": 1_767_312_000_123}, "2026-01-02T00:00:00.123000Z"),
+            ({"endMillis": "1767312000123"}, "2026-01-02T00:00:00.123000Z"),
+            ({"endMillis": -5}, None),
+            ({"endMillis": True}, None),
+            ({"endMillis": "9" * 16}, None),
+            ({"endMillis": "9" * 400}, None),
+            ({"endMillis": 0}, None),
+            ({"parts": [{"end": "2026-01-02T00:00:00Z"}, {"end": "2026-01-04T00:00:00Z"}, {}]}, "2026-01-04T00:00:00Z"),
+            ({"parts": []}, None),
+            (
+                {
+                    "parts": [{"end": "2026-01-02T00:00:00Z"}],
+                    "conditions": [
+                        {"type": "Admitted", "status": "False", "lastTransitionTime": "2026-01-05T00:00:00Z"}
+                    ],
+                },
+                "2026-01-05T00:00:00Z",
+            ),
+            ({"conditions": [{"type": "Admitted", "lastTransitionTime": "2026-01-05T00:00:00Z"}]}, None),
+            ({"text": "2026-01-06T00:00:00Z"}, "2026-01-06T00:00:00Z"),
+            ({"text": "soon"}, None),
+        ],
+        ids=str,
+    )
+    def test_sources_of_times(self, status, at):
+        told = self.finish(lost=True, **status)
+
+        assert told.finished is True
+        assert (told.at and format_instant(told.at)) == at
+
+    def test_a_write_of_anything_where_nothing_else_is_known(self):
+        obj = self.run(lost=True)
+        obj["metadata"]["managedFields"] = [{"time": "2026-01-07T00:00:00Z"}, {"time": "2026-01-06T00:00:00Z"}]
+
+        assert format_instant(finish_of(obj, self.RULE).at) == "2026-01-07T00:00:00Z"
+
+    @pytest.mark.parametrize(
+        "status", [{"lost": "yes"}, {"conditions": {"Ready": "True"}}, {"lost": True, "parts": {}}], ids=str
+    )
+    def test_a_shape_that_no_test_knows(self, status):
+        assert finish_of(self.run(**status), self.RULE).finished is None
+
+
+def test_a_kind_that_never_finishes():
+    rule = KindRule.model_validate(
+        {"apiVersions": ["v1"], "kind": "Server", "plural": "servers", "neverFinishes": "it serves until it is deleted"}
+    )
+
+    assert finish_of({"status": {"phase": "Succeeded"}}, rule).finished is False

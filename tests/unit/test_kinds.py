@@ -11,7 +11,7 @@ from shared.core.kinds import Catalogue, FinishSource, KindRule
 from tests.builders import JOB, KINDS, POD, TRAINJOB, having, without
 
 RULE: dict[str, Any] = {
-    "apiVersion": "example.com/v1",
+    "apiVersions": ["example.com/v1"],
     "kind": "Run",
     "plural": "runs",
     "finished": {"conditions": {"Done": "succeeded"}},
@@ -27,22 +27,40 @@ class TestSchema:
 
         assert rule.scope == "Namespaced"
         assert rule.short_names == ()
-        assert rule.ttl_seconds_field is None
+        assert rule.ttl is None
+        assert rule.dependents == "held"
         assert rule.while_owner_unfinished == "delete"
         assert rule.propagation == "Background"
 
-    @pytest.mark.parametrize("field", RULE)
+    @pytest.mark.parametrize("field", ["apiVersions", "kind", "plural"])
     def test_a_missing_field_is_named(self, field):
         assert where_it_fails(without(RULE, field)) == {field}
+
+    @pytest.mark.parametrize("field", ["finished", "finishedAt"])
+    def test_a_rule_says_how_it_finishes_and_when(self, field):
+        with pytest.raises(ValidationError, match="expected both finished and finishedAt, or neverFinishes"):
+            KindRule.model_validate(without(RULE, field))
+
+    def test_or_that_it_never_does(self):
+        rule = KindRule.model_validate(
+            without(without(RULE, "finished"), "finishedAt") | {"neverFinishes": "it serves"}
+        )
+
+        assert rule.never_finishes == "it serves"
+        with pytest.raises(ValidationError, match="beside neverFinishes"):
+            KindRule.model_validate(RULE | {"neverFinishes": "it serves"})
 
     @pytest.mark.parametrize(
         ("path", "value"),
         [
-            ("apiVersion", ""),
-            ("apiVersion", "batch"),
-            ("apiVersion", "batch/v1/jobs"),
-            ("apiVersion", "v1\n"),
-            ("apiVersion", 1),
+            ("apiVersions", ""),
+            ("apiVersions", []),
+            ("apiVersions", [""]),
+            ("apiVersions", ["batch"]),
+            ("apiVersions", ["batch/v1/jobs"]),
+            ("apiVersions", ["v1\n"]),
+            ("apiVersions", [1]),
+            ("apiVersions", ["batch/v1", "example.com/v1"]),
             ("kind", ""),
             ("kind", "run"),
             ("kind", "Run Me"),
@@ -56,7 +74,6 @@ class TestSchema:
             ("shortNames", [1]),
             ("finished", {}),
             ("finished", "Done"),
-            ("finished", None),
             ("finished", {"conditions": {}}),
             ("finished", {"field": "status.phase"}),
             ("finished", {"field": "status.phase", "values": {}}),
@@ -72,13 +89,31 @@ class TestSchema:
             ("finished.field", "status.phase."),
             ("finished.field", "status.phases[0]"),
             ("finished.phase", "status.phase"),
-            ("finishedAt", []),
             ("finishedAt", None),
+            ("finishedAt", [{"field": "status.end", "unit": "hours"}]),
+            ("finishedAt", [{"condition": "Done", "status": 1}]),
+            ("finishedAt", [{"latest": []}]),
+            ("finishedAt", [{"cel": "object.status.phase == 'x'"}]),
+            ("finishedAt", [{"file": "status.end"}]),
+            ("finished", {"cases": [{"when": {}, "outcome": "failed"}]}),
+            ("finished", {"cases": [{"when": {"field": "status.x", "label": "x"}, "outcome": "failed"}]}),
+            ("finished", {"cases": [{"when": {"label": "x", "reasons": ["y"]}, "outcome": "failed"}]}),
+            ("finished", {"cases": [{"when": {"cel": "object.status."}, "outcome": "failed"}]}),
+            ("finished", {"cases": [{"when": {"cel": "now > 1"}, "outcome": "failed"}]}),
+            ("finished", {"field": "status.x[*].y", "values": {"Done": "failed"}}),
+            ("finished", {"cases": [], "unless": {"label": "x"}}),
+            ("observedGeneration", "observed"),
+            ("dependents", "maybe"),
+            ("optIn", ""),
+            ("neverFinishes", 1),
             ("finishedAt", "finishing-condition"),
             ("finishedAt", ["finishing_condition"]),
             ("finishedAt", ["completionTime"]),
-            ("ttlSecondsField", "ttlSecondsAfterFinished"),
-            ("ttlSecondsField", ""),
+            ("ttl.fields", []),
+            ("ttl.fields", [{"path": "ttlSecondsAfterFinished"}]),
+            ("ttl.fields", [{"path": "spec.ttl", "unit": "hours"}]),
+            ("ttl", {"fields": [{"path": "spec.ttl"}], "native": "maybe"}),
+            ("ttl", {"fields": [{"path": "spec.ttl"}], "zero": "now"}),
             ("whileOwnerUnfinished", "ignore"),
             ("propagation", "background"),
             ("propagation", None),
@@ -90,8 +125,8 @@ class TestSchema:
     def test_a_malformed_field_is_named(self, path, value):
         assert any(f"{where}.".startswith(f"{path}.") for where in where_it_fails(having(RULE, path, value)))
 
-    def test_the_message_says_which_of_the_two_was_expected(self):
-        with pytest.raises(ValidationError, match="expected either `conditions`, or `field` together with `values`"):
+    def test_the_message_says_which_of_the_forms_was_expected(self):
+        with pytest.raises(ValidationError, match="expected one of `conditions`, `field`"):
             KindRule.model_validate(having(RULE, "finished", {}))
 
     @pytest.mark.parametrize("rule", [None, [], "Run", 7], ids=ascii)
@@ -127,7 +162,9 @@ class TestShippedRules:
     def test_no_two_are_of_the_same_kind_or_path(self):
         rules = [KindRule.model_validate(yaml.safe_load(path.read_text())) for path in FILES.values()]
 
-        assert len({(rule.api_version, rule.kind) for rule in rules}) == len(rules)
+        assert len({(version, rule.kind) for rule in rules for version in rule.api_versions}) == sum(
+            len(rule.api_versions) for rule in rules
+        )
         assert len({rule.collection_path for rule in rules}) == len(rules)
 
     def test_the_first_three(self):

@@ -1,0 +1,119 @@
+"""YAML that people write, read into a model: what is wrong is told with file, line and what was expected."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from shared.core.objects import quote
+from shared.errors import TtlError
+
+TOLD_MAX = 10
+"""Errors of one file that are told; more come up once these are mended."""
+
+SIZE_MAX = 1_048_576
+"""Bytes of a file: what a ConfigMap can hold."""
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class FileError(TtlError):
+    """A file is not what it should be; each line of the message names the file, the line, the field and why."""
+
+
+def read_model(path: Path, model: type[ModelT]) -> ModelT:
+    """A file as a model.
+
+    Raises:
+        FileError: It cannot be read, is not one YAML document, has a field twice, or is not what the model expects.
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path.name}: expected a text file: {error}") from None
+    return parse_model(text, model, name=path.name)
+
+
+def parse_model(text: str, model: type[ModelT], *, name: str) -> ModelT:
+    """A text as a model; `name` is what errors call it.
+
+    Raises:
+        FileError: As above.
+    """
+    if len(text) > SIZE_MAX:
+        raise FileError(f"{name}: expected at most {SIZE_MAX} characters, got {len(text)}")
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        _check_keys(node, name)
+        document = loader.construct_document(node) if node else None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{name}:{mark.line + 1}" if mark else name
+        told = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise FileError(f"{place}: expected one YAML document: {told}") from None
+    except (ValueError, RecursionError) as error:  # a date that is none, or brackets without end
+        raise FileError(f"{name}: expected YAML: {error}") from None
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        told = error.errors(include_url=False)
+        lines = [f"{name}:{_line_of(node, one['loc'])}: {_sentence(one)}" for one in told[:TOLD_MAX]]
+        more = [f"{name}: and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
+        raise FileError("\n".join(lines + more)) from None
+
+
+def _check_keys(node: Any, name: str) -> None:
+    """YAML takes the last of two equal keys without a word; whoever wrote both meant something else."""
+    pending, seen = [node], set()
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:  # an alias
+            continue
+        seen.add(id(one))
+        if isinstance(one, yaml.MappingNode):
+            keys: set[str] = set()
+            for key in (key for key, _ in one.value if isinstance(key, yaml.ScalarNode)):
+                if key.value in keys:
+                    raise FileError(f"{name}:{key.start_mark.line + 1}: {key.value}: expected it once, got it twice")
+                keys.add(key.value)
+            pending.extend(value for _, value in one.value)
+        elif isinstance(one, yaml.SequenceNode):
+            pending.extend(one.value)
+
+
+def _line_of(node: Any, place: Sequence[str | int]) -> int:
+    """Where a field stands, counted from 1; of one that is missing, where its place would be."""
+    line = node.start_mark.line if node else 0
+    for part in place:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((key, value) for key, value in node.value if key.value == part), None)
+            if found:
+                line, node = found[0].start_mark.line, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            line = node.start_mark.line
+    return int(line) + 1
+
+
+def _sentence(error: ErrorDetails) -> str:
+    """`ttl.fields.0.unit: expected 'seconds' or 'duration', got 'hours'`."""
+    where = ".".join(str(part) for part in error["loc"]) or "the document"
+    context = error.get("ctx") or {}
+    match error["type"]:
+        case "missing":
+            return f"{where}: expected a value, got none"
+        case "extra_forbidden":
+            return f"{where}: there is no such field"
+        case "literal_error" | "enum":
+            expected = f"expected {context['expected']}"
+        case "string_pattern_mismatch":
+            expected = f"expected a text like {context['pattern']}"
+        case _:
+            expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+    got = "" if ", got " in expected or isinstance(error["input"], dict) else f", got {quote(error['input'])}"
+    return f"{where}: {expected}{got}"

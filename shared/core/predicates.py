@@ -1,0 +1,188 @@
+"""Tests of an object, as data: what kind rules are made of. The schema is at the top of `shared.core.kinds`."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from shared.core.expressions import Expression, ExpressionError, compile_expression
+from shared.core.objects import get_in, get_text, list_mappings
+
+Path = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*(\[\*\])?(\.[A-Za-z][\w-]*(\[\*\])?)+$")]
+"""Dotted, from the object's root; `[*]` after a list stands for each of its elements: `status.parts[*].phase`."""
+
+Scalar = bool | int | float | str
+
+
+class UnknownShapeError(ValueError):
+    """What an object holds has a shape that its rule does not know."""
+
+
+class RuleModel(BaseModel):
+    """Frozen, camelCase in YAML, and strict about unknown fields: a typo must not silently change a rule."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class Cel(str):
+    """The text of a CEL expression that was compiled, and so is known to be one."""
+
+    __slots__ = ("expression",)
+    expression: Expression
+
+
+class Predicate(RuleModel):
+    """One test; exactly one of `condition`, `field`, `label`, `annotation`, `all`, `any`, `none` and `cel` is set."""
+
+    condition: str | None = None
+    status: str | tuple[str, ...] = "True"
+    reasons: tuple[str, ...] = ()
+    field: Path | None = None
+    label: str | None = None
+    annotation: str | None = None
+    values: tuple[Scalar, ...] = ()
+    all: tuple["Predicate", ...] = ()
+    any: tuple["Predicate", ...] = ()
+    none: tuple["Predicate", ...] = ()
+    cel: str | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        named = {"condition", "field", "label", "annotation", "all", "any", "none", "cel"} & self.model_fields_set
+        empty = [name for name in named if not getattr(self, name)]
+        if len(named) != 1 or empty:
+            raise PydanticCustomError(
+                "one_test", "expected exactly one of condition, field, label, annotation, all, any, none, cel"
+            )
+        (name,) = named
+        allowed = {
+            "condition": {"status", "reasons"},
+            "field": {"values"},
+            "label": {"values"},
+            "annotation": {"values"},
+        }
+        beside = self.model_fields_set - {name} - allowed.get(name, set())
+        if beside:
+            raise PydanticCustomError(
+                "beside", "expected nothing beside {name}, got {beside}", {"name": name, "beside": ", ".join(beside)}
+            )
+        return self
+
+    @field_validator("cel")
+    @classmethod
+    def _compiles(cls, text: str | None) -> str | None:
+        return compiled(text, "bool") if text is not None else None
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        """What the condition's status may be."""
+        return (self.status,) if isinstance(self.status, str) else self.status
+
+
+def compiled(text: str, returns: Any) -> Cel:
+    """A CEL expression over `object`, compiled where a rule is loaded.
+
+    Raises:
+        PydanticCustomError: It is none; pydantic tells it with the place.
+    """
+    cel = Cel(text)
+    try:
+        cel.expression = compile_expression(text, returns=returns)
+    except ExpressionError as error:
+        raise PydanticCustomError("cel", "{error}", {"error": str(error)}) from None
+    return cel
+
+
+def holds(test: Predicate, obj: Any) -> bool:
+    """Whether a test holds for an object.
+
+    Raises:
+        UnknownShapeError: It cannot be told, since the object has another shape than the test expects.
+    """
+    if test.condition is not None:
+        return any(True for _ in matching_conditions(test, obj))
+    if test.field is not None:
+        return _is_among(values_at(obj, test.field), test.values)
+    if test.label is not None:
+        return _is_among(_entry(obj, "metadata.labels", test.label), test.values)
+    if test.annotation is not None:
+        return _is_among(_entry(obj, "metadata.annotations", test.annotation), test.values)
+    if isinstance(test.cel, Cel):
+        try:
+            return bool(test.cel.expression.evaluate(object=obj))
+        except ExpressionError as error:
+            raise UnknownShapeError(str(error)) from None
+    # Each is asked: one part that cannot be told leaves the whole untold.
+    answers = [holds(one, obj) for one in test.all or test.any or test.none]
+    if test.all:
+        return all(answers)
+    return any(answers) is bool(test.any)
+
+
+def matching_conditions(test: Predicate, obj: Any) -> Iterator[Any]:
+    """The conditions of an object that a test of conditions speaks of, in list order."""
+    for condition in conditions_of(obj):
+        if (
+            get_text(condition, "type") == test.condition
+            and condition.get("status") in test.statuses
+            and (not test.reasons or condition.get("reason") in test.reasons)
+        ):
+            yield condition
+
+
+def conditions_of(obj: Any) -> Iterator[Any]:
+    """The object's conditions.
+
+    Raises:
+        UnknownShapeError: They are no list.
+    """
+    if not isinstance(get_in(obj, "status.conditions"), list | None):
+        raise UnknownShapeError("status.conditions: expected a list")
+    return list_mappings(obj, "status.conditions")
+
+
+def values_at(obj: Any, path: str) -> Iterator[Any]:
+    """What is at a path: one value, or one for each element where the path has `[*]`; nulls are absent.
+
+    Raises:
+        UnknownShapeError: There is something else than a list where the path has `[*]`.
+    """
+    before, star, after = path.partition("[*]")
+    value = get_in(obj, before)
+    if value is None:
+        return
+    if not star:
+        yield value
+        return
+    if not isinstance(value, list):
+        raise UnknownShapeError(f"{before}: expected a list")
+    for element in value:
+        if not after:
+            yield element
+        else:
+            yield from values_at(element, after.removeprefix("."))
+
+
+def _entry(obj: Any, path: str, key: str) -> Iterator[Any]:
+    entries = get_in(obj, path)
+    if isinstance(entries, dict) and entries.get(key) is not None:
+        yield entries[key]
+
+
+def _is_among(found: Iterator[Any], wanted: tuple[Scalar, ...]) -> bool:
+    """Whether one of the values is one that is wanted, or where none is named, whether there is any.
+
+    Raises:
+        UnknownShapeError: A value is to be compared that is a list or a mapping.
+    """
+    for value in found:
+        if not wanted:
+            if value != "":
+                return True
+        elif isinstance(value, dict | list):
+            raise UnknownShapeError("expected a text, a number or a bool")
+        elif any(type(value) is type(one) and value == one for one in wanted):
+            return True
+    return False

@@ -1,0 +1,109 @@
+"""CEL: what is refused when it is loaded, what has no answer, and what is too much work."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from shared.core.expressions import LENGTH_MAX, ExpressionError, compile_expression
+
+JOB = {"spec": {"backoffLimit": 0, "suspend": True}, "status": {"phase": "Done", "end": "2026-01-02T03:04:05Z"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "returns", "value"),
+    [
+        ("object.status.phase == 'Done'", "bool", True),
+        ("object.spec.suspend", "bool", True),
+        ("has(object.status.reason) && object.status.reason == 'x'", "bool", False),
+        ("object.spec.backoffLimit == 0 && !has(object.metadata)", "bool", True),
+        ("object.status.phase + '!'", "string", "Done!"),
+        ("timestamp(object.status.end)", "timestamp", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        ("[1, 2].exists(n, n == 2)", "bool", True),
+    ],
+)
+def test_what_it_gives(text, returns, value):
+    assert compile_expression(text, returns=returns).evaluate(object=JOB) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "expected a CEL expression, got ''"),
+        ("object.", "Syntax error"),
+        ("object.status = 'x'", "Syntax error"),
+        ("now > 1", "undeclared reference to 'now'"),
+        ("object.status.phase.shout()", "undeclared reference to 'shout'"),
+        ("1 + 1", "gives a bool, '1 + 1' gives a int"),
+        ("'yes'", "gives a bool, \"'yes'\" gives a string"),
+        ("x" * (LENGTH_MAX + 1), f"at most {LENGTH_MAX} characters"),
+        ("(" * 300 + "true" + ")" * 300, "expected a CEL expression"),
+        ("object.a == '\ud800'", "expected a CEL expression"),
+    ],
+    ids=lambda value: value[:30] if value.isascii() else "a lone surrogate",
+)
+def test_what_is_refused_when_it_is_loaded(text, told):
+    with pytest.raises(ExpressionError, match=re.escape(told)) as error:
+        compile_expression(text, returns="bool")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "obj"),
+    [
+        ("object.status.reason == 'x'", JOB),
+        ("object.spec.backoffLimit", JOB),
+        ("object.status.phase", JOB),
+        ("object.items[3] == 1", {"items": []}),
+        ("object.n == 1", {"n": 2**70}),
+        ("object.text.matches(object.pattern)", {"text": "a", "pattern": "("}),
+        ("object == object", {"x": {1, 2}}),
+        ("object.x == 'a'", {"x": "\ud800"}),
+        ("object.x == 'a'", None),
+        ("object.x == 'a'", [1]),
+        ("1 / object.n == 1", {"n": 0}),
+    ],
+    ids=str,
+)
+def test_what_has_no_answer_is_an_error_of_ours(text, obj):
+    with pytest.raises(ExpressionError):
+        compile_expression(text, returns="bool").evaluate(object=obj)
+
+
+class TestWork:
+    """An object is made by whoever may make one; what an expression does with it is bounded before it starts."""
+
+    @pytest.mark.parametrize(
+        ("text", "obj"),
+        [
+            ("object.x.map(i, object.s + object.s).size() > 0", {"x": list(range(9_000)), "s": "a" * 100_000}),
+            ("object.x.exists(i, object.s == 'b' && i < 0)", {"x": list(range(9_000)), "s": "a" * 100_000}),
+            ("object.x.all(a, object.x.all(b, a + b >= 0))", {"x": list(range(9_000))}),
+            ("object.x.map(a, object.x.map(b, object.x.map(c, c))).size() > 0", {"x": list(range(300))}),
+            ("object.m.map(k, object.m).size() > 0", {"m": {str(n): n for n in range(9_000)}}),
+            ("(object.x + object.x + object.x).map(i, i).size() > 0", {"x": list(range(5_000))}),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_loops_through_large_objects_are_refused(self, text, obj):
+        with pytest.raises(ExpressionError, match="too large for"):
+            compile_expression(text, returns="bool").evaluate(object=obj)
+
+    def test_a_loop_without_an_object_is_cut_off(self):
+        numbers = str(list(range(100)))
+        text = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, a + b + c >= 0)))"
+
+        with pytest.raises(ExpressionError, match="Iteration budget"):
+            compile_expression(text, returns="bool").evaluate(object={})
+
+    def test_what_objects_are_like_is_not(self):
+        conditions = [{"type": f"Step{n}", "status": "True", "message": "m" * 200} for n in range(100)]
+        obj = {"metadata": {"annotations": {"last": "x" * 50_000}}, "status": {"conditions": conditions}}
+        text = "object.status.conditions.exists(c, c.type == 'Step99' && c.status == 'True')"
+
+        assert compile_expression(text, returns="bool").evaluate(object=obj)
+
+    def test_an_evil_pattern_takes_no_longer_than_the_text(self):
+        text = "object.s.matches('(a+)+$')"
+
+        assert not compile_expression(text, returns="bool").evaluate(object={"s": "a" * 100_000 + "b"})

@@ -1,0 +1,59 @@
+"""Objects as operators produce them, and what each shipped rule has to say of them."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.core.durations import format_duration
+from shared.core.finish import finish_of
+from shared.core.native import read_native_ttl
+from shared.core.objects import format_instant
+from tests.builders import FIXTURES, kind_rule
+
+FILES = sorted((FIXTURES / "kinds").glob("*.yaml"))
+
+
+def cases() -> Iterator[Any]:
+    for path in FILES:
+        for case in yaml.safe_load_all(path.read_text()):
+            yield pytest.param(path.stem, case["object"], case["expect"], id=f"{path.stem}: {case['name']}")
+
+
+@pytest.mark.parametrize(("name", "obj", "expect"), list(cases()))
+def test_the_rule_says_what_is_expected(name, obj, expect):
+    rule = kind_rule(name)
+    assert obj["apiVersion"] in rule.api_versions
+    assert obj["kind"] == rule.kind
+
+    finish = finish_of(obj, rule)
+
+    told = {"finished": finish.finished, "at": finish.at and format_instant(finish.at), "outcome": finish.outcome}
+    if "ttl" in expect:
+        told["ttl"] = native_ttl(obj, rule)
+    assert told == {"at": None, "outcome": None} | expect
+
+
+def native_ttl(obj, rule):
+    spoken = read_native_ttl(obj, rule.ttl) if rule.ttl else None
+    if spoken is None:
+        return "none"
+    return "never" if spoken[1] is None else format_duration(spoken[1])
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_rule_has_fixtures(path):
+    """Those of a kind that finishes show at least one that runs and one that is finished."""
+    documents = list(yaml.safe_load_all((FIXTURES / "kinds" / path.name).read_text()))
+
+    told = {case["expect"]["finished"] for case in documents}
+
+    assert told >= ({False} if kind_rule(path.stem).never_finishes else {True, False})
+    assert len({case["name"] for case in documents}) == len(documents)
+
+
+def test_the_two_forms_of_no_time_differ():
+    assert native_ttl({"spec": {"ttlSecondsAfterFinished": 0}}, kind_rule("job")) == format_duration(timedelta())
+    assert native_ttl({"spec": {}}, kind_rule("job")) == "none"
