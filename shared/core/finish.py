@@ -111,12 +111,15 @@ def _finished_at(obj: Any, rule: KindRule, condition: Mapping[str, Any]) -> date
 
 def _reader_of(obj: Any) -> ReadInstant:
     """How the object's instants are read: one before its creation or its start is absent."""
-    begins = (_get_instant(get_in(obj, path)) for path in ("metadata.creationTimestamp", "status.startTime"))
-    earliest = max([_EARLIEST, *(at for at in begins if at is not None)])
+    earliest = _EARLIEST
+    for path in ("metadata.creationTimestamp", "status.startTime"):
+        at = _get_instant(get_in(obj, path))
+        if at is not None and at > earliest:
+            earliest = at
 
     def read(value: Any) -> datetime | None:
-        at = value if isinstance(value, datetime) else _get_instant(value)
-        return None if at is None or at < earliest else at
+        told = value if isinstance(value, datetime) else _get_instant(value)
+        return None if told is None or told < earliest else told
 
     return read
 
@@ -173,11 +176,12 @@ def _finishing_condition(obj: Any, condition: Mapping[str, Any], read: ReadInsta
     A controller whose clock is a little behind the API server's ends a short object before it was created. The API
     server stamps the write itself, later than the finish and never earlier. A condition without a time stays without.
     """
-    told = _get_instant(condition.get("lastTransitionTime"))
     at = read(condition.get("lastTransitionTime"))
     yield at
-    if at is None and told is not None and told >= _EARLIEST:
-        yield from _managed_fields(obj, condition, read)
+    if at is None:
+        told = _get_instant(condition.get("lastTransitionTime"))
+        if told is not None and told >= _EARLIEST:
+            yield from _managed_fields(obj, condition, read)
 
 
 def _finishing_update(_obj: Any, condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
@@ -242,6 +246,8 @@ _SOURCES: dict[FinishSource, Callable[[Any, Mapping[str, Any], ReadInstant], Ite
 
 
 def _get_instant(value: Any) -> datetime | None:
+    if not value:
+        return None
     try:
         return parse_instant(value)
     except ValueError:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict
@@ -47,11 +48,17 @@ class ObjectRef:
 
 def get_in(obj: Any, path: str) -> Any:
     """The value at a dotted path (`spec.ttlSecondsAfterFinished`), or None where any step is absent."""
-    for key in path.split("."):
+    for key in _keys(path):
         if not isinstance(obj, dict):
             return None
         obj = obj.get(key)
     return obj
+
+
+@lru_cache(maxsize=4_096)
+def _keys(path: str) -> tuple[str, ...]:
+    """Paths are few, and looked at for every object."""
+    return tuple(path.split("."))
 
 
 def get_text(obj: Any, path: str) -> str:
@@ -142,7 +149,7 @@ def parse_instant(text: Any) -> datetime:
     except ValueError:
         raise ValueError(f"expected an RFC 3339 time such as 2026-01-02T03:04:05Z, got {quote(text)}") from None
     try:
-        return instant.astimezone(UTC)
+        return instant if instant.tzinfo is UTC else instant.astimezone(UTC)
     except OverflowError:
         raise ValueError(f"expected an RFC 3339 time between the years 1 and 9999, got {quote(text)}") from None
 
