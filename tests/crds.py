@@ -1,0 +1,46 @@
+"""CRDs with schemas of our own, as small as they can be: for kinds whose operators are not here."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from shared.core.kinds import KindRule
+
+BUILT_IN = {"", "apps", "batch", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io"}
+_ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def crd_of(rule: KindRule) -> dict[str, Any]:
+    """The CRD of a kind: all versions that its rule knows are served, the preferred one is stored."""
+    versions = [
+        {
+            "name": version.rpartition("/")[2],
+            "served": True,
+            "storage": version == rule.api_version,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": _ANYTHING, "status": _ANYTHING}}},
+            "subresources": {"status": {}},
+        }
+        for version in rule.api_versions
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": rule.name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a minimal schema for tests"},
+        },
+        "spec": {
+            "group": rule.group,
+            "scope": rule.scope,
+            "names": {"kind": rule.kind, "plural": rule.plural, "singular": rule.kind.lower()},
+            "versions": versions,
+        },
+    }
+
+
+def crds_of(rules: Iterable[KindRule]) -> list[dict[str, Any]]:
+    """The CRDs of all kinds that are not built in; of two rules for one CRD, that of the first."""
+    crds: dict[str, dict[str, Any]] = {}
+    for rule in rules:
+        if rule.group not in BUILT_IN:
+            crds.setdefault(rule.name, crd_of(rule))
+    return list(crds.values())

@@ -1,0 +1,174 @@
+"""Every kind that finishes, driven through its life on a real API server, by what its operator writes."""
+
+import re
+import time
+import urllib.error
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.core.kinds import KindRule
+from shared.core.objects import format_instant, parse_instant
+from tests.builders import FIXTURES, kind_rules
+from tests.crds import BUILT_IN, crds_of
+from tests.integration.conftest import Api, Run
+
+TTL_SECONDS = 8
+_EPOCH_MILLISECONDS = re.compile(r"1[0-9]{12}")
+
+
+def finishing_rules() -> dict[str, KindRule]:
+    """By file name: those that need a CRD, one for each CRD."""
+    rules: dict[str, KindRule] = {}
+    for name, rule in kind_rules().items():
+        if rule.group not in BUILT_IN and not rule.never_finishes and rule.name not in {r.name for r in rules.values()}:
+            rules[name] = rule
+    return rules
+
+
+RULES = finishing_rules()
+
+
+def fixtures(name: str) -> tuple[Any, Any]:
+    """An object of the kind that runs, and one that is finished with a time that is known."""
+    cases = list(yaml.safe_load_all((FIXTURES / "kinds" / f"{name}.yaml").read_text()))
+    running = next(case["object"] for case in cases if case["expect"]["finished"] is False)
+    ended = next((case for case in cases if case["expect"]["finished"] and case["expect"].get("at")), None)
+    assert ended is not None, f"no fixture of {name} is finished at a known time"
+    return running, moved(
+        ended["object"], datetime.now(UTC).replace(microsecond=0) - parse_instant(ended["expect"]["at"])
+    )
+
+
+def moved(value: Any, by: timedelta) -> Any:
+    """The same with all instants moved."""
+    if isinstance(value, dict):
+        return {key: moved(one, by) for key, one in value.items()}
+    if isinstance(value, list):
+        return [moved(one, by) for one in value]
+    if isinstance(value, int | str) and not isinstance(value, bool) and _EPOCH_MILLISECONDS.fullmatch(str(value)):
+        return type(value)(int(value) + int(by.total_seconds() * 1_000))
+    try:
+        return format_instant(parse_instant(value) + by)
+    except (ValueError, OverflowError):
+        return value
+
+
+class Life:
+    """One object of one kind."""
+
+    def __init__(self, api: Api, rule: KindRule, namespace: str) -> None:
+        self.api, self.rule = api, rule
+        self.collection = rule.path_in(namespace if rule.scope == "Namespaced" else "")
+        self.path = f"{self.collection}/one"
+
+    def is_served(self) -> bool:
+        try:
+            return self.api.get(self.collection) is not None
+        except urllib.error.HTTPError as error:
+            if error.code == HTTPStatus.TOO_MANY_REQUESTS:  # its storage is being made
+                return False
+            raise
+
+    def is_there(self) -> bool:
+        return self.api.get(self.path) is not None
+
+    def begin(self, fixture: Any) -> None:
+        annotations = fixture["metadata"].get("annotations", {}) | {"ttlafterfinished.dev/ttl": f"{TTL_SECONDS}s"}
+        self._post(fixture, annotations)
+        self._write_status(fixture)
+
+    def write(self, fixture: Any, *, instead_of: Any) -> None:
+        """What an operator does: labels, annotations and spec by one write, the status by another."""
+        metadata = {
+            key: dict.fromkeys(instead_of["metadata"].get(key, {})) | fixture["metadata"].get(key, {})
+            for key in ("labels", "annotations")
+        }
+        self.api.call("PATCH", self.path, {"metadata": metadata, "spec": fixture.get("spec", {})})
+        self._write_status(fixture)
+
+    def _post(self, fixture: Any, annotations: Any) -> None:
+        metadata = {"name": "one", "annotations": annotations, "labels": fixture["metadata"].get("labels", {})}
+        body = {"apiVersion": self.rule.api_version, "kind": self.rule.kind, "metadata": metadata}
+        self.api.call("POST", self.collection, body | {"spec": fixture.get("spec", {})})
+
+    def _write_status(self, fixture: Any) -> None:
+        obj = self.api.get(self.path)
+        status = fixture.get("status") or {}
+        if "observedGeneration" in status:
+            status = status | {"observedGeneration": obj["metadata"]["generation"]}
+        self.api.call("PUT", f"{self.path}/status", obj | {"status": status})
+
+
+class Lives:
+    """One object of each kind."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.by_name = {name: Life(api, rule, namespace) for name, rule in RULES.items()}
+        self.ended_at: dict[str, datetime] = {}
+
+    def begin(self) -> None:
+        for name, life in self.by_name.items():
+            self.api.wait(f"the CRD of {name}", life.is_served)
+            life.begin(fixtures(name)[0])
+
+    def end(self) -> None:
+        for name, life in self.by_name.items():
+            running, ended = fixtures(name)
+            life.write(ended, instead_of=running)
+            self.ended_at[name] = datetime.now(UTC) - timedelta(seconds=2)  # its time is of whole seconds, and earlier
+
+    def run_again(self) -> None:
+        for name, life in self.by_name.items():
+            running, ended = fixtures(name)
+            life.write(running, instead_of=ended)
+
+    def are_gone(self) -> set[str]:
+        return {name for name, life in self.by_name.items() if not life.is_there()}
+
+    def wait_for_the_end(self) -> dict[str, datetime]:
+        """When each was gone."""
+        gone: dict[str, datetime] = {}
+
+        def all_gone() -> bool:
+            gone.update(dict.fromkeys(self.are_gone() - gone.keys(), datetime.now(UTC)))
+            return len(gone) == len(self.by_name)
+
+        try:
+            self.api.wait("the deletion of all", all_gone, 60)
+        finally:
+            print("still there:", sorted(self.by_name.keys() - gone.keys()))
+        return gone
+
+
+@pytest.mark.timeout(300)
+def test_each_is_kept_while_it_runs_and_when_it_runs_again_and_deleted_when_it_is_due(
+    api: Api, namespace: str, start_run: Callable[..., Run]
+) -> None:
+    for crd in crds_of(RULES.values()):
+        api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    lives = Lives(api, namespace)
+    lives.begin()
+    run = start_run("--kinds", ",".join(rule.name for rule in RULES.values()))
+    api.wait("the first sweep", lambda: "sweep at start" in run.text)
+    time.sleep(2)  # that nothing happens takes time
+    assert lives.are_gone() == set()
+
+    lives.end()
+    api.wait("a timer for each", lambda: run.text.count("timer-set") >= len(RULES))
+    lives.run_again()
+    time.sleep(TTL_SECONDS + 1)
+    assert lives.are_gone() == set()
+
+    lives.end()
+    gone = lives.wait_for_the_end()
+    assert [name for name in gone if gone[name] < lives.ended_at[name] + timedelta(seconds=TTL_SECONDS)] == []
+
+
+def test_they_are_many() -> None:
+    assert len(RULES) >= 10
