@@ -1,0 +1,23 @@
+"""What `decide` answers, in the words of the tables of others: how much remains, or why nothing will happen."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.core.decide import Expire, Ignore, Reason, Wait, decide
+from shared.core.kinds import KindRule
+from tests.builders import NOW
+
+
+def answer(obj: Any, rule: KindRule, *, now: datetime = NOW, owner_unfinished: bool = False) -> timedelta | Reason:
+    """The time that remains (zero or less: it goes now), or the reason why the object stays."""
+    match decide(obj, rule, now, owner_unfinished=owner_unfinished):
+        case Ignore(reason):
+            return reason
+        case Wait(until, _):
+            return until - now
+        case Expire(since, _):
+            return since - now
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
