@@ -21,6 +21,7 @@ from shared.doctor.needs import Right, lease_needs, needs_of
 from shared.local.manifests import read_triggers
 from shared.local.triggers import Delivery, Filter, matches, parse_trigger
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from tests.builders import kind_rule
 
 ROOT = Path(__file__).parents[2]
 KNATIVE = ROOT / "knative"
@@ -34,7 +35,7 @@ FUNCTIONS = sorted(path.stem for path in (ROOT / "functions").glob("*.py") if pa
 NO_TRIGGER = "deadletter"
 """What Triggers name as their dead letter sink; it is in a component of its own."""
 TRIGGERED = [name for name in FUNCTIONS if name != NO_TRIGGER]
-KINDS = {rule.kind.lower(): rule for rule in read_catalogue().rules}
+KINDS = {path.name: kind_rule(path.name) for path in (KNATIVE / "components" / "source-apiserver").iterdir()}
 NAMESPACE = "ttl-after-finished"
 DELETERS = {"expire", "sweep", "standalone"}
 REPLIES = {
