@@ -51,6 +51,18 @@ class Cluster(Protocol):
     Every method raises TryLaterError (429, 5xx, no answer), ForbiddenError (403) or PermanentError (other 4xx).
     """
 
+    async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
+        """Those of the rules whose kinds the API server serves, with the plural, scope and version that it serves.
+
+        Of several rules for one kind it is the one that knows the version which the API server prefers. Where the API
+        server does not tell of a kind now, or not to us, its rules stay as they are. What it told counts for a while;
+        the other methods follow a kind that has gone to another version meanwhile.
+
+        Raises:
+            TryLaterError: It tells of none of them now.
+        """
+        ...
+
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """Read an object afresh, by name; None where there is none (404)."""
         ...

@@ -42,7 +42,7 @@ class FakeCluster:
     Attributes:
         clock: The API server's own.
         page_size: Objects on a page of a LIST.
-        served: Kinds that are served; all if None.
+        served_kinds: Kinds that are served; all if None.
         before_get: Called with the name before a GET is looked at: another client's chance to write.
         before_delete: The same for a DELETE.
         on_list: Called with each LIST.
@@ -51,7 +51,7 @@ class FakeCluster:
     def __init__(self, clock: FakeClock | None = None, *, page_size: int = 500) -> None:
         self.clock = clock or FakeClock()
         self.page_size = page_size
-        self.served: set[str] | None = None
+        self.served_kinds: set[str] | None = None
         self.before_get: Callable[[str], None] = lambda _: None
         self.before_delete: Callable[[str], None] = lambda _: None
         self.on_list: Callable[[], None] = lambda: None
@@ -100,6 +100,9 @@ class FakeCluster:
 
     # The port
 
+    async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
+        return tuple(rule for rule in rules if self.served_kinds is None or rule.kind in self.served_kinds)
+
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         self._call("get", ref.name)
         self.before_get(ref.name)
@@ -133,7 +136,7 @@ class FakeCluster:
     ) -> Page:
         self._call("list-metadata" if metadata_only else "list", rule.plural)
         self.on_list()
-        if self.served is not None and rule.kind not in self.served:
+        if self.served_kinds is not None and rule.kind not in self.served_kinds:
             raise AbsentKindError(f"{rule.plural} are not served")
         found = [
             _without_body(obj) if metadata_only else copy.deepcopy(obj)

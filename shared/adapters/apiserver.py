@@ -111,8 +111,7 @@ class ApiServer:
         read_at = self._clock.observe(response.headers.get("date"))
         if response.status == HTTPStatus.NOT_FOUND and missing_ok:
             if not get_text(payload, "details.name"):  # it is not the object that is not found
-                resource, _, _ = path.partition("?")
-                raise AbsentKindError(f"this cluster does not serve {resource}")
+                raise _absent(path)
             return None
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise_for(response.status, payload, response.headers, path)
@@ -132,6 +131,7 @@ class ApiServer:
             idle_seconds: How long to wait for the next bytes.
 
         Raises:
+            AbsentKindError: 404.
             GoneError: 410.
             PermanentError: Another 4xx.
             TryLaterError: 429, 5xx, or the connection broke.
@@ -140,6 +140,8 @@ class ApiServer:
         try:
             response = await self._send("GET", path, None, "application/json", timeout)
             try:
+                if response.status == HTTPStatus.NOT_FOUND:
+                    raise _absent(path)
                 if response.status != HTTPStatus.OK:
                     raise_for(response.status, await read_json(response), response.headers, path)
                 async for line in response.content:
@@ -196,3 +198,7 @@ class ApiServer:
             headers["Authorization"] = f"Bearer {other}"
             response = await call()
         return response
+
+
+def _absent(path: str) -> AbsentKindError:
+    return AbsentKindError(f"this cluster does not serve {path.partition('?')[0]}")

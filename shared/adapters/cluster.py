@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from kubernetes.aio.client import ApiClient
 
-from shared.adapters.apiserver import ApiServer
+from shared.adapters.following import FollowingApiServer, collection_path, object_path
 from shared.adapters.memory import Memory
 from shared.adapters.refusals import GoneError, UnreadableError
 from shared.core.kinds import KindRule
@@ -40,7 +40,7 @@ class WatchEvent:
     obj: dict[str, Any]
 
 
-class KubernetesCluster(ApiServer):
+class KubernetesCluster(FollowingApiServer):
     """A cluster: what `shared.ports.Cluster` says, and watches.
 
     Args:
@@ -56,7 +56,7 @@ class KubernetesCluster(ApiServer):
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
-        answer = await self.request("GET", _object_path(rule, ref.namespace, ref.name), missing_ok=True)
+        answer, rule = await self.request_of(rule, "GET", lambda one: object_path(one, ref.namespace, ref.name))
         return None if answer is None else Snapshot(_typed(answer.body, rule), answer.read_at)
 
     def recall(self, ref: ObjectRef) -> Snapshot | None:
@@ -84,8 +84,8 @@ class KubernetesCluster(ApiServer):
             "preconditions": {"uid": uid, "resourceVersion": version},
             "propagationPolicy": rule.propagation,
         }
-        path = _object_path(rule, get_text(obj, "metadata.namespace"), get_text(obj, "metadata.name"))
-        answer = await self.request("DELETE", path, body=options, missing_ok=True)
+        namespace, name = get_text(obj, "metadata.namespace"), get_text(obj, "metadata.name")
+        answer, _ = await self.request_of(rule, "DELETE", lambda one: object_path(one, namespace, name), body=options)
         if self.memory:
             self.memory.forget(uid)
         return answer is not None
@@ -106,10 +106,11 @@ class KubernetesCluster(ApiServer):
             query["continue"] = continue_token
         elif resource_version:
             query |= {"resourceVersion": resource_version, "resourceVersionMatch": "Exact"}
-        path = f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
         accept = _METADATA_ONLY if metadata_only else "application/json"
         try:
-            answer = await self.request("GET", path, accept=accept, missing_ok=True)
+            answer, rule = await self.request_of(
+                rule, "GET", lambda one: collection_path(one, namespace, query), accept=accept
+            )
         except UnreadableError:
             if metadata_only:
                 raise
@@ -191,6 +192,7 @@ class KubernetesCluster(ApiServer):
         """The changes after a resourceVersion, bookmarks included, until the server ends the watch.
 
         Raises:
+            AbsentKindError: The kind is not served where it was: list anew, which finds out.
             GoneError: The resourceVersion is too old: list anew.
             TryLaterError: The connection broke; go on from the last resourceVersion.
         """
@@ -200,7 +202,8 @@ class KubernetesCluster(ApiServer):
             "resourceVersion": resource_version,
             "timeoutSeconds": str(seconds),
         }
-        path = f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
+        rule = self.known(rule)
+        path = collection_path(rule, namespace, query)
         async with aclosing(self.stream(path, idle_seconds=seconds + 30)) as lines:
             async for line in lines:
                 yield _parse_watch_line(line, rule)
@@ -226,10 +229,3 @@ def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
 def _typed(obj: Mapping[str, Any], rule: KindRule) -> dict[str, Any]:
     """The items of a built-in kind's LIST carry no apiVersion and kind, those of a metadata LIST carry others."""
     return {**obj, "apiVersion": rule.api_version, "kind": rule.kind}
-
-
-def _object_path(rule: KindRule, namespace: str, name: str) -> str:
-    """Quoted, so that no name can reach another path; `.` and `..` cannot be, and no object has such a name."""
-    if {namespace, name} & {".", ".."} or not name:
-        raise PermanentError(f"expected a name that an object can have, got {excerpt(namespace)} and {excerpt(name)}")
-    return f"{rule.path_in(quote(namespace, safe=''))}/{quote(name, safe='')}"

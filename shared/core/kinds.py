@@ -279,6 +279,10 @@ class Catalogue:
         """The rule of a kind, or None where the kind is not enabled."""
         return self._by_kind.get((api_version, kind))
 
+    def of(self, group: str, kind: str) -> tuple[KindRule, ...]:
+        """The rules of a kind, whatever their versions; a cluster goes by one of them."""
+        return tuple(rule for rule in self.rules if (rule.group, rule.kind) == (group, kind))
+
     def parse_names(self, words: tuple[str, ...]) -> "Catalogue":
         """The kinds that the words name; all that can finish where there are none.
 

@@ -6,7 +6,7 @@ type reads as absent, because an unknown shape must be a reason to keep an objec
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -40,6 +40,15 @@ class ObjectRef:
 
     # On the wire, in the data of our events, the names are Kubernetes' own.
     __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    def is_same(self, other: "ObjectRef") -> bool:
+        """Whether both mean one object. In which version each of them names it tells nothing: versions come and go."""
+        return replace(self, api_version=self.group) == replace(other, api_version=other.group)
 
     def __str__(self) -> str:
         """`Job ci/build-42`: how people name it, in logs and messages."""

@@ -12,6 +12,7 @@ from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLat
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
 from shared.usecases.judge import judge
+from shared.usecases.served import find_served
 
 ATTEMPTS_MAX = 5
 """Reads and decisions for one timer while others keep writing the object; then the timer comes back later."""
@@ -54,14 +55,14 @@ class Expiry:
             TryLaterError: The API server is busy or away, or the object changes faster than it can be read.
             PermanentError: The API server refuses for good.
         """
-        rule = self.catalogue.get(timer.ref.api_version, timer.ref.kind)
-        if rule is None:
-            self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
-            return None
         if self.namespace not in ("", timer.ref.namespace):
             self.telemetry.record(Verdict.KEPT, timer.ref, "namespace-not-enabled", by=self.by)
             return None
         try:
+            rule = await self.find_rule(timer.ref.group, timer.ref.kind)
+            if rule is None:
+                self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
+                return None
             return await self._expire(rule, timer.ref, timer.due_at)
         except AbsentKindError as error:
             self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-served", detail=str(error), by=self.by)
@@ -69,6 +70,10 @@ class Expiry:
         except PermanentError as error:
             await self.report(timer.ref, error)
             raise
+
+    async def find_rule(self, group: str, kind: str) -> KindRule | None:
+        """The rule of an enabled kind, as the cluster serves it; see `find_served`."""
+        return await find_served(group, kind, cluster=self.cluster, kinds=self.catalogue)
 
     async def _expire(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> ObjectDeleted | TimersSet | None:
         for attempt in range(ATTEMPTS_MAX):
@@ -79,7 +84,7 @@ class Expiry:
             if not isinstance(decision, Expire):
                 snapshot = await self.cluster.get(rule, ref)
                 decision = await self._judge(rule, snapshot) if snapshot else None
-            if snapshot is None or decision is None or ref_of(snapshot.obj) != ref:
+            if snapshot is None or decision is None or not ref.is_same(ref_of(snapshot.obj)):
                 self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
                 return None
             with suppress(ConflictError):

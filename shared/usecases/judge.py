@@ -8,6 +8,7 @@ from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import ObjectRef, get_controller
 from shared.errors import PermanentError
 from shared.ports import Cluster, Snapshot
+from shared.usecases.served import find_served
 
 
 async def judge(snapshot: Snapshot, rule: KindRule, *, cluster: Cluster, kinds: Catalogue) -> Decision:
@@ -33,12 +34,12 @@ async def is_unfinished(owner: ObjectRef, *, cluster: Cluster, kinds: Catalogue)
     An owner that is gone does not keep its dependents; the garbage collector is about to take them. One whose kind is
     not served, or whose reference makes no sense, is not known to be gone.
     """
-    rule = kinds.get(owner.api_version, owner.kind)
-    if rule is None:
-        return True
-    if rule.scope == "Cluster":
-        owner = replace(owner, namespace="")
     try:
+        rule = await find_served(owner.group, owner.kind, cluster=cluster, kinds=kinds)
+        if rule is None:
+            return True
+        if rule.scope == "Cluster":
+            owner = replace(owner, namespace="")
         snapshot = await cluster.get(rule, owner)
     except PermanentError:
         return True

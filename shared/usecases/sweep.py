@@ -86,9 +86,10 @@ class Sweep:
 
         Raises:
             TryLaterError: The API server is away, for every kind of this step, or the Broker takes no timers.
+            PermanentError: The API server does not tell us what it serves.
         """
         now = self.expiry.clock.now()
-        step = self._started(step, now)
+        step = await self._started(step, now)
         work = _Step(now + STEP_TIME, now + 2 * self.interval, now - MISSED_AFTER)
         queue: _Queue = asyncio.Queue(QUEUE_MAX)
         async with asyncio.TaskGroup() as group:
@@ -110,12 +111,15 @@ class Sweep:
             return None
         return rest.model_copy(update={"passed_over": passed_over})
 
-    def _started(self, step: SweepStep, now: datetime) -> SweepStep:
+    async def _started(self, step: SweepStep, now: datetime) -> SweepStep:
         """The first step names its kinds and gets an id, so that the steps of one sweep can be told together."""
-        kinds = step.kinds or tuple(f"{rule.api_version}/{rule.kind}" for rule in self.expiry.catalogue.rules)
+        kinds = step.kinds or tuple(f"{rule.api_version}/{rule.kind}" for rule in await self._served())
         kinds = tuple(dict.fromkeys(kinds))  # each once, whatever an event says
         whole = step.whole or not step.kinds
         return step.model_copy(update={"kinds": kinds, "sweep_id": step.sweep_id or now.isoformat(), "whole": whole})
+
+    async def _served(self) -> Sequence[KindRule]:
+        return await self.expiry.cluster.served(self.expiry.catalogue.rules)
 
     async def _list(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep | None:
         """Put what needs a look into the queue, until the time or the kinds are over."""
@@ -127,10 +131,10 @@ class Sweep:
         """List one page of the present kind; the answer says where to go on. A kind that fails is passed over."""
         next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
         api_version, _, kind = step.kinds[0].rpartition("/")
-        rule = self.expiry.catalogue.get(api_version, kind)
-        if rule is None:
-            return next_kind
         try:
+            rule = await self.expiry.find_rule(api_version.rpartition("/")[0], kind)
+            if rule is None:
+                return next_kind
             page, found = await self._read_page(rule, step.continue_token)
         except AbsentKindError:
             return next_kind
@@ -202,9 +206,9 @@ class Sweep:
         """Say that everything was seen: a sweep with nothing to do looks like one that never came."""
         if self.tell is None or not step.whole:
             return
-        seen = ", ".join(rule.plural for rule in self.expiry.catalogue.rules) or "no kinds"
-        told = f"saw the last of {seen}: sweep {step.sweep_id}, steps: {step.step + 1}"
         try:
+            seen = ", ".join(rule.plural for rule in await self._served()) or "no kinds"
+            told = f"saw the last of {seen}: sweep {step.sweep_id}, steps: {step.step + 1}"
             if passed_over:
                 await self.tell(SWEPT_IN_PART, f"could not list {', '.join(passed_over)}; {told}", "Warning")
             else:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from email.utils import format_datetime
 from typing import Any
@@ -43,6 +43,11 @@ class SimCluster:
         self.world = world
         self.memory = memory
         self.server_clock = ServerClock(world.loop.time)
+
+    async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
+        """As discovery told it lately: what is asked for is not counted, and does not fail."""
+        find = self.world.store.resources.find
+        return tuple(rule for rule in rules if find(rule.api_version, rule.plural))
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         try:

@@ -276,7 +276,7 @@ async def test_with_all_kinds_failing_the_step_comes_again(bench):
 
 
 async def test_a_kind_that_is_not_served_is_no_failure(bench):
-    bench.cluster.served = {"Job"}
+    bench.cluster.served_kinds = {"Job"}
     bench.put(1, complete=ago(60), ttl=30)
 
     assert await bench.sweep() is None
@@ -390,7 +390,7 @@ async def test_only_the_last_step_tells_and_of_kinds_that_an_earlier_one_could_n
 
 
 async def test_a_kind_that_is_not_served_is_nothing_that_was_passed_over(bench):
-    bench.cluster.served = {"Job"}
+    bench.cluster.served_kinds = {"Job"}
 
     await bench.sweep()
 
