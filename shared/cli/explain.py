@@ -15,6 +15,7 @@ from shared.cli.report import as_json, as_text
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import parse_instant
 from shared.errors import TtlError
+from shared.usecases.served import find_served
 
 
 def _instant(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:
@@ -53,6 +54,7 @@ async def explain(
         raise click.UsageError("--now goes with -f: a cluster is asked at its own clock")
     rule, name = _parse_target(target, known)
     async with options.connected(kubeconfig, context) as cluster:
+        rule = await find_served(rule.group, rule.kind, cluster=cluster, kinds=known) or rule
         place = namespace or options.context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
         _print([await find_one(cluster, rule, kinds=known, namespace=place, name=name)], output)
 

@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from shared.adapters.catalogue import read_catalogue
 from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.memory import Memory
 from shared.adapters.settings import read_settings
-from shared.core.kinds import Catalogue
+from shared.core.kinds import Catalogue, KindRule
 from shared.errors import TtlError
 
 _CLUSTER = (
@@ -53,6 +53,20 @@ def parse_kinds(words: str) -> tuple[Catalogue, Catalogue]:
         return known, known.parse_names(tuple(word.strip() for word in words.split(",") if word.strip()))
     except ValueError as error:
         raise TtlError(f"--kinds: {error}") from None
+
+
+def name_served(meant: Catalogue, served: Sequence[KindRule]) -> str:
+    """The kinds that are meant and served, as a start tells them; of the others only how many there are."""
+    plurals = ", ".join(rule.plural for rule in served)
+    count = len(list_absent(meant, served))
+    return ", and ".join(filter(None, (plurals, f"{count} kinds that are not served here yet" if count else "")))
+
+
+def list_absent(meant: Catalogue, served: Sequence[KindRule]) -> list[KindRule]:
+    """A rule of each kind that is meant and not served."""
+    there = {(rule.group, rule.kind) for rule in served}
+    absent = {(rule.group, rule.kind): rule for rule in meant.rules if (rule.group, rule.kind) not in there}
+    return list(absent.values())
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from shared.cli import options
 from shared.cli.look import Finding, find_all
 from shared.cli.report import as_json, describe_time, is_ahead
 from shared.core.decide import Expire, Reason, Wait
-from shared.errors import AbsentKindError, PermanentError
+from shared.errors import TtlError
 
 _SOON = timedelta(hours=1)
 _HELD_BACK = (Reason.HELD, Reason.INVALID_TTL, Reason.OWNER_UNFINISHED, Reason.FINISH_TIME_UNKNOWN)
@@ -33,17 +33,19 @@ async def plan(
     """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing."""
     known, wanted = options.parse_kinds(kinds)
     findings: list[Finding] = []
-    refused: list[PermanentError] = []
+    refused: list[TtlError] = []
     async with options.connected(kubeconfig, context) as cluster:
-        for rule in wanted.rules:
+        served = await cluster.served(wanted.rules)
+        if kinds:  # who names a kind wants to know that there is none
+            for rule in options.list_absent(wanted, served):
+                click.echo(f"{rule.plural} are not served by this cluster", err=True)
+        for rule in served:
             try:
                 findings += [one async for one in find_all(cluster, rule, kinds=known, namespace=namespace)]
-            except AbsentKindError as error:
-                click.echo(str(error), err=True)
-            except PermanentError as error:
+            except TtlError as error:
                 click.echo(f"{rule.plural}: {error}", err=True)
                 refused.append(error)
-    if len(refused) == len(wanted.rules):
+    if refused and len(refused) == len(served):
         raise refused[0]
     if output == "json":
         told = [one for one in findings if everything or is_ahead(one.decision)]

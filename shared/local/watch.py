@@ -23,7 +23,7 @@ from shared.messages import Message, SweepStep
 from shared.ports import Clock, Telemetry
 
 ABSENT_SECONDS = 10.0
-"""How often a kind is looked for whose CRD is not installed."""
+"""How often a kind is tried again that is not served any more, or is somewhere else: until somebody ends its watch."""
 
 RETRY_SECONDS_MAX = 30.0
 PAUSE_SECONDS = 0.1
@@ -97,6 +97,7 @@ class KindWatch:
             except ForbiddenError as error:
                 return error
             except TtlError as error:
+                version = "" if isinstance(error, AbsentKindError) else version
                 failures += 1
                 self._problem(error, failures)
                 seconds = ABSENT_SECONDS if isinstance(error, PermanentError) else min(2.0**failures, RETRY_SECONDS_MAX)
@@ -109,7 +110,7 @@ class KindWatch:
         return page.resource_version
 
     def _problem(self, error: TtlError, failures: int) -> None:
-        """Said once in a row, and not for a kind that is only not installed."""
+        """Said once in a row, and not for a kind that is only not served any more."""
         if failures == 1 and not isinstance(error, AbsentKindError):
             self.telemetry.problem("watch interrupted", kind=self.rule.kind, error=str(error))
 

@@ -1,12 +1,15 @@
 """What kubectl asks before it asks for objects: groups, resources, version, and just enough of OpenAPI."""
 
+import re
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from shared.local.apiserver.resources import ACCESS_REVIEWS, Object, Registry, Resource
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _STATUS_VERBS = ["get", "patch", "update"]
+_VERSION_NAME = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-embedded", "platform": "python"}
 
 
@@ -58,11 +61,14 @@ _FIXED: dict[str, Callable[[Registry, bool], Object]] = {
 
 
 def _by_version(resources: Iterable[Resource]) -> dict[str, dict[str, list[Resource]]]:
-    """Resources by group and version."""
+    """Resources by group and version, the preferred version first."""
     tree: dict[str, dict[str, list[Resource]]] = {}
     for resource in resources:
         tree.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
-    return tree
+    return {
+        group: {version: versions[version] for version in sorted(versions, key=_rank)}
+        for group, versions in tree.items()
+    }
 
 
 def _groups(resources: Iterable[Resource]) -> list[Object]:
@@ -72,6 +78,15 @@ def _groups(resources: Iterable[Resource]) -> list[Object]:
         names = {"kind": "APIGroup", "apiVersion": "v1", "name": group}
         groups.append(names | {"versions": versions, "preferredVersion": versions[0]})
     return groups
+
+
+def _rank(version: str) -> tuple[Any, ...]:
+    """The highest first: v2, v1, v1beta2, v1beta1, v1alpha1, and after them, by name, what is no such version."""
+    parts = _VERSION_NAME.fullmatch(version)
+    if parts is None:
+        return (1, version)
+    major, stage, minor = parts.groups()
+    return (0, {None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0))
 
 
 def _resource_list(resources: Iterable[Resource], api_version: str) -> Object | None:
