@@ -54,7 +54,7 @@ async def explain(
         raise click.UsageError("--now goes with -f: a cluster is asked at its own clock")
     rule, name = _parse_target(target, known)
     async with options.connected(kubeconfig, context) as cluster:
-        rule = await find_served(rule.group, rule.kind, cluster=cluster, kinds=known) or rule
+        rule = await find_served(rule.group, rule.kind, cluster=cluster, kinds=known)
         place = namespace or options.context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
         _print([await find_one(cluster, rule, kinds=known, namespace=place, name=name)], output)
 

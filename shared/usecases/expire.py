@@ -55,14 +55,14 @@ class Expiry:
             TryLaterError: The API server is busy or away, or the object changes faster than it can be read.
             PermanentError: The API server refuses for good.
         """
+        if not self.catalogue.of(timer.ref.group, timer.ref.kind):
+            self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
+            return None
         if self.namespace not in ("", timer.ref.namespace):
             self.telemetry.record(Verdict.KEPT, timer.ref, "namespace-not-enabled", by=self.by)
             return None
         try:
             rule = await self.find_rule(timer.ref.group, timer.ref.kind)
-            if rule is None:
-                self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
-                return None
             return await self._expire(rule, timer.ref, timer.due_at)
         except AbsentKindError as error:
             self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-served", detail=str(error), by=self.by)
@@ -71,7 +71,7 @@ class Expiry:
             await self.report(timer.ref, error)
             raise
 
-    async def find_rule(self, group: str, kind: str) -> KindRule | None:
+    async def find_rule(self, group: str, kind: str) -> KindRule:
         """The rule of an enabled kind, as the cluster serves it; see `find_served`."""
         return await find_served(group, kind, cluster=self.cluster, kinds=self.catalogue)
 

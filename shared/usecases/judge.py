@@ -36,8 +36,6 @@ async def is_unfinished(owner: ObjectRef, *, cluster: Cluster, kinds: Catalogue)
     """
     try:
         rule = await find_served(owner.group, owner.kind, cluster=cluster, kinds=kinds)
-        if rule is None:
-            return True
         if rule.scope == "Cluster":
             owner = replace(owner, namespace="")
         snapshot = await cluster.get(rule, owner)

@@ -5,16 +5,21 @@ from shared.errors import AbsentKindError
 from shared.ports import Cluster
 
 
-async def find_served(group: str, kind: str, *, cluster: Cluster, kinds: Catalogue) -> KindRule | None:
-    """The rule of a kind, as the cluster serves it; None where there is no rule.
+async def find_served(group: str, kind: str, *, cluster: Cluster, kinds: Catalogue) -> KindRule:
+    """The rule of a kind, as the cluster serves it.
+
+    Args:
+        group: Empty for the core group.
+        kind: One that has a rule.
+        cluster: Asked what it serves.
+        kinds: All kinds that count.
 
     Raises:
         AbsentKindError: It is not served.
         TryLaterError: That cannot be told now.
     """
     rules = kinds.of(group, kind)
-    if not rules:
-        return None
     for rule in await cluster.served(rules):
         return rule
-    raise AbsentKindError(f"{rules[0].plural} of {group or 'the core group'} are not served by this cluster")
+    names = ", ".join(dict.fromkeys(rule.name for rule in rules))
+    raise AbsentKindError(f"this cluster does not serve {names or kind} in a version that is known")

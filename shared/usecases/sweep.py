@@ -131,10 +131,10 @@ class Sweep:
         """List one page of the present kind; the answer says where to go on. A kind that fails is passed over."""
         next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
         api_version, _, kind = step.kinds[0].rpartition("/")
+        if self.expiry.catalogue.get(api_version, kind) is None:
+            return next_kind
         try:
             rule = await self.expiry.find_rule(api_version.rpartition("/")[0], kind)
-            if rule is None:
-                return next_kind
             page, found = await self._read_page(rule, step.continue_token)
         except AbsentKindError:
             return next_kind

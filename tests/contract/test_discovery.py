@@ -26,9 +26,7 @@ class Crds:
         self.names = []
 
     async def install(self, kind, plural, *versions, scope="Namespaced"):
-        served = [
-            {"name": name, "served": True, "storage": name == versions[0], "schema": SCHEMA} for name in versions
-        ]
+        served = [{"name": name, "served": True, "storage": name == versions[0], "schema": SCHEMA} for name in versions]
         names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
         body = {"metadata": {"name": f"{plural}.{self.group}"}}
         body["spec"] = {"group": self.group, "scope": scope, "names": names, "versions": served}

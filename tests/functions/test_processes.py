@@ -25,6 +25,12 @@ pytestmark = pytest.mark.anyio
 
 SECONDS_MAX = 30
 
+DISCOVERY = {
+    "/apis/batch": {"name": "batch", "versions": [{"groupVersion": "batch/v1"}]},
+    "/apis/batch/v1": {"resources": [{"name": "jobs", "kind": "Job", "namespaced": True}]},
+}
+"""What the test's API server serves."""
+
 
 @dataclass
 class Process:
@@ -107,6 +113,8 @@ class Server:
     answered: list[str] = field(default_factory=list)
 
     async def handle(self, request):
+        if request.path in DISCOVERY:
+            return web.json_response(DISCOVERY[request.path])
         body = await request.read()
         self.asked.put_nowait(request.method)
         await asyncio.sleep(self.pause)

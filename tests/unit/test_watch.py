@@ -13,8 +13,8 @@ from shared.adapters.refusals import GoneError
 from shared.adapters.settings import Settings
 from shared.core.kinds import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
-from shared.local.watch import ABSENT_SECONDS, SWEEP_PAUSE_SECONDS
-from shared.local.watches import REFUSED_SECONDS_MAX, RESTART_SECONDS, Watches
+from shared.local.watch import SWEEP_PAUSE_SECONDS
+from shared.local.watches import LOOK_SECONDS, REFUSED_SECONDS_MAX, RESTART_SECONDS, Watches
 from shared.ports import Page
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, pod
 from tests.fakes import FakeClock, FakeTelemetry
@@ -29,6 +29,7 @@ class Server:
 
     Attributes:
         lists: What the next LISTs of a plural raise; a version where they do not.
+        served_plurals: What looks at discovery find, the last one again and again: plurals, or an error; None is all.
         watches: What the next WATCHes of a plural bring: changes, pauses in seconds, an error; at None they wait.
         begun: The resourceVersion of each WATCH.
     """
@@ -39,9 +40,16 @@ class Server:
     def __init__(self):
         self.lists = {}
         self.watches = {}
+        self.served_plurals = [None]
         self.begun = []
         self.looks = []
         self._versions = itertools.count(100)
+
+    async def served(self, rules):
+        found = self.served_plurals.pop(0) if len(self.served_plurals) > 1 else self.served_plurals[0]
+        if isinstance(found, Exception):
+            raise found
+        return tuple(rule for rule in rules if found is None or rule.plural in found)
 
     async def list_page(self, rule, *, namespace, limit):
         self.looks.append((rule.plural, asyncio.get_running_loop().time()))
@@ -261,14 +269,68 @@ def test_a_broker_that_loses_everything_is_not_swept_all_the_time(bench):
 
 def test_a_kind_that_is_not_installed_is_waited_for_and_swept_once_it_is():
     bench = Bench()
-    absent = AbsentKindError("not served")
-    bench.server.lists["trainjobs"] = [absent, absent, None]
+    bench.server.served_plurals = [("jobs", "pods"), ("jobs", "pods"), None]
     bench.server.watches["jobs"] = [[changed(DONE), None]]
     bench.run(HOUR)
 
-    assert ("trainer.kubeflow.org/v1alpha1/TrainJob", 2 * ABSENT_SECONDS) in bench.broker.sweeps
+    assert ("trainer.kubeflow.org/v1alpha1/TrainJob", 2 * LOOK_SECONDS) in bench.broker.sweeps
+    assert {plural for plural, at in bench.server.looks if at < 2 * LOOK_SECONDS} == {"jobs", "pods"}
+    assert len(bench.broker.sweeps) == 3
     assert len(bench.broker.events) == 1
     assert bench.problems() == []
+
+
+def test_a_kind_whose_crd_is_removed_is_left_and_found_again_later():
+    bench = Bench()
+    without = ("jobs", "pods")
+    bench.server.served_plurals = [None, without, without, without, None]
+    bench.server.watches["trainjobs"] = [[1.0, AbsentKindError("gone")]]
+    bench.server.lists["trainjobs"] = [None, AbsentKindError("gone"), AbsentKindError("gone"), None]
+    bench.run(HOUR)
+
+    trainjobs = "trainer.kubeflow.org/v1alpha1/TrainJob"
+    assert [at for kind, at in bench.broker.sweeps if kind == trainjobs] == [0.0, 4 * LOOK_SECONDS]
+    assert len(bench.broker.sweeps) == 4, "the others go on"
+    assert bench.problems() == []
+
+
+def test_a_kind_that_is_back_before_anybody_looked_is_swept_again(bench):
+    bench.server.watches["jobs"] = [[AbsentKindError("gone")], [None]]
+    bench.run(HOUR)
+
+    assert bench.server.begun == [("jobs", "100"), ("jobs", "101")]
+    assert [at for _, at in bench.broker.sweeps] == [0.0, SWEEP_PAUSE_SECONDS]
+
+
+def test_a_kind_that_is_served_in_another_way_is_watched_anew(bench):
+    newer = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
+    answers = [(JOB,), (JOB,), (newer,)]
+
+    async def served(_rules):
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    bench.server.served = served
+    bench.run(HOUR)
+
+    assert bench.broker.sweeps == [("batch/v1/Job", 0.0), ("batch/v2/Job", 2 * LOOK_SECONDS)]
+
+
+def test_what_is_served_is_asked_for_until_it_is_told(bench):
+    bench.server.served_plurals = [TryLaterError("away")] * 10 + [None]
+    bench.run(HOUR)
+
+    assert bench.problems() == ["cannot tell which kinds are served"]
+    assert len(bench.broker.sweeps) == 1
+
+
+def test_a_watch_that_is_ended_does_not_count_as_refused():
+    """Pods are refused, then their kind is gone: the other kinds are all that is left, and none of them is refused."""
+    bench = Bench(Catalogue((JOB, POD)))
+    bench.server.lists["pods"] = [ForbiddenError("pods is forbidden")]
+    bench.server.served_plurals = [None, ("jobs",)]
+    bench.run(HOUR)
+
+    assert bench.refusal is None
 
 
 def test_a_kind_that_may_not_be_watched_is_said_and_the_others_go_on():
