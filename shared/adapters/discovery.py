@@ -14,7 +14,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from shared.adapters.apigroups import ApiGroup, Kinds, parse_kinds, parse_versions
 from shared.core.kinds import KindRule
@@ -24,8 +24,8 @@ from shared.errors import AbsentKindError, ForbiddenError, TryLaterError, TtlErr
 SERVED_SECONDS = 600.0
 """How long it counts that a kind is served."""
 
-ABSENT_SECONDS = 30.0
-"""How long it counts that one is not: its CRD may be installed at any time."""
+ABSENT_SECONDS = 20.0
+"""How long it counts that one is not: its CRD may be installed at any time. Less than from one look to the next."""
 
 REREAD_SECONDS = 1.0
 """From one reading of a group to the next that a 404 asks for: whoever makes up timers must not have us read on end."""
@@ -37,6 +37,7 @@ Ask = Callable[[str], Awaitable[Any]]
 """GETs a path: the JSON of the answer; AbsentKindError where there is no such path."""
 
 _log = logging.getLogger("ttl")
+_T = TypeVar("_T")
 
 
 class Discovery:
@@ -84,12 +85,30 @@ class Discovery:
         except TtlError:
             return rule
 
-    async def follow(self, rule: KindRule) -> KindRule | None:
-        """A kind of which a path was answered by a 404, as it is served now; None where it is not, any more.
+    async def following(self, rule: KindRule, call: Callable[[KindRule], Awaitable[_T]]) -> tuple[_T, KindRule]:
+        """A call by the path of a kind as far as it is known; once more where that is gone and there is another.
+
+        Args:
+            rule: The kind.
+            call: Makes the call for the kind as it is served. An AbsentKindError means that it has done nothing.
+
+        Returns:
+            What the call returned, and the rule as it was served to it.
 
         Raises:
-            TtlError: That cannot be told now.
+            AbsentKindError: The kind is not served.
         """
+        known = self.known(rule)
+        try:
+            return await call(known), known
+        except AbsentKindError:
+            now = await self._reread(known)
+            if now is None or (now.collection_path, now.scope) == (known.collection_path, known.scope):
+                raise
+            return await call(now), now
+
+    async def _reread(self, rule: KindRule) -> KindRule | None:
+        """A kind of which a path was answered by a 404, as it is served now; None where it is not, any more."""
         group = self._groups.get(rule.group)
         if group is None or self._monotonic() - group.read_at >= REREAD_SECONDS:
             await self._read({rule.group})

@@ -9,7 +9,7 @@ from shared.adapters.apiserver import Answer, ApiServer
 from shared.adapters.discovery import Discovery
 from shared.core.kinds import KindRule
 from shared.core.objects import quote as excerpt
-from shared.errors import AbsentKindError, PermanentError
+from shared.errors import PermanentError
 
 PathOf = Callable[[KindRule], str]
 """The path of a request for a kind, which is as its rule says."""
@@ -38,7 +38,7 @@ class FollowingApiServer(ApiServer):
     async def request_of(
         self, rule: KindRule, method: str, path_of: PathOf, **options: Any
     ) -> tuple[Answer | None, KindRule]:
-        """One request for objects of a kind; one more where the kind has gone elsewhere: a 404 has done nothing.
+        """One request for objects of a kind; one more where the kind has gone elsewhere.
 
         Args:
             rule: The kind.
@@ -52,14 +52,11 @@ class FollowingApiServer(ApiServer):
         Raises:
             AbsentKindError: The kind is not served.
         """
-        rule = self.known(rule)
-        try:
-            return await self.request(method, path_of(rule), missing_ok=True, **options), rule
-        except AbsentKindError:
-            now = await self._discovery.follow(rule)
-            if now is None or (now.collection_path, now.scope) == (rule.collection_path, rule.scope):
-                raise
-            return await self.request(method, path_of(now), missing_ok=True, **options), now
+
+        async def request(served: KindRule) -> Answer | None:
+            return await self.request(method, path_of(served), missing_ok=True, **options)
+
+        return await self._discovery.following(rule, request)
 
     async def _ask(self, path: str) -> Any:
         answer = await self.request("GET", path, missing_ok=True)

@@ -72,6 +72,17 @@ def found(server):
     return Discovery(server.ask, lambda: server.seconds)
 
 
+def only_in(api_version):
+    """A call that has an answer in one version only."""
+
+    async def call(rule):
+        if rule.api_version != api_version:
+            raise AbsentKindError(rule.api_version)
+        return "found"
+
+    return call
+
+
 # What is asked
 
 
@@ -138,8 +149,10 @@ async def test_a_404_has_the_group_read_again(server, found):
     server.groups["tekton.dev"] = {"v1": {"Run": "runs"}}
     server.seconds += discovery.REREAD_SECONDS
 
+    answer, after = await found.following(before, only_in("tekton.dev/v1"))
+
     assert before.api_version == "tekton.dev/v1beta1"
-    assert (await found.follow(before)).api_version == "tekton.dev/v1"
+    assert (answer, after.api_version) == ("found", "tekton.dev/v1")
     assert found.known(before).api_version == "tekton.dev/v1"
 
 
@@ -147,7 +160,8 @@ async def test_made_up_404s_do_not_have_it_read_on_end(server, found):
     await found.served((JOB,))
     server.since()
     for _ in range(100):
-        assert await found.follow(JOB) == JOB
+        with pytest.raises(AbsentKindError):
+            await found.following(JOB, only_in("batch/v2"))
 
     assert server.since() == []
 
@@ -158,7 +172,7 @@ async def test_where_discovery_fails_after_a_404_it_is_for_later(server, found):
     server.errors["/apis/batch"] = TryLaterError("503")
 
     with pytest.raises(TryLaterError):
-        await found.follow(JOB)
+        await found.following(JOB, only_in("batch/v2"))
 
 
 def test_of_what_was_never_read_nothing_is_known(found):
