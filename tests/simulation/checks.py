@@ -22,6 +22,12 @@ Not a few: an engine whose clock is 5 s ahead is caught up with in steps of a se
 
 SECONDS_OF_FIRES = 2.0
 
+ASTRAY_MAX = 2
+"""Calls of one event that meet a version which is gone: of the object, and of its owner."""
+
+LOOKS_MAX = 8
+"""At discovery for one event: at the group and its two versions, again after a 404, and at the owner's group."""
+
 
 class Violation(AssertionError):  # noqa: N818 - a violation of what must hold
     """Something did not hold; `rule` says what."""
@@ -106,6 +112,12 @@ class Checks:
         call.others += verb == "GET" and not own
         call.deletes += verb == "DELETE"
         call.told += verb == "POST"
+        call.looks += verb == "LOOK"
+
+    def went_astray(self) -> None:
+        """A call met no such path."""
+        if call := invocation.get():
+            call.astray += 1
 
     def answered(self, verb: str, kind: str, ref: ObjectRef, code: int) -> None:
         name = f"{kind} {ref.namespace}/{ref.name}"
@@ -159,9 +171,11 @@ class Checks:
         if call.function != "expire":
             return
         bounds = {
-            "reads": call.reads <= 1 + call.conflicts,
+            "reads": call.reads <= 1 + call.conflicts + call.astray,
             "others": call.others <= 2 + call.conflicts,
-            "deletes": call.deletes <= ATTEMPTS_MAX,
+            "deletes": call.deletes <= ATTEMPTS_MAX + call.astray,
+            "astray": call.astray <= ASTRAY_MAX,
+            "looks": call.looks <= LOOKS_MAX,
             "told": call.told <= 1,
         }
         if not all(bounds.values()):

@@ -35,7 +35,7 @@ class Director:
     async def direct(self) -> None:
         world = self.world
         if self.rng.random() < 0.8:
-            world.serve_train_jobs()
+            world.serve_train_jobs(("v1alpha1",))
         for _ in range(self.rng.randrange(20)):
             world.users.create()  # before anybody watches
         world.boot()
@@ -126,7 +126,10 @@ class Director:
             self._later(self.rng.uniform(0, 0.5), self.world.process.timers.look)
 
     def _install(self) -> None:
-        self.world.serve_train_jobs()
+        """Or an upgrade of what is installed: a version comes, or goes."""
+        versions = self.rng.choice((("v1alpha1",), ("v1alpha1", "v1beta1"), ("v1beta1",)))
+        self.world.note("director", f"serves TrainJobs as {', '.join(versions)}")
+        self.world.serve_train_jobs(versions)
 
     def _later(self, seconds: float, act: Any) -> None:
         """While there is trouble; peace mends everything at once."""

@@ -9,14 +9,14 @@ from typing import Any
 from shared.core.decide import Decision, Expire, decide
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, ref_of
-from shared.errors import ConflictError, ForbiddenError, TryLaterError
+from shared.errors import AbsentKindError, ConflictError, ForbiddenError, TryLaterError
 from shared.local.apiserver.deletion import DeleteOptions
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from shared.ports import Page, Snapshot
 from shared.usecases.expire import Expiry
 from shared.usecases.judge import judge
 from shared.usecases.sweep import Sweep
-from tests.simulation.simcluster import SimCluster
+from tests.simulation.simcluster import SimCluster, _NoPathError
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,25 @@ class _ConflictIgnored(SimCluster):
 class _FirstPageOnly(SimCluster):
     async def list_page(self, rule: KindRule, **options: Any) -> Page:
         return replace(await super().list_page(rule, **options), continue_token="")
+
+
+class _VersionCompared(SimCluster):
+    """What is served in another version than the timer names is taken for another object."""
+
+    async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
+        snapshot = await super().get(rule, ref)
+        return snapshot if snapshot and snapshot.obj["apiVersion"] == ref.api_version else None
+
+
+class _VersionGuessed(SimCluster):
+    """The first version that the rule names is asked for, whatever is served."""
+
+    async def _call_of(self, verb: str, rule: KindRule, ref: ObjectRef, act: Any) -> Any:
+        first = self.world.catalogue.of(rule.group, rule.kind)[0]
+        try:
+            return await self._call(verb, rule.kind, ref, lambda: act(first)), first
+        except _NoPathError as error:
+            raise AbsentKindError(str(error)) from None
 
 
 class _EventTrusted(Expiry):
@@ -214,6 +233,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "conflict-ignored": _mutant("S2", cluster=_ConflictIgnored),
     "recall-trusted": _mutant("L1", cluster=_RecallTrusted, needs_memory=True),
     "wait-forgotten": _mutant("L1", expiry=_WaitForgotten),
+    "version-compared": _mutant("L1", cluster=_VersionCompared),
+    "version-guessed": _mutant("L1", cluster=_VersionGuessed),
     "first-page-only": _mutant("L1", cluster=_FirstPageOnly),
     "sweep-does-nothing": _mutant("L1", sweep=_SweepDeletesNothing),
     "sweep-stops-at-error": _mutant("L1", sweep=_SweepStopsAtError),

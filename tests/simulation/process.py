@@ -30,6 +30,8 @@ class Invocation:
         others: GETs of anything else: its owner.
         deletes: DELETEs of it, whatever became of them.
         conflicts: Those that met a 409.
+        astray: Calls by a path that was gone.
+        looks: At discovery.
     """
 
     function: str
@@ -40,6 +42,8 @@ class Invocation:
     deletes: int = 0
     conflicts: int = 0
     told: int = 0
+    astray: int = 0
+    looks: int = 0
 
 
 invocation: ContextVar[Invocation | None] = ContextVar("invocation", default=None)

@@ -7,12 +7,14 @@ from datetime import datetime
 from email.utils import format_datetime
 from typing import Any
 
+from shared.adapters.discovery import Discovery
 from shared.adapters.memory import Memory
 from shared.adapters.serverclock import ServerClock
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, get_text
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.local.apiserver.deletion import DeleteOptions
+from shared.local.apiserver.discovery import discover
 from shared.local.apiserver.errors import StatusError
 from shared.local.apiserver.listing import Query
 from shared.local.apiserver.resources import Resource
@@ -33,6 +35,10 @@ class _RefusedError(Exception):
         self.code, self.continue_token = code, continue_token
 
 
+class _NoPathError(_RefusedError):
+    """A 404 that is about no object."""
+
+
 class SimCluster:
     """One process's connection; it dies with its process, what it has sent does not.
 
@@ -43,20 +49,21 @@ class SimCluster:
         self.world = world
         self.memory = memory
         self.server_clock = ServerClock(world.loop.time)
+        self._discovery = Discovery(self._ask, world.loop.time)
 
     async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
-        """As discovery told it lately: what is asked for is not counted, and does not fail."""
-        find = self.world.store.resources.find
-        return tuple(rule for rule in rules if find(rule.api_version, rule.plural))
+        return await self._discovery.served(rules)
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         try:
-            obj, read_at = await self._call("GET", rule.kind, ref, lambda: self._read(rule, ref.namespace, ref.name))
+            (obj, read_at), rule = await self._call_of(
+                "GET", rule, ref, lambda one: self._read(one, ref.namespace, ref.name)
+            )
         except _RefusedError as error:
             if error.code == _NOT_FOUND:
                 return None
             raise _translated(error) from None
-        return Snapshot(self.seen(obj), read_at)
+        return Snapshot(self.seen(_in_version(obj, rule)), read_at)
 
     def recall(self, ref: ObjectRef) -> Snapshot | None:
         remembered = self.memory.get(ref.uid) if self.memory else None
@@ -70,7 +77,7 @@ class SimCluster:
         options = self.options(metadata["uid"], metadata["resourceVersion"], rule.propagation)
         ref = ObjectRef(rule.api_version, rule.kind, get_text(obj, "metadata.namespace"), metadata["name"], "")
         try:
-            await self._call("DELETE", rule.kind, ref, lambda: self._delete(rule, ref, metadata["uid"], options))
+            await self._call_of("DELETE", rule, ref, lambda one: self._delete(one, ref, metadata["uid"], options))
         except _RefusedError as error:
             if error.code == _NOT_FOUND:
                 return False
@@ -96,16 +103,14 @@ class SimCluster:
             query = Query(namespace=namespace, limit=limit, resource_version=resource_version, match="Exact")
         ref = ObjectRef(rule.api_version, rule.kind, namespace, continue_token[-6:], "")
         try:
-            page, read_at = await self._call("LIST", rule.kind, ref, lambda: self._list(rule, query))
+            (page, read_at), rule = await self._call_of("LIST", rule, ref, lambda one: self._list(one, query))
         except _RefusedError as error:
             if error.code == _TOO_OLD and error.continue_token not in ("", continue_token):
                 return await self.list_page(
                     rule, namespace=namespace, continue_token=error.continue_token, metadata_only=metadata_only
                 )
-            if error.code == _NOT_FOUND:
-                raise AbsentKindError(str(error)) from None
             raise _translated(error) from None
-        items = [self.seen(obj) for obj in page.items]
+        items = [self.seen(_in_version(obj, rule)) for obj in page.items]
         if metadata_only:
             items = [{name: obj[name] for name in ("apiVersion", "kind", "metadata")} for obj in items]
         return Page(items, read_at, page.continue_token, page.resource_version)
@@ -128,6 +133,37 @@ class SimCluster:
         return read_at
 
     # The network.
+
+    async def _ask(self, path: str) -> Any:
+        """One look at discovery."""
+
+        def look() -> Any:
+            document = discover(self.world.store.resources, path, "")
+            if document is None:
+                raise _NoPathError(_NOT_FOUND)
+            return document
+
+        try:
+            document, _ = await self._call("LOOK", "", ObjectRef("", "", "", path, ""), look)
+        except _NoPathError:
+            raise AbsentKindError(path) from None
+        except _RefusedError as error:
+            raise _translated(error) from None
+        return document
+
+    async def _call_of(
+        self, verb: str, rule: KindRule, ref: ObjectRef, act: Callable[[KindRule], Any]
+    ) -> tuple[tuple[Any, datetime], KindRule]:
+        """One request for objects of a kind, wherever it is."""
+
+        async def call(served: KindRule) -> tuple[Any, datetime]:
+            try:
+                return await self._call(verb, served.kind, ref, lambda: act(served))
+            except _NoPathError as error:
+                self.world.checks.went_astray()
+                raise AbsentKindError(str(error)) from None
+
+        return await self._discovery.following(rule, call)
 
     async def _call(self, verb: str, kind: str, ref: ObjectRef, act: Callable[[], Any]) -> tuple[Any, datetime]:
         """One request there and back; the API server acts when it arrives, whoever still waits for it then."""
@@ -163,7 +199,7 @@ class SimCluster:
     def _resource(self, rule: KindRule) -> Resource:
         resource = self.world.store.resources.find(rule.api_version, rule.plural)
         if resource is None:
-            raise _RefusedError(_NOT_FOUND, "the server could not find the requested resource")
+            raise _NoPathError(_NOT_FOUND, "the server could not find the requested resource")
         return resource
 
     def _read(self, rule: KindRule, namespace: str, name: str) -> dict[str, Any]:
@@ -213,6 +249,10 @@ class Server:
         if self.world.faults.is_forbidden(verb, kind):
             return _RefusedError(_FORBIDDEN, f"cannot {verb} {kind}")
         return None
+
+
+def _in_version(obj: dict[str, Any], rule: KindRule) -> dict[str, Any]:
+    return obj | {"apiVersion": rule.api_version}
 
 
 def _translated(error: _RefusedError) -> Exception:

@@ -66,6 +66,7 @@ def test_what_may_go_wrong_does():
         answers += world.checks.answers
         traces += [line.partition(" ")[2] for line in world.trace]
     expected = [(verb, code) for verb in ("GET", "DELETE", "LIST") for code in (0, 200, 403, 404, 429, 500)]
+    expected += [("LOOK", code) for code in (0, 200, 404, 429, 500)]
     assert [case for case in [*expected, ("DELETE", 409), ("LIST", 410)] if not answers[case]] == []
     told = "\n".join(traces)
     for what in ("kills the process", "dead letter", "drops", "steps the local clock", "the watch breaks", "sends dev"):

@@ -5,10 +5,11 @@ import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 from shared.adapters.catalogue import read_catalogue
-from shared.core.kinds import Catalogue
+from shared.core.kinds import Catalogue, KindRule
 from shared.local.apiserver.patches import merge_patch
 from shared.local.apiserver.resources import Object, Resource
 from shared.local.apiserver.store import Store
@@ -29,7 +30,16 @@ from tests.simulation.users import RESOURCES, TRAIN_JOBS, Users
 from tests.simulation.virtualloop import VirtualLoop
 
 CATALOGUE = read_catalogue()
-_KINDS = Catalogue(tuple(rule for rule in CATALOGUE.rules if rule.kind in RESOURCES))
+TRAIN_JOB_VERSIONS = ("v1alpha1", "v1beta1")
+
+
+def _rule_here(rule: KindRule) -> KindRule:
+    if rule.kind != TRAIN_JOBS.kind:
+        return rule
+    return rule.model_copy(update={"api_versions": tuple(f"{TRAIN_JOBS.group}/{one}" for one in TRAIN_JOB_VERSIONS)})
+
+
+_KINDS = Catalogue(tuple(_rule_here(rule) for rule in CATALOGUE.rules if rule.kind in RESOURCES))
 
 
 class World:
@@ -112,11 +122,16 @@ class World:
         self.store.patch(resource, namespace, name, merge_patch(change), options)
 
     def is_served(self, kind: str) -> bool:
-        resource = RESOURCES[kind]
-        return self.store.resources.find(resource.api_version, resource.plural) is not None
+        return any(resource.kind == kind for resource in self.store.resources)
 
-    def serve_train_jobs(self) -> None:
-        self.store.resources.add(TRAIN_JOBS)
+    def serve_train_jobs(self, versions: tuple[str, ...]) -> None:
+        """Serve them in these versions and no others."""
+        for version in TRAIN_JOB_VERSIONS:
+            resource = replace(TRAIN_JOBS, version=version)
+            if version in versions:
+                self.store.resources.add(resource)
+            else:
+                self.store.resources.remove(resource)
 
     def _store(self) -> Store:
         uids = (f"uid-{number}" for number in range(1_000_000))
