@@ -18,6 +18,7 @@ import pytest
 from shared.adapters.clock import SystemClock
 from shared.local.apiserver import ApiServer, Store, serve, write_kubeconfig
 from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from tests.contract.definitions import DEFINITIONS, Crds
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -190,3 +191,11 @@ async def api(server) -> AsyncIterator[Api]:
         answer = await api.post("/api/v1/namespaces", {"metadata": {"name": api.namespace}})
         assert answer.status == 201, answer
         yield api
+
+
+@pytest.fixture
+async def crds(api):
+    crds = Crds(api)
+    yield crds
+    for plural in crds.installed:
+        await api.delete(f"{DEFINITIONS}/{plural}.{crds.group}")

@@ -1,5 +1,8 @@
 """CustomResourceDefinitions and their objects."""
 
+import asyncio
+import json
+
 import pytest
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +87,17 @@ async def test_without_their_definition_they_are_gone(api, widgets):
     await api.post(widgets, widget(widgets, metadata={"name": "w"}))
     assert (await api.delete(definition_of(widgets))).status == 200
     await api.becomes(widgets, lambda a: a.status == 404)
+
+
+async def test_a_watch_of_them_ends_with_their_definition(api, widgets):
+    version = (await api.get(widgets)).meta["resourceVersion"]
+    query = {"watch": "1", "timeoutSeconds": "600", "resourceVersion": version}
+    async with asyncio.timeout(60), api.session.get(api.server.url + widgets, params=query) as watch:
+        await api.post(widgets, widget(widgets, metadata={"name": "w"}))
+        await api.delete(definition_of(widgets))
+        lines = (await watch.text()).splitlines()
+
+    assert [json.loads(line)["type"] for line in lines] == ["ADDED", "DELETED"]
 
 
 async def test_a_definition_is_named_after_what_it_defines(api):

@@ -6,87 +6,12 @@ import pytest
 
 from shared.adapters import discovery
 from shared.adapters.connect import connect
-from shared.core.kinds import KindRule
 from shared.core.objects import ref_of
 from shared.errors import AbsentKindError
 from tests.builders import JOB, POD
+from tests.contract.definitions import told
 
 pytestmark = pytest.mark.anyio
-
-SCHEMA = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-
-class Crds:
-    """CRDs of a group that only this test knows."""
-
-    def __init__(self, api):
-        self.api = api
-        self.group = f"{api.namespace}.example.dev"
-        self.names = []
-
-    async def install(self, kind, plural, *versions, scope="Namespaced"):
-        served = [{"name": name, "served": True, "storage": name == versions[0], "schema": SCHEMA} for name in versions]
-        names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
-        body = {"metadata": {"name": f"{plural}.{self.group}"}}
-        body["spec"] = {"group": self.group, "scope": scope, "names": names, "versions": served}
-        answer = await self.api.post(DEFINITIONS, body)
-        assert answer.status == 201, answer
-        self.names.append(answer.meta["name"])
-        for name in versions:
-            await self.api.becomes(f"/apis/{self.group}/{name}/{plural}", lambda a: a.status == 200)
-            await self.discovered(name, plural)
-
-    async def unserve(self, plural, version):
-        path = f"{DEFINITIONS}/{plural}.{self.group}"
-        versions = (await self.api.get(path)).body["spec"]["versions"]
-        changed = [{**one, "served": one["served"] and one["name"] != version} for one in versions]
-        assert (await self.api.patch(path, {"spec": {"versions": changed}})).status == 200
-        await self.api.becomes(f"/apis/{self.group}/{version}/{plural}", lambda a: a.status == 404)
-        await self.api.becomes(f"/apis/{self.group}", lambda a: not offers(a, version))
-
-    async def remove(self, plural):
-        self.names.remove(f"{plural}.{self.group}")
-        await self.api.delete(f"{DEFINITIONS}/{plural}.{self.group}")
-        await self.api.becomes(f"/apis/{self.group}", lambda a: a.status == 404)
-
-    async def discovered(self, version, plural):
-        """Discovery follows a CRD a little later."""
-        path = f"/apis/{self.group}/{version}"
-        await self.api.becomes(
-            path, lambda a: a.status == 200 and plural in [one["name"] for one in a.body["resources"]]
-        )
-        await self.api.becomes(f"/apis/{self.group}", lambda a: offers(a, version))
-        await self.api.becomes("/apis", lambda a: self.group in [one["name"] for one in a.body["groups"]])
-
-    def rule(self, kind, plural, *versions, scope="Namespaced"):
-        versions = [f"{self.group}/{version}" for version in versions]
-        update = {"api_versions": tuple(versions), "kind": kind, "plural": plural, "scope": scope}
-        return JOB.model_copy(update=update)
-
-    async def create(self, version, plural, kind, name="one", namespace=True):
-        path = self.api.path(plural, group=self.group, version=version)
-        path = path if namespace else f"/apis/{self.group}/{version}/{plural}"
-        body = {"apiVersion": f"{self.group}/{version}", "kind": kind, "metadata": {"name": name}}
-        answer = await self.api.post(path, body)
-        assert answer.status == 201, answer
-        return answer.body
-
-
-def offers(answer, version):
-    return answer.status == 200 and version in [one["version"] for one in answer.body["versions"]]
-
-
-def told(rule: KindRule):
-    return rule.api_version.rpartition("/")[2], rule.plural, rule.scope
-
-
-@pytest.fixture
-async def crds(api):
-    crds = Crds(api)
-    yield crds
-    for name in crds.names:
-        await api.delete(f"{DEFINITIONS}/{name}")
 
 
 @pytest.fixture

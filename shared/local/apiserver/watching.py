@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from shared.local.apiserver.errors import StatusError, invalid
 from shared.local.apiserver.listing import Query, parse_revision
-from shared.local.apiserver.resources import Object, Resource
+from shared.local.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, Object, Resource
 from shared.local.apiserver.store import Store
 from shared.local.apiserver.table import Change
 
@@ -79,6 +79,8 @@ class Watches:
             while not (self._closed or feed.broken or loop.time() >= end):
                 changed.clear()
                 yield feed.news()
+                if not self._is_served(resource):
+                    return
                 if loop.time() >= bookmark:
                     yield feed.bookmark()
                     bookmark = _next_bookmark(loop.time(), end, options)
@@ -86,8 +88,12 @@ class Watches:
         finally:
             self._waiting[resource.name].discard(changed)
 
+    def _is_served(self, resource: Resource) -> bool:
+        return self._store.resources.find(resource.api_version, resource.plural) == resource
+
     def _wake(self, resource: Resource, _change: Change) -> None:
-        for event in self._waiting.get(resource.name, ()):
+        names = list(self._waiting) if resource is CUSTOM_RESOURCE_DEFINITIONS else [resource.name]
+        for event in (event for name in names for event in self._waiting.get(name, ())):
             event.set()
 
 
