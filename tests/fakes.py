@@ -43,6 +43,7 @@ class FakeCluster:
         clock: The API server's own.
         page_size: Objects on a page of a LIST.
         served_kinds: Kinds that are served; all if None.
+        scopes: Of kinds that are served in another than their rule says.
         before_get: Called with the name before a GET is looked at: another client's chance to write.
         before_delete: The same for a DELETE.
         on_list: Called with each LIST.
@@ -52,6 +53,7 @@ class FakeCluster:
         self.clock = clock or FakeClock()
         self.page_size = page_size
         self.served_kinds: set[str] | None = None
+        self.scopes: dict[str, str] = {}
         self.before_get: Callable[[str], None] = lambda _: None
         self.before_delete: Callable[[str], None] = lambda _: None
         self.on_list: Callable[[], None] = lambda: None
@@ -101,7 +103,11 @@ class FakeCluster:
     # The port
 
     async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
-        return tuple(rule for rule in rules if self.served_kinds is None or rule.kind in self.served_kinds)
+        for failing, _, error in self._failures:
+            if failing == "served":
+                raise error
+        served = [rule for rule in rules if self.served_kinds is None or rule.kind in self.served_kinds]
+        return tuple(rule.model_copy(update={"scope": self.scopes.get(rule.kind, rule.scope)}) for rule in served)
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         self._call("get", ref.name)

@@ -12,12 +12,14 @@ from typing import Any
 import click
 
 from shared.adapters.access import get_access
+from shared.adapters.bootstrap import World
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.memory import Memory
 from shared.adapters.settings import read_settings
 from shared.core.kinds import Catalogue, KindRule
 from shared.errors import TtlError
+from shared.usecases.served import list_served
 
 _CLUSTER = (
     click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG or ~/.kube/config."),
@@ -55,10 +57,11 @@ def parse_kinds(words: str) -> tuple[Catalogue, Catalogue]:
         raise TtlError(f"--kinds: {error}") from None
 
 
-def name_served(meant: Catalogue, served: Sequence[KindRule]) -> str:
-    """The kinds that are meant and served, as a start tells them; of the others only how many there are."""
+async def name_served(world: World, cluster: KubernetesCluster) -> str:
+    """The enabled kinds that are served, as a start tells them; of the others only how many there are."""
+    served = await list_served(world.catalogue, cluster=cluster, namespace=world.namespace)
     plurals = ", ".join(rule.plural for rule in served)
-    count = len(list_absent(meant, served))
+    count = len(list_absent(world.catalogue, await cluster.served(world.catalogue.rules)))
     return ", and ".join(filter(None, (plurals, f"{count} kinds that are not served here yet" if count else "")))
 
 

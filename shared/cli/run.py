@@ -5,7 +5,6 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from shared.adapters.settings import read_settings, state_folder
 from shared.adapters.telemetry import LogTelemetry, configure_logging
 from shared.cli import options
 from shared.core.durations import format_duration
-from shared.core.kinds import KindRule
 from shared.errors import TtlError
 from shared.local.lease import LeadershipLostError, Lease
 from shared.local.runner import Runner
@@ -76,7 +74,7 @@ async def run(
             identity=f"{socket.gethostname()}/{os.getpid()}",
             clock=world.clock,
         )
-        _say(_banner(world, cluster.server, await cluster.served(world.catalogue.rules)))
+        _say(_banner(world, cluster.server, await options.name_served(world, cluster)))
         try:
             await _work(world, cluster, candidate if lease and not settings.dry_run else None)
         except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was in flight is finished
@@ -98,8 +96,7 @@ async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | Non
             _say(f"stopped leading: {error}")
 
 
-def _banner(world: World, server: str, served: Sequence[KindRule]) -> str:
-    plurals = options.name_served(world.catalogue, served)
+def _banner(world: World, server: str, plurals: str) -> str:
     place = f"namespace {world.namespace}" if world.namespace else "all namespaces"
     dry_run = "\ndry run: nothing will be deleted" if world.settings.dry_run else ""
     return f"ttl-after-finished: {plurals} in {place} of {server}{dry_run}"

@@ -38,7 +38,7 @@ async def watch(namespace: str, kinds: str, sink: str | None, kubeconfig: str | 
         stack.push_async_callback(sweeps.close)
         cluster = world.cluster = await stack.enter_async_context(options.connected(kubeconfig, context))
         await cluster.check()
-        plurals = options.name_served(world.catalogue, await cluster.served(world.catalogue.rules))
+        plurals = await options.name_served(world, cluster)
         click.echo(f"watching {plurals} of {cluster.server}, telling {settings.sink}", err=True)
         watches = Watches(world, cluster, send=retrying(events.send), publish=retrying(sweeps.publish))
         try:

@@ -99,7 +99,9 @@ async def _check_parts(patient: _Patient) -> list[Finding]:
     cluster, place, found, rules = patient.cluster, patient.place, patient.found, patient.configured.rules
     findings = await check_knative(cluster, place) if patient.sort.knative else []
     findings += [*check_unread(found, place), *patient.configured.findings]
-    findings += await check_kinds(cluster, rules, place)
+    settings = patient.configured.settings
+    of_kinds, rules = await check_kinds(cluster, rules, place, named=bool(settings and settings.kinds))
+    findings += of_kinds
     if patient.sort.knative:
         findings += [*check_brokers(found, place), *check_triggers(found, place), *check_sources(found, place)]
         findings += check_coverage(found, rules, place)

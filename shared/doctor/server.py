@@ -101,20 +101,30 @@ async def check_knative(cluster: KubernetesCluster, place: Place) -> list[Findin
     return findings
 
 
-async def check_kinds(cluster: KubernetesCluster, rules: tuple[KindRule, ...], place: Place) -> list[Finding]:
-    """Whether the enabled kinds are served."""
-    findings = []
-    for rule in rules:
-        what = f"kind {rule.plural}"
-        try:
-            served = await list_served(cluster, rule.api_version)
-        except TtlError as error:
-            findings.append(unknown(what, str(error), place))
-            continue
-        if rule.plural in served:
-            findings.append(ok(what, f"served as {rule.api_version}"))
-            continue
+async def check_kinds(
+    cluster: KubernetesCluster, rules: tuple[KindRule, ...], place: Place, *, named: bool
+) -> tuple[list[Finding], tuple[KindRule, ...]]:
+    """Whether the enabled kinds are served.
+
+    Args:
+        cluster: As its operator reaches it.
+        rules: Of the enabled kinds.
+        place: The installation.
+        named: The settings name them. Where all are enabled, one that is not installed is no trouble.
+
+    Returns:
+        The findings, and the rules whose rights and events count.
+    """
+    try:
+        served = await cluster.served(rules)
+    except TtlError as error:
+        return [unknown("kinds", str(error), place)], rules
+    findings = [ok(f"kind {rule.plural}", f"served as {rule.api_version}") for rule in served]
+    if not named:
+        return findings, served
+    there = {(rule.group, rule.kind) for rule in served}
+    for rule in (rule for rule in rules if (rule.group, rule.kind) not in there):
         detail = f"the API server does not serve {rule.plural} of {rule.api_version}: its CRD is missing, or older"
         note = f"with a TTL_KINDS without {rule.plural}, or after the installation of what brings the CRD"
-        findings.append(fail(what, detail, place.apply(note=note)))
-    return findings
+        findings.append(fail(f"kind {rule.plural}", detail, place.apply(note=note)))
+    return findings, rules

@@ -10,6 +10,7 @@ from shared.adapters.cluster import KubernetesCluster
 from shared.core.kinds import KindRule
 from shared.errors import ForbiddenError, TtlError
 from shared.local.watch import KindWatch, Publish, Send
+from shared.usecases.served import list_served
 
 LOOK_SECONDS = 30.0
 """From one look at what is served to the next: one for all kinds."""
@@ -69,13 +70,16 @@ class Watches:
         failures = 0
         while True:
             try:
-                self._follow(await self._cluster.served(self._world.catalogue.rules), group)
+                self._follow(await self._list_served(), group)
                 failures = 0
             except TtlError as error:
                 failures += 1
                 if failures == 1:
                     self._world.telemetry.problem("cannot tell which kinds are served", error=str(error))
             await asyncio.sleep(min(2.0**failures, LOOK_SECONDS) if failures else LOOK_SECONDS)
+
+    async def _list_served(self) -> Sequence[KindRule]:
+        return await list_served(self._world.catalogue, cluster=self._cluster, namespace=self._world.namespace)
 
     def _follow(self, served: Sequence[KindRule], group: asyncio.TaskGroup) -> None:
         """End the watches of what is not served any more, or not in that way; start those of what is."""

@@ -1,8 +1,19 @@
-"""Which rule a cluster goes by for a kind."""
+"""Which kinds a cluster serves, and which rule it goes by for each."""
 
 from shared.core.kinds import Catalogue, KindRule
 from shared.errors import AbsentKindError
 from shared.ports import Cluster
+
+
+async def list_served(kinds: Catalogue, *, cluster: Cluster, namespace: str = "") -> tuple[KindRule, ...]:
+    """The rules of the kinds that are served, as they are; in one namespace those that have objects in namespaces.
+
+    Raises:
+        TryLaterError: The API server tells of none of them now.
+        PermanentError: It does not tell us.
+    """
+    served = await cluster.served(kinds.rules)
+    return tuple(rule for rule in served if rule.scope == "Namespaced" or not namespace)
 
 
 async def find_served(group: str, kind: str, *, cluster: Cluster, kinds: Catalogue) -> KindRule:

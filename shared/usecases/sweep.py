@@ -16,6 +16,7 @@ from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLat
 from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import EventLevel, Page, Publisher, Snapshot
 from shared.usecases.expire import Expiry
+from shared.usecases.served import list_served
 
 MISSED_AFTER = timedelta(seconds=10)
 """What a sweep finds due for longer than this was missed by the events."""
@@ -119,7 +120,7 @@ class Sweep:
         return step.model_copy(update={"kinds": kinds, "sweep_id": step.sweep_id or now.isoformat(), "whole": whole})
 
     async def _served(self) -> Sequence[KindRule]:
-        return await self.expiry.cluster.served(self.expiry.catalogue.rules)
+        return await list_served(self.expiry.catalogue, cluster=self.expiry.cluster, namespace=self.namespace)
 
     async def _list(self, step: SweepStep, queue: _Queue, work: _Step) -> SweepStep | None:
         """Put what needs a look into the queue, until the time or the kinds are over."""

@@ -267,7 +267,7 @@ def test_a_kind_is_picked_up_when_its_crd_is_installed(cluster: Cluster, start_r
     cluster.api.wait("the CRD to be served", lambda: created(cluster.api, trainjobs, body))
     done = {"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "", "lastTransitionTime": now()}
     cluster.api.call("PATCH", f"{trainjobs}/llm/status", {"status": {"conditions": [done]}})
-    cluster.api.wait("the deletion", lambda: cluster.api.get(f"{trainjobs}/llm") is None)
+    cluster.api.wait("the deletion", lambda: cluster.api.get(f"{trainjobs}/llm") is None, 60)
 
 
 def created(api: Api, path: str, body: Any) -> bool:

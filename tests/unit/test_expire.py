@@ -152,6 +152,24 @@ async def test_a_kind_that_is_not_enabled_is_not_even_read(cluster, clock, telem
     assert telemetry.verdicts() == [("kept", "kind-not-enabled")]
 
 
+async def test_what_is_served_in_another_version_by_now_is_the_same_object(cluster, clock, telemetry):
+    rule = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
+    expiry = Expiry(cluster, Catalogue((rule,)), Catalogue((rule,)), clock, telemetry, dry_run=False)
+    cluster.put({**DUE, "apiVersion": "batch/v2"})
+
+    deleted = await expiry.expire(fired(DUE))
+
+    assert (fired(DUE).ref.api_version, deleted.ref.api_version) == ("batch/v1", "batch/v2")
+
+
+async def test_a_kind_that_is_not_served_is_not_read(expiry, cluster, telemetry):
+    cluster.served_kinds = {"Pod"}
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.calls == []
+    assert telemetry.verdicts() == [("kept", "kind-not-served")]
+
+
 # Changed meanwhile
 
 

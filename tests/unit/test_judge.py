@@ -125,6 +125,20 @@ async def test_an_owner_without_a_namespace_is_looked_for_where_it_is(cluster):
     assert verdict.reason is Reason.OWNER_UNFINISHED
 
 
+async def test_an_owner_that_the_cluster_says_is_without_a_namespace_too(cluster):
+    cluster.scopes["Job"] = "Cluster"
+    cluster.put(job(**{**OWNER, "namespace": ""}))
+
+    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
+
+
+async def test_an_owner_is_found_whatever_version_the_reference_names(cluster):
+    cluster.put(job(complete=ago(10), **OWNER))
+    obj = owned_by(OWNED, "Job", api_version="batch/v2alpha1")
+
+    assert isinstance(await decided(obj, cluster), Expire)
+
+
 async def test_not_due_yet_with_a_finished_owner_is_waited_for(cluster):
     cluster.put(job(complete=ago(10), **OWNER))
 

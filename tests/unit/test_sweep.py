@@ -119,6 +119,32 @@ async def test_one_namespace_only():
     assert bench.cluster.names == {"out-000"}
 
 
+async def test_what_is_in_no_namespace_is_not_looked_at_for_one():
+    bench = Bench(namespace="ci")
+    bench.cluster.scopes["Pod"] = "Cluster"
+
+    await bench.sweep()
+
+    assert [call.what for call in bench.cluster.calls] == ["jobs", "trainjobs"]
+
+
+async def test_what_is_not_served_is_not_even_listed(bench):
+    bench.cluster.served_kinds = {"Job"}
+
+    assert await bench.sweep() is None
+    assert [call.what for call in bench.cluster.calls] == ["jobs"]
+    assert [message for _, _, message in bench.told] == [
+        "saw the last of jobs: sweep 2026-03-14T15:09:26+00:00, steps: 1"
+    ]
+
+
+async def test_where_it_cannot_be_told_what_is_served_the_sweep_is_for_later(bench):
+    bench.cluster.fail("served", TryLaterError("away"))
+
+    with pytest.raises(TryLaterError, match="away"):
+        await bench.sweep()
+
+
 # Kinds whose TTL stands in their metadata
 
 
