@@ -15,6 +15,7 @@ from shared.cli.look import Finding, find_all
 from shared.cli.report import as_json, describe_time, is_ahead
 from shared.core.decide import Expire, Reason, Wait
 from shared.errors import AbsentKindError, PermanentError
+from shared.usecases.judge import Judge
 
 _SOON = timedelta(hours=1)
 _HELD_BACK = (Reason.HELD, Reason.INVALID_TTL, Reason.OWNER_UNFINISHED, Reason.FINISH_TIME_UNKNOWN)
@@ -35,9 +36,10 @@ async def plan(
     findings: list[Finding] = []
     refused: list[PermanentError] = []
     async with options.connected(kubeconfig, context) as cluster:
+        judge = Judge(cluster, known, only=namespace)
         for rule in wanted.rules:
             try:
-                findings += [one async for one in find_all(cluster, rule, kinds=known, namespace=namespace)]
+                findings += [one async for one in find_all(cluster, rule, judge=judge, namespace=namespace)]
             except AbsentKindError as error:
                 click.echo(str(error), err=True)
             except PermanentError as error:

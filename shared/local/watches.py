@@ -7,6 +7,7 @@ from shared.adapters.bootstrap import World
 from shared.adapters.cluster import KubernetesCluster
 from shared.errors import ForbiddenError
 from shared.local.watch import KindWatch, Publish, Send
+from shared.usecases.judge import Judge
 
 RESTART_SECONDS = 10.0
 """Before a watch that ended by a fault of ours is started again."""
@@ -23,12 +24,13 @@ class Watches:
 
     Args:
         world: With the kinds.
+        judge: The world's.
         cluster: Where to watch them; the same as the world's where that has one.
         send: Takes what a change has to tell.
         publish: Takes the beginning of a sweep.
     """
 
-    def __init__(self, world: World, cluster: KubernetesCluster, *, send: Send, publish: Publish) -> None:
+    def __init__(self, world: World, cluster: KubernetesCluster, judge: Judge, *, send: Send, publish: Publish) -> None:
         self._telemetry = world.telemetry
         self._watches = [
             KindWatch(
@@ -38,6 +40,7 @@ class Watches:
                 publish=publish,
                 clock=world.clock,
                 telemetry=world.telemetry,
+                judge=judge,
                 namespace=world.namespace,
             )
             for rule in world.catalogue.rules
