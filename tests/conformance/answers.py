@@ -3,14 +3,16 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.decide import Expire, Ignore, Reason, Wait, decide
+from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
 from shared.core.kinds import KindRule
+from shared.core.namespaces import plain_namespace
 from tests.builders import NOW
 
 
 def answer(obj: Any, rule: KindRule, *, now: datetime = NOW, owner_unfinished: bool = False) -> timedelta | Reason:
     """The time that remains (zero or less: it goes now), or the reason why the object stays."""
-    match decide(obj, rule, now, owner_unfinished=owner_unfinished):
+    context = Context(namespace=plain_namespace("default"), owner_unfinished=owner_unfinished)
+    match decide(obj, rule, now, context):
         case Ignore(reason):
             return reason
         case Wait(until, _):

@@ -14,6 +14,7 @@ from shared.core.kinds import Catalogue
 from shared.core.objects import ref_of
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry
+from shared.usecases.judge import Judge
 from tests.builders import JOB, NOW, ago, condition, having, job, later, owned_by, status_written, without
 from tests.conformance.answers import answer, seconds
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
@@ -130,7 +131,7 @@ FRESH = {
 
 def expiry(cluster, telemetry):
     kinds = Catalogue((JOB,))
-    return Expiry(cluster, kinds, kinds, FakeClock(), telemetry, dry_run=False)
+    return Expiry(cluster, kinds, Judge(cluster, kinds), FakeClock(), telemetry, dry_run=False)
 
 
 def fired():
