@@ -5,7 +5,7 @@ import functools
 import importlib.util
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,9 +17,9 @@ from shared.adapters.catalogue import read_catalogue
 from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.memory import Memory
 from shared.adapters.settings import read_settings
-from shared.core.kinds import Catalogue, KindRule
+from shared.core.kinds import Catalogue
 from shared.errors import TtlError
-from shared.usecases.served import list_served
+from shared.usecases.served import list_served, list_unserved
 
 _CLUSTER = (
     click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG or ~/.kube/config."),
@@ -44,6 +44,11 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def split_kinds(words: str) -> tuple[str, ...]:
+    """What the option names, one by one."""
+    return tuple(word.strip() for word in words.split(",") if word.strip())
+
+
 def parse_kinds(words: str) -> tuple[Catalogue, Catalogue]:
     """All kinds that are known, and those that are meant.
 
@@ -52,24 +57,17 @@ def parse_kinds(words: str) -> tuple[Catalogue, Catalogue]:
     """
     known = read_catalogue()
     try:
-        return known, known.parse_names(tuple(word.strip() for word in words.split(",") if word.strip()))
+        return known, known.parse_names(split_kinds(words))
     except ValueError as error:
         raise TtlError(f"--kinds: {error}") from None
 
 
 async def name_served(world: World, cluster: KubernetesCluster) -> str:
-    """The enabled kinds that are served, as a start tells them; of the others only how many there are."""
+    """The enabled kinds that are served, as a start tells them, and what of the named ones is not."""
     served = await list_served(world.catalogue, cluster=cluster, namespace=world.namespace)
-    plurals = ", ".join(rule.plural for rule in served)
-    count = len(list_absent(world.catalogue, await cluster.served(world.catalogue.rules)))
-    return ", and ".join(filter(None, (plurals, f"{count} kinds that are not served here yet" if count else "")))
-
-
-def list_absent(meant: Catalogue, served: Sequence[KindRule]) -> list[KindRule]:
-    """A rule of each kind that is meant and not served."""
-    there = {(rule.group, rule.kind) for rule in served}
-    absent = {(rule.group, rule.kind): rule for rule in meant.rules if (rule.group, rule.kind) not in there}
-    return list(absent.values())
+    plurals = ", ".join(dict.fromkeys(rule.plural for rule in served)) or "nothing yet"
+    absent = list_unserved(world.settings.kinds, served)
+    return f"{plurals} (not served yet: {', '.join(absent)})" if absent else plurals
 
 
 @asynccontextmanager

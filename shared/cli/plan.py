@@ -16,7 +16,7 @@ from shared.cli.report import as_json, describe_time, is_ahead
 from shared.core.decide import Expire, Reason, Wait
 from shared.errors import TtlError
 from shared.usecases.judge import Judge
-from shared.usecases.served import list_served
+from shared.usecases.served import list_served, list_unserved
 
 _SOON = timedelta(hours=1)
 _HELD_BACK = (Reason.HELD, Reason.INVALID_TTL, Reason.OWNER_UNFINISHED, Reason.FINISH_TIME_UNKNOWN)
@@ -39,10 +39,10 @@ async def plan(
     async with options.connected(kubeconfig, context) as cluster:
         judge = Judge(cluster, known, only=namespace)
         served = await list_served(wanted, cluster=cluster, namespace=namespace)
-        if kinds:  # who names a kind wants to know that there is none
-            for rule in options.list_absent(wanted, served):
-                place = f"in a namespace of {cluster.server}" if namespace else f"by {cluster.server}"
-                click.echo(f"{rule.plural} are not served {place}", err=True)
+        for word in list_unserved(
+            options.split_kinds(kinds), served
+        ):  # who names a kind wants to know that there is none
+            click.echo(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}", err=True)
         for rule in served:
             try:
                 findings += [one async for one in find_all(cluster, rule, judge=judge, namespace=namespace)]

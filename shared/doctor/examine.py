@@ -100,7 +100,7 @@ async def _check_parts(patient: _Patient) -> list[Finding]:
     findings = await check_knative(cluster, place) if patient.sort.knative else []
     findings += [*check_unread(found, place), *patient.configured.findings]
     settings = patient.configured.settings
-    of_kinds, rules = await check_kinds(cluster, rules, place, named=bool(settings and settings.kinds))
+    of_kinds, rules = await check_kinds(cluster, rules, settings.kinds if settings else (), place)
     findings += of_kinds
     if patient.sort.knative:
         findings += [*check_brokers(found, place), *check_triggers(found, place), *check_sources(found, place)]

@@ -1,6 +1,6 @@
 """The API server: whether it answers, what time it is there, and what it serves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from shared.adapters.cluster import KubernetesCluster
@@ -9,6 +9,7 @@ from shared.core.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.errors import AbsentKindError, TtlError
 from shared.ports import Clock
+from shared.usecases.served import list_unserved
 
 SKEW_MAX = timedelta(seconds=2)
 """Of this machine's clock; what a Date header and a slow answer can explain is taken off before."""
@@ -102,29 +103,29 @@ async def check_knative(cluster: KubernetesCluster, place: Place) -> list[Findin
 
 
 async def check_kinds(
-    cluster: KubernetesCluster, rules: tuple[KindRule, ...], place: Place, *, named: bool
+    cluster: KubernetesCluster, rules: tuple[KindRule, ...], words: Sequence[str], place: Place
 ) -> tuple[list[Finding], tuple[KindRule, ...]]:
     """Whether the enabled kinds are served.
 
     Args:
         cluster: As its operator reaches it.
         rules: Of the enabled kinds.
+        words: By which the settings name them. Where all are enabled, one that is not installed is no trouble.
         place: The installation.
-        named: The settings name them. Where all are enabled, one that is not installed is no trouble.
 
     Returns:
-        The findings, and the rules whose rights and events count.
+        The findings, and the rules of the kinds whose rights and events count.
     """
     try:
         served = await cluster.served(rules)
     except TtlError as error:
         return [unknown("kinds", str(error), place)], rules
     findings = [ok(f"kind {rule.plural}", f"served as {rule.api_version}") for rule in served]
-    if not named:
-        return findings, served
-    there = {(rule.group, rule.kind) for rule in served}
-    for rule in (rule for rule in rules if (rule.group, rule.kind) not in there):
-        detail = f"the API server does not serve {rule.plural} of {rule.api_version}: its CRD is missing, or older"
-        note = f"with a TTL_KINDS without {rule.plural}, or after the installation of what brings the CRD"
-        findings.append(fail(f"kind {rule.plural}", detail, place.apply(note=note)))
-    return findings, rules
+    wanted = list(served)
+    for word in list_unserved(words, served):
+        meant = next(rule for rule in rules if rule.is_named(word))
+        detail = f"the API server does not serve {meant.plural} of {meant.api_version}: its CRD is missing, or older"
+        note = f"with a TTL_KINDS without {word}, or after the installation of what brings the CRD"
+        findings.append(fail(f"kind {meant.plural}", detail, place.apply(note=note)))
+        wanted.append(meant)
+    return findings, tuple(wanted)

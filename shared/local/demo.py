@@ -109,7 +109,7 @@ class Show:
     def __init__(self, cluster: KubernetesCluster, clock: Clock) -> None:
         self.actors = cast()
         self._cluster, self._clock = cluster, clock
-        self._rules = {rule.kind: rule for rule in read_catalogue().rules}
+        self._rules = {rule.kind: rule for rule in read_catalogue().parse_names(("jobs.batch", "pods")).rules}
 
     async def play(self) -> None:
         """Create all, finish each at its time, and return when all that should be gone is, or patience is over."""

@@ -1,5 +1,7 @@
 """Which kinds a cluster serves, and which rule it goes by for each."""
 
+from collections.abc import Sequence
+
 from shared.core.kinds import Catalogue, KindRule
 from shared.errors import AbsentKindError
 from shared.ports import Cluster
@@ -14,6 +16,11 @@ async def list_served(kinds: Catalogue, *, cluster: Cluster, namespace: str = ""
     """
     served = await cluster.served(kinds.rules)
     return tuple(rule for rule in served if rule.scope == "Namespaced" or not namespace)
+
+
+def list_unserved(words: Sequence[str], served: Sequence[KindRule]) -> list[str]:
+    """Of words that name kinds, those that name none which is served."""
+    return [word for word in words if not any(rule.is_named(word) for rule in served)]
 
 
 async def find_served(group: str, kind: str, *, cluster: Cluster, kinds: Catalogue) -> KindRule:

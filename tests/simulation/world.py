@@ -39,7 +39,8 @@ def _rule_here(rule: KindRule) -> KindRule:
     return rule.model_copy(update={"api_versions": tuple(f"{TRAIN_JOBS.group}/{one}" for one in TRAIN_JOB_VERSIONS)})
 
 
-_KINDS = Catalogue(tuple(_rule_here(rule) for rule in CATALOGUE.rules if rule.kind in RESOURCES))
+_HERE = {(resource.group, resource.kind) for resource in RESOURCES.values()}
+_KINDS = Catalogue(tuple(_rule_here(rule) for rule in CATALOGUE.rules if (rule.group, rule.kind) in _HERE))
 
 
 class World:
