@@ -1,0 +1,80 @@
+"""What the shipped rules have in common, and the few words in them on which data hangs."""
+
+import pytest
+
+from shared.adapters.catalogue import KINDS, read_catalogue, read_rule_files
+from tests.builders import FIXTURES
+
+RULES = {rule.name: rule for rule in read_catalogue().rules}
+FILES = read_rule_files()
+
+HANDLES_TO_DATA = (
+    "backups.velero.io",
+    "podvolumebackups.velero.io",
+    "datauploads.velero.io",
+    "backups.longhorn.io",
+    "systembackups.longhorn.io",
+    "backups.postgresql.cnpg.io",
+    "perconaxtradbclusterbackups.pxc.percona.com",
+    "perconaservermongodbbackups.psmdb.percona.com",
+    "perconapgbackups.pgv2.percona.com",
+    "virtualmachinesnapshots.snapshot.kubevirt.io",
+    "datavolumes.cdi.kubevirt.io",
+)
+
+# What it made counts, runs, or would be made again.
+NEEDS_WHAT_IT_MADE = (
+    "replicasets.apps",
+    "statefulsets.apps",
+    "daemonsets.apps",
+    "replicationcontrollers",
+    "rollouts.argoproj.io",
+    "images.kpack.io",
+    "dataimportcrons.cdi.kubevirt.io",
+    "virtualmachines.kubevirt.io",
+)
+
+
+@pytest.mark.parametrize("name", HANDLES_TO_DATA)
+def test_what_data_hangs_on_goes_only_where_somebody_asks_for_it(name):
+    assert RULES[name].opt_in
+
+
+@pytest.mark.parametrize("name", HANDLES_TO_DATA)
+def test_no_field_of_a_handle_to_data_is_a_ttl_of_ours(name):
+    """Velero's spec.ttl counts from the start of the backup; the others have none."""
+    assert RULES[name].ttl is None
+
+
+@pytest.mark.parametrize("name", NEEDS_WHAT_IT_MADE)
+def test_an_owner_that_needs_what_it_made_keeps_it(name):
+    assert RULES[name].never_finishes
+    assert RULES[name].dependents == "held"
+
+
+def test_what_a_schedule_made_may_go_while_it_goes_on():
+    free = {name for name, rule in RULES.items() if rule.dependents == "free"}
+
+    assert {"cronjobs.batch", "cronworkflows.argoproj.io", "schedules.chaos-mesh.org", "schedules.k8up.io"} <= free
+    assert not free & {*NEEDS_WHAT_IT_MADE}
+    assert all(RULES[name].never_finishes for name in free)
+
+
+@pytest.mark.parametrize("name", ["virtualmachineinstances.kubevirt.io", "datavolumes.cdi.kubevirt.io"])
+def test_what_a_machine_runs_on_stays_whoever_asks(name):
+    assert RULES[name].while_owner_unfinished == "keep"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.stem)
+def test_each_rule_says_where_it_was_read_and_has_fixtures(file):
+    assert file.path.read_text().startswith("# ")
+    assert (FIXTURES / "kinds" / file.path.name).is_file()
+
+
+def test_files_are_named_after_their_kinds():
+    short = {"job", "pod", "trainjob"}
+    # One plural of one group can stand for two kinds of object, in two versions.
+    named = [file for file in FILES if file.path.stem not in short and not file.path.stem.startswith("mpijobs-")]
+
+    assert [file.path.stem for file in named] == [file.rule.name for file in named]
+    assert len(FILES) == len(list(KINDS.glob("*.yaml")))
