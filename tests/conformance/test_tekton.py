@@ -1,0 +1,166 @@
+"""The cases of Tekton Results and of Tekton Pruner that tell whether and when a run is deleted, under their names.
+
+tektoncd/results pkg/watcher/reconciler/dynamic/dynamic_test.go (TestReconcile_TaskRun): its grace period is our TTL,
+counted from the completion time as there. tektoncd/pruner pkg/config/ttl_handler_test.go and
+pkg/reconciler/taskrun/reconciler_test.go. Where ours differs on purpose, the case says so.
+"""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.core.decide import Reason
+from shared.core.finish import Finish, finish_of
+from shared.core.kinds import Outcome
+from tests.builders import LONG_AGO, NOW, ago, annotated, condition, having, kind_rule, later, owned_by, stamp
+from tests.conformance.answers import answer, seconds
+
+TASKRUN, PIPELINERUN, CUSTOMRUN = (kind_rule(f"{kind}s.tekton.dev") for kind in ("taskrun", "pipelinerun", "customrun"))
+TEKTON = "tekton.dev/v1"
+
+
+def run(kind="TaskRun", *, api_version=TEKTON, done=None, at=None, conditions=None, **annotations):
+    """A run, done where its outcome is given ("True", "False"), with its completion time where one is."""
+    if conditions is None:
+        conditions = [condition("Succeeded", at or ago(60), status=done or "Unknown")]
+    status = {"startTime": stamp(LONG_AGO), "conditions": conditions}
+    if at is not None:
+        status["completionTime"] = stamp(at)
+    metadata = {"name": "build-1", "namespace": "ci", "uid": "run-uid", "creationTimestamp": stamp(LONG_AGO)}
+    obj = {"apiVersion": api_version, "kind": kind, "metadata": metadata, "status": status}
+    return annotated(obj, **annotations)
+
+
+RESULTS = {
+    "delete object once grace period elapses: before": (run(done="True", at=NOW, ttl="1s"), seconds(1)),
+    "delete object once grace period elapses: after": (run(done="True", at=ago(2), ttl="1s"), seconds(-1)),
+    "delete failed runs": (run(done="False", at=ago(2), ttl="1s"), seconds(-1)),
+    "a grace period of 0 disables deletion: no TTL, ours of 0 is at once": (run(done="True", at=ago(2)), Reason.NO_TTL),
+    "a negative grace period deletes at once: a TTL of 0 with us": (run(done="True", at=NOW, ttl="0"), seconds(0)),
+    "a negative TTL is none": (run(done="True", at=NOW, ttl="-1s"), Reason.INVALID_TTL),
+    "not done: no condition": (run(conditions=[], ttl="0"), Reason.UNFINISHED),
+    "not done: Succeeded is Unknown": (run(ttl="0"), Reason.UNFINISHED),
+    "not done: Succeeded is Unknown, with a completion time": (run(at=ago(60), ttl="0"), Reason.UNFINISHED),
+    "no completion time: waits for one there; the condition's counts here": (run(done="True", ttl="90s"), seconds(30)),
+    "after an outage longer than the grace period: at once": (
+        run(done="True", at=ago(86400), ttl="1h"),
+        seconds(-82800),
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "expected"), RESULTS.values(), ids=RESULTS)
+def test_results(obj, expected):
+    assert answer(obj, TASKRUN) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule", "api_version"),
+    [
+        ("PipelineRun", PIPELINERUN, TEKTON),
+        ("PipelineRun", PIPELINERUN, "tekton.dev/v1beta1"),
+        ("TaskRun", TASKRUN, "tekton.dev/v1beta1"),
+        ("CustomRun", CUSTOMRUN, "tekton.dev/v1beta1"),
+    ],
+)
+def test_results_of_each_kind_and_version(kind, rule, api_version):
+    obj = run(kind, api_version=api_version, done="True", at=ago(2), ttl="1s")
+
+    assert answer(obj, having_version(rule, api_version)) == seconds(-1)
+
+
+def having_version(rule, api_version):
+    return rule.model_copy(update={"api_versions": (api_version,)})
+
+
+DUE = run(done="True", at=ago(2), ttl="1s")
+OWNED = owned_by(DUE, "PipelineRun", api_version=TEKTON)
+OWNERS = {
+    # check_owner is false there; here the owner is looked at, and one that is done does not keep what it owns.
+    "delete object with owner references when owner check is disabled": (
+        annotated(owned_by(DUE, "Deployment", api_version="apps/v1"), owner="ignore"),
+        True,
+        seconds(-1),
+    ),
+    "do not delete object with owner references has PipelineRun object and owner check is disabled": (
+        OWNED,
+        True,
+        Reason.OWNER_UNFINISHED,
+    ),
+    "the same, and the PipelineRun is done: kept there, goes here by its own TTL": (OWNED, False, seconds(-1)),
+    "do not delete object with owner references when owner check is enabled": (
+        owned_by(DUE, "Deployment", api_version="apps/v1"),
+        True,
+        Reason.OWNER_UNFINISHED,
+    ),
+    "an owner that is no controller is none": (
+        owned_by(DUE, "ConfigMap", api_version="v1", controller=False),
+        False,
+        seconds(-1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "owner_unfinished", "expected"), OWNERS.values(), ids=OWNERS)
+def test_results_owners(obj, owner_unfinished, expected):
+    assert answer(obj, TASKRUN, owner_unfinished=owner_unfinished) == expected
+
+
+def test_results_never_deletes_what_a_pipelinerun_owns():
+    """deleteUponCompletion, before it looks at check_owner: for a PipelineRun in a PipelineRun too."""
+    child = owned_by(run("PipelineRun", done="True", at=ago(2), ttl="1s"), "PipelineRun", api_version=TEKTON)
+
+    assert answer(child, PIPELINERUN, owner_unfinished=False) == Reason.UNFINISHED
+
+
+PRUNER_COMPLETED = {
+    "Completed with CompletionTime": (run(done="True", at=ago(60)), Finish(True, ago(60), Outcome.SUCCEEDED)),
+    # There a completion time alone completes; Tekton's own IsDone asks for the condition, and so do we.
+    "Completed with CompletionTime: without the condition": (run(at=ago(60), conditions=[]), Finish(finished=False)),
+    "Completed with Succeeded condition": (run(done="True"), Finish(True, ago(60), Outcome.SUCCEEDED)),
+    "Not completed - no start time": ({**run(), "status": {}}, Finish(finished=False)),
+    "Not completed - pending": (run(), Finish(finished=False)),
+    "a run that failed before its start: never pruned there": (
+        {**run(), "status": {"conditions": [condition("Succeeded", ago(60), status="False")]}},
+        Finish(True, ago(60), Outcome.FAILED),
+    ),
+}
+
+
+@pytest.mark.parametrize(("obj", "finish"), PRUNER_COMPLETED.values(), ids=PRUNER_COMPLETED)
+def test_pruner_is_completed(obj, finish):
+    assert finish_of(obj, TASKRUN) == finish
+
+
+PRUNER = {
+    "Resource not completed": (run(ttl="60"), Reason.UNFINISHED),
+    "Resource completed and TTL expired": (run(done="True", at=ago(7200), ttl="1h"), seconds(-3600)),
+    "No annotations": (run(done="True", at=ago(60)), Reason.NO_TTL),
+    "Has TTL annotation but not completed": (run(ttl="60"), Reason.UNFINISHED),
+    "Has TTL annotation and completed - global enforcement": (run(done="True", at=NOW, ttl="60"), seconds(60)),
+    "Has TTL=-1 annotation - resource enforcement: `never` with us": (
+        run(done="True", at=ago(60), ttl="never"),
+        Reason.NEVER,
+    ),
+    "TTL=-1 is no TTL of ours": (run(done="True", at=ago(60), ttl="-1"), Reason.INVALID_TTL),
+    "Has TTL annotation matching config - resource enforcement": (run(done="True", at=ago(59), ttl="60"), seconds(1)),
+    "Empty TTL annotation": (run(done="True", at=ago(60), ttl=""), Reason.INVALID_TTL),
+    "completed in the future, by another clock: deferred": (run(done="True", at=later(5), ttl="10"), seconds(15)),
+}
+
+
+@pytest.mark.parametrize(("obj", "expected"), PRUNER.values(), ids=PRUNER)
+def test_pruner(obj, expected):
+    assert answer(obj, TASKRUN) == expected
+
+
+def test_the_pruners_own_annotation_is_its_own():
+    obj = having(
+        run(done="True", at=ago(60)), "metadata.annotations", {"pruner.tekton.dev/ttlSecondsAfterFinished": "0"}
+    )
+
+    assert answer(obj, TASKRUN) == Reason.NO_TTL
+
+
+def test_exactly_due_is_due():
+    assert answer(run(done="True", at=ago(60), ttl="60"), TASKRUN) == timedelta(0)
