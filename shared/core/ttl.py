@@ -1,17 +1,21 @@
 """How long a finished object stays, and who said so: annotations first, then the kind's own field."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from shared.core.durations import parse_duration
-from shared.core.kinds import KindRule, NativeTtl, Outcome
+from shared.core.kinds import KindRule, Outcome
 from shared.core.native import InvalidFieldError, read_native_ttl
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, parse_instant, quote
 
 _DURATIONS = ("ttl", "ttl-succeeded", "ttl-failed")
 TTL_ANNOTATIONS = (*_DURATIONS, "expire-at")
 _NEVER = "never"
+
+
+Origin = Literal["object", "native", "policy", "namespace"]
 
 
 class InvalidTtlError(ValueError):
@@ -26,11 +30,13 @@ class Ttl:
         source: The annotation or the field that spoke; empty where nothing did.
         after: Time from finish to due; None where an instant is given, and for `never`.
         at: The absolute instant of `expire-at`.
+        origin: Who spoke: the object's own annotation, its kind's field, a policy rule, or its namespace.
     """
 
     source: str
     after: timedelta | None = None
     at: datetime | None = None
+    origin: Origin = "object"
 
     @property
     def is_never(self) -> bool:
@@ -50,32 +56,63 @@ class Ttl:
 
 
 def find_ttl(obj: Any, rule: KindRule, outcome: Outcome | None) -> Ttl | None:
-    """The TTL that counts, or None where nothing speaks.
-
-    `expire-at` comes before the outcome's own annotation, that before `ttl`, that before the kind's field. Every
-    annotation must be readable, also one that does not count: a slip is a reason to keep, not to fall through.
+    """The TTL that the object itself speaks of, or None: its annotations before its kind's field.
 
     Raises:
         InvalidTtlError: An annotation or the field has a malformed value.
     """
-    annotations = get_annotations(obj)
-    spoken = {name: _read_duration(name, annotations[name]) for name in _DURATIONS if name in annotations}
+    spoken = annotated_ttl(get_annotations(obj), outcome)
+    return spoken or (native_ttl(obj, rule) if rule.ttl and rule.ttl.native == "act" else None)
+
+
+def annotated_ttl(annotations: Mapping[str, Any], outcome: Outcome | None) -> Ttl | None:
+    """What our annotations say, or None: `expire-at` before the outcome's own, that before `ttl`.
+
+    Every annotation must be readable, also one that does not count: a slip is a reason to keep, not to fall through.
+
+    Args:
+        annotations: The object's, without their domain.
+        outcome: How it ended.
+
+    Raises:
+        InvalidTtlError: One has a malformed value.
+    """
+    if not annotations:
+        return None
+    spoken = {name: read_duration(name, annotations[name]) for name in _DURATIONS if name in annotations}
     if "expire-at" in annotations:
         return _read_expire_at(annotations["expire-at"])
-    for name in (f"ttl-{outcome}", "ttl"):
-        if name in spoken:
-            return spoken[name]
-    return _read_native(obj, rule.ttl) if rule.ttl and rule.ttl.native == "act" else None
+    return spoken.get(f"ttl-{outcome}") or spoken.get("ttl")
 
 
-def _read_duration(name: str, value: Any) -> Ttl:
+def native_ttl(obj: Any, rule: KindRule) -> Ttl | None:
+    """What the kind's own field says, or None; also where it is left to the kind's own controller to act on.
+
+    Raises:
+        InvalidTtlError: The field has a malformed value.
+    """
+    if rule.ttl is None:
+        return None
+    try:
+        spoken = read_native_ttl(obj, rule.ttl)
+    except InvalidFieldError as error:
+        raise InvalidTtlError(str(error)) from None
+    return None if spoken is None else Ttl(spoken[0], after=spoken[1], origin="native")
+
+
+def read_duration(name: str, value: Any, *, origin: Origin = "object") -> Ttl:
+    """A duration, or `never`, as an annotation gives it.
+
+    Raises:
+        InvalidTtlError: It is anything else.
+    """
     source = f"{ANNOTATION_DOMAIN}/{name}"
     if value == _NEVER:
-        return Ttl(source)
+        return Ttl(source, origin=origin)
     if not isinstance(value, str):
         raise InvalidTtlError(f"annotation {source}: expected text, got {quote(value)}")
     try:
-        return Ttl(source, after=parse_duration(value))
+        return Ttl(source, after=parse_duration(value), origin=origin)
     except ValueError as error:
         raise InvalidTtlError(f"annotation {source}: {error}, or never") from None
 
@@ -86,11 +123,3 @@ def _read_expire_at(value: Any) -> Ttl:
         return Ttl(source, at=parse_instant(value))
     except ValueError as error:
         raise InvalidTtlError(f"annotation {source}: {error}") from None
-
-
-def _read_native(obj: Any, native: NativeTtl) -> Ttl | None:
-    try:
-        spoken = read_native_ttl(obj, native)
-    except InvalidFieldError as error:
-        raise InvalidTtlError(str(error)) from None
-    return None if spoken is None else Ttl(spoken[0], after=spoken[1])

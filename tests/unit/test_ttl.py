@@ -58,7 +58,9 @@ class TestSource:
         ids=["zero", "one", "the largest int32"],
     )
     def test_the_field_is_in_seconds(self, seconds, expected):
-        assert find_ttl(job(ttl=seconds), JOB, None) == Ttl("spec.ttlSecondsAfterFinished", after=expected)
+        assert find_ttl(job(ttl=seconds), JOB, None) == Ttl(
+            "spec.ttlSecondsAfterFinished", after=expected, origin="native"
+        )
 
     def test_the_field_ends_at_a_century(self):
         century = 36_500 * 86_400

@@ -1,0 +1,180 @@
+"""A policy: said once, what should happen to the finished objects of a whole fleet.
+
+One YAML file:
+
+    apiVersion: ttlafterfinished.dev/v1
+    kind: Policy
+    budget:                          # how much may be deleted: see shared.core.limits
+      global: {perSecond: 50, burst: 100}
+      perNamespace: {perSecond: 10, burst: 20}
+      breaker: {count: 1000, share: 50%, atLeast: 100, window: 10m}
+    recreation: {times: 3, window: 1h}
+    rules:                           # in order: the first that matches and says how long, decides
+      - name: failed-ci              # unique
+        match:                       # all that is given must hold; kinds is required
+          kinds: [jobs, pipelineruns.tekton.dev, "*"]
+          namespaces: {names: ["ci-*"], except: ["ci-prod"], selector: {matchLabels: {}, matchExpressions: []}}
+          labels: {matchLabels: {}, matchExpressions: []}
+          annotations: {example.com/team: "a*"}
+          owners: [{kind: CronJob, name: "nightly-*"}]     # any of them; [] means: controlled by nobody
+          age: 7d                    # says how long only from its creation + this on
+        when: "object.spec.backoffLimit == 0"              # CEL of object, namespace, outcome; never of the time
+        ttl: 1h                      # or never, or {succeeded: 1h, failed: 7d}
+        propagation: Foreground      # these three go with a ttl
+        onOwned: delete              # while the owner works; keep is the default
+        jitter: 10m                  # what a sweep finds overdue is spread over so long
+        minAge: 10m                  # since the finish, whatever says sooner, the object itself included
+        keepLast: 3                  # the newest of the group stay, however old
+        keepLastFailed: 5            # failed ones are counted apart
+        keepLastBy: owner            # or namespace (the default), {label: app}, {cel: "..."}; always of one kind, too
+
+A rule that says no ttl only guards: minAge and keepLast hold for whatever matches, whoever else says how long. Of
+several that match, the largest minAge counts, and the first that says keepLast or keepLastFailed.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, Self
+
+from pydantic import Field
+from pydantic import model_validator as checked
+
+from shared.core.conditions import NAMESPACE, AnyCondition, AnyGrouping
+from shared.core.kinds import Catalogue, KindRule, Outcome
+from shared.core.lasting import AnyLasting
+from shared.core.limits import Budget, Recreation
+from shared.core.matching import Duration, Match, Subject, Test, is_glob
+from shared.core.predicates import RuleModel
+from shared.core.ttl import Ttl
+
+
+class PolicyRule(RuleModel):
+    """One rule; see the module for what each field means."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
+    match: Match
+    when: AnyCondition | None = None
+    ttl: AnyLasting | None = None
+    keep_last: int | None = Field(default=None, ge=1, le=1_000_000)
+    keep_last_failed: int | None = Field(default=None, ge=1, le=1_000_000)
+    keep_last_by: AnyGrouping = NAMESPACE
+    min_age: Duration | None = None
+    propagation: Literal["Background", "Foreground", "Orphan"] | None = None
+    on_owned: Literal["keep", "delete"] | None = None
+    jitter: Duration | None = None
+
+    @checked(mode="after")
+    def _says_something(self) -> Self:
+        if self.ttl is None and not self.counts and self.min_age is None:
+            raise ValueError("expected at least one of ttl, keepLast, keepLastFailed and minAge")
+        if self.ttl is None and (self.propagation or self.on_owned or self.jitter is not None):
+            raise ValueError("propagation, onOwned and jitter: expected a ttl beside them")
+        if not self.counts and self.keep_last_by.by != "namespace":
+            raise ValueError("keepLastBy: expected keepLast or keepLastFailed beside it")
+        return self
+
+    @property
+    def counts(self) -> bool:
+        """Whether it keeps the newest of a group."""
+        return self.keep_last is not None or self.keep_last_failed is not None
+
+    @property
+    def source(self) -> str:
+        """How what it says is referred to."""
+        return f"policy rule {self.name}"
+
+    def counts_apart(self, outcome: Outcome | None) -> bool:
+        """Whether an object of this outcome is counted among the failed ones only."""
+        return self.keep_last_failed is not None and outcome is Outcome.FAILED
+
+    def kept_of(self, outcome: Outcome | None) -> int | None:
+        """How many of a group stay among which an object of this outcome is counted; None where none does."""
+        return self.keep_last_failed if self.counts_apart(outcome) else self.keep_last
+
+    @cached_property
+    def ttls(self) -> dict[Outcome | None, Ttl]:
+        """What it says, by outcome."""
+        lasting = self.ttl.by_outcome if self.ttl else ()
+        return {outcome: Ttl(self.source, after=after, origin="policy") for outcome, after in lasting}
+
+    @cached_property
+    def tests(self) -> tuple[Test, ...]:
+        """What must hold of an object of its kinds, the age aside."""
+        when = self.when
+        return (*self.match.tests(), *((lambda subject: when.of(subject) is True,) if when else ()))
+
+    def matches(self, subject: Subject) -> bool:
+        """Whether it is about an object of its kinds, the age aside.
+
+        Raises:
+            ExpressionError: Its `when` cannot be evaluated for this object.
+            NamespaceUnreadError: It asks for the namespace, which was not read.
+        """
+        return all(test(subject) for test in self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A rule that is about a kind.
+
+    Attributes:
+        ttls: What it says to this kind; nothing where the kind is opt-in and the rule does not name it.
+    """
+
+    rule: PolicyRule
+    ttls: dict[Outcome | None, Ttl]
+
+
+class Policy(RuleModel):
+    """Everything one file says."""
+
+    api_version: Literal["ttlafterfinished.dev/v1"] = "ttlafterfinished.dev/v1"
+    kind: Literal["Policy"] = "Policy"
+    budget: Budget = Budget()
+    recreation: Recreation = Recreation()
+    rules: tuple[PolicyRule, ...] = Field(default=(), max_length=1_000)
+
+    @checked(mode="after")
+    def _named_once(self) -> Self:
+        names = [rule.name for rule in self.rules]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"rules: expected unique names, got {twice!r} twice")
+        return self
+
+    def check_kinds(self, kinds: Catalogue) -> None:
+        """Hold the rules to the kinds that are known: a slip in a name must not silently mean nothing.
+
+        Raises:
+            ValueError: A rule names a kind that is not known.
+        """
+        for index, rule in enumerate(self.rules):
+            for word in rule.match.kinds:
+                if not is_glob(word) and not any(known.is_named(word) for known in kinds.rules):
+                    raise ValueError(f"rules.{index}.match.kinds: expected a kind that is known, got {word!r}")
+
+    def candidates(self, kind: KindRule) -> tuple[Candidate, ...]:
+        """The rules that are about a kind, in order."""
+        key = kind.group, kind.kind, kind.plural
+        found = self._by_kind.get(key)
+        if found is None:
+            rules = (rule for rule in self.rules if rule.match.is_about(kind))
+            found = self._by_kind[key] = tuple(_candidate(rule, kind) for rule in rules)
+        return found
+
+    @cached_property
+    def _by_kind(self) -> dict[tuple[str, str, str], tuple[Candidate, ...]]:
+        return {}
+
+    def speaks_of(self, kind: KindRule) -> bool:
+        """Whether it says for any object of a kind how long it stays."""
+        return any(one.ttls for one in self.candidates(kind))
+
+
+def _candidate(rule: PolicyRule, kind: KindRule) -> Candidate:
+    speaks = not kind.opt_in or rule.match.names(kind)
+    return Candidate(rule, rule.ttls if speaks else {})
+
+
+NO_POLICY = Policy()
+"""Where none is configured."""

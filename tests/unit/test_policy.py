@@ -1,0 +1,146 @@
+"""A policy file's models: what they take, and what they refuse in which words."""
+
+from datetime import timedelta
+
+import pytest
+from pydantic import ValidationError
+
+from shared.core.kinds import Catalogue, Outcome
+from shared.core.policy import NO_POLICY, Policy
+from tests.builders import JOB, POD, TRAINJOB
+
+EVERYTHING = {
+    "apiVersion": "ttlafterfinished.dev/v1",
+    "kind": "Policy",
+    "budget": {
+        "global": {"perSecond": 50, "burst": 100},
+        "perNamespace": {"perSecond": 10, "burst": 20},
+        "breaker": {"count": 1000, "share": "50%", "atLeast": 100, "window": "10m"},
+    },
+    "recreation": {"times": 3, "window": "1h"},
+    "rules": [
+        {
+            "name": "failed-ci",
+            "match": {
+                "kinds": ["jobs", "pods", "*"],
+                "namespaces": {"names": ["ci-*"], "except": ["ci-prod"], "selector": {"matchLabels": {"team": "ci"}}},
+                "labels": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]},
+                "annotations": {"example.com/team": "a*"},
+                "owners": [{"kind": "CronJob", "name": "nightly-*"}],
+                "age": "7d",
+            },
+            "when": "object.spec.backoffLimit == 0",
+            "ttl": {"succeeded": "1h", "failed": "never"},
+            "keepLast": 3,
+            "keepLastFailed": 5,
+            "keepLastBy": {"cel": "object.metadata.name"},
+            "minAge": 600,
+            "propagation": "Foreground",
+            "onOwned": "delete",
+            "jitter": "10m",
+        }
+    ],
+}
+
+
+def ruled(**rule):
+    return {"rules": [{"name": "one", "match": {"kinds": ["jobs"]}, "ttl": "1h"} | rule]}
+
+
+def test_everything_that_can_be_said():
+    policy = Policy.model_validate(EVERYTHING)
+    rule = policy.rules[0]
+
+    assert policy.budget.breaker.share == 0.5
+    assert policy.budget.global_.per_second == 50
+    assert policy.recreation.window == timedelta(hours=1)
+    assert rule.match.age == timedelta(days=7)
+    assert rule.min_age == timedelta(minutes=10)
+    assert rule.ttls[Outcome.SUCCEEDED].after == timedelta(hours=1)
+    assert rule.ttls[Outcome.FAILED].is_never
+    assert None not in rule.ttls
+
+
+def test_nothing_said_limits_nothing():
+    assert NO_POLICY.budget.global_ is NO_POLICY.budget.per_namespace is NO_POLICY.budget.breaker is None
+    assert not NO_POLICY.speaks_of(JOB)
+
+
+@pytest.mark.parametrize(
+    ("given", "place", "message"),
+    [
+        (ruled(ttl="soon"), "rules.0.ttl", "expected seconds (3600) or a duration such as 90s"),
+        (ruled(ttl=-1), "rules.0.ttl", "got '-1', or never"),
+        (ruled(ttl=True), "rules.0.ttl", "got True"),
+        (ruled(ttl={"unknown": 1}), "rules.0.ttl", "for each of succeeded and failed"),
+        (ruled(ttl=None), "rules.0", "at least one of ttl, keepLast"),
+        (ruled(when="object.spec +"), "rules.0.when", "CEL"),
+        (ruled(when=7), "rules.0.when", "expected a CEL expression, got 7"),
+        (ruled(keepLast=0), "rules.0.keepLast", "greater than or equal to 1"),
+        (ruled(keepLastBy="owner"), "rules.0", "keepLastBy: expected keepLast or keepLastFailed beside it"),
+        (ruled(keepLast=1, keepLastBy="name"), "rules.0.keepLastBy", "got 'name'"),
+        (ruled(keepLast=1, keepLastBy={"label": ""}), "rules.0.keepLastBy", "expected owner, namespace"),
+        (ruled(ttls="1h"), "rules.0.ttls", "not permitted"),
+        (ruled(name="a b"), "rules.0.name", "match pattern"),
+        (ruled(match={"kinds": []}), "rules.0.match.kinds", "at least 1"),
+        (ruled(match={}), "rules.0.match.kinds", "required"),
+        (
+            ruled(match={"kinds": ["jobs"], "labels": {"matchExpressions": [{"key": "a", "operator": "In"}]}}),
+            "rules.0.match.labels.matchExpressions.0",
+            "expected `values` with In and NotIn",
+        ),
+        ({"rules": [{"name": "a", "match": {"kinds": ["jobs"]}}]}, "rules.0", "at least one of ttl, keepLast"),
+        (
+            {"rules": [{"name": "a", "match": {"kinds": ["jobs"]}, "minAge": 1, "jitter": 1}]},
+            "rules.0",
+            "expected a ttl beside them",
+        ),
+        ({"rules": [ruled()["rules"][0]] * 2}, "", "expected unique names, got 'one' twice"),
+        ({"budget": {"breaker": {"share": "200%"}}}, "budget.breaker.share", "up to 100%, got '200%'"),
+        ({"budget": {"breaker": {"share": 5}}}, "budget.breaker.share", "expected a share such as 50%, got 5"),
+        ({"budget": {"global": {"perSecond": 0}}}, "budget.global.perSecond", "greater than 0"),
+        ({"kind": "Polizei"}, "kind", "'Policy'"),
+    ],
+)
+def test_what_is_refused_says_where_and_why(given, place, message):
+    with pytest.raises(ValidationError) as raised:
+        Policy.model_validate(given)
+
+    first = raised.value.errors()[0]
+    assert ".".join(map(str, first["loc"])) == place
+    assert message in first["msg"]
+
+
+class TestKinds:
+    def test_a_name_that_no_kind_has_is_refused(self):
+        policy = Policy.model_validate(ruled(match={"kinds": ["jobs", "jbos"]}))
+
+        with pytest.raises(ValueError, match=r"rules.0.match.kinds: expected a kind that is known, got 'jbos'"):
+            policy.check_kinds(Catalogue((JOB, POD)))
+
+    def test_a_pattern_may_fit_none(self):
+        Policy.model_validate(ruled(match={"kinds": ["x*"]})).check_kinds(Catalogue((JOB, POD)))
+
+    @pytest.mark.parametrize(
+        ("word", "kinds"),
+        [
+            ("jobs", {"Job"}),
+            ("Job", {"Job"}),
+            ("jobs.batch", {"Job"}),
+            ("*", {"Job", "Pod", "TrainJob"}),
+            ("*jobs", {"Job", "TrainJob"}),
+            ("*.kubeflow.org", {"TrainJob"}),
+            ("*.trainer.kubeflow.org", {"TrainJob"}),
+            ("p?ds", {"Pod"}),
+        ],
+    )
+    def test_words_and_patterns(self, word, kinds):
+        policy = Policy.model_validate(ruled(match={"kinds": [word]}))
+
+        assert {rule.kind for rule in (JOB, POD, TRAINJOB) if policy.speaks_of(rule)} == kinds
+
+    def test_a_rule_that_only_guards_speaks_of_none(self):
+        policy = Policy.model_validate({"rules": [{"name": "a", "match": {"kinds": ["jobs"]}, "minAge": 1}]})
+
+        assert not policy.speaks_of(JOB)
+        assert len(policy.candidates(JOB)) == 1
