@@ -157,6 +157,12 @@ def pod(
     return annotated(obj, **annotations)
 
 
+def namespace(name: str = "ci", *, labels: dict[str, str] | None = None, **annotations: Any) -> dict[str, Any]:
+    """A Namespace; `namespace(default_ttl="1h")` says `ttlafterfinished.dev/default-ttl`."""
+    metadata = {"name": name, "uid": f"uid-of-{name}", "resourceVersion": "7", "labels": labels or {}}
+    return annotated({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, **annotations)
+
+
 def ended(name: str = "main", at: datetime | str | None = None, *, exit_code: int = 0) -> dict[str, Any]:
     """The status of a container that terminated; without an instant, as one whose end nobody saw."""
     reason = "ContainerStatusUnknown" if at is None else "Error" if exit_code else "Completed"

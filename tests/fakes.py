@@ -12,7 +12,7 @@ from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError
 from shared.messages import Message, ObjectDeleted, Timer
 from shared.ports import EventLevel, Page, Snapshot, Verdict
-from tests.builders import NOW, having
+from tests.builders import NOW, having, namespace
 
 
 class FakeClock:
@@ -47,6 +47,8 @@ class FakeCluster:
         before_get: Called with the name before a GET is looked at: another client's chance to write.
         before_delete: The same for a DELETE.
         on_list: Called with each LIST.
+        namespace_reads: GETs and LISTs of namespaces, which `calls` leaves out. Each is there, and says nothing,
+            unless a test has put one of its own, or has removed it.
     """
 
     def __init__(self, clock: FakeClock | None = None, *, page_size: int = 500) -> None:
@@ -58,6 +60,8 @@ class FakeCluster:
         self.before_delete: Callable[[str], None] = lambda _: None
         self.on_list: Callable[[], None] = lambda: None
         self.calls: list[Call] = []
+        self.namespace_reads: list[Call] = []
+        self.without_namespaces: set[str] = set()
         self.deleted: list[dict[str, Any]] = []
         self.events: list[tuple[ObjectRef, str, str]] = []
         self.memory: dict[str, dict[str, Any]] = {}
@@ -110,6 +114,8 @@ class FakeCluster:
         return tuple(rule.model_copy(update={"scope": self.scopes.get(rule.kind, rule.scope)}) for rule in served)
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
+        if rule.kind == "Namespace":
+            return self._get_namespace(ref)
         self._call("get", ref.name)
         self.before_get(ref.name)
         obj = self._objects.get((rule.kind, ref.namespace, ref.name))
@@ -140,6 +146,9 @@ class FakeCluster:
         resource_version: str = "",
         metadata_only: bool = False,
     ) -> Page:
+        if rule.kind == "Namespace":
+            self._call("list-namespaces", "", self.namespace_reads)
+            return Page(self._namespaces(), self._date(), "", str(self._version))
         self._call("list-metadata" if metadata_only else "list", rule.plural)
         self.on_list()
         if self.served_kinds is not None and rule.kind not in self.served_kinds:
@@ -158,8 +167,20 @@ class FakeCluster:
         if (ref, reason, message) not in self.events:
             self.events.append((ref, reason, message))
 
-    def _call(self, verb: str, what: str) -> None:
-        self.calls.append(Call(verb, what))
+    def _get_namespace(self, ref: ObjectRef) -> Snapshot | None:
+        self._call("get-namespace", ref.name, self.namespace_reads)
+        if ref.name in self.without_namespaces:
+            return None
+        obj = self._objects.get(("Namespace", "", ref.name)) or namespace(ref.name)
+        return Snapshot(copy.deepcopy(obj), self._date())
+
+    def _namespaces(self) -> list[dict[str, Any]]:
+        places = {place for _, place, _ in self._objects if place} - self.without_namespaces
+        said = {name: obj for (kind, _, name), obj in self._objects.items() if kind == "Namespace"}
+        return [copy.deepcopy(said.get(name) or namespace(name)) for name in sorted(places | set(said))]
+
+    def _call(self, verb: str, what: str, calls: list[Call] | None = None) -> None:
+        (self.calls if calls is None else calls).append(Call(verb, what))
         for failing, on, error in self._failures:
             if failing == verb and on in ("", what):
                 raise error

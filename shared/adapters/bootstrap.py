@@ -19,10 +19,12 @@ from shared.adapters.settings import Settings, SettingsError, read_settings
 from shared.adapters.telemetry import LogTelemetry, configure_logging
 from shared.core.kinds import Catalogue
 from shared.core.objects import ObjectRef
+from shared.core.policy import NO_POLICY, Policy
 from shared.messages import TimersSet
 from shared.ports import Clock, Cluster, EventLevel, Publisher, Telemetry, Timers
 from shared.usecases.deadletter import DeadLetters
 from shared.usecases.expire import Expiry
+from shared.usecases.judge import Judge
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
@@ -30,6 +32,7 @@ from shared.usecases.timers import set_timers
 if TYPE_CHECKING:
     from shared.adapters.access import Access
     from shared.adapters.metrics import Metrics
+    from shared.adapters.policyfile import PolicyFile
     from shared.adapters.publisher import HttpPublisher
 
 TIMERS_PATH = Path("timers.db")
@@ -50,6 +53,7 @@ class World:
         timers: The engine, once started.
         metrics: What measures, where it is asked for.
         namespace: What this process is limited to; empty for all namespaces.
+        policies: The policy file, where the settings name one.
     """
 
     settings: Settings
@@ -62,6 +66,8 @@ class World:
     timers: Timers | None = None
     metrics: "Metrics | None" = None
     namespace: str = ""
+    policies: "PolicyFile | None" = None
+    _judge: Judge | None = None
     _engine: asyncio.Task[None] | None = None
     _close_engine: Callable[[], Awaitable[None]] = field(init=False)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -109,6 +115,8 @@ class World:
 
         metrics = Metrics(self.telemetry, kinds=self.kinds, sweep_interval=self.settings.sweep_interval)
         metrics.count_timers(lambda: self.timers)
+        if (policies := self.policies) is not None:
+            metrics.watch_policy(lambda: policies.is_good)
         close = metrics.serve(self.settings.metrics_port)
         observe_answers(metrics.answered)
         self.telemetry = self.metrics = metrics
@@ -143,7 +151,29 @@ class World:
 
     async def schedule(self, obj: object) -> TimersSet | None:
         """See `shared.usecases.schedule`."""
-        return await schedule(obj, catalogue=self.catalogue, clock=self.clock, telemetry=self.telemetry)
+        return await schedule(
+            obj,
+            catalogue=self.catalogue,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            policy=self.policy(),
+            recall=self._judge.namespaces.recall if self._judge else lambda _: None,
+        )
+
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self.policies.policy() if self.policies else NO_POLICY
+
+    def report_policy(self, problem: str) -> None:
+        """Say that the policy file is bad."""
+        self.telemetry.problem("bad policy file: the last good one stays in force", error=problem)
+
+    async def judge(self) -> Judge:
+        """What decides; one for all functions of this process, which share what it remembers."""
+        cluster = await self.connected()
+        if self._judge is None or self._judge.cluster is not cluster:
+            self._judge = Judge(cluster, self.kinds, self.policy, telemetry=self.telemetry, only=self.namespace)
+        return self._judge
 
     async def set_timers(self, wanted: TimersSet) -> None:
         """See `shared.usecases.timers`."""
@@ -191,7 +221,7 @@ class World:
         return Expiry(
             cluster=await self.connected(),
             catalogue=self.catalogue,
-            kinds=self.kinds,
+            judge=await self.judge(),
             clock=self.clock,
             telemetry=self.telemetry,
             dry_run=self.settings.dry_run,
@@ -222,13 +252,18 @@ def build(settings: Settings) -> World:
 
     Raises:
         SettingsError: TTL_KINDS names an unknown kind.
-        FileError: A rule in TTL_KINDS_DIR is none.
+        FileError: A rule in TTL_KINDS_DIR is none, or the file of TTL_POLICY no policy.
     """
     kinds = read_catalogue(settings.kinds_dir)
     try:
-        return World(settings, kinds, kinds.parse_names(settings.kinds))
+        world = World(settings, kinds, kinds.parse_names(settings.kinds))
     except ValueError as error:
         raise SettingsError(f"TTL_KINDS: {error}") from None
+    if settings.policy is not None:
+        from shared.adapters.policyfile import PolicyFile  # noqa: PLC0415 - only where there is one
+
+        world.policies = PolicyFile(settings.policy, kinds, world.report_policy)
+    return world
 
 
 def http_publisher(settings: Settings, **options: Any) -> "HttpPublisher":

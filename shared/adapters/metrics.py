@@ -136,6 +136,11 @@ class Metrics:
         """
         self.registry.register(_CountsTimers(timers, asyncio.get_running_loop()))
 
+    def watch_policy(self, is_good: Callable[[], bool]) -> None:
+        """Show, at each scrape, whether the policy file is in force as it is now."""
+        about = "Whether the policy file is in force as it is; 0 where the last good one is."
+        Gauge("ttl_policy_good", about, registry=self.registry).set_function(is_good)
+
     def serve(self, port: int, address: str = "0.0.0.0") -> Callable[[], None]:  # noqa: S104 - Prometheus is elsewhere
         """Serve all of it from a thread, so that no event waits for a scrape.
 

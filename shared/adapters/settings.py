@@ -2,6 +2,7 @@
 
 TTL_KINDS                 kinds that may be deleted, comma separated (jobs,pods); all that are catalogued if unset
 TTL_KINDS_DIR             a directory of kind rules beside, and in place of, the shipped ones
+TTL_POLICY                a policy file, which is read again as it changes; none if unset
 TTL_DRY_RUN               true: decide and report, delete nothing
 TTL_SWEEP_INTERVAL        time between two sweeps (10m)
 TTL_CONCURRENCY           DELETEs at once (64)
@@ -90,6 +91,7 @@ class Settings(BaseModel):
 
     kinds: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_KINDS")
     kinds_dir: Path | None = Field(default=None, alias="TTL_KINDS_DIR")
+    policy: Path | None = Field(default=None, alias="TTL_POLICY")
     dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
     sweep_interval: Annotated[timedelta, BeforeValidator(_duration)] = Field(
         default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)

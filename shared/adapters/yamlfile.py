@@ -1,6 +1,6 @@
 """YAML that people write, read into a model: what is wrong is told with file, line and what was expected."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,8 +38,16 @@ def read_model(path: Path, model: type[ModelT]) -> ModelT:
     return parse_model(text, model, name=path.name)
 
 
-def parse_model(text: str, model: type[ModelT], *, name: str) -> ModelT:
-    """A text as a model; `name` is what errors call it.
+def parse_model(
+    text: str, model: type[ModelT], *, name: str, check: Callable[[ModelT], None] = lambda _: None
+) -> ModelT:
+    """A text as a model.
+
+    Args:
+        text: YAML.
+        model: What it should be.
+        name: What errors call it.
+        check: What else must hold; raises pydantic's ValidationError, with the places.
 
     Raises:
         FileError: As above.
@@ -59,12 +67,14 @@ def parse_model(text: str, model: type[ModelT], *, name: str) -> ModelT:
     except (ValueError, RecursionError) as error:  # a date that is none, or brackets without end
         raise FileError(f"{name}: expected YAML: {error}") from None
     try:
-        return model.model_validate(document)
+        read = model.model_validate(document)
+        check(read)
     except ValidationError as error:
         told = error.errors(include_url=False)
         lines = [f"{name}:{_line_of(node, one['loc'])}: {_sentence(one)}" for one in told[:TOLD_MAX]]
         more = [f"{name}: and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
         raise FileError("\n".join(lines + more)) from None
+    return read
 
 
 def _check_keys(node: Any, name: str) -> None:

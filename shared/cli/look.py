@@ -1,18 +1,20 @@
 """Decide about objects without doing anything: what `plan` and `explain` show."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
-from shared.core.decide import Decision, Facts, Ignore, Reason, decide
+from shared.core.decide import Context, Decision, Facts, Ignore, Reason, decide
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds import Catalogue, KindRule
+from shared.core.namespaces import plain_namespace
 from shared.core.objects import ObjectRef, get_controller, ref_of
+from shared.core.policy import NO_POLICY, Policy
 from shared.errors import TtlError
 from shared.ports import Snapshot
-from shared.usecases.judge import judge
+from shared.usecases.judge import Judge
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +27,15 @@ class Finding:
 
 
 async def find_all(
-    cluster: KubernetesCluster, rule: KindRule, *, kinds: Catalogue, namespace: str
+    cluster: KubernetesCluster, rule: KindRule, *, judge: Judge, namespace: str
 ) -> AsyncIterator[Finding]:
     """Every object of a kind, page by page."""
     token = ""
     while True:
         page = await cluster.list_page(rule, namespace=namespace, continue_token=token)
+        await judge.namespaces.prime()
         for obj in page.items:
-            decision = await judge(Snapshot(obj, page.read_at), rule, cluster=cluster, kinds=kinds)
+            decision = await judge.decide(Snapshot(obj, page.read_at), rule)
             yield Finding(ref_of(obj), decision, page.read_at)
         token = page.continue_token
         if not token:
@@ -40,7 +43,13 @@ async def find_all(
 
 
 async def find_one(
-    cluster: KubernetesCluster, rule: KindRule, *, kinds: Catalogue, namespace: str, name: str
+    cluster: KubernetesCluster,
+    rule: KindRule,
+    *,
+    kinds: Catalogue,
+    namespace: str,
+    name: str,
+    policy: Callable[[], Policy] = lambda: NO_POLICY,
 ) -> Finding:
     """One object by its name.
 
@@ -51,7 +60,7 @@ async def find_one(
     if snapshot is None:
         place = f" in namespace {namespace}" if namespace else ""
         raise TtlError(f"there is no {rule.kind} {name}{place}")
-    decision = await judge(snapshot, rule, cluster=cluster, kinds=kinds)
+    decision = await Judge(cluster, kinds, policy).decide(snapshot, rule)
     return Finding(ref_of(snapshot.obj), decision, snapshot.read_at)
 
 
@@ -69,7 +78,8 @@ def _find_offline(obj: dict[str, Any], kinds: Catalogue, now: datetime, finished
         return Finding(ref, Ignore(Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=problem)), now)
     owner = get_controller(obj)
     unfinished = owner is not None and owner.uid not in finished
-    return Finding(ref, decide(obj, rule, now, owner_unfinished=unfinished), now)
+    context = Context(namespace=plain_namespace(ref.namespace), owner_unfinished=unfinished)
+    return Finding(ref, decide(obj, rule, now, context), now)
 
 
 def _is_finished(obj: dict[str, Any], kinds: Catalogue) -> bool:

@@ -15,6 +15,7 @@ from shared.cli.look import Finding, find_all
 from shared.cli.report import as_json, describe_time, is_ahead
 from shared.core.decide import Expire, Reason, Wait
 from shared.errors import TtlError
+from shared.usecases.judge import Judge
 from shared.usecases.served import list_served
 
 _SOON = timedelta(hours=1)
@@ -36,6 +37,7 @@ async def plan(
     findings: list[Finding] = []
     refused: list[TtlError] = []
     async with options.connected(kubeconfig, context) as cluster:
+        judge = Judge(cluster, known, only=namespace)
         served = await list_served(wanted, cluster=cluster, namespace=namespace)
         if kinds:  # who names a kind wants to know that there is none
             for rule in options.list_absent(wanted, served):
@@ -43,7 +45,7 @@ async def plan(
                 click.echo(f"{rule.plural} are not served {place}", err=True)
         for rule in served:
             try:
-                findings += [one async for one in find_all(cluster, rule, kinds=known, namespace=namespace)]
+                findings += [one async for one in find_all(cluster, rule, judge=judge, namespace=namespace)]
             except TtlError as error:
                 click.echo(f"{rule.plural}: {error}", err=True)
                 refused.append(error)

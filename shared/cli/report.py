@@ -20,6 +20,10 @@ _WORDS = {
     Reason.NEVER: "it is never to be deleted",
     Reason.FINISH_TIME_UNKNOWN: "it finished, but nothing tells when",
     Reason.OWNER_UNFINISHED: "the owner that controls it has not finished, or cannot be told to have",
+    Reason.EXEMPT: "its namespace is exempt, by annotation ttlafterfinished.dev/exempt",
+    Reason.INVALID_POLICY: "kept, because what is said for its namespace, or for many, cannot be read",
+    Reason.NAMESPACE_UNREAD: "its namespace could not be read, which may exempt it",
+    Reason.KEPT_LAST: "it is among the newest that a policy rule keeps, or nobody could count them",
     Reason.UNKNOWN_SHAPE: "its kind or its status is not one that is known here",
 }
 

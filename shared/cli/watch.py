@@ -40,7 +40,9 @@ async def watch(namespace: str, kinds: str, sink: str | None, kubeconfig: str | 
         await cluster.check()
         plurals = await options.name_served(world, cluster)
         click.echo(f"watching {plurals} of {cluster.server}, telling {settings.sink}", err=True)
-        watches = Watches(world, cluster, send=retrying(events.send), publish=retrying(sweeps.publish))
+        watches = Watches(
+            world, cluster, await world.judge(), send=retrying(events.send), publish=retrying(sweeps.publish)
+        )
         try:
             raise await watches.run()
         except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was not told is found by the sweep at the next start

@@ -12,13 +12,16 @@ from shared.core.expressions import Expression, Returns, compile_expression
 from shared.core.matching import NamespaceUnreadError, Subject
 from shared.core.objects import get_controller, get_in, get_text, quote
 
-VARIABLES = ("object", "namespace", "outcome")
+_NAMESPACE = "namespaceObject"
+"""As admission policies of Kubernetes call it: `namespace` is a word of CEL's own."""
+
+VARIABLES = ("object", _NAMESPACE, "outcome")
 """What it may speak of; never the time, or a decision would not stay as it is."""
 
 _CEL = {
     "type": "string",
     "minLength": 1,
-    "description": "CEL of object, namespace (name, labels, annotations) and outcome.",
+    "description": "CEL of object, namespaceObject (metadata: name, labels, annotations) and outcome.",
 }
 
 
@@ -42,14 +45,15 @@ class Asked:
             NamespaceUnreadError: It may speak of the namespace, which was not read.
         """
         namespace = subject.namespace
-        if namespace is None and "namespace" in self.text:
+        if namespace is None and _NAMESPACE in self.text:
             raise NamespaceUnreadError
         about = {
             "name": get_text(subject.obj, "metadata.namespace"),
             "labels": dict(namespace.labels) if namespace else {},
             "annotations": dict(namespace.annotations) if namespace else {},
         }
-        return self.expression.evaluate(object=subject.obj, namespace=about, outcome=str(subject.outcome or ""))
+        outcome = str(subject.outcome or "")
+        return self.expression.evaluate(object=subject.obj, namespaceObject={"metadata": about}, outcome=outcome)
 
 
 def _read_asked(value: Any, returns: Returns = "bool") -> Asked:

@@ -59,7 +59,7 @@ class Expression:
             kind, plain = value.type().name(), value.plain_value()
         except Exception as error:  # noqa: BLE001 - the library raises RuntimeError and others, for odd text and depth
             raise ExpressionError(f"CEL {self.text!r}: {_one_line(error)}") from None
-        if not isinstance(plain, _PYTHON[self.returns]):
+        if kind == "ERROR" or not isinstance(plain, _PYTHON[self.returns]):  # an error reads as a text
             told = _one_line(plain) if kind == "ERROR" else f"expected a {self.returns}, got a {kind.lower()}"
             raise ExpressionError(f"CEL {self.text!r}: {told}")
         return plain

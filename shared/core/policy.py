@@ -18,7 +18,7 @@ One YAML file:
           annotations: {example.com/team: "a*"}
           owners: [{kind: CronJob, name: "nightly-*"}]     # any of them; [] means: controlled by nobody
           age: 7d                    # says how long only from its creation + this on
-        when: "object.spec.backoffLimit == 0"              # CEL of object, namespace, outcome; never of the time
+        when: "object.spec.backoffLimit == 0"              # CEL of object, namespaceObject, outcome; never of time
         ttl: 1h                      # or never, or {succeeded: 1h, failed: 7d}
         propagation: Foreground      # these three go with a ttl
         onOwned: delete              # while the owner works; keep is the default
@@ -36,8 +36,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic import model_validator as checked
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from shared.core.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.kinds import Catalogue, KindRule, Outcome
@@ -46,6 +47,8 @@ from shared.core.limits import Budget, Recreation
 from shared.core.matching import Duration, Match, Subject, Test, is_glob
 from shared.core.predicates import RuleModel
 from shared.core.ttl import Ttl
+
+_UNKNOWN_KIND = PydanticCustomError("unknown_kind", "expected a kind that is known, or a pattern")
 
 
 class PolicyRule(RuleModel):
@@ -146,12 +149,16 @@ class Policy(RuleModel):
         """Hold the rules to the kinds that are known: a slip in a name must not silently mean nothing.
 
         Raises:
-            ValueError: A rule names a kind that is not known.
+            ValidationError: A rule names a kind that is not known.
         """
-        for index, rule in enumerate(self.rules):
-            for word in rule.match.kinds:
-                if not is_glob(word) and not any(known.is_named(word) for known in kinds.rules):
-                    raise ValueError(f"rules.{index}.match.kinds: expected a kind that is known, got {word!r}")
+        unknown = [
+            InitErrorDetails(type=_UNKNOWN_KIND, loc=("rules", index, "match", "kinds", place), input=word)
+            for index, rule in enumerate(self.rules)
+            for place, word in enumerate(rule.match.kinds)
+            if not is_glob(word) and not any(known.is_named(word) for known in kinds.rules)
+        ]
+        if unknown:
+            raise ValidationError.from_exception_data("Policy", unknown)
 
     def candidates(self, kind: KindRule) -> tuple[Candidate, ...]:
         """The rules that are about a kind, in order."""

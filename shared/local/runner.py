@@ -27,6 +27,9 @@ from shared.local.watches import Watches
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"
 
+RELOAD_SECONDS = 2.0
+"""Between two looks for a new policy."""
+
 
 @asynccontextmanager
 async def local_broker(world: World) -> AsyncIterator[LocalBroker]:
@@ -67,9 +70,12 @@ class Runner:
         async with local_broker(self._world) as broker, asyncio.TaskGroup() as group:
             ticks = group.create_task(self._tick(broker))
             engine = group.create_task(self._world.timers_ended())
-            watches = Watches(self._world, self._cluster, send=broker.send, publish=broker.publish)
+            reloads = group.create_task(self._sweep_on_reload(broker))
+            judge = await self._world.judge()
+            watches = Watches(self._world, self._cluster, judge, send=broker.send, publish=broker.publish)
             refusal = await watches.run()
             ticks.cancel()
+            reloads.cancel()
             engine.cancel()
         raise refusal
 
@@ -78,8 +84,20 @@ class Runner:
         interval = self._world.settings.sweep_interval.total_seconds()
         while True:
             await asyncio.sleep(interval)
-            now = self._world.clock.now().isoformat()
-            try:
-                await broker.send(Event(id=f"tick/{now}", source=SOURCE, type=TICK, data=b"{}"))
-            except TtlError as error:
-                self._world.telemetry.problem("sweep put off until the next interval", error=str(error))
+            await self._sweep(broker)
+
+    async def _sweep_on_reload(self, broker: LocalBroker) -> None:
+        """What a new policy makes due, no event tells of."""
+        known = self._world.policy()
+        while self._world.policies is not None:
+            await asyncio.sleep(RELOAD_SECONDS)
+            if self._world.policy() is not known:
+                known = self._world.policy()
+                await self._sweep(broker)
+
+    async def _sweep(self, broker: LocalBroker) -> None:
+        now = self._world.clock.now().isoformat()
+        try:
+            await broker.send(Event(id=f"tick/{now}", source=SOURCE, type=TICK, data=b"{}"))
+        except TtlError as error:
+            self._world.telemetry.problem("sweep put off until the next interval", error=str(error))

@@ -9,18 +9,19 @@ at every start of a watch, and after an event was lost, until it is taken.
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shared.adapters.cluster import KubernetesCluster, WatchEvent
 from shared.adapters.events import Event
 from shared.adapters.refusals import GoneError
-from shared.core.decide import Ignore, Reason, decide
+from shared.core.decide import Context, Decision, Ignore, Reason, decide
 from shared.core.kinds import KindRule
 from shared.core.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.local.outbox import Outbox
 from shared.messages import Message, SweepStep
 from shared.ports import Clock, Telemetry
+from shared.usecases.judge import Judge
 
 ABSENT_SECONDS = 10.0
 """How often a kind is tried again that is not served any more, or is somewhere else: until somebody ends its watch."""
@@ -33,6 +34,8 @@ SWEEP_PAUSE_SECONDS = 30.0
 """From one sweep of a kind that a watch asked for to the next: a Broker that loses much must not sweep all the time."""
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update"}
+
+_UNKNOWN = frozenset({Reason.NAMESPACE_UNREAD, Reason.KEPT_LAST})
 
 Send = Callable[[Event], Awaitable[object]]
 Publish = Callable[[Message], Awaitable[object]]
@@ -49,6 +52,7 @@ class KindWatch:
         publish: Takes the SweepStep that begins a sweep of the kind; may return as late as the sweep has ended.
         clock: Tells what is worth an event, and sweeps apart.
         telemetry: Told of what goes wrong.
+        judge: Knows the policy and the namespaces.
         namespace: Only this one; empty for all.
     """
 
@@ -58,6 +62,7 @@ class KindWatch:
     publish: Publish
     clock: Clock
     telemetry: Telemetry
+    judge: Judge
     namespace: str = ""
     _gap: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -122,16 +127,30 @@ class KindWatch:
             if change.type == "DELETED" and self.cluster.memory:
                 self.cluster.memory.forget(ref.uid)
             return
-        decision = decide(change.obj, self.rule, self.clock.now(), owner_unfinished=False)
-        worth_keeping = not isinstance(decision, Ignore)
+        decision = await self._decide(change)
+        # What only the namespace or the group can tell is looked up by whoever the event wakes.
+        worth_keeping = not isinstance(decision, Ignore) or decision.reason in _UNKNOWN
         data = json.dumps(change.obj, separators=(",", ":")).encode() if worth_keeping else b""
         if self.cluster.memory:
             self.cluster.memory.remember(ref.uid, data) if worth_keeping else self.cluster.memory.forget(ref.uid)
         if worth_keeping:
             event = event_of_change(change, self.rule, server=self.cluster.server, data=data)
             await outbox.put(ref.uid, event)
-        elif decision.reason is Reason.INVALID_TTL:
-            self.telemetry.problem(str(Reason.INVALID_TTL), object=str(ref), error=decision.facts.problem)
+        elif decision.reason in (Reason.INVALID_TTL, Reason.INVALID_POLICY):
+            self.telemetry.problem(str(decision.reason), object=str(ref), error=decision.facts.problem)
+
+    async def _decide(self, change: WatchEvent) -> Decision:
+        """The namespace is read, if it may count and is not remembered; the owner and the group are not."""
+        namespaces, name = self.judge.namespaces, get_text(change.obj, "metadata.namespace")
+        context = Context(self.judge.policy(), namespaces.recall(name))
+        decision = decide(change.obj, self.rule, self.clock.now(), context)
+        if decision.reason is not Reason.NAMESPACE_UNREAD:
+            return decision
+        try:
+            context = replace(context, namespace=await namespaces.get(name))
+        except TtlError:
+            return decision
+        return decide(change.obj, self.rule, self.clock.now(), context)
 
     async def _tell(self, event: Event) -> None:
         try:

@@ -10,6 +10,7 @@ from shared.adapters.cluster import KubernetesCluster
 from shared.core.kinds import KindRule
 from shared.errors import ForbiddenError, TtlError
 from shared.local.watch import KindWatch, Publish, Send
+from shared.usecases.judge import Judge
 from shared.usecases.served import list_served
 
 LOOK_SECONDS = 30.0
@@ -36,14 +37,16 @@ class Watches:
 
     Args:
         world: With the kinds.
+        judge: The world's.
         cluster: Where to watch them; the same as the world's where that has one.
         send: Takes what a change has to tell.
         publish: Takes the beginning of a sweep.
     """
 
-    def __init__(self, world: World, cluster: KubernetesCluster, *, send: Send, publish: Publish) -> None:
+    def __init__(self, world: World, cluster: KubernetesCluster, judge: Judge, *, send: Send, publish: Publish) -> None:
         self._world = world
         self._cluster = cluster
+        self._judge = judge
         self._send = send
         self._publish = publish
         self._running: list[_Running] = []
@@ -98,6 +101,7 @@ class Watches:
             publish=self._publish,
             clock=self._world.clock,
             telemetry=self._world.telemetry,
+            judge=self._judge,
             namespace=self._world.namespace,
         )
 

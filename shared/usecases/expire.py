@@ -1,6 +1,7 @@
 """A timer fired: look again, and delete exactly what is due."""
 
 import math
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,10 +9,11 @@ from datetime import datetime, timedelta
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import ObjectRef, ref_of
+from shared.core.spreading import spread
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
-from shared.usecases.judge import judge
+from shared.usecases.judge import Judge, Judgement
 from shared.usecases.served import find_served
 
 ATTEMPTS_MAX = 5
@@ -28,7 +30,7 @@ class Expiry:
     Attributes:
         cluster: The API server.
         catalogue: The kinds that may be deleted.
-        kinds: All kinds that are known, for owners.
+        judge: Decides, and remembers for a moment what it read for that.
         clock: This process's clock, for lateness and for timers only: what is due is told by the API server's.
         telemetry: Told of every verdict.
         dry_run: Decide and report; delete nothing and write nothing.
@@ -38,7 +40,7 @@ class Expiry:
 
     cluster: Cluster
     catalogue: Catalogue
-    kinds: Catalogue
+    judge: Judge
     clock: Clock
     telemetry: Telemetry
     dry_run: bool
@@ -78,17 +80,17 @@ class Expiry:
     async def _expire(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> ObjectDeleted | TimersSet | None:
         for attempt in range(ATTEMPTS_MAX):
             snapshot = self.cluster.recall(ref) if attempt == 0 else None
-            decision = await self._judge(rule, snapshot) if snapshot else None
+            judgement = await self.judge.judge(snapshot, rule) if snapshot else None
             # What is remembered may be outdated. It can only ever say yes, and the DELETE's preconditions prove it;
             # any other answer is asked for again, of the API server.
-            if not isinstance(decision, Expire):
+            if judgement is None or not isinstance(judgement.decision, Expire):
                 snapshot = await self.cluster.get(rule, ref)
-                decision = await self._judge(rule, snapshot) if snapshot else None
-            if snapshot is None or decision is None or not ref.is_same(ref_of(snapshot.obj)):
+                judgement = await self.judge.judge(snapshot, rule) if snapshot else None
+            if snapshot is None or judgement is None or not ref.is_same(ref_of(snapshot.obj)):
                 self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
                 return None
             with suppress(ConflictError):
-                return await self._carry_out(decision, rule, snapshot, fired_at=fired_at)
+                return await self._carry_out(judgement, rule, snapshot, fired_at=fired_at)
         raise TryLaterError(f"{ref} changed {ATTEMPTS_MAX} times while it was about to be deleted")
 
     async def act(
@@ -104,12 +106,12 @@ class Expiry:
         Raises:
             ConflictError: The object is not any more what was read.
         """
-        decision = await self._judge(rule, snapshot)
-        return await self._carry_out(decision, rule, snapshot, missed_before=missed_before)
+        judgement = await self.judge.judge(snapshot, rule)
+        return await self._carry_out(judgement, rule, snapshot, missed_before=missed_before)
 
     async def _carry_out(
         self,
-        decision: Decision,
+        judgement: Judgement,
         rule: KindRule,
         snapshot: Snapshot,
         *,
@@ -118,25 +120,24 @@ class Expiry:
     ) -> ObjectDeleted | TimersSet | None:
         """Do what was decided; `fired_at` is an instant that the timer engine's clock has reached."""
         ref = ref_of(snapshot.obj)
-        match decision:
+        await self._tell_doubts(ref, judgement.decision)
+        match judgement.decision:
             case Ignore(reason, facts):
                 self.telemetry.record(Verdict.KEPT, ref, reason, detail=facts.problem, by=self.by)
-                if reason is Reason.INVALID_TTL:
-                    await self._tell(ref, "InvalidTtl", f"kept: {facts.problem}")
-                return None
+                return _timers((one.ref, one.due_at) for one in judgement.fallen)
             case Wait(until, reason):
                 self.telemetry.record(Verdict.TIMER_SET, ref, reason, by=self.by)
-                again_at = self._again_at(until, snapshot, fired_at)
-                return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=again_at),))
+                return _timers([(ref, self._again_at(until, snapshot, fired_at))])
             case Expire(since, reason, facts):
                 if self.dry_run:
                     self.telemetry.record(Verdict.WOULD_DELETE, ref, reason, detail=facts.summary(), by=self.by)
                     return None
                 missed = missed_before is not None and since < missed_before
-                return await self._delete(rule, snapshot, facts, since, missed=missed)
-
-    async def _judge(self, rule: KindRule, snapshot: Snapshot) -> Decision:
-        return await judge(snapshot, rule, cluster=self.cluster, kinds=self.kinds)
+                rest_at = _spread(ref, facts, self.clock.now()) if missed else None
+                if rest_at is not None:
+                    self.telemetry.record(Verdict.TIMER_SET, ref, "jitter", by=self.by)
+                    return _timers([(ref, rest_at)])
+                return await self._delete(_propagating(rule, facts), snapshot, facts, since, missed=missed)
 
     async def _delete(
         self, rule: KindRule, snapshot: Snapshot, facts: Facts, since: datetime, *, missed: bool
@@ -176,6 +177,16 @@ class Expiry:
         self.telemetry.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=self.by)
         await self._tell(ref, "DeletionRefused", str(error))
 
+    async def _tell_doubts(self, ref: ObjectRef, decision: Decision) -> None:
+        """Say where people look what cannot be read, and what has no power."""
+        facts = decision.facts
+        if decision.reason in _INVALID and facts.problem:
+            what = "kept" if facts.problem_of is None else "everything in it is kept"
+            await self._tell(facts.problem_of or ref, _INVALID[decision.reason], f"{what}: {facts.problem}")
+        elif facts.powerless:
+            why = "the kind's own controller acts on it, whatever else is said"
+            await self._tell(ref, "TtlPowerless", f"deleted by {facts.powerless}: {why}")
+
     async def _tell(self, ref: ObjectRef, reason: str, message: str) -> None:
         if self.dry_run:
             return
@@ -183,3 +194,24 @@ class Expiry:
             await self.cluster.record_event(ref, reason, message)
         except TtlError as error:  # the verdict stands, told or not
             self.telemetry.problem("could not write an Event", object=str(ref), error=str(error))
+
+
+_INVALID = {Reason.INVALID_TTL: "InvalidTtl", Reason.INVALID_POLICY: "InvalidPolicy"}
+"""Reasons of Events, for what cannot be read."""
+
+
+def _timers(due: Iterable[tuple[ObjectRef, datetime | None]]) -> TimersSet | None:
+    timers = tuple(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=at) for ref, at in due if at is not None)
+    return TimersSet(timers=timers) if timers else None
+
+
+def _spread(ref: ObjectRef, facts: Facts, now: datetime) -> datetime | None:
+    """When to look again at what is overdue, where its rule spreads that out; None where it is not."""
+    jitter = facts.policy_rule.jitter if facts.policy_rule else None
+    return spread(ref.uid, now, jitter) if jitter else None
+
+
+def _propagating(rule: KindRule, facts: Facts) -> KindRule:
+    """The kind, deleted as the policy rule says."""
+    asked = facts.policy_rule.propagation if facts.policy_rule else None
+    return rule if asked in (None, rule.propagation) else rule.model_copy(update={"propagation": asked})

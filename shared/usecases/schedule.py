@@ -1,20 +1,46 @@
 """An object changed: which timer does it need?"""
 
+from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.decide import Expire, Ignore, Wait, decide
+from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide
 from shared.core.kinds import Catalogue
+from shared.core.namespaces import Namespace
 from shared.core.objects import quote, ref_of
+from shared.core.policy import NO_POLICY, Policy
 from shared.errors import EventError
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Clock, Telemetry, Verdict
 
+SOON = timedelta(minutes=10)
+"""Of what is due within this time as far as the object tells, the namespace may be read then, and not at once."""
 
-async def schedule(obj: Any, *, catalogue: Catalogue, clock: Clock, telemetry: Telemetry) -> TimersSet | None:
+Recall = Callable[[str], Namespace | None]
+
+
+async def schedule(  # noqa: PLR0913 - each is a port, or what is known
+    obj: Any,
+    *,
+    catalogue: Catalogue,
+    clock: Clock,
+    telemetry: Telemetry,
+    policy: Policy = NO_POLICY,
+    recall: Recall = lambda _: None,
+) -> TimersSet | None:
     """The timer for an object that an event reported, or None where it needs none.
 
     The event is a hint: a timer set by a stale or forged one costs a read when it fires, and no more. So the owner
-    is not asked for here, and no API right is needed.
+    is not asked for here, and no API right is needed. What only the namespace can tell, or the others of its group,
+    is looked up by whoever the timer wakes.
+
+    Args:
+        obj: As its event brought it.
+        catalogue: The kinds that may be deleted.
+        clock: This process's.
+        telemetry: Told what was done.
+        policy: The one in force.
+        recall: What this process happens to know of a namespace.
 
     Raises:
         EventError: The object has no name or uid, or one that no object can have.
@@ -27,10 +53,26 @@ async def schedule(obj: Any, *, catalogue: Catalogue, clock: Clock, telemetry: T
     if rule is None:
         telemetry.record(Verdict.KEPT, ref, "kind-not-enabled", by="schedule")
         return None
-    match decide(obj, rule, clock.now(), owner_unfinished=False):
-        case Ignore(reason, facts):
-            telemetry.record(Verdict.KEPT, ref, reason, detail=facts.problem, by="schedule")
+    now = clock.now()
+    decision = decide(obj, rule, now, Context(policy, recall(ref.namespace)))
+    due_at = _due_at(decision, now)
+    if due_at is None:
+        telemetry.record(Verdict.KEPT, ref, decision.reason, detail=decision.facts.problem, by="schedule")
+        return None
+    telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule")
+    return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at),))
+
+
+def _due_at(decision: Decision, now: datetime) -> datetime | None:
+    """When to look at the object; None where nothing but a change can make it due."""
+    match decision:
+        case Wait(due_at) | Expire(due_at):
+            return due_at
+        case Ignore(Reason.NAMESPACE_UNREAD, facts):
+            # Whom its finish pushes out of a group is due now, whenever it is due itself.
+            is_soon = facts.keeper is None and facts.due_at is not None and facts.due_at - now < SOON
+            return facts.due_at if is_soon else now
+        case Ignore(Reason.KEPT_LAST):
+            return now
+        case _:
             return None
-        case Wait(due_at, reason) | Expire(due_at, reason):
-            telemetry.record(Verdict.TIMER_SET, ref, reason, by="schedule")
-            return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at),))

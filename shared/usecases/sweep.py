@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.core.decide import is_open
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
@@ -154,16 +153,18 @@ class Sweep:
     async def _read_page(self, rule: KindRule, token: str) -> tuple[Page, Sequence[_Found]]:
         """A page, and those of its objects that may be due now or later.
 
-        Where a kind's TTL can only stand in its metadata, metadata is all that is listed at first.
+        Where a kind's TTL can only stand in metadata, its own or its namespace's, metadata is all that is listed at
+        first.
         """
-        cluster, has_field = self.expiry.cluster, rule.ttl is not None
-        page = await cluster.list_page(
-            rule, namespace=self.namespace, continue_token=token, metadata_only=not has_field
-        )
-        wanted = [obj for obj in page.items if is_open(obj, rule)]
-        if not has_field and len(wanted) <= FULL_READS_MAX:
+        cluster, judge = self.expiry.cluster, self.expiry.judge
+        if rule.scope == "Namespaced":
+            await judge.namespaces.prime()
+        in_full = rule.ttl is not None or judge.policy().speaks_of(rule)
+        page = await cluster.list_page(rule, namespace=self.namespace, continue_token=token, metadata_only=not in_full)
+        wanted = [obj for obj in page.items if judge.is_open(obj, rule)]
+        if not in_full and len(wanted) <= FULL_READS_MAX:
             return page, [ref_of(obj) for obj in wanted]
-        if not has_field:
+        if not in_full:
             uids = {ref_of(obj).uid for obj in wanted}
             full = await cluster.list_page(
                 rule, namespace=self.namespace, continue_token=token, resource_version=page.resource_version

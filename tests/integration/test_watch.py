@@ -23,6 +23,7 @@ from shared.core.kinds import Catalogue
 from shared.local.realserver import RealServer, real_server
 from shared.local.watches import Watches
 from shared.messages import SweepStep
+from shared.usecases.judge import Judge
 from tests.fakes import FakeTelemetry
 from tests.integration.conftest import Api, Run
 
@@ -381,7 +382,8 @@ async def _lose_the_place(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> list[s
     kinds = Catalogue(tuple(rule for rule in read_catalogue().rules if rule.kind == "Pod"))
     world = World(Settings(), kinds, kinds, telemetry=FakeTelemetry(), namespace=pods.namespace)
     events = Events()
-    watching = asyncio.create_task(Watches(world, cluster, send=events.send, publish=events.publish).run())
+    judge = Judge(cluster, kinds)
+    watching = asyncio.create_task(Watches(world, cluster, judge, send=events.send, publish=events.publish).run())
     try:
         await events.wait_for(lambda: events.sweeps == 2)
         await asyncio.to_thread(pods.create_finished, "after", ttl="1h")

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shared.core.decide import Expire, Ignore, Reason, Wait, decide, is_open
+from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide, is_open
 from shared.core.kinds import KindRule, Outcome
+from shared.core.namespaces import plain_namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_in
 from shared.core.ttl import InvalidTtlError, find_ttl
 from tests.builders import JOB, POD, TRAINJOB, annotated, ended, having, job, pod
@@ -30,6 +31,7 @@ from tests.properties.strategies import (
     scalars,
 )
 
+HOME = plain_namespace("ci")
 RULES = [JOB, POD, TRAINJOB]
 rules = st.sampled_from(RULES)
 
@@ -51,7 +53,7 @@ class TestTotal:
     @searching
     @given(obj=anything, rule=rules, now=instants, owner_unfinished=st.booleans())
     def test_any_json_is_answered(self, obj, rule, now, owner_unfinished):
-        decision = decide(obj, rule, now, owner_unfinished=owner_unfinished)
+        decision = decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
         assert isinstance(decision, Ignore | Wait | Expire)
         assert isinstance(decision.facts.summary(), str)
@@ -59,7 +61,7 @@ class TestTotal:
     @searching
     @given(obj=objects, now=instants, owner_unfinished=st.booleans())
     def test_almost_right_objects_are_answered(self, obj, now, owner_unfinished):
-        decision = decide(obj, of_its_kind(obj), now, owner_unfinished=owner_unfinished)
+        decision = decide(obj, of_its_kind(obj), now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
         match decision:
             case Expire(since, reason):
@@ -89,7 +91,7 @@ class TestTotal:
     def test_depth_does_not_matter(self, path, depth):
         for obj in (job(complete="2026-03-01T00:00:00Z", ttl=0), pod(containers=[ended(at=None)], ttl="0")):
             put(obj, path, nested(depth))
-            decide(obj, of_its_kind(obj), datetime(2026, 3, 14, tzinfo=UTC), owner_unfinished=False)
+            decide(obj, of_its_kind(obj), datetime(2026, 3, 14, tzinfo=UTC), Context(namespace=HOME))
 
     @searching
     @given(obj=objects, now=instants)
@@ -97,7 +99,7 @@ class TestTotal:
         rule = of_its_kind(obj)
         before = repr(obj)
 
-        decisions = [decide(given_obj, rule, now, owner_unfinished=False) for given_obj in (obj, copy.deepcopy(obj))]
+        decisions = [decide(given_obj, rule, now, Context(namespace=HOME)) for given_obj in (obj, copy.deepcopy(obj))]
 
         assert told(decisions[0]) == told(decisions[1])
         assert repr(obj) == before
@@ -108,7 +110,9 @@ class TestTotal:
         rule = of_its_kind(obj)
 
         if not is_open(obj, rule):
-            assert isinstance(decide(obj, rule, now, owner_unfinished=owner_unfinished), Ignore)
+            assert isinstance(
+                decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished)), Ignore
+            )
 
 
 class TestMonotone:
@@ -117,8 +121,8 @@ class TestMonotone:
     def test_time_turns_wait_into_expire_and_nothing_else(self, obj, now, after, owner_unfinished):
         now, after = sorted([now, after])
         rule = of_its_kind(obj)
-        first = decide(obj, rule, now, owner_unfinished=owner_unfinished)
-        second = decide(obj, rule, after, owner_unfinished=owner_unfinished)
+        first = decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
+        second = decide(obj, rule, after, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
         assert repr(first.facts) == repr(second.facts)
         match first:
@@ -135,12 +139,12 @@ class TestMonotone:
     @given(obj=objects, now=instants)
     def test_at_the_instant_it_waits_for_it_expires(self, obj, now):
         rule = of_its_kind(obj)
-        decision = decide(obj, rule, now, owner_unfinished=False)
+        decision = decide(obj, rule, now, Context(namespace=HOME))
 
         if isinstance(decision, Wait):
             until = decision.until
-            assert decide(obj, rule, until, owner_unfinished=False) == Expire(until, Reason.EXPIRED, decision.facts)
-            just_before = decide(obj, rule, until - timedelta(microseconds=1), owner_unfinished=False)
+            assert decide(obj, rule, until, Context(namespace=HOME)) == Expire(until, Reason.EXPIRED, decision.facts)
+            just_before = decide(obj, rule, until - timedelta(microseconds=1), Context(namespace=HOME))
             assert just_before == decision
 
 
@@ -159,10 +163,10 @@ class TestStrangers:
         there = get_in(obj, ".".join(place)) if place else obj
         assume(isinstance(there, dict) or (there is None and place not in [("status",), ("metadata",)]))
         assume(isinstance(obj.get("metadata"), dict))  # putting something into it would make a shape of none
-        before = decide(obj, of_its_kind(obj), now, owner_unfinished=False)
+        before = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
         put(obj, (*place, key), value)
 
-        assert told(decide(obj, of_its_kind(obj), now, owner_unfinished=False)) == told(before)
+        assert told(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == told(before)
 
     @searching
     @given(obj=objects, now=instants, name=any_text, value=scalars, domain=any_text)
@@ -171,10 +175,10 @@ class TestStrangers:
         assume(not key.startswith(f"{ANNOTATION_DOMAIN}/"))
         assume(isinstance(get_in(obj, "metadata.annotations"), dict | None))
         assume(isinstance(obj.get("metadata"), dict))  # as above
-        before = decide(obj, of_its_kind(obj), now, owner_unfinished=False)
+        before = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
         put(obj, ("metadata", "annotations", key), value)
 
-        assert told(decide(obj, of_its_kind(obj), now, owner_unfinished=False)) == told(before)
+        assert told(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == told(before)
 
     @searching
     @given(obj=fixtures, now=instants, labels=st.dictionaries(keys, scalars, max_size=3), version=any_text)
@@ -182,7 +186,7 @@ class TestStrangers:
         changed = having(having(obj, "metadata.labels", labels), "metadata.resourceVersion", version)
         rule = of_its_kind(obj)
 
-        assert decide(changed, rule, now, owner_unfinished=False) == decide(obj, rule, now, owner_unfinished=False)
+        assert decide(changed, rule, now, Context(namespace=HOME)) == decide(obj, rule, now, Context(namespace=HOME))
 
 
 class TestKept:
@@ -193,14 +197,14 @@ class TestKept:
     def test_a_hold_keeps(self, obj, now, why):
         put(obj, ("metadata", "annotations", f"{ANNOTATION_DOMAIN}/hold"), why)
 
-        assert isinstance(decide(obj, of_its_kind(obj), now, owner_unfinished=False), Ignore)
+        assert isinstance(decide(obj, of_its_kind(obj), now, Context(namespace=HOME)), Ignore)
 
     @searching
     @given(obj=objects, now=instants, at=instant_texts)
     def test_what_is_being_deleted_is_left_alone(self, obj, now, at):
         put(obj, ("metadata", "deletionTimestamp"), at)
 
-        assert isinstance(decide(obj, of_its_kind(obj), now, owner_unfinished=False), Ignore)
+        assert isinstance(decide(obj, of_its_kind(obj), now, Context(namespace=HOME)), Ignore)
 
     @searching
     @given(obj=objects, now=instants)
@@ -208,7 +212,7 @@ class TestKept:
         put(obj, ("metadata", "annotations"), {"example.com/ttl": "0"})
         put(obj, ("spec", "ttlSecondsAfterFinished"), None)
 
-        assert isinstance(decide(obj, of_its_kind(obj), now, owner_unfinished=False), Ignore)
+        assert isinstance(decide(obj, of_its_kind(obj), now, Context(namespace=HOME)), Ignore)
 
     @searching
     @given(obj=objects, now=instants, phase=scalars, status=scalars)
@@ -221,14 +225,14 @@ class TestKept:
             if isinstance(entry, dict):
                 entry["status"] = status
 
-        assert isinstance(decide(obj, of_its_kind(obj), now, owner_unfinished=False), Ignore)
+        assert isinstance(decide(obj, of_its_kind(obj), now, Context(namespace=HOME)), Ignore)
 
     @searching
     @given(obj=objects, now=instants)
     def test_an_unfinished_owner_keeps_a_pod(self, obj, now):
         put(obj, ("metadata", "annotations", f"{ANNOTATION_DOMAIN}/owner"), "keep")
 
-        decision = decide(obj, POD, now, owner_unfinished=True)
+        decision = decide(obj, POD, now, Context(namespace=HOME, owner_unfinished=True))
 
         assert isinstance(decision, Ignore)
 
@@ -242,7 +246,7 @@ class TestKept:
     def test_a_value_that_is_no_text_keeps(self, obj, now, name, value):
         put(obj, ("metadata", "annotations", f"{ANNOTATION_DOMAIN}/{name}"), value)
 
-        assert decide(obj, of_its_kind(obj), now, owner_unfinished=False).reason is Reason.INVALID_TTL
+        assert decide(obj, of_its_kind(obj), now, Context(namespace=HOME)).reason is Reason.INVALID_TTL
 
 
 class TestNeverEarly:
@@ -258,7 +262,7 @@ class TestNeverEarly:
         obj = having(obj, "status.startTime", None)
         due_at = finished_at + timedelta(seconds=ttl)
 
-        decision = decide(obj, JOB, now, owner_unfinished=False)
+        decision = decide(obj, JOB, now, Context(namespace=HOME))
 
         assert decision.reason is (Reason.EXPIRED if (now - finished_at).total_seconds() >= ttl else Reason.NOT_DUE)
         assert decision.facts.due_at == due_at
@@ -268,7 +272,7 @@ class TestNeverEarly:
     def test_whatever_is_lost_a_pod_is_never_due_before_its_end_plus_ttl(self, seen, ttl, now):
         obj, end = seen
 
-        decision = decide(annotated(obj, ttl=str(ttl)), POD, now, owner_unfinished=False)
+        decision = decide(annotated(obj, ttl=str(ttl)), POD, now, Context(namespace=HOME))
 
         assert decision.facts.due_at >= end + timedelta(seconds=ttl)
         assert now >= end + timedelta(seconds=ttl) or not isinstance(decision, Expire)
@@ -279,15 +283,15 @@ class TestNeverEarly:
         rule = of_its_kind(obj)
         short, long = (annotated(obj, ttl_failed=str(s), ttl_succeeded=str(s)) for s in (less, less + more))
 
-        if isinstance(decide(long, rule, now, owner_unfinished=False), Expire):
-            assert isinstance(decide(short, rule, now, owner_unfinished=False), Expire)
+        if isinstance(decide(long, rule, now, Context(namespace=HOME)), Expire):
+            assert isinstance(decide(short, rule, now, Context(namespace=HOME)), Expire)
 
     @searching
     @given(obj=objects, now=instants)
     def test_nothing_expires_before_it_was_created_or_started(self, obj, now):
         begun = datetime(2026, 3, 2, 12, tzinfo=UTC)
         put(obj, ("metadata", "creationTimestamp"), "2026-03-02T12:00:00Z")
-        decision = decide(obj, of_its_kind(obj), now, owner_unfinished=False)
+        decision = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
 
         if isinstance(decision, Expire) and "expire-at" not in decision.facts.ttl.source:
             assert now >= decision.since >= begun

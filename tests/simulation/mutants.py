@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.decide import Decision, Expire, decide
+from shared.core.decide import Context, Decision, Expire, decide
 from shared.core.kinds import KindRule
+from shared.core.namespaces import plain_namespace
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, TryLaterError
 from shared.local.apiserver.deletion import DeleteOptions
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from shared.ports import Page, Snapshot
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import judge
 from shared.usecases.sweep import Sweep
 from tests.simulation.simcluster import SimCluster, _NoPathError
 
@@ -148,7 +148,7 @@ class _ByNameOnly(Expiry):
         return None
 
     async def _decide(self, rule: KindRule, snapshot: Snapshot) -> Decision:
-        return await judge(snapshot, rule, cluster=self.cluster, kinds=self.kinds)
+        return await self.judge.decide(snapshot, rule)
 
 
 class _OwnerIgnored(SimCluster):
@@ -165,7 +165,7 @@ class _RecallTrusted(SimCluster):
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         remembered = self.recall(ref)
         if remembered is not None:
-            decision = decide(remembered.obj, rule, remembered.read_at, owner_unfinished=False)
+            decision = decide(remembered.obj, rule, remembered.read_at, Context(namespace=plain_namespace("any")))
             if not isinstance(decision, Expire):
                 return remembered
         return await super().get(rule, ref)

@@ -12,6 +12,7 @@ from shared.adapters.memory import Memory
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
 from shared.ports import Publisher
+from shared.usecases.judge import Judge
 from shared.usecases.schedule import schedule
 from shared.usecases.timers import set_timers
 from tests.simulation.clocks import ReadClock
@@ -61,7 +62,8 @@ class Process:
         self.telemetry = world.checks.telemetry
         mutant = world.mutant
         self.cluster = mutant.cluster(world, self.memory)
-        parts: dict[str, Any] = {"cluster": self.cluster, "catalogue": world.catalogue, "kinds": world.catalogue}
+        parts: dict[str, Any] = {"cluster": self.cluster, "catalogue": world.catalogue}
+        parts["judge"] = self.judge = Judge(self.cluster, world.catalogue)
         parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
         self.expiry = mutant.expiry(**parts)
         self.sweep = mutant.sweep(
@@ -124,7 +126,13 @@ class Process:
 
     async def _schedule(self, event: Event, _call: Invocation) -> Message | None:
         obj = parse_object(event)
-        return await schedule(obj, catalogue=self.world.catalogue, clock=self.clock, telemetry=self.telemetry)
+        return await schedule(
+            obj,
+            catalogue=self.world.catalogue,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            recall=self.judge.namespaces.recall,
+        )
 
     async def _timers(self, event: Event, _call: Invocation) -> None:
         await set_timers(parse_message(event, TimersSet), timers=self.timers)

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 from shared.adapters.events import TICK, Event, event_of
-from shared.core.decide import Ignore, decide
+from shared.core.decide import Context, Ignore, decide
+from shared.core.namespaces import plain_namespace
 from shared.local.apiserver.resources import Resource
 from shared.local.apiserver.table import Change
 from shared.messages import SweepStep
@@ -67,7 +68,7 @@ class Source:
         memory = getattr(self.world.process, "memory", None)
         if memory is None:
             return
-        decision = decide(change.obj, rule, self.world.clocks.local(), owner_unfinished=False)
+        decision = decide(change.obj, rule, self.world.clocks.local(), Context(namespace=plain_namespace("any")))
         if change.type == "DELETED" or isinstance(decision, Ignore):
             memory.forget(uid)
         else:

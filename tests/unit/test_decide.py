@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.core.decide import Decision, Expire, Ignore, Reason, Wait, decide, is_open
+from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide, is_open
 from shared.core.kinds import KindRule, Outcome
+from shared.core.namespaces import plain_namespace
 from tests.builders import (
     FIXTURES,
     JOB,
@@ -37,6 +38,9 @@ from tests.builders import (
     without,
 )
 
+HOME = plain_namespace("ci")
+AT_HOME = Context(namespace=HOME)
+
 
 def verdict(decision: Decision) -> tuple:
     """A decision without the facts it rests on, as a tuple that reads well in a table."""
@@ -62,7 +66,7 @@ def ignore(reason: str) -> tuple:
 
 
 def decided(obj: object, rule: KindRule, *, now: datetime = NOW, owner_unfinished: bool = False) -> tuple:
-    return verdict(decide(obj, rule, now, owner_unfinished=owner_unfinished))
+    return verdict(decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished)))
 
 
 class TestJobsAsKubernetesDecides:
@@ -553,7 +557,7 @@ class TestTtls:
     def test_a_malformed_duration_keeps_and_says_what_was_expected(self, name, value, expected):
         obj = annotated(job(complete=ago(60), ttl=0), **{name: value})
 
-        decision = decide(obj, JOB, NOW, owner_unfinished=False)
+        decision = decide(obj, JOB, NOW, Context(namespace=HOME))
 
         assert verdict(decision) == ignore("invalid-ttl")
         assert decision.facts.problem.startswith(f"annotation ttlafterfinished.dev/{name}: expected ")
@@ -585,7 +589,7 @@ class TestTtls:
     def test_a_malformed_instant_keeps_and_says_what_was_expected(self, value):
         obj = annotated(job(complete=ago(60), ttl=0), expire_at=value)
 
-        decision = decide(obj, JOB, NOW, owner_unfinished=False)
+        decision = decide(obj, JOB, NOW, Context(namespace=HOME))
 
         assert verdict(decision) == ignore("invalid-ttl")
         assert decision.facts.problem.startswith("annotation ttlafterfinished.dev/expire-at: expected an RFC 3339 time")
@@ -597,7 +601,7 @@ class TestTtls:
         ids=lambda value: type(value).__name__,
     )
     def test_a_malformed_field_keeps_and_says_what_was_expected(self, value):
-        decision = decide(job(complete=ago(60), ttl=value), JOB, NOW, owner_unfinished=False)
+        decision = decide(job(complete=ago(60), ttl=value), JOB, NOW, Context(namespace=HOME))
 
         assert verdict(decision) == ignore("invalid-ttl")
         assert decision.facts.problem.startswith("spec.ttlSecondsAfterFinished: expected whole seconds from 0 to ")
@@ -641,7 +645,7 @@ class TestUnknownShapes:
         ids=lambda obj: ascii(obj)[:40],
     )
     def test_what_is_not_of_the_kind_stays(self, obj):
-        decision = decide(obj, JOB, NOW, owner_unfinished=False)
+        decision = decide(obj, JOB, NOW, Context(namespace=HOME))
 
         assert verdict(decision) == ignore("unknown-shape")
         assert decision.facts.problem == "expected a Job of batch/v1"
@@ -713,7 +717,7 @@ class TestReasons:
 
 class TestFacts:
     def test_they_tell_what_the_decision_rests_on(self):
-        facts = decide(job(failed=ago(60), ttl=90), JOB, NOW, owner_unfinished=False).facts
+        facts = decide(job(failed=ago(60), ttl=90), JOB, NOW, Context(namespace=HOME)).facts
 
         assert facts.finish.finished is True
         assert facts.finish.at == ago(60)
@@ -726,31 +730,31 @@ class TestFacts:
         )
 
     def test_what_is_not_known_is_not_summarized(self):
-        no_ttl = decide(job(failed=ago(60)), JOB, NOW, owner_unfinished=False)
-        running_on = decide(job(ttl=1), JOB, NOW, owner_unfinished=False)
+        no_ttl = decide(job(failed=ago(60)), JOB, NOW, Context(namespace=HOME))
+        running_on = decide(job(ttl=1), JOB, NOW, Context(namespace=HOME))
 
         assert no_ttl.facts.summary() == "finished 2026-03-14T15:08:26Z"
         assert running_on.facts.summary() == "finish time unknown"
         assert running_on.facts.due_at is None
 
     def test_an_absolute_instant_is_no_due_instant_before_the_end(self):
-        assert decide(job(expire_at=ago(60)), JOB, NOW, owner_unfinished=False).facts.due_at is None
+        assert decide(job(expire_at=ago(60)), JOB, NOW, Context(namespace=HOME)).facts.due_at is None
 
 
 class TestOpenByMetadata:
     @pytest.mark.parametrize("name", ["ttl", "ttl_succeeded", "ttl_failed", "expire_at"])
     def test_an_annotation_opens_even_a_malformed_one(self, name):
-        assert is_open(job(**{name: "x"}), JOB)
-        assert is_open(without(without(pod(**{name: "x"}), "spec"), "status"), POD)
+        assert is_open(job(**{name: "x"}), JOB, AT_HOME)
+        assert is_open(without(without(pod(**{name: "x"}), "spec"), "status"), POD, AT_HOME)
 
     def test_the_native_field_opens(self):
-        assert is_open(job(ttl=0), JOB)
-        assert not is_open(job(), JOB)
-        assert not is_open(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD)
+        assert is_open(job(ttl=0), JOB, AT_HOME)
+        assert not is_open(job(), JOB, AT_HOME)
+        assert not is_open(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD, AT_HOME)
 
     def test_nothing_opens_what_is_held_or_being_deleted(self):
-        assert not is_open(job(ttl=0, hold=""), JOB)
-        assert not is_open(having(job(ttl=0), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"), JOB)
+        assert not is_open(job(ttl=0, hold=""), JOB, AT_HOME)
+        assert not is_open(having(job(ttl=0), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"), JOB, AT_HOME)
 
 
 def utc(text: str) -> datetime:

@@ -70,6 +70,11 @@ def test_what_has_no_answer_is_an_error_of_ours(text, obj):
         compile_expression(text, returns="bool").evaluate(object=obj)
 
 
+def test_an_error_is_no_text():
+    with pytest.raises(ExpressionError, match="NOT_FOUND"):
+        compile_expression("object.x", returns="string").evaluate(object={})
+
+
 class TestWork:
     """An object is made by whoever may make one; what an expression does with it is bounded before it starts."""
 

@@ -5,9 +5,11 @@ from datetime import timedelta
 import pytest
 
 from shared.core.kinds import Catalogue
+from shared.core.policy import NO_POLICY
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.usecases.expire import Expiry
+from shared.usecases.judge import Judge
 from shared.usecases.sweep import FULL_READS_MAX, Sweep
 from tests.builders import JOB, POD, TRAINJOB, ago, annotated, job, later, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
@@ -26,12 +28,16 @@ def anyio_backend():
 class Bench:
     """A sweep over fakes."""
 
-    def __init__(self, *, page_size=500, interval=timedelta(minutes=10), namespace="", dry_run=False):
+    def __init__(
+        self, *, page_size=500, interval=timedelta(minutes=10), namespace="", dry_run=False, policy=lambda: NO_POLICY
+    ):
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock, page_size=page_size)
         self.telemetry = FakeTelemetry()
         self.publisher = FakePublisher()
-        expiry = Expiry(self.cluster, KINDS, KINDS, self.clock, self.telemetry, dry_run=dry_run, by="sweep")
+        expiry = Expiry(
+            self.cluster, KINDS, Judge(self.cluster, KINDS), self.clock, self.telemetry, dry_run=dry_run, by="sweep"
+        )
         self.told = []
         self.tell_failure = None
         self._sweep = Sweep(expiry, self.publisher, interval, concurrency=4, namespace=namespace, tell=self._tell)
@@ -312,7 +318,9 @@ async def test_a_kind_that_is_not_served_is_no_failure(bench):
 
 async def test_no_kinds_at_all_is_nothing_to_do():
     bench = Bench()
-    expiry = Expiry(bench.cluster, Catalogue(()), KINDS, bench.clock, bench.telemetry, dry_run=False)
+    expiry = Expiry(
+        bench.cluster, Catalogue(()), Judge(bench.cluster, KINDS), bench.clock, bench.telemetry, dry_run=False
+    )
 
     assert await Sweep(expiry, bench.publisher, timedelta(minutes=1), concurrency=1).sweep(START) is None
 

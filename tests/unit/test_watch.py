@@ -15,8 +15,8 @@ from shared.core.kinds import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.local.watch import SWEEP_PAUSE_SECONDS
 from shared.local.watches import LOOK_SECONDS, REFUSED_SECONDS_MAX, RESTART_SECONDS, Watches
-from shared.ports import Page
-from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, pod
+from shared.ports import Page, Snapshot
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod
 from tests.fakes import FakeClock, FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop
 
@@ -43,6 +43,7 @@ class Server:
         self.served_plurals = [None]
         self.begun = []
         self.looks = []
+        self.namespace = namespace()
         self._versions = itertools.count(100)
 
     async def served(self, rules):
@@ -50,6 +51,11 @@ class Server:
         if isinstance(found, Exception):
             raise found
         return tuple(rule for rule in rules if found is None or rule.plural in found)
+
+    async def get(self, rule, ref):
+        if isinstance(self.namespace, Exception):
+            raise self.namespace
+        return Snapshot(self.namespace, NOW)
 
     async def list_page(self, rule, *, namespace, limit):
         self.looks.append((rule.plural, asyncio.get_running_loop().time()))
@@ -103,7 +109,10 @@ class Bench:
 
         async def watch():
             world = World(Settings(), self.kinds, self.kinds, clock=self.clock, telemetry=self.telemetry)
-            watches = Watches(world, self.server, send=self.broker.send, publish=self.broker.publish)
+            world.cluster = self.server
+            watches = Watches(
+                world, self.server, await world.judge(), send=self.broker.send, publish=self.broker.publish
+            )
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     self.refusal = await watches.run()
@@ -409,3 +418,41 @@ def test_a_fault_of_one_kind_ends_no_other(caplog):
 
     assert sorted(event.extensions["kind"] for event in bench.broker.events) == ["Job", "Pod"]
     assert "a fault of ours" in caplog.text
+
+
+# What only the namespace can tell
+
+
+UNSPOKEN = changed(pod(containers=(ended(at=ago(60)),)))
+
+
+def test_what_nothing_speaks_of_is_not_told():
+    bench = Bench()
+    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+
+    assert bench.run().broker.events == []
+
+
+def test_a_default_of_its_namespace_tells_it():
+    bench = Bench()
+    bench.server.namespace = namespace(default_ttl="1h")
+    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+
+    assert len(bench.run().broker.events) == 1
+
+
+@pytest.mark.parametrize("error", [TryLaterError("busy"), ForbiddenError("no")])
+def test_where_the_namespace_cannot_be_read_it_is_told(error):
+    bench = Bench()
+    bench.server.namespace = error
+    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+
+    assert len(bench.run().broker.events) == 1
+
+
+def test_an_exempt_namespace_tells_nothing():
+    bench = Bench()
+    bench.server.namespace = namespace(exempt="true")
+    bench.server.watches["jobs"] = [[changed(job(complete=ago(60), ttl=1)), None]]
+
+    assert bench.run().broker.events == []

@@ -1,0 +1,193 @@
+"""What the rules of a policy say of one object, and when it is due by all that speaks.
+
+A rule with an `age` speaks from an instant on, so the rule in force may change as time goes by, and what is due by one
+may not be due by the next. An object is due at the first instant at which the rule then in force says so: whoever
+looks later must not come to another answer.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from shared.core.expressions import ExpressionError
+from shared.core.matching import Subject
+from shared.core.objects import get_in, parse_instant
+from shared.core.policy import Candidate, PolicyRule
+from shared.core.ttl import Ttl
+
+_ALWAYS = datetime.min.replace(tzinfo=UTC)
+
+
+class UnreadableRuleError(ValueError):
+    """A rule cannot be read for this object: not known to match, and not known not to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A rule that says how long, from an instant on."""
+
+    since: datetime
+    rule: PolicyRule
+    ttl: Ttl
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """A rule that guards, from an instant on: a finished object stays at least that long."""
+
+    since: datetime
+    rule: PolicyRule
+    least: timedelta
+
+
+@dataclass(slots=True)
+class Ruling:
+    """What matches one object.
+
+    Attributes:
+        spoken: What says how long, in order; nothing after the first that always speaks.
+        floors: What guards.
+        keeper: The first rule that keeps the newest of a group among which the object is counted, its age aside.
+        group: Which group of that rule.
+    """
+
+    spoken: list[Spoken] = field(default_factory=list)
+    floors: list[Floor] = field(default_factory=list)
+    keeper: PolicyRule | None = None
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When an object is due, and by what.
+
+    Attributes:
+        at: None for never, where nothing speaks, and where the finish time is needed and not known.
+        ttl: The TTL that counts.
+        rule: The rule that says it, if one does.
+        moved_by: What moved the instant from where the TTL alone has it; empty where nothing did.
+    """
+
+    at: datetime | None
+    ttl: Ttl | None
+    rule: PolicyRule | None = None
+    moved_by: str = ""
+
+
+def rule_on(subject: Subject, candidates: tuple[Candidate, ...], *, settled: bool) -> Ruling:
+    """What the rules say of one object.
+
+    Args:
+        subject: The object, which has finished.
+        candidates: The rules that are about its kind, in order.
+        settled: Whether the object itself says how long, so that rules only guard.
+
+    Raises:
+        UnreadableRuleError: A rule that may count cannot be read for this object.
+        NamespaceUnreadError: A rule that may count asks for the namespace, which was not read.
+    """
+    ruling = Ruling()
+    for candidate in candidates:
+        rule = candidate.rule
+        ttl = None if settled else candidate.ttls.get(subject.outcome)
+        keeps = ruling.keeper is None and rule.kept_of(subject.outcome) is not None
+        if (ttl is None and rule.min_age is None and not keeps) or not _matches(rule, subject):
+            continue
+        since = _since(rule, subject)
+        if ttl is not None:
+            ruling.spoken.append(Spoken(since, rule, ttl))
+            settled = since is _ALWAYS
+        if rule.min_age is not None:
+            ruling.floors.append(Floor(since, rule, rule.min_age))
+        if keeps:
+            ruling.keeper, ruling.group = rule, _group(rule, subject)
+    return ruling
+
+
+def _group(rule: PolicyRule, subject: Subject) -> str:
+    try:
+        return rule.keep_last_by.key(subject)
+    except ExpressionError as error:
+        raise UnreadableRuleError(f"{rule.source}: keepLastBy: {error}") from None
+
+
+def _matches(rule: PolicyRule, subject: Subject) -> bool:
+    try:
+        return rule.matches(subject)
+    except ExpressionError as error:
+        raise UnreadableRuleError(f"{rule.source}: when: {error}") from None
+
+
+def _since(rule: PolicyRule, subject: Subject) -> datetime:
+    if rule.match.age is None:
+        return _ALWAYS
+    try:
+        created_at = parse_instant(get_in(subject.obj, "metadata.creationTimestamp"))
+    except ValueError as error:
+        raise UnreadableRuleError(f"{rule.source}: age: metadata.creationTimestamp: {error}") from None
+    return add(created_at, rule.match.age)
+
+
+def find_due(ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None) -> Due:
+    """The first instant at which the rule then in force is due; the last rule's word where there is none.
+
+    Args:
+        ruling: What the rules say.
+        fallback: What counts where no rule speaks: the object's own TTL, or its namespace's default.
+        finished_at: None where nothing tells.
+        max_ttl: The namespace's limit.
+    """
+    found = Due(None, fallback)
+    for since, until in _spans(ruling):
+        spoken = next((one for one in ruling.spoken if one.since <= since), None)
+        floor = max((one for one in ruling.floors if one.since <= since), key=lambda one: one.least, default=None)
+        ttl = spoken.ttl if spoken else fallback
+        at, moved_by = _due_at(ttl, finished_at, max_ttl, floor)
+        found = Due(at, ttl, spoken.rule if spoken else None, moved_by)
+        if at is None:
+            continue
+        first = max(at, since)
+        if until is None or first < until:
+            return found if first == at else Due(first, found.ttl, found.rule, moved_by)
+        found = Due(None, found.ttl, found.rule)
+    return found
+
+
+def _spans(ruling: Ruling) -> Iterator[tuple[datetime, datetime | None]]:
+    """The spans of time in each of which the same rules speak, the first since ever, the last without an end."""
+    if not ruling.spoken and not ruling.floors:
+        yield _ALWAYS, None
+        return
+    changes = {_ALWAYS, *(one.since for one in ruling.spoken), *(one.since for one in ruling.floors)}
+    starts = sorted(changes)
+    yield from zip(starts, (*starts[1:], None), strict=True)
+
+
+def _due_at(
+    ttl: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None, floor: Floor | None
+) -> tuple[datetime | None, str]:
+    at = ttl.due_at(finished_at) if ttl else None
+    moved_by = ""
+    if at is None or ((max_ttl is None or finished_at is None) and floor is None):
+        return at, moved_by
+    if max_ttl is not None and finished_at is not None and (latest := add(finished_at, max_ttl)) < at:
+        at, moved_by = latest, "the namespace's max-ttl"
+    if floor is None:
+        return at, moved_by
+    if finished_at is None:
+        return None, ""
+    if (earliest := add(finished_at, floor.least)) > at:
+        at, moved_by = earliest, f"minAge of {floor.rule.source}"
+    return at, moved_by
+
+
+def add(instant: datetime, duration: timedelta) -> datetime:
+    """The sum, or the last instant there is."""
+    try:
+        return instant + duration
+    except OverflowError:
+        return datetime.max.replace(tzinfo=instant.tzinfo)
+
+
+NO_RULING = Ruling()
+"""Where no rule is about a kind."""
