@@ -63,6 +63,7 @@ class FakeCluster:
         self.namespace_reads: list[Call] = []
         self.without_namespaces: set[str] = set()
         self.deleted: list[dict[str, Any]] = []
+        self.propagations: list[str] = []
         self.events: list[tuple[ObjectRef, str, str]] = []
         self.memory: dict[str, dict[str, Any]] = {}
         self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -135,6 +136,7 @@ class FakeCluster:
         if any(present["metadata"][name] != obj["metadata"][name] for name in ("uid", "resourceVersion")):
             raise ConflictError("the object has been modified")
         self.deleted.append(self._objects.pop(_key(ref)))
+        self.propagations.append(rule.propagation)
         return True
 
     async def list_page(

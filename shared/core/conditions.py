@@ -10,7 +10,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from shared.core.expressions import Expression, Returns, compile_expression
 from shared.core.matching import NamespaceUnreadError, Subject
-from shared.core.objects import get_controller, get_in, get_text, quote
+from shared.core.objects import get_controller, get_in, quote
 
 _NAMESPACE = "namespaceObject"
 """As admission policies of Kubernetes call it: `namespace` is a word of CEL's own."""
@@ -48,7 +48,7 @@ class Asked:
         if namespace is None and _NAMESPACE in self.text:
             raise NamespaceUnreadError
         about = {
-            "name": get_text(subject.obj, "metadata.namespace"),
+            "name": subject.place,
             "labels": dict(namespace.labels) if namespace else {},
             "annotations": dict(namespace.annotations) if namespace else {},
         }

@@ -10,7 +10,7 @@ from shared.core.durations import format_duration
 from shared.core.kinds import Outcome
 from shared.core.matching import DURATION_SCHEMA, read_duration
 
-_OUTCOMES: tuple[Outcome | None, ...] = (Outcome.SUCCEEDED, Outcome.FAILED, None)
+OUTCOMES: tuple[Outcome | None, ...] = (Outcome.SUCCEEDED, Outcome.FAILED, None)
 _AFTER = {"anyOf": [*DURATION_SCHEMA["anyOf"], {"const": "never"}]}
 _BY_OUTCOME = {
     "type": "object",
@@ -36,7 +36,7 @@ def _read_lasting(value: Any) -> Lasting:
         return value
     if not isinstance(value, dict):
         after = _read_after(value)
-        return Lasting(tuple((outcome, after) for outcome in _OUTCOMES))
+        return Lasting(tuple((outcome, after) for outcome in OUTCOMES))
     if not value or not set(value) <= {"succeeded", "failed"}:
         raise ValueError("expected a duration, never, or one of them for each of succeeded and failed")
     return Lasting(tuple((Outcome(outcome), _read_after(after)) for outcome, after in value.items()))

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from shared.core.durations import parse_duration
 from shared.core.kinds import KindRule, Outcome
 from shared.core.namespaces import Namespace
-from shared.core.objects import get_controller, get_in, get_text, quote
+from shared.core.objects import get_controller, get_in, quote
 from shared.core.predicates import RuleModel
 
 DURATION_SCHEMA = {
@@ -56,11 +56,13 @@ class Subject:
     Attributes:
         outcome: How it ended; None where nothing tells.
         namespace: None where it was not read.
+        place: The namespace's name; empty where it has none.
     """
 
     obj: Any
     outcome: Outcome | None
     namespace: Namespace | None
+    place: str
 
 
 class NamespaceUnreadError(LookupError):
@@ -122,8 +124,8 @@ class NamespaceMatch(RuleModel):
         wanted, unwanted = _globs(self.names or ("*",)), _globs(self.except_)
 
         def is_named(subject: Subject) -> bool:
-            name = get_text(subject.obj, "metadata.namespace")
-            return bool(name and wanted(name) and not unwanted(name))
+            place = subject.place
+            return bool(place) and wanted(place) and not unwanted(place)
 
         yield is_named
         if self.selector is not None:

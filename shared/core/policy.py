@@ -42,9 +42,9 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from shared.core.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.kinds import Catalogue, KindRule, Outcome
-from shared.core.lasting import AnyLasting
+from shared.core.lasting import OUTCOMES, AnyLasting
 from shared.core.limits import Budget, Recreation
-from shared.core.matching import Duration, Match, Subject, Test, is_glob
+from shared.core.matching import Duration, Match, Test, is_glob
 from shared.core.predicates import RuleModel
 from shared.core.ttl import Ttl
 
@@ -100,32 +100,23 @@ class PolicyRule(RuleModel):
         lasting = self.ttl.by_outcome if self.ttl else ()
         return {outcome: Ttl(self.source, after=after, origin="policy") for outcome, after in lasting}
 
-    @cached_property
-    def tests(self) -> tuple[Test, ...]:
-        """What must hold of an object of its kinds, the age aside."""
-        when = self.when
-        return (*self.match.tests(), *((lambda subject: when.of(subject) is True,) if when else ()))
 
-    def matches(self, subject: Subject) -> bool:
-        """Whether it is about an object of its kinds, the age aside.
-
-        Raises:
-            ExpressionError: Its `when` cannot be evaluated for this object.
-            NamespaceUnreadError: It asks for the namespace, which was not read.
-        """
-        return all(test(subject) for test in self.tests)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Candidate:
-    """A rule that is about a kind.
+    """A rule that is about a kind, made ready to be asked of many objects.
 
     Attributes:
-        ttls: What it says to this kind; nothing where the kind is opt-in and the rule does not name it.
+        tests: What must hold of an object, the age aside.
+        ttls: What it says, by outcome; nothing where the kind is opt-in and the rule does not name it.
+        kept: How many stay of the group among which an object is counted, by outcome.
+        guards: Whether it has a word also where another says how long.
     """
 
     rule: PolicyRule
+    tests: tuple[Test, ...]
     ttls: dict[Outcome | None, Ttl]
+    kept: dict[Outcome | None, int]
+    guards: bool
 
 
 class Policy(RuleModel):
@@ -179,8 +170,12 @@ class Policy(RuleModel):
 
 
 def _candidate(rule: PolicyRule, kind: KindRule) -> Candidate:
+    tests = rule.match.tests()
+    if (when := rule.when) is not None:
+        tests = (*tests, lambda subject: when.of(subject) is True)
     speaks = not kind.opt_in or rule.match.names(kind)
-    return Candidate(rule, rule.ttls if speaks else {})
+    kept = {outcome: kept for outcome in OUTCOMES if (kept := rule.kept_of(outcome)) is not None}
+    return Candidate(rule, tests, rule.ttls if speaks else {}, kept, bool(kept) or rule.min_age is not None)
 
 
 NO_POLICY = Policy()

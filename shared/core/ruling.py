@@ -6,7 +6,7 @@ looks later must not come to another answer.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from shared.core.expressions import ExpressionError
@@ -15,14 +15,15 @@ from shared.core.objects import get_in, parse_instant
 from shared.core.policy import Candidate, PolicyRule
 from shared.core.ttl import Ttl
 
-_ALWAYS = datetime.min.replace(tzinfo=UTC)
+ALWAYS = datetime.min.replace(tzinfo=UTC)
+_STEADY = ((ALWAYS, None),)
 
 
 class UnreadableRuleError(ValueError):
     """A rule cannot be read for this object: not known to match, and not known not to."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spoken:
     """A rule that says how long, from an instant on."""
 
@@ -31,7 +32,7 @@ class Spoken:
     ttl: Ttl
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Floor:
     """A rule that guards, from an instant on: a finished object stays at least that long."""
 
@@ -49,15 +50,17 @@ class Ruling:
         floors: What guards.
         keeper: The first rule that keeps the newest of a group among which the object is counted, its age aside.
         group: Which group of that rule.
+        is_steady: Whether what matches now has always matched.
     """
 
     spoken: list[Spoken] = field(default_factory=list)
     floors: list[Floor] = field(default_factory=list)
     keeper: PolicyRule | None = None
     group: str = ""
+    is_steady: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Due:
     """When an object is due, and by what.
 
@@ -86,17 +89,20 @@ def rule_on(subject: Subject, candidates: tuple[Candidate, ...], *, settled: boo
         UnreadableRuleError: A rule that may count cannot be read for this object.
         NamespaceUnreadError: A rule that may count asks for the namespace, which was not read.
     """
-    ruling = Ruling()
+    ruling, outcome = Ruling(), subject.outcome
     for candidate in candidates:
-        rule = candidate.rule
-        ttl = None if settled else candidate.ttls.get(subject.outcome)
-        keeps = ruling.keeper is None and rule.kept_of(subject.outcome) is not None
-        if (ttl is None and rule.min_age is None and not keeps) or not _matches(rule, subject):
+        if settled and not candidate.guards:
             continue
-        since = _since(rule, subject)
+        ttl = None if settled else candidate.ttls.get(outcome)
+        rule = candidate.rule
+        keeps = ruling.keeper is None and outcome in candidate.kept
+        if (ttl is None and rule.min_age is None and not keeps) or not _matches(candidate, subject):
+            continue
+        since = ALWAYS if rule.match.age is None else _since(rule, rule.match.age, subject)
+        ruling.is_steady = ruling.is_steady and since is ALWAYS
         if ttl is not None:
             ruling.spoken.append(Spoken(since, rule, ttl))
-            settled = since is _ALWAYS
+            settled = since is ALWAYS
         if rule.min_age is not None:
             ruling.floors.append(Floor(since, rule, rule.min_age))
         if keeps:
@@ -111,21 +117,21 @@ def _group(rule: PolicyRule, subject: Subject) -> str:
         raise UnreadableRuleError(f"{rule.source}: keepLastBy: {error}") from None
 
 
-def _matches(rule: PolicyRule, subject: Subject) -> bool:
+def _matches(candidate: Candidate, subject: Subject) -> bool:
     try:
-        return rule.matches(subject)
+        for test in candidate.tests:
+            if not test(subject):
+                return False
     except ExpressionError as error:
-        raise UnreadableRuleError(f"{rule.source}: when: {error}") from None
+        raise UnreadableRuleError(f"{candidate.rule.source}: when: {error}") from None
+    return True
 
 
-def _since(rule: PolicyRule, subject: Subject) -> datetime:
-    if rule.match.age is None:
-        return _ALWAYS
+def _since(rule: PolicyRule, age: timedelta, subject: Subject) -> datetime:
     try:
-        created_at = parse_instant(get_in(subject.obj, "metadata.creationTimestamp"))
+        return add(parse_instant(get_in(subject.obj, "metadata.creationTimestamp")), age)
     except ValueError as error:
         raise UnreadableRuleError(f"{rule.source}: age: metadata.creationTimestamp: {error}") from None
-    return add(created_at, rule.match.age)
 
 
 def find_due(ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None) -> Due:
@@ -138,29 +144,34 @@ def find_due(ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None,
         max_ttl: The namespace's limit.
     """
     found = Due(None, fallback)
-    for since, until in _spans(ruling):
-        spoken = next((one for one in ruling.spoken if one.since <= since), None)
-        floor = max((one for one in ruling.floors if one.since <= since), key=lambda one: one.least, default=None)
-        ttl = spoken.ttl if spoken else fallback
-        at, moved_by = _due_at(ttl, finished_at, max_ttl, floor)
-        found = Due(at, ttl, spoken.rule if spoken else None, moved_by)
-        if at is None:
-            continue
-        first = max(at, since)
-        if until is None or first < until:
-            return found if first == at else Due(first, found.ttl, found.rule, moved_by)
-        found = Due(None, found.ttl, found.rule)
-    return found
+    for since, until in _STEADY if ruling.is_steady else _spans(ruling):
+        found = _due_in(since, ruling, fallback, finished_at, max_ttl)
+        if found.at is not None and (until is None or max(found.at, since) < until):
+            return found if since <= found.at else replace(found, at=since)
+    return found if found.at is None else replace(found, at=None)
+
+
+def _due_in(
+    since: datetime, ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None
+) -> Due:
+    """When it is due by the rules that are in force at an instant."""
+    ttl, rule = fallback, None
+    for spoken in ruling.spoken:
+        if spoken.since <= since:
+            ttl, rule = spoken.ttl, spoken.rule
+            break
+    floor = None
+    for one in ruling.floors:
+        if one.since <= since and (floor is None or one.least > floor.least):
+            floor = one
+    at, moved_by = _due_at(ttl, finished_at, max_ttl, floor)
+    return Due(at, ttl, rule, moved_by)
 
 
 def _spans(ruling: Ruling) -> Iterator[tuple[datetime, datetime | None]]:
     """The spans of time in each of which the same rules speak, the first since ever, the last without an end."""
-    if not ruling.spoken and not ruling.floors:
-        yield _ALWAYS, None
-        return
-    changes = {_ALWAYS, *(one.since for one in ruling.spoken), *(one.since for one in ruling.floors)}
-    starts = sorted(changes)
-    yield from zip(starts, (*starts[1:], None), strict=True)
+    starts = sorted({ALWAYS, *(one.since for one in ruling.spoken), *(one.since for one in ruling.floors)})
+    return zip(starts, (*starts[1:], None), strict=True)
 
 
 def _due_at(

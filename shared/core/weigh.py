@@ -14,7 +14,7 @@ from shared.core.kinds import KindRule
 from shared.core.matching import NamespaceUnreadError, Subject
 from shared.core.namespaces import CLUSTER_SCOPED, Namespace
 from shared.core.native import is_left_to_controller
-from shared.core.objects import get_annotations, get_controller, get_in
+from shared.core.objects import get_annotations, get_controller, get_in, get_text
 from shared.core.ruling import NO_RULING, Due, Ruling, UnreadableRuleError, find_due, rule_on
 from shared.core.ttl import InvalidTtlError, Ttl, annotated_ttl, native_ttl
 
@@ -115,7 +115,7 @@ def _weigh_finished(case: _Case, spoken: Ttl | None) -> Weighed:
     ruling = NO_RULING
     try:
         if candidates:
-            subject = Subject(case.obj, finish.outcome, namespace)
+            subject = Subject(case.obj, finish.outcome, namespace, get_text(case.obj, "metadata.namespace"))
             ruling = rule_on(subject, candidates, settled=spoken is not None)
     except NamespaceUnreadError:
         return Reason.NAMESPACE_UNREAD, Facts(finish, spoken, spoken.due_at(finish.at) if spoken else None)

@@ -1,0 +1,260 @@
+"""What the functions make of a policy: timers, deletions, and what is told."""
+
+from datetime import timedelta
+
+import pytest
+
+from shared.core.kinds import Catalogue
+from shared.core.policy import NO_POLICY
+from shared.core.spreading import spread
+from shared.messages import Purpose, SweepStep, Timer, TimersSet
+from shared.usecases.expire import Expiry
+from shared.usecases.judge import Judge
+from shared.usecases.schedule import schedule
+from shared.usecases.sweep import FULL_READS_MAX, Sweep
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, created, ended, job, later, namespace, pod, trainjob
+from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
+from tests.unit.test_precedence import DONE, rules
+from tests.unit.test_surroundings import named
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Bench:
+    """The functions of one process over fakes."""
+
+    def __init__(self, policy=NO_POLICY, kinds=KINDS):
+        self.clock, self.telemetry, self.publisher = FakeClock(), FakeTelemetry(), FakePublisher()
+        self.cluster = FakeCluster(self.clock)
+        self.policy, self.kinds = policy, kinds
+        self.judge = Judge(self.cluster, kinds, lambda: self.policy)
+
+    def expiry(self, **options):
+        return Expiry(self.cluster, self.kinds, self.judge, self.clock, self.telemetry, **{"dry_run": False} | options)
+
+    async def expire(self, obj, **options):
+        stored = self.cluster.put(obj)
+        ref = {name: stored["metadata"][name] for name in ("namespace", "name", "uid")}
+        ref |= {"apiVersion": stored["apiVersion"], "kind": stored["kind"]}
+        timer = Timer.model_validate({"ref": ref, "purpose": Purpose.EXPIRE, "dueAt": NOW})
+        return await self.expiry(**options).expire(timer)
+
+    async def sweep(self, **options):
+        expiry = self.expiry(by="sweep", **options)
+        await Sweep(expiry, self.publisher, timedelta(minutes=10), concurrency=4).sweep(SweepStep())
+        return {timer.ref.name: timer.due_at for one in self.published(TimersSet) for timer in one.timers}
+
+    def published(self, kind):
+        return [one for one in self.publisher.published if isinstance(one, kind)]
+
+    async def schedule(self, obj, recall=lambda _: None):
+        known = {"catalogue": self.kinds, "clock": self.clock, "telemetry": self.telemetry, "policy": self.policy}
+        answer = await schedule(obj, recall=recall, **known)
+        return answer.timers[0].due_at if answer else None
+
+
+# schedule: no rights, so what only others can tell is for whoever its timer wakes
+
+
+@pytest.mark.parametrize(
+    ("obj", "policy", "expected"),
+    [
+        (DONE, NO_POLICY, NOW),
+        (job(), rules(ttl="0s"), None),
+        (annotated(DONE, ttl="3m"), NO_POLICY, later(80)),
+        (annotated(DONE, ttl="1s"), NO_POLICY, ago(99)),
+        (annotated(DONE, ttl="1d"), NO_POLICY, NOW),
+        (DONE, rules(ttl="3m"), later(80)),
+        (DONE, rules(ttl="3m", keepLast=3), NOW),
+        (annotated(DONE, hold="why"), rules(ttl="0s"), None),
+        (DONE, rules(ttl="never"), None),
+        (DONE, rules(when="object.spec.nothing > 1", ttl="1s"), None),
+    ],
+)
+async def test_schedule_without_the_namespace(obj, policy, expected):
+    assert await Bench(policy).schedule(obj) == expected
+
+
+async def test_schedule_where_the_namespace_happens_to_be_known():
+    bench = Bench()
+    bench.cluster.put(namespace(max_ttl="1h"))
+    await bench.judge.namespaces.get("ci")
+
+    recall = bench.judge.namespaces.recall
+    assert await bench.schedule(annotated(DONE, ttl="1d"), recall) == later(3_500)
+    assert await bench.schedule(DONE, recall) is None
+
+
+async def test_schedule_asks_for_the_rank_of_what_finished():
+    bench = Bench(rules(ttl="1h", keepLast=3))
+    await bench.judge.namespaces.get("ci")
+
+    assert await bench.schedule(DONE, bench.judge.namespaces.recall) == NOW
+
+
+# expire
+
+
+async def test_a_history_limit_by_events_alone():
+    bench = Bench(rules(ttl="0s", keepLast=2))
+    for number in range(3):
+        bench.cluster.put(named(number, complete=ago(10 - number)))
+
+    answer = await bench.expire(named(3, complete=ago(1)))
+
+    assert {timer.ref.name: timer.due_at for timer in answer.timers} == {"job-001": ago(9), "job-000": ago(10)}
+    for timer in answer.timers:
+        await bench.expiry().expire(timer)
+    assert bench.cluster.names == {"job-002", "job-003"}
+
+
+@pytest.mark.parametrize(("said", "expected"), [({"propagation": "Foreground"}, "Foreground"), ({}, "Background")])
+async def test_a_rule_says_how_its_dependents_go(said, expected):
+    bench = Bench(rules(ttl="1s", **said))
+
+    await bench.expire(DONE)
+
+    assert bench.cluster.propagations == [expected]
+
+
+async def test_a_namespace_that_cannot_be_read_is_told_on_the_namespace():
+    bench = Bench()
+    bench.cluster.put(namespace(default_ttl="soon"))
+
+    assert await bench.expire(DONE) is None
+
+    ((ref, reason, message),) = bench.cluster.events
+    assert (ref.kind, ref.name, reason) == ("Namespace", "ci", "InvalidPolicy")
+    assert message.startswith("everything in it is kept: namespace ci: annotation ttlafterfinished.dev/default-ttl:")
+
+
+async def test_a_rule_that_cannot_be_read_for_it_is_told_on_the_object():
+    bench = Bench(rules(when="object.spec.nothing > 1", ttl="1s"))
+
+    assert await bench.expire(DONE) is None
+
+    ((ref, reason, message),) = bench.cluster.events
+    assert (ref.kind, reason) == ("Job", "InvalidPolicy")
+    assert message.startswith("kept: policy rule rule-0: when: ")
+
+
+async def test_a_wish_that_has_no_power_is_told_on_the_object():
+    bench = Bench()
+
+    await bench.expire(annotated(job(complete=ago(10), ttl=60), ttl="1h"))
+
+    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "TtlPowerless")]
+
+
+# sweep
+
+
+async def test_a_sweep_finds_what_a_policy_speaks_of():
+    bench = Bench(rules(match={"kinds": ["trainjobs", "pods"]}, ttl="1s"))
+    bench.cluster.put(trainjob(complete=ago(60)))
+    bench.cluster.put(pod(containers=(ended(at=ago(60)),)))
+
+    await bench.sweep()
+
+    assert bench.cluster.names == set()
+
+
+@pytest.mark.parametrize("count", [FULL_READS_MAX, FULL_READS_MAX + 1])
+async def test_a_sweep_finds_what_a_namespace_speaks_of(count):
+    bench = Bench()
+    bench.cluster.put(namespace("ml", default_ttl="1s"))
+    for number in range(count):
+        bench.cluster.put(trainjob(complete=ago(60), name=f"in-{number}", uid=f"in-{number}"))
+        bench.cluster.put(trainjob(complete=ago(60), name=f"out-{number}", uid=f"out-{number}", namespace="ci"))
+
+    await bench.sweep()
+
+    assert bench.cluster.names == {"ml"} | {f"out-{number}" for number in range(count)}
+
+
+async def test_a_sweep_of_many_namespaces_is_one_list_of_them():
+    bench = Bench()
+    for number in range(30):
+        bench.cluster.put(named(number, complete=ago(60), ttl=1, namespace=f"ns-{number}"))
+
+    await bench.sweep()
+
+    assert bench.cluster.names == set()
+    assert [call.verb for call in bench.cluster.namespace_reads] == ["list-namespaces"]
+
+
+async def test_a_sweep_keeps_the_newest():
+    bench = Bench(rules(ttl="0s", keepLast=2))
+    for number in range(6):
+        bench.cluster.put(named(number, complete=ago(60 - number)))
+
+    await bench.sweep()
+
+    assert bench.cluster.names == {"job-004", "job-005"}
+
+
+async def test_a_metadata_list_is_enough_where_nothing_speaks_of_a_kind():
+    bench = Bench(rules(ttl="1s"))
+    bench.cluster.put(pod(containers=(ended(at=ago(60)),)))
+
+    await bench.sweep()
+
+    assert [call.what for call in bench.cluster.calls if call.verb == "list-metadata"] == ["pods", "trainjobs"]
+
+
+async def test_what_is_overdue_is_spread_where_its_rule_says_so():
+    bench = Bench(rules(ttl="1s", jitter="10m"))
+    for number in range(100):
+        bench.cluster.put(named(number, complete=ago(3_600)))
+
+    timers = await bench.sweep()
+
+    assert bench.cluster.deleted == []
+    assert len(timers) == 100
+    turns = sorted((at - NOW).total_seconds() for at in timers.values())
+    assert turns[0] >= 0 and turns[-1] <= 600  # noqa: PT018
+    assert all(at > turns[0] + 300 for at in turns[-20:])
+
+
+async def test_a_later_sweep_tells_the_same_turn():
+    bench = Bench(rules(ttl="1s", jitter="10m"))
+    bench.cluster.put(named(0, complete=ago(3_600)))
+    first = await bench.sweep()
+    bench.publisher.published.clear()
+    bench.clock.advance((first["job-000"] - NOW).total_seconds() / 2)
+
+    assert await bench.sweep() == first
+
+
+async def test_at_its_turn_it_goes():
+    bench = Bench(rules(ttl="1s", jitter="10m"))
+
+    await bench.expire(created(named(0, complete=ago(3_600)), ago(4_000)))
+
+    assert bench.cluster.names == set()
+
+
+async def test_what_has_just_come_due_is_not_spread():
+    bench = Bench(rules(ttl="1s", jitter="10m"))
+    bench.cluster.put(named(0, complete=ago(5)))
+
+    await bench.sweep()
+
+    assert bench.cluster.names == set()
+
+
+@pytest.mark.parametrize("uid", ["", "a", "b", "\ud800", "0" * 100])
+@pytest.mark.parametrize("seconds", [0.001, 1, 600, 86_400 * 400])
+def test_a_turn_is_ahead_and_within_one_round(uid, seconds):
+    over = timedelta(seconds=seconds)
+    turn = spread(uid, NOW, over)
+
+    assert NOW < turn <= NOW + over
+    assert spread(uid, turn - (turn - NOW) / 2, over) == turn

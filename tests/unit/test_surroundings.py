@@ -1,0 +1,280 @@
+"""What a judge brings: namespace, owner and rank, read once for all who ask, and only where they count."""
+
+import asyncio
+
+import pytest
+
+from shared.core.decide import Expire, Ignore, Reason
+from shared.core.kinds import Catalogue
+from shared.errors import ForbiddenError, TryLaterError
+from shared.ports import Snapshot
+from shared.usecases.judge import Judge
+from shared.usecases.siblings import FALLEN_MAX
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, having, job, namespace, owned_by
+from tests.fakes import FakeCluster, FakeTelemetry
+from tests.unit.test_precedence import DONE, rules
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Bench:
+    """A judge over a fake API server."""
+
+    def __init__(self):
+        self.cluster, self.telemetry = FakeCluster(), FakeTelemetry()
+        self.policy = rules(minAge="0s")
+        self.judge = Judge(self.cluster, KINDS, lambda: self.policy, telemetry=self.telemetry)
+
+    async def decide(self, obj, rule=JOB):
+        return await self.judge.decide(Snapshot(obj, NOW), rule)
+
+    async def judged(self, obj):
+        return await self.judge.judge(Snapshot(obj, NOW), JOB)
+
+    def pile(self, count, **parts):
+        """Jobs that finished one after another, the last a second ago."""
+        for number in range(count):
+            self.cluster.put(named(number, complete=ago(count - number), **parts))
+
+
+def named(number, **parts):
+    return job(name=f"job-{number:03}", uid=f"job-{number:03}", **parts)
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+# The namespace
+
+
+async def test_it_is_read_once_for_all_who_ask(bench):
+    due = annotated(DONE, ttl="1s")
+
+    decisions = await asyncio.gather(*(bench.decide(due) for _ in range(50)))
+
+    assert all(isinstance(one, Expire) for one in decisions)
+    assert len(bench.cluster.namespace_reads) == 1
+
+
+async def test_what_it_says_counts(bench):
+    bench.cluster.put(namespace(exempt="true"))
+
+    assert (await bench.decide(annotated(DONE, ttl="1s"))).reason is Reason.EXEMPT
+
+
+async def test_it_is_not_read_where_it_could_change_nothing(bench):
+    for obj in (job(), annotated(DONE, hold=""), annotated(DONE, ttl="never"), annotated(DONE, ttl="soon")):
+        await bench.decide(obj)
+
+    assert bench.cluster.namespace_reads == []
+
+
+async def test_one_that_may_not_be_read_keeps_and_is_said_once(bench):
+    bench.cluster.fail("get-namespace", ForbiddenError("namespaces is forbidden"))
+
+    for _ in range(3):
+        decision = await bench.decide(annotated(DONE, ttl="1s"))
+
+    assert decision.reason is Reason.NAMESPACE_UNREAD
+    assert decision.facts.problem == "namespaces is forbidden"
+    ((message, _),) = bench.telemetry.problems
+    assert message == "namespaces may not be read: what is in them stays"
+
+
+async def test_one_that_is_gone_keeps(bench):
+    bench.cluster.without_namespaces.add("ci")
+
+    decision = await bench.decide(annotated(DONE, ttl="1s"))
+
+    assert (decision.reason, decision.facts.problem) == (Reason.NAMESPACE_UNREAD, "there is no namespace ci")
+
+
+async def test_one_that_cannot_be_read_now_is_an_error_and_asked_for_again(bench):
+    bench.cluster.fail("get-namespace", TryLaterError("busy"))
+
+    for _ in range(2):
+        with pytest.raises(TryLaterError):
+            await bench.decide(annotated(DONE, ttl="1s"))
+    assert len(bench.cluster.namespace_reads) == 2
+
+
+async def test_what_was_listed_is_not_read_again(bench):
+    bench.cluster.put(annotated(DONE, ttl="1s"))
+    await bench.judge.namespaces.prime()
+
+    assert isinstance(await bench.decide(annotated(DONE, ttl="1s")), Expire)
+    assert [call.verb for call in bench.cluster.namespace_reads] == ["list-namespaces"]
+
+
+async def test_where_they_may_not_be_listed_each_is_read(bench):
+    bench.cluster.fail("list-namespaces", ForbiddenError("no"))
+    await bench.judge.namespaces.prime()
+
+    assert isinstance(await bench.decide(annotated(DONE, ttl="1s")), Expire)
+
+
+# The owner
+
+
+async def test_an_owner_whose_dependents_are_free_keeps_nothing():
+    bench = Bench()
+    bench.policy = rules(ttl="1s")
+    maker = JOB.model_copy(update={"dependents": "free"})
+    judge = Judge(bench.cluster, Catalogue((maker,)), lambda: bench.policy)
+    bench.cluster.put(job(name="owner", uid="owner-uid"))
+
+    assert isinstance(await judge.decide(Snapshot(owned_by(DONE, "Job"), NOW), JOB), Expire)
+    assert bench.cluster.calls == []
+
+
+async def test_an_unfinished_owner_keeps_what_a_policy_speaks_of(bench):
+    bench.policy = rules(ttl="1s")
+    bench.cluster.put(job(name="owner", uid="owner-uid"))
+
+    decision = await bench.decide(owned_by(DONE, "Job"))
+
+    assert (decision.reason, decision.facts.owner.name) == (Reason.OWNER_UNFINISHED, "owner")
+
+
+# The rank
+
+
+async def test_the_newest_stay_and_the_others_go(bench):
+    bench.policy = rules(ttl="0s", keepLast=3)
+    bench.pile(6)
+
+    decisions = [await bench.decide(named(n, complete=ago(6 - n))) for n in range(6)]
+
+    assert [type(one) for one in decisions] == [Expire] * 3 + [Ignore] * 3
+    assert {one.reason for one in decisions[3:]} == {Reason.KEPT_LAST}
+    assert bench.cluster.counted() == {"list": 1}
+
+
+async def test_all_pages_count(bench):
+    bench.policy = rules(ttl="0s", keepLast=3)
+    bench.cluster.page_size = 2
+    bench.pile(6)
+
+    assert isinstance(await bench.decide(named(2, complete=ago(4))), Expire)
+    assert bench.cluster.counted() == {"list": 3}
+
+
+async def test_of_one_instant_the_uid_decides(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    for number in range(2):
+        bench.cluster.put(named(number, complete=ago(9)))
+
+    kinds = [type(await bench.decide(named(number, complete=ago(9)))) for number in range(2)]
+
+    assert kinds == [Expire, Ignore]
+
+
+async def test_failed_ones_are_counted_apart(bench):
+    bench.policy = rules(ttl="0s", keepLast=1, keepLastFailed=1)
+    for number, how in enumerate(("complete", "failed", "complete", "failed")):
+        bench.cluster.put(named(number, **{how: ago(10 - number)}))
+
+    kinds = [
+        type(await bench.decide(named(number, **{how: ago(10 - number)})))
+        for number, how in enumerate(("complete", "failed", "complete", "failed"))
+    ]
+
+    assert kinds == [Expire, Expire, Ignore, Ignore]
+
+
+async def test_other_groups_do_not_count(bench):
+    bench.policy = rules(ttl="0s", keepLast=1, keepLastBy={"label": "app"})
+    for number, app in enumerate("abab"):
+        bench.cluster.put(having(named(number, complete=ago(10 - number)), "metadata.labels", {"app": app}))
+
+    obj = having(named(1, complete=ago(9)), "metadata.labels", {"app": "b"})
+
+    assert isinstance(await bench.decide(obj), Expire)
+    assert (
+        await bench.decide(having(named(2, complete=ago(8)), "metadata.labels", {"app": "a"}))
+    ).reason == "kept-last"
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        named(2),
+        having(named(2, complete=ago(1)), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"),
+        named(2, conditions=[{"type": "Complete", "status": "True"}]),
+        having(named(2, complete=ago(1)), "metadata.labels", {"app": "other"}),
+        named(2, complete=ago(1), namespace="elsewhere"),
+    ],
+    ids=["unfinished", "terminating", "of an unknown time", "of another rule", "in another namespace"],
+)
+async def test_what_does_not_count_as_newer(bench, newer):
+    selector = {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
+    bench.policy = rules(match={"labels": selector}, ttl="0s", keepLast=1)
+    bench.cluster.put(named(1, complete=ago(9)))
+    bench.cluster.put(newer)
+
+    assert (await bench.decide(named(1, complete=ago(9)))).reason is Reason.KEPT_LAST
+
+
+async def test_a_finish_that_the_list_does_not_know_lists_again(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    bench.cluster.put(named(1, complete=ago(9)))
+    bench.cluster.put(named(2))
+    await bench.decide(named(1, complete=ago(9)))
+    done = bench.cluster.put(named(2, complete=ago(1)))
+
+    judgement = await bench.judged(done)
+
+    assert judgement.decision.reason is Reason.KEPT_LAST
+    assert [one.ref.name for one in judgement.fallen] == ["job-001"]
+    assert bench.cluster.counted() == {"list": 2}
+
+
+async def test_what_falls_out_is_told_the_newest_first_and_no_backlog(bench):
+    bench.policy = rules(ttl="0s", keepLast=2)
+    bench.pile(FALLEN_MAX + 10)
+    last = FALLEN_MAX + 9
+
+    judgement = await bench.judged(named(last, complete=ago(1)))
+
+    assert [one.ref.name for one in judgement.fallen] == [f"job-{last - 2 - n:03}" for n in range(FALLEN_MAX)]
+    assert judgement.fallen[0].due_at == ago(3)
+
+
+async def test_what_is_held_or_never_due_falls_nowhere(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    bench.cluster.put(named(0, complete=ago(20), hold="why"))
+    bench.cluster.put(named(1, complete=ago(10)))
+    bench.cluster.put(named(2, complete=ago(1)))
+
+    judgement = await bench.judged(named(2, complete=ago(1)))
+
+    assert [one.ref.name for one in judgement.fallen] == ["job-001"]
+
+
+async def test_where_they_may_not_be_listed_all_stay(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    bench.cluster.fail("list", ForbiddenError("jobs is forbidden"))
+
+    decision = await bench.decide(DONE)
+
+    assert (decision.reason, decision.facts.problem) == (Reason.KEPT_LAST, "jobs is forbidden")
+
+
+async def test_a_new_policy_counts_anew(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    bench.pile(3)
+    obj = named(1, complete=ago(2))
+    assert isinstance(await bench.decide(obj), Expire)
+
+    bench.policy = rules(ttl="0s", keepLast=2)
+
+    assert (await bench.decide(obj)).reason is Reason.KEPT_LAST
