@@ -1,0 +1,213 @@
+"""What holds whatever a policy and a namespace say: they hasten or delay, and never delete what has not finished."""
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
+from shared.core.durations import format_duration
+from shared.core.finish import finish_of
+from shared.core.namespaces import namespace_of, plain_namespace
+from shared.core.objects import format_instant
+from shared.core.policy import NO_POLICY, Policy
+from shared.core.ruling import add
+from shared.core.ttl import InvalidTtlError, find_ttl
+from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, namespace
+from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
+from tests.properties.test_decide import of_its_kind, told
+
+searching = settings(max_examples=100, deadline=None)
+OPT_IN = {rule.kind: rule.model_copy(update={"opt_in": "data"}) for rule in (JOB, POD, TRAINJOB)}
+HOME = plain_namespace("ci")
+
+durations = st.integers(0, 10**7).map(lambda seconds: format_duration(timedelta(seconds=seconds)))
+words = durations | st.just("never")
+ttls = words | st.dictionaries(st.sampled_from(["succeeded", "failed"]), words, min_size=1)
+conditions = st.sampled_from(
+    ["true", "false", "outcome == 'failed'", "object.spec.backoffLimit > 1", "size(object.status) > 2", "1 / 0 > 1"]
+)
+groups = st.sampled_from(["owner", "namespace", {"label": "app"}, {"cel": "object.metadata.name"}])
+
+
+@st.composite
+def policy_rules(draw: st.DrawFn) -> dict[str, Any]:
+    match: dict[str, Any] = {"kinds": draw(st.sampled_from([["*"], ["jobs"], ["pods", "trainjobs"], ["*jobs"]]))}
+    optional = {
+        "namespaces": st.sampled_from([{}, {"names": ["c*"]}, {"except": ["ci"]}, {"selector": {}}]),
+        "labels": st.sampled_from([{}, {"matchLabels": {"app": "x"}}]),
+        "owners": st.sampled_from([[], [{"kind": "Job"}]]),
+        "age": durations,
+    }
+    for name in draw(st.lists(st.sampled_from(sorted(optional)), max_size=2, unique=True)):
+        match[name] = draw(optional[name])
+    rule: dict[str, Any] = {"match": match, "minAge": draw(st.just("0s") | durations)}
+    said = {"ttl": ttls, "when": conditions, "keepLast": st.integers(1, 5), "keepLastFailed": st.integers(1, 5)}
+    for name in draw(st.lists(st.sampled_from(sorted(said)), unique=True)):
+        rule[name] = draw(said[name])
+    if {"keepLast", "keepLastFailed"} & rule.keys():
+        rule["keepLastBy"] = draw(groups)
+    if "ttl" in rule:
+        rule |= {"onOwned": draw(st.sampled_from(["keep", "delete"]))}
+    return rule
+
+
+def policy_of(rules: list[dict[str, Any]]) -> Policy:
+    return Policy.model_validate({"rules": [{"name": f"rule-{n}"} | one for n, one in enumerate(rules)]})
+
+
+policies = st.lists(policy_rules(), max_size=4).map(policy_of)
+namespaces = st.fixed_dictionaries(
+    {},
+    optional={
+        "default_ttl": words,
+        "default_ttl_succeeded": words,
+        "default_ttl_failed": words | any_text,
+        "max_ttl": durations,
+        "exempt": st.sampled_from(["true", "false", "yes"]),
+    },
+).map(lambda said: namespace_of(namespace(**said)))
+contexts = st.builds(
+    Context,
+    policy=policies,
+    namespace=st.none() | namespaces,
+    owner_unfinished=st.booleans(),
+    newer=st.none() | st.integers(0, 6),
+)
+
+
+@st.composite
+def jobs_of_their_time(draw: st.DrawFn) -> dict[str, Any]:
+    """A Job that finished, at a time that counts."""
+    at = draw(recent_instants)
+    began = at - timedelta(seconds=draw(st.integers(0, 10**6)))
+    obj = job(**{draw(st.sampled_from(["complete", "failed"])): at}, ttl=draw(st.none() | st.integers(0, 10**6)))
+    obj = having(created(obj, began), "status.startTime", format_instant(began))
+    return having(obj, "metadata.labels", {"app": draw(st.sampled_from(["x", "y"]))})
+
+
+finished_jobs = jobs_of_their_time()
+anything_finished = objects | finished_jobs
+
+
+class TestDecisions:
+    @searching
+    @given(obj=anything_finished | json_values, context=contexts, now=instants)
+    def test_any_json_and_any_policy_is_answered(self, obj, context, now):
+        decision = decide(obj, of_its_kind(obj), now, context)
+
+        assert isinstance(decision, Ignore | Wait | Expire)
+        assert isinstance(decision.facts.summary(), str)
+
+    @searching
+    @given(obj=anything_finished, context=contexts, now=recent_instants, after=recent_instants)
+    def test_time_turns_wait_into_expire_and_nothing_else(self, obj, context, now, after):
+        now, after = sorted([now, after])
+        rule = of_its_kind(obj)
+        first, second = decide(obj, rule, now, context), decide(obj, rule, after, context)
+
+        if isinstance(first, Wait) and after >= first.until:
+            assert isinstance(second, Expire)
+            assert second.since == first.until
+        else:
+            assert told(second) == told(first)
+
+    @searching
+    @given(obj=anything_finished, context=contexts, now=instants)
+    def test_what_has_not_finished_stays(self, obj, context, now):
+        rule = of_its_kind(obj)
+        assume(finish_of(obj, rule).finished is not True)
+
+        assert isinstance(decide(obj, rule, now, context), Ignore)
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, now=recent_instants)
+    def test_nothing_goes_from_a_namespace_that_nobody_read(self, obj, context, now):
+        unread = Context(context.policy, None, context.owner_unfinished, context.newer)
+
+        assert isinstance(decide(obj, JOB, now, unread), Ignore)
+
+    @searching
+    @given(obj=anything_finished, context=contexts, now=instants)
+    def test_a_hold_keeps(self, obj, context, now):
+        assume(isinstance(obj.get("metadata"), dict))
+        held = having(obj, "metadata.annotations", {"ttlafterfinished.dev/hold": "why"})
+
+        assert isinstance(decide(held, of_its_kind(held), now, context), Ignore)
+
+
+class TestPrecedence:
+    @searching
+    @given(obj=finished_jobs, context=contexts, seconds=st.integers(0, 10**7), now=recent_instants)
+    def test_what_the_object_says_is_only_ever_limited(self, obj, context, seconds, now):
+        """By a maximum from above, by a minimum age from below; whoever else says how long is not heard."""
+        assume(context.namespace is not None)
+        facts = decide(annotated(obj, ttl=str(seconds)), JOB, now, context).facts
+        at, limit = finish_of(obj, JOB).at, context.namespace.max_ttl
+        assume(facts.due_at is not None)
+
+        own = add(at, timedelta(seconds=seconds))
+        below = [add(at, rule.min_age) for rule in context.policy.rules]
+        assert facts.ttl.source == "ttlafterfinished.dev/ttl"
+        assert facts.due_at in (own, *below, *([add(at, limit)] if limit is not None else []))
+        assert facts.due_at >= min(own, add(at, limit) if limit is not None else own)
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, now=recent_instants)
+    def test_a_policy_that_only_guards_deletes_nothing_more_and_nothing_sooner(self, obj, context, now):
+        guards = [one for one in context.policy.rules if one.ttl is None]
+        guarded = Context(Policy(rules=tuple(guards)), context.namespace, context.owner_unfinished, context.newer)
+        without = Context(NO_POLICY, context.namespace, context.owner_unfinished, context.newer)
+
+        if isinstance(decide(obj, JOB, now, guarded), Expire):
+            assert isinstance(decide(obj, JOB, now, without), Expire)
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, now=recent_instants)
+    def test_a_rule_that_is_added_below_changes_nothing_but_what_nobody_spoke_of_or_guarded(self, obj, context, now):
+        """Of two rules that say how long, the second is not heard where the first matches always."""
+        assume(all(rule.match.age is None for rule in context.policy.rules))
+        later_rule = policy_of([{"match": {"kinds": ["*"]}, "ttl": "0s"}]).rules[0].model_copy(update={"name": "last"})
+        more = Policy(rules=(*context.policy.rules, later_rule))
+        before = decide(obj, JOB, now, context)
+        after = decide(obj, JOB, now, Context(more, context.namespace, context.owner_unfinished, context.newer))
+
+        if before.facts.ttl is not None and before.facts.ttl.origin != "namespace":
+            assert told(after) == told(before)
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, now=recent_instants)
+    def test_an_opt_in_kind_goes_by_its_name_or_its_own_word_alone(self, obj, context, now):
+        decision = decide(obj, OPT_IN["Job"], now, context)
+
+        if isinstance(decision, Expire):
+            assert decision.facts.policy_rule is not None
+            assert "jobs" in decision.facts.policy_rule.match.kinds
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, now=recent_instants)
+    def test_an_exempt_or_unreadable_namespace_keeps_all(self, obj, context, now):
+        assume(context.namespace is not None and (context.namespace.is_exempt or context.namespace.problem))
+
+        assert decide(obj, JOB, now, context).reason in (Reason.EXEMPT, Reason.INVALID_POLICY)
+
+    @searching
+    @given(obj=finished_jobs, policy=policies, now=recent_instants, newer=st.integers(0, 6))
+    def test_who_is_further_from_the_newest_goes_no_later(self, obj, policy, now, newer):
+        near = decide(obj, JOB, now, Context(policy, HOME, newer=newer))
+        far = decide(obj, JOB, now, Context(policy, HOME, newer=newer + 1))
+
+        if isinstance(near, Expire):
+            assert isinstance(far, Expire)
+
+    @searching
+    @given(obj=finished_jobs, policy=policies, now=recent_instants)
+    def test_a_maximum_is_kept_by_all_but_never(self, obj, policy, now):
+        assume(all(rule.min_age == timedelta(0) for rule in policy.rules))
+        spoken = result_of(InvalidTtlError, find_ttl, obj, JOB, None)
+        decision = decide(obj, JOB, now, Context(policy, namespace_of(namespace(max_ttl="1h")), newer=9))
+
+        assert spoken is None or not isinstance(spoken, InvalidTtlError)
+        if isinstance(decision, Wait):
+            assert decision.until <= add(finish_of(obj, JOB).at, timedelta(hours=1))
