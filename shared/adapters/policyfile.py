@@ -3,6 +3,7 @@
 A ConfigMap that is mounted is swapped as a whole behind a link, so what counts is the content, not when it was written.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable
@@ -95,3 +96,14 @@ def _read(path: Path) -> str:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"{path.name}: expected a text file: {error}") from None
+
+
+def schema() -> str:
+    """The JSON Schema of a policy file, for editors."""
+    told = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Policy.model_json_schema(),
+        "title": "Policy of ttl-after-finished",
+        "description": "What should happen to the finished objects of a fleet.",
+    }
+    return json.dumps(told, indent=2) + "\n"

@@ -1,0 +1,154 @@
+"""The policy file: what it says counts from the next look, and a bad one changes nothing."""
+
+import os
+
+import pytest
+
+from shared.adapters.bootstrap import build
+from shared.adapters.policyfile import LOOK_SECONDS, PolicyFile, read_policy, schema
+from shared.adapters.settings import read_settings
+from shared.adapters.yamlfile import FileError
+from shared.core.kinds import Catalogue
+from shared.core.policy import NO_POLICY
+from tests.builders import JOB, POD, ROOT
+from tests.fakes import FakeTelemetry
+
+KINDS = Catalogue((JOB, POD))
+GOOD = """
+apiVersion: ttlafterfinished.dev/v1
+kind: Policy
+rules:
+  - name: one
+    match: {kinds: [jobs]}
+    ttl: 1h
+"""
+BETTER = GOOD.replace("1h", "2h")
+
+
+class Bench:
+    def __init__(self, folder):
+        self.path, self.now, self.problems = folder / "policy.yaml", 0.0, []
+        self.path.write_text(GOOD)
+        self.file = PolicyFile(self.path, KINDS, self.problems.append, lambda: self.now)
+
+    def look(self):
+        self.now += LOOK_SECONDS
+        return str(self.file.policy().rules[0].ttl)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_a_new_content_counts_from_the_next_look(bench):
+    assert bench.look() == "1h"
+    bench.path.write_text(BETTER)
+
+    assert bench.look() == "2h"
+    assert bench.problems == []
+
+
+def test_it_is_not_looked_at_for_every_object(bench):
+    bench.path.write_text(BETTER)
+
+    assert str(bench.file.policy().rules[0].ttl) == "1h"
+
+
+def test_the_same_content_is_the_same_policy(bench):
+    before = bench.file.policy()
+    bench.path.write_text(GOOD)
+    bench.look()
+
+    assert bench.file.policy() is before
+
+
+def test_a_mounted_config_map_is_swapped_behind_its_link(tmp_path):
+    for name, text in (("..1", GOOD), ("..2", BETTER)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "policy.yaml").write_text(text)
+        os.utime(tmp_path / name / "policy.yaml", (0, 0))
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
+    now = [0.0]
+    file = PolicyFile(tmp_path / "policy.yaml", KINDS, pytest.fail, lambda: now[0])
+    (tmp_path / "..new").symlink_to("..2")
+    (tmp_path / "..new").rename(tmp_path / "..data")
+    now[0] += LOOK_SECONDS
+
+    assert str(file.policy().rules[0].ttl) == "2h"
+
+
+@pytest.mark.parametrize("bad", ["", "rules: [", GOOD.replace("ttl: 1h", "ttl: soon"), "\ud800", None])
+def test_a_bad_one_keeps_the_last_good_one_and_is_said_once(bench, bad):
+    if bad is None:
+        bench.path.unlink()
+    else:
+        bench.path.write_bytes(bad.encode(errors="surrogatepass"))
+
+    assert [bench.look() for _ in range(3)] == ["1h"] * 3
+    assert len(bench.problems) == 1
+    assert bench.file.problem == bench.problems[0]
+    assert not bench.file.is_good
+
+    bench.path.write_text(BETTER)
+
+    assert bench.look() == "2h"
+    assert bench.file.is_good
+
+
+def test_it_may_go_back_to_what_it_was(bench):
+    bench.path.write_text("rules: [")
+    bench.look()
+    bench.path.write_text(GOOD)
+
+    assert bench.look() == "1h"
+    assert bench.file.is_good
+
+
+def test_a_bad_one_at_the_start_is_an_error(tmp_path):
+    (tmp_path / "policy.yaml").write_text("rules: 7")
+
+    with pytest.raises(FileError, match=r"^policy.yaml:1: rules: expected"):
+        PolicyFile(tmp_path / "policy.yaml", KINDS, pytest.fail)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (GOOD.replace("1h", "soon"), "policy.yaml:7: rules.0.ttl: expected seconds (3600) or a duration such as"),
+        (GOOD.replace("jobs", "jbos"), "policy.yaml:6: rules.0.match.kinds.0: expected a kind that is known"),
+        (GOOD + "    when: object.spec +\n", "policy.yaml:8: rules.0.when: expected a CEL expression"),
+        (GOOD + "    keepLast: 0\n", "policy.yaml:8: rules.0.keepLast: "),
+        (GOOD + "    ttls: 1h\n", "policy.yaml:8: rules.0.ttls: there is no such field"),
+        (GOOD.replace("kind: Policy", "kind: Police"), "policy.yaml:3: kind: expected 'Policy', got 'Police'"),
+    ],
+)
+def test_an_error_names_the_line_the_field_and_what_was_expected(tmp_path, bad, message):
+    (tmp_path / "policy.yaml").write_text(bad)
+
+    with pytest.raises(FileError) as raised:
+        read_policy(tmp_path / "policy.yaml", KINDS)
+
+    assert str(raised.value).startswith(message)
+
+
+def test_a_process_has_the_policy_that_its_settings_name(tmp_path):
+    (tmp_path / "policy.yaml").write_text(GOOD)
+    world = build(read_settings({"TTL_POLICY": str(tmp_path / "policy.yaml")}, {}))
+    world.telemetry = FakeTelemetry()
+
+    assert world.policy().rules[0].name == "one"
+    world.report_policy("policy.yaml: bad")
+    assert world.telemetry.problems == [
+        ("bad policy file: the last good one stays in force", {"error": "policy.yaml: bad"})
+    ]
+
+
+def test_without_one_nothing_is_said():
+    assert build(read_settings({}, {})).policy() is NO_POLICY
+
+
+def test_the_schema_for_editors_is_what_the_models_take():
+    """`python -c "from shared.adapters.policyfile import schema; print(schema(), end='')"` writes it anew."""
+    assert (ROOT / "knative/components/policy/policy.schema.json").read_text() == schema()
