@@ -1,11 +1,13 @@
 """Which rights the code needs, on what and for whom: the one table, which the shipped roles are held to.
 
-expire      get what a timer is about, delete it
+expire      get what a timer is about, delete it; list those beside it where a policy keeps the newest of a group
 sweep       list everything, delete what is due; get where a TTL can only be an annotation, since the list is then
 of metadata only
 source      what an ApiServerSource checks before it starts: get, list, watch
 watch       the same without get
 standalone  all of these, in one process
+
+Whoever decides reads the namespaces, too; the sweep lists them.
 """
 
 from collections.abc import Iterable
@@ -14,12 +16,14 @@ from dataclasses import dataclass
 from shared.core.kinds import KindRule
 
 EVERY_KIND = {
-    "expire": ("get", "delete"),
+    "expire": ("get", "list", "delete"),
     "sweep": ("list", "delete"),
     "source": ("get", "list", "watch"),
     "watch": ("list", "watch"),
     "standalone": ("get", "list", "watch", "delete"),
 }
+NAMESPACES = {"expire": ("get",), "sweep": ("get", "list"), "watch": ("get",), "standalone": ("get", "list")}
+
 DELETERS = ("expire", "sweep", "standalone")
 """Who decides about objects: they read owners, and tell by Events."""
 
@@ -51,7 +55,7 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
         role: A key of EVERY_KIND; anything else needs nothing.
         rules: The enabled kinds.
     """
-    needed: set[Right] = set()
+    needed = {Right("", "namespaces", verb) for verb in NAMESPACES.get(role, ())}
     for rule in rules:
         group = rule.api_version.rpartition("/")[0]
         needed |= {Right(group, rule.plural, verb) for verb in EVERY_KIND.get(role, ())}

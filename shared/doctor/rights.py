@@ -155,6 +155,9 @@ def _shipped(role: str, resource: str) -> Iterator[str]:
     if resource == "events":
         yield "namespace/events.yaml"
         return
+    if resource == "namespaces":
+        yield "components/source-watch/rbac.yaml" if role == "source" else "namespace/namespaces.yaml"
+        return
     kind = resource.removesuffix("s")
     yield f"components/kind-{kind}/rbac.yaml"
     if role == "source":

@@ -282,7 +282,8 @@ def test_the_base_is_inert():
     assert not of_kind(objects, "ApiServerSource")
     assert not of_kind(objects, "PingSource")
     for account in of_kind(objects, "ServiceAccount"):
-        assert rights_of(objects, account) <= {("", "events", "create")}, account
+        about_namespaces = {("", "namespaces", "get"), ("", "namespaces", "list")}
+        assert rights_of(objects, account) <= {("", "events", "create")} | about_namespaces, account
 
 
 @pytest.mark.parametrize("folder", [build for build in BUILDS if build != "base"])
@@ -338,7 +339,7 @@ def test_a_kind_brings_its_rights_and_its_source(kind, with_component):
         rights = rights_of(objects, account)
         return {verb for *resource, verb in rights if resource == [group, rule.plural]}
 
-    assert verbs("expire") == {"get", "delete"}
+    assert verbs("expire") == {"get", "list", "delete"}
     # Only where the TTL cannot stand in the object's own fields is metadata listed, and a single object read.
     assert verbs("sweep") == {"list", "delete"} | (set() if rule.ttl else {"get"})
     assert verbs("source") == {"get", "list", "watch"}

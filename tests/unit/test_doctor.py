@@ -467,6 +467,8 @@ def test_needs_follow_from_the_kind():
         Right("batch", "jobs", "list"),
         Right("batch", "jobs", "delete"),
         Right("", "events", "create"),
+        Right("", "namespaces", "get"),
+        Right("", "namespaces", "list"),
     }
     # A TTL that can only be an annotation is found in a list of metadata, and the object is then read.
     assert Right("trainer.kubeflow.org", "trainjobs", "get") in needs_of("sweep", (TRAINJOB,))

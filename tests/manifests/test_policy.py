@@ -1,0 +1,63 @@
+"""The policy, mounted where decisions are made and nowhere else."""
+
+import pytest
+import yaml
+
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.policyfile import parse_policy
+from shared.core.policy import Policy
+from tests.manifests.composed import composed
+from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
+
+pytestmark = needs_kubectl
+
+PATH = "/etc/ttl-after-finished/policy.yaml"
+ON_KNATIVE = composed("source-watch", "dead-letter", "policy") if needs_kubectl.args[0] is False else ()
+STANDALONE = composed("standalone", "policy", base="namespace") if needs_kubectl.args[0] is False else ()
+
+
+def mounted(spec):
+    """The ConfigMap that a Pod reads its policy from, if it reads one."""
+    (container,) = spec["containers"]
+    env = {one["name"]: one.get("value") for one in container.get("env", [])}
+    if "TTL_POLICY" not in env:
+        return None
+    assert env["TTL_POLICY"] == PATH
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    volumes = {one["name"]: one for one in spec["volumes"]}
+    assert mounts["policy"] == "/etc/ttl-after-finished"
+    return volumes["policy"]["configMap"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("objects", "readers"),
+    [(ON_KNATIVE, {"schedule", "expire", "sweep", "source"}), (STANDALONE, {"standalone"})],
+    ids=["knative", "standalone"],
+)
+def test_who_decides_reads_the_config_map_by_its_hash(objects, readers):
+    (name,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("policy")]
+    found = {pod: mounted(spec) for pod, spec in pod_specs(objects)}
+
+    assert {pod for pod, source in found.items() if source} == readers
+    assert {source for source in found.values() if source} == {name}
+    assert name != "policy"
+
+
+def test_the_shipped_one_is_a_policy_that_says_nothing():
+    text = (KNATIVE / "components/policy/policy.yaml").read_text()
+
+    assert parse_policy(text, read_catalogue(), name="policy.yaml") == Policy()
+
+
+def test_its_example_is_a_policy():
+    text = (KNATIVE / "components/policy/policy.yaml").read_text()
+    example = [line.removeprefix("#") for line in text.splitlines() if line.startswith("#   ")]
+    kinds = {"jobs", "*"}
+    rules = yaml.safe_load("\n".join(example))
+    for rule in rules:
+        rule["match"]["kinds"] = sorted(kinds & {*rule["match"]["kinds"]})
+
+    assert [rule.name for rule in Policy.model_validate({"rules": rules}).rules] == [
+        "ci-keeps-three-of-each",
+        "everything-else",
+    ]
