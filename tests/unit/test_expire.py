@@ -155,7 +155,7 @@ async def test_a_kind_that_is_not_enabled_is_not_even_read(cluster, clock, telem
 
 async def test_what_is_served_in_another_version_by_now_is_the_same_object(cluster, clock, telemetry):
     rule = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
-    expiry = Expiry(cluster, Catalogue((rule,)), Catalogue((rule,)), clock, telemetry, dry_run=False)
+    expiry = Expiry(cluster, Catalogue((rule,)), Judge(cluster, Catalogue((rule,))), clock, telemetry, dry_run=False)
     cluster.put({**DUE, "apiVersion": "batch/v2"})
 
     deleted = await expiry.expire(fired(DUE))
