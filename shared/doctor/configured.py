@@ -11,6 +11,9 @@ from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.doctor.reading import Inventory, Obj, labels_of, name_of
 
+_OF_ONE = ("TTL_CALLERS", "TTL_POLICY")
+"""What only some of the workloads are told, or each in its own way."""
+
 _VERSION = "app.kubernetes.io/version"
 
 
@@ -60,7 +63,7 @@ def _overrides(found: Inventory, apply: str) -> Iterator[Finding]:
     for _, workload in found.workloads():
         containers = list_mappings(workload, "spec.template.spec.containers")
         names = {get_text(one, "name") for container in containers for one in list_mappings(container, "env")}
-        if own := sorted(name for name in names if name.startswith("TTL_") and not name.startswith("TTL_CALLERS")):
+        if own := sorted(name for name in names if name.startswith("TTL_") and not name.startswith(_OF_ONE)):
             detail = f"{', '.join(own)} set by itself, which counts before the ConfigMap"
             yield warn(f"settings of {name_of(workload)}", detail, apply)
 
@@ -69,7 +72,7 @@ def _judge(config: Obj, findings: list[Finding], place: Place, overlay: str) -> 
     what = f"settings {name_of(config)}"
     try:
         settings = read_settings(environment=get_in(config, "data") or {})
-        rules = build(settings).catalogue.rules
+        rules = build(settings.model_copy(update={"policy": None})).catalogue.rules  # a file of theirs, not of ours
     except SettingsError as error:
         return Configured((*findings, fail(what, str(error), place.apply(overlay, "with that mended"))))
     kinds = ", ".join(rule.plural for rule in rules)

@@ -9,6 +9,7 @@ from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import get_text, parse_instant
 from shared.doctor.configured import Configured, check_settings, check_version
 from shared.doctor.findings import Finding, Place, fail, warn
+from shared.doctor.policies import check_policies
 from shared.doctor.reading import Inventory, name_of, path_of, read_inventory, read_list
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.server import check_kinds, check_knative, check_server
@@ -99,6 +100,7 @@ async def _check_parts(patient: _Patient) -> list[Finding]:
     cluster, place, found, rules = patient.cluster, patient.place, patient.found, patient.configured.rules
     findings = await check_knative(cluster, place) if patient.sort.knative else []
     findings += [*check_unread(found, place), *patient.configured.findings]
+    findings += check_policies(found, read_catalogue(), place, patient.sort.overlay)
     settings = patient.configured.settings
     of_kinds, rules = await check_kinds(cluster, rules, settings.kinds if settings else (), place)
     findings += of_kinds

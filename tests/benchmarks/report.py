@@ -15,6 +15,7 @@ from rich.table import Table
 
 from tests.benchmarks import bench_timers
 from tests.benchmarks.coldstart import LIMITS, STARTS, ColdStart
+from tests.benchmarks.decide import Decisions
 from tests.benchmarks.drain import CONTENDERS, LIMIT, Drained
 from tests.benchmarks.lateness import PER_SECOND, Lateness
 from tests.benchmarks.schedule import Slice
@@ -40,6 +41,7 @@ def aims(results: Mapping[str, Any]) -> list[Aim]:
         *(_lateness_aims(results["lateness"]) if "lateness" in results else ()),
         *(_timers_aims(results["timers"]) if "timers" in results else ()),
         *(_schedule_aims(results["schedule"]) if "schedule" in results else ()),
+        *(_decide_aims(results["decide"]) if "decide" in results else ()),
     ]
 
 
@@ -76,10 +78,17 @@ def _schedule_aims(slices: Mapping[str, Sequence[Slice]]) -> Iterable[Aim]:
     yield Aim("`schedule` on one core", ">= 3000 events/s", f"{measured:.0f}", measured >= 3_000)
 
 
+def _decide_aims(measured: Mapping[str, Sequence[Decisions]]) -> Iterable[Aim]:
+    """The slowest of each sort counts."""
+    for name, with_cel, least in (("without CEL", False, 50_000), ("with CEL", True, 10_000)):
+        slowest = min(one.per_second for one in measured["decide"] if ("CEL" in one.case) is with_cel)
+        yield Aim(f"`decide` on one core, {name}", f">= {least} a second", f"{slowest}", slowest >= least)
+
+
 def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     plain = {
         name: {who: [one.as_json() for one in measured] for who, measured in results[name].items()}
-        for name in ("drain", "lateness", "schedule", "coldstart")
+        for name in ("drain", "lateness", "schedule", "coldstart", "decide")
         if name in results
     }
     if "timers" in results:
@@ -94,6 +103,7 @@ def show(console: Console, results: Mapping[str, Any]) -> None:
         "timers": timers_table,
         "schedule": schedule_table,
         "coldstart": coldstart_table,
+        "decide": decide_table,
     }
     for name, table in tables.items():
         if name in results:
@@ -210,6 +220,19 @@ def coldstart_table(starts: Mapping[str, Sequence[ColdStart]]) -> Table:
     for name, (one,) in starts.items():
         ratios = (f"x {one.ms / limit.ms:.2f}" for limit in (bare, empty))
         table.add_row(LIMITS.get(name, name), *(f"{ms:.0f}" for ms in (one.ms, one.least_ms, one.cpu_ms)), *ratios)
+    return table
+
+
+def decide_table(measured: Mapping[str, Sequence[Decisions]]) -> Table:
+    table = new_table(
+        "Decisions on one core",
+        "",
+        "a second",
+        "walks",
+        caption="Under a policy of five rules. A walk looks at each value of the same object once.",
+    )
+    for one in measured["decide"]:
+        table.add_row(one.case, f"{one.per_second:,}", f"{one.walks:.1f}")
     return table
 
 

@@ -6,7 +6,7 @@ from shared.adapters.events import TICK
 from shared.core.kinds import Catalogue
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, SweepStep, TimersSet
-from tests.builders import ago, job, kind_rule, later, pod
+from tests.builders import ago, annotated, job, kind_rule, later, pod
 from tests.fakes import FakeTimers
 from tests.functions.wire import CONTINUE, DUE, FIRED, REPORTED, SET, TAKEN, binary, structured, timer
 
@@ -32,8 +32,13 @@ async def test_schedule_replies_with_the_timer(functions, world, written):
 @MODES
 @pytest.mark.parametrize(
     "obj",
-    [job(), job(complete=ago(60)), job(complete=ago(60), ttl="never"), {**DUE, "kind": "CronJob"}],
-    ids=["unfinished", "no-ttl", "unreadable-ttl", "another-kind"],
+    [
+        job(),
+        annotated(job(complete=ago(60)), ttl="never"),
+        job(complete=ago(60), ttl="never"),
+        {**DUE, "kind": "CronJob"},
+    ],
+    ids=["unfinished", "never", "unreadable-ttl", "another-kind"],
 )
 async def test_schedule_answers_an_empty_204_where_no_timer_is_needed(functions, written, obj):
     answer = await functions.post("schedule", *written(REPORTED, obj))

@@ -172,8 +172,7 @@ class Checks:
             return
         bounds = {
             "reads": call.reads <= 1 + call.conflicts + call.astray,
-            "others": call.others
-            <= 3 + call.conflicts,  # its namespace; its owner, for what is remembered and what is read
+            "others": call.others <= 4 + 2 * call.conflicts,  # the owner and the namespace, each twice
             "deletes": call.deletes <= ATTEMPTS_MAX + call.astray,
             "astray": call.astray <= ASTRAY_MAX,
             "looks": call.looks <= LOOKS_MAX,

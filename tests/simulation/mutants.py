@@ -116,7 +116,7 @@ class _VersionGuessed(SimCluster):
     """The first version that the rule names is asked for, whatever is served."""
 
     async def _call_of(self, verb: str, rule: KindRule, ref: ObjectRef, act: Any) -> Any:
-        first = self.world.catalogue.of(rule.group, rule.kind)[0]
+        first = next(iter(self.world.catalogue.of(rule.group, rule.kind)), rule)
         try:
             return await self._call(verb, rule.kind, ref, lambda: act(first)), first
         except _NoPathError as error:

@@ -28,7 +28,7 @@ class Invocation:
     Attributes:
         uid: Whose timer fired, for `expire`.
         reads: GETs of that object, or of what has its name now.
-        others: GETs of anything else: its owner.
+        others: GETs of anything else: its owner, its namespace.
         deletes: DELETEs of it, whatever became of them.
         conflicts: Those that met a 409.
         astray: Calls by a path that was gone.

@@ -1,0 +1,61 @@
+"""What doctor says of a mounted policy."""
+
+import pytest
+
+from shared.core.kinds import Catalogue
+from shared.doctor.findings import Level, Place
+from shared.doctor.policies import check_policies
+from shared.doctor.reading import OURS, Inventory, Listed
+from tests.builders import JOB
+
+GOOD = "rules: [{name: one, match: {kinds: [jobs]}, ttl: 1h}]"
+PLACE = Place("ttl-after-finished", "knative")
+
+
+def deployment(name="standalone", config="policy-1", path="/etc/ttl/policy.yaml"):
+    container = {
+        "env": [{"name": "TTL_POLICY", "value": path}],
+        "volumeMounts": [{"name": "policy", "mountPath": "/etc/ttl"}],
+    }
+    volumes = [{"name": "policy", "configMap": {"name": config}}]
+    spec = {"template": {"spec": {"containers": [container], "volumes": volumes}}}
+    return {"kind": "Deployment", "metadata": {"name": name, "labels": OURS}, "spec": spec}
+
+
+def found(*workloads, **policies):
+    maps = [{"metadata": {"name": name.replace("_", "-")}, "data": data} for name, data in policies.items()]
+    parts = {"Deployment": Listed(workloads), "ConfigMap": Listed(tuple(maps))}
+    return list(check_policies(Inventory(parts), Catalogue((JOB,)), PLACE, "knative"))
+
+
+def test_a_good_one_is_told_with_its_rules():
+    (one,) = found(deployment(), policy_1={"policy.yaml": GOOD})
+
+    assert (one.level, one.what, one.detail) == (Level.OK, "policy policy-1", "rules: one")
+
+
+@pytest.mark.parametrize(
+    ("data", "detail"),
+    [
+        ({"policy.yaml": GOOD.replace("1h", "soon")}, "policy.yaml:1: rules.0.ttl: expected seconds (3600)"),
+        ({"policy.yaml": GOOD.replace("jobs", "jbos")}, "policy.yaml:1: rules.0.match.kinds.0: expected a kind"),
+        ({}, "there is no policy.yaml in it, and standalone cannot start without"),
+        (None, "there is no policy.yaml in it"),
+    ],
+)
+def test_a_bad_one_is_told_with_its_place(data, detail):
+    (one,) = found(deployment(), policy_1=data)
+
+    assert one.level is Level.FAIL
+    assert detail in one.detail
+    assert one.mend == "kubectl -n ttl-after-finished edit configmap policy-1"
+
+
+def test_two_that_differ_are_told():
+    levels = [one.level for one in found(deployment(), deployment("other", "policy-2"), policy_1={"policy.yaml": GOOD})]
+
+    assert levels == [Level.WARN, Level.OK, Level.FAIL]
+
+
+def test_without_one_nothing_is_told():
+    assert found(deployment(path="")) == []
