@@ -13,6 +13,7 @@ from shared.core.finish import Finish, finish_of
 from shared.core.kinds import KindRule
 from shared.core.native import has_native_ttl, is_left_to_controller
 from shared.core.objects import format_instant, get_annotations, get_in
+from shared.core.powerless import powerless_against
 from shared.core.ttl import TTL_ANNOTATIONS, InvalidTtlError, Ttl, find_ttl
 
 
@@ -43,12 +44,14 @@ class Facts:
         ttl: The TTL that counts; None where nothing speaks or what speaks cannot be read.
         due_at: Finish + TTL, where both are known.
         problem: What cannot be read, and what was expected; empty where all can.
+        powerless: The kind's own field, where its own controller acts on it earlier, whatever we say.
     """
 
     finish: Finish
     ttl: Ttl | None = None
     due_at: datetime | None = None
     problem: str = ""
+    powerless: str = ""
 
     def summary(self) -> str:
         """`finished 2026-01-02T03:04:05Z, due 2026-01-02T04:04:05Z by spec.ttlSecondsAfterFinished`."""
@@ -117,8 +120,10 @@ def gather(obj: Any, rule: KindRule) -> Facts:
     try:
         ttl = find_ttl(obj, rule, finish.outcome)
     except InvalidTtlError as error:
-        return Facts(finish, problem=str(error))
-    return Facts(finish, ttl, ttl.due_at(finish.at) if ttl and finish.finished else None)
+        powerless = powerless_against(obj, rule, finish, None, unreadable=True)
+        return Facts(finish, problem=str(error), powerless=powerless)
+    due_at = ttl.due_at(finish.at) if ttl and finish.finished else None
+    return Facts(finish, ttl, due_at, powerless=powerless_against(obj, rule, finish, ttl))
 
 
 def is_open(obj: Any, rule: KindRule) -> bool:
@@ -127,10 +132,13 @@ def is_open(obj: Any, rule: KindRule) -> bool:
     Cheap, and only ever wrong in one direction: what is not open would be ignored by `decide`, and needs no report.
     """
     annotations = get_annotations(obj)
-    if get_in(obj, "metadata.deletionTimestamp") is not None or "hold" in annotations:
+    if get_in(obj, "metadata.deletionTimestamp") is not None:
         return False
-    spoken = any(name in annotations for name in TTL_ANNOTATIONS)
-    return spoken or has_native_ttl(obj, rule.ttl)
+    has_field = has_native_ttl(obj, rule.ttl)
+    if "hold" in annotations:
+        # Its own controller may act on the field all the same: that has to be reported.
+        return has_field and rule.ttl is not None and rule.ttl.honoured_by is not None
+    return has_field or any(name in annotations for name in TTL_ANNOTATIONS)
 
 
 def _is_of_kind(obj: Any, rule: KindRule) -> bool:

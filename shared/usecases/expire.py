@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import ObjectRef, ref_of
+from shared.core.powerless import advise_powerless, describe_powerless
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
@@ -118,6 +119,9 @@ class Expiry:
     ) -> ObjectDeleted | TimersSet | None:
         """Do what was decided; `fired_at` is an instant that the timer engine's clock has reached."""
         ref = ref_of(snapshot.obj)
+        if (field := decision.facts.powerless) and decision.reason is not Reason.INVALID_TTL:
+            told = f"{describe_powerless(snapshot.obj, rule, field)}; {advise_powerless(field)}"
+            await self._tell(ref, "PowerlessAnnotation", told)
         match decision:
             case Ignore(reason, facts):
                 self.telemetry.record(Verdict.KEPT, ref, reason, detail=facts.problem, by=self.by)
