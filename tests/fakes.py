@@ -139,6 +139,13 @@ class FakeCluster:
         self.propagations.append(rule.propagation)
         return True
 
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
+        self._call("patch", ref.name)
+        present = self._objects.get(_key(ref))
+        if present is None or patch["metadata"]["resourceVersion"] != present["metadata"]["resourceVersion"]:
+            raise ConflictError("the object has been modified")
+        return Snapshot(self.put(_merged(present, patch)), self._date())
+
     async def list_page(
         self,
         rule: KindRule,
@@ -194,6 +201,19 @@ class FakeCluster:
 
 def _key(ref: ObjectRef) -> tuple[str, str, str]:
     return ref.kind, ref.namespace, ref.name
+
+
+def _merged(obj: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = {**obj} if isinstance(obj, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value)
+    return merged
 
 
 def _without_body(obj: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,11 @@ class RuleFile:
     path: Path
     replaces: "RuleFile | None" = None
 
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it travels with the code."""
+        return self.path.parent == KINDS
+
 
 def read_catalogue(folder: Path | None = None) -> Catalogue:
     """All kind rules: the shipped ones, and those of a folder of the user's.

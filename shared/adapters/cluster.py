@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -89,6 +90,14 @@ class KubernetesCluster(FollowingApiServer):
         if self.memory:
             self.memory.forget(uid)
         return answer is not None
+
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
+        """See `shared.usecases.hold.Editor`."""
+        path_of = partial(object_path, namespace=ref.namespace, name=ref.name)
+        answer, rule = await self.request_of(rule, "PATCH", path_of, body=patch)
+        if answer is None:
+            raise ConflictError(f"{ref} is gone")
+        return Snapshot(_typed(answer.body, rule), answer.read_at)
 
     async def list_page(  # noqa: PLR0913 - each argument is one of the API's
         self,

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 import click
 
@@ -12,10 +13,8 @@ from shared.cli import options
 from shared.cli.documents import open_file, read_documents
 from shared.cli.look import Finding, find_offline, find_one
 from shared.cli.report import as_json, as_text
-from shared.core.kinds import Catalogue, KindRule
+from shared.cli.target import find_rule, parse_target
 from shared.core.objects import parse_instant
-from shared.errors import TtlError
-from shared.usecases.served import find_served
 
 
 def _instant(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:
@@ -30,6 +29,7 @@ def _instant(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option("-f", "--filename", metavar="FILE", help="Every document of a YAML file instead, offline; - for stdin.")
 @click.option("--now", callback=_instant, metavar="TIME", help="With -f: as of this instant (RFC 3339).")
 @click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
+@options.kinds_dir_option
 @options.cluster_options
 @options.output
 @options.asynchronous
@@ -38,42 +38,33 @@ async def explain(
     filename: str | None,
     now: datetime | None,
     namespace: str | None,
+    kinds_dir: Path | None,
     kubeconfig: str | None,
     context: str | None,
     output: str,
 ) -> None:
     """Say for one object which rule speaks, when it finished, when it is due, and what holds it back."""
-    known, _ = options.parse_kinds("")
+    known = options.known_kinds(kinds_dir)
     if filename is not None:
         if target:
             raise click.UsageError("expected either KIND/NAME or -f FILE, got both")
-        documents = list(read_documents(sys.stdin if filename == "-" else open_file(filename), filename))
+        with sys.stdin if filename == "-" else open_file(filename) as stream:
+            documents = list(read_documents(stream, filename))
         _print(find_offline(documents, kinds=known, now=now or SystemClock().now()), output)
         return
     if now is not None:
         raise click.UsageError("--now goes with -f: a cluster is asked at its own clock")
-    rule, name = _parse_target(target, known)
+    rules, name = parse_target(target, known, or_else=", or -f FILE")
     async with options.connected(kubeconfig, context) as cluster:
-        rule = await find_served(rule.group, rule.kind, cluster=cluster, kinds=known)
+        rule = await find_rule(cluster, rules, target[0])
         place = namespace or options.context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
         _print([await find_one(cluster, rule, kinds=known, namespace=place, name=name)], output)
 
 
-def _parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[KindRule, str]:
-    """`job/x` or `job x`, as kubectl takes them."""
-    parts = words[0].split("/", 1) if len(words) == 1 else list(words)
-    if len(parts) != 2 or not all(parts):  # noqa: PLR2004 - kind and name
-        raise click.UsageError("expected KIND/NAME, for instance job/backup, or -f FILE")
-    for rule in known.rules:
-        if rule.is_named(parts[0]):
-            return rule, parts[1]
-    raise TtlError(f"unknown kind {parts[0]!r}: expected one of {', '.join(sorted(one.plural for one in known.rules))}")
-
-
 def _print(findings: Sequence[Finding], output: str) -> None:
     if output == "json":
-        reports = [as_json(one.ref, one.decision) for one in findings]
+        reports = [as_json(one.ref, one.decision, one.around) for one in findings]
         click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
         return
     for finding in findings:
-        click.echo(as_text(finding.ref, finding.decision, finding.now))
+        click.echo(as_text(finding.ref, finding.decision, finding.now, finding.around))

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
+from shared.cli.surroundings import Surroundings, find_owner, look_around, read_owner
 from shared.core.decide import Context, Decision, Facts, Ignore, Reason, decide
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds import Catalogue, KindRule
@@ -19,11 +20,12 @@ from shared.usecases.judge import Judge
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One object, what is decided about it, and when."""
+    """One object, what is decided about it, and when; and for one alone, what stands around it."""
 
     ref: ObjectRef
     decision: Decision
     now: datetime
+    around: Surroundings | None = None
 
 
 async def find_all(
@@ -61,16 +63,20 @@ async def find_one(
         place = f" in namespace {namespace}" if namespace else ""
         raise TtlError(f"there is no {rule.kind} {name}{place}")
     decision = await Judge(cluster, kinds, policy).decide(snapshot, rule)
-    return Finding(ref_of(snapshot.obj), decision, snapshot.read_at)
+    owner = await read_owner(snapshot.obj, cluster=cluster, kinds=kinds)
+    around = look_around(snapshot.obj, rule, decision.facts, owner)
+    return Finding(ref_of(snapshot.obj), decision, snapshot.read_at, around)
 
 
 def find_offline(documents: Sequence[dict[str, Any]], *, kinds: Catalogue, now: datetime) -> list[Finding]:
     """What would be decided about each document; an owner counts as finished only if it is among them."""
     finished = {ref_of(one).uid for one in documents if _is_finished(one, kinds)} - {""}
-    return [_find_offline(one, kinds, now, finished) for one in documents]
+    return [_find_offline(one, documents, kinds, now, finished) for one in documents]
 
 
-def _find_offline(obj: dict[str, Any], kinds: Catalogue, now: datetime, finished: set[str]) -> Finding:
+def _find_offline(
+    obj: dict[str, Any], documents: Sequence[dict[str, Any]], kinds: Catalogue, now: datetime, finished: set[str]
+) -> Finding:
     ref = ref_of(obj)
     rule = kinds.get(ref.api_version, ref.kind)
     if rule is None:
@@ -79,7 +85,9 @@ def _find_offline(obj: dict[str, Any], kinds: Catalogue, now: datetime, finished
     owner = get_controller(obj)
     unfinished = owner is not None and owner.uid not in finished
     context = Context(namespace=plain_namespace(ref.namespace), owner_unfinished=unfinished)
-    return Finding(ref, decide(obj, rule, now, context), now)
+    decision = decide(obj, rule, now, context)
+    around = look_around(obj, rule, decision.facts, find_owner(obj, documents, kinds))
+    return Finding(ref, decision, now, around)
 
 
 def _is_finished(obj: dict[str, Any], kinds: Catalogue) -> bool:

@@ -8,7 +8,19 @@ import click
 from shared import __version__
 from shared.adapters.telemetry import configure_logging
 
-COMMANDS = ("run", "watch", "demo", "plan", "explain", "doctor")
+COMMANDS = {
+    "run": "run:run",
+    "watch": "watch:watch",
+    "demo": "demo:demo",
+    "plan": "plan:plan",
+    "explain": "explain:explain",
+    "hold": "hold:hold",
+    "release": "hold:release",
+    "set": "hold:set_ttl",
+    "kinds": "kinds:kinds",
+    "doctor": "doctor:doctor",
+}
+"""Each command, and the module and function that it is."""
 
 
 class _LazyGroup(click.Group):
@@ -20,7 +32,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(importlib.import_module(f"shared.cli.{cmd_name}"), cmd_name)
+        module, _, function = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"shared.cli.{module}"), function)
         return command
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -32,6 +33,12 @@ kinds_option = click.option(
     default="",
     help="Only these kinds, comma separated: jobs,pods. Default: all that are known.",
 )
+kinds_dir_option = click.option(
+    "--kinds-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Also the kind rules of this directory. Default: $TTL_KINDS_DIR.",
+)
 output = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
 )
@@ -49,17 +56,13 @@ def split_kinds(words: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in words.split(",") if word.strip())
 
 
-def parse_kinds(words: str) -> tuple[Catalogue, Catalogue]:
-    """All kinds that are known, and those that are meant.
+def known_kinds(kinds_dir: Path | None) -> Catalogue:
+    """All kinds that are known: the shipped ones, and those of the user's directory.
 
     Raises:
-        TtlError: A word names no kind.
+        TtlError: A rule in it is none.
     """
-    known = read_catalogue()
-    try:
-        return known, known.parse_names(split_kinds(words))
-    except ValueError as error:
-        raise TtlError(f"--kinds: {error}") from None
+    return read_catalogue(kinds_dir or read_settings().kinds_dir)
 
 
 async def name_served(world: World, cluster: KubernetesCluster) -> str:

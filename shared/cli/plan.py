@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import click
 from rich import box
@@ -13,6 +14,7 @@ from rich.table import Table
 from shared.cli import options
 from shared.cli.look import Finding, find_all
 from shared.cli.report import as_json, describe_time, is_ahead
+from shared.cli.target import find_kinds
 from shared.core.decide import Expire, Reason, Wait
 from shared.errors import TtlError
 from shared.usecases.judge import Judge
@@ -25,19 +27,27 @@ _HELD_BACK = (Reason.HELD, Reason.INVALID_TTL, Reason.OWNER_UNFINISHED, Reason.F
 @click.command()
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
 @options.kinds_option
+@options.kinds_dir_option
 @options.cluster_options
 @click.option("--all", "everything", is_flag=True, help="With -o json: also the objects that stay.")
 @options.output
 @options.asynchronous
 async def plan(
-    namespace: str, kinds: str, kubeconfig: str | None, context: str | None, everything: bool, output: str
+    namespace: str,
+    kinds: str,
+    kinds_dir: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+    everything: bool,
+    output: str,
 ) -> None:
     """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing."""
-    known, wanted = options.parse_kinds(kinds)
+    known = options.known_kinds(kinds_dir)
     findings: list[Finding] = []
     refused: list[TtlError] = []
     async with options.connected(kubeconfig, context) as cluster:
         judge = Judge(cluster, known, only=namespace)
+        wanted = await find_kinds(cluster, known, kinds)
         served = await list_served(wanted, cluster=cluster, namespace=namespace)
         for word in list_unserved(
             options.split_kinds(kinds), served

@@ -1,11 +1,13 @@
 """What is told about an object: the same facts as JSON and for people."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.cli.surroundings import Surroundings
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.durations import format_duration
-from shared.core.objects import ObjectRef, format_instant
+from shared.core.objects import ObjectRef, format_instant, printable
 
 _WORDS = {
     Reason.EXPIRED: "it is due: it would be deleted now",
@@ -27,8 +29,13 @@ _WORDS = {
     Reason.UNKNOWN_SHAPE: "its kind or its status is not one that is known here",
 }
 
+_HOW_TO_OPT_IN = (
+    "so nothing but its own annotation has it deleted, or a policy rule that names its kind: "
+    "`kubectl ttl set KIND/NAME 30d` asks for it"
+)
 
-def as_json(ref: ObjectRef, decision: Decision) -> dict[str, Any]:
+
+def as_json(ref: ObjectRef, decision: Decision, around: Surroundings | None = None) -> dict[str, Any]:
     """The documented JSON of one object; instants are RFC 3339 in UTC, what is unknown is null."""
     facts = decision.facts
     return {
@@ -45,10 +52,11 @@ def as_json(ref: ObjectRef, decision: Decision) -> dict[str, Any]:
         "decision": type(decision).__name__.lower(),
         "reason": str(decision.reason),
         **({"problem": facts.problem} if facts.problem else {}),
+        **(_around_as_json(facts, around) if around else {}),
     }
 
 
-def as_text(ref: ObjectRef, decision: Decision, now: datetime) -> str:
+def as_text(ref: ObjectRef, decision: Decision, now: datetime, around: Surroundings | None = None) -> str:
     """A few lines for people: what is known, what follows from it, and why."""
     facts = decision.facts
     lines = [
@@ -60,7 +68,54 @@ def as_text(ref: ObjectRef, decision: Decision, now: datetime) -> str:
     ]
     if facts.problem:
         lines.append(f"  problem   {facts.problem}")
+    if around:
+        lines += [f"  {name:9} {printable(told)}" for name, told in _around_as_lines(decision, around)]
     return "\n".join(lines)
+
+
+def _around_as_lines(decision: Decision, around: Surroundings) -> Iterator[tuple[str, str]]:
+    rule = around.rule
+    if around.hold:
+        yield "hold", around.hold
+    if around.powerless:
+        yield "powerless", around.powerless
+    if rule.never_finishes:
+        yield "kind", rule.never_finishes
+    if rule.opt_in and not rule.never_finishes:
+        yield "opt-in", f"{rule.opt_in}; {_HOW_TO_OPT_IN}" if decision.reason is Reason.NO_TTL else rule.opt_in
+    if around.owner:
+        yield "owner", f"{around.owner.ref}: {around.owner.state}"
+    names = ["others", *[""] * len(around.cleaners)]
+    yield from ((name, f"{who}: {does}") for name, (who, does) in zip(names, around.cleaners, strict=False))
+    names = ["finalizer", *[""] * len(around.finalizers)]
+    yield from ((name, f"{who}: {does}") for name, (who, does) in zip(names, around.finalizers, strict=False))
+    if rule.notes:
+        yield "note", rule.notes
+
+
+def _around_as_json(facts: Facts, around: Surroundings) -> dict[str, Any]:
+    owner = around.owner
+    return {
+        "hold": around.hold or None,
+        "powerlessAgainst": facts.powerless or None,
+        "neverFinishes": around.rule.never_finishes,
+        "optIn": around.rule.opt_in,
+        "owner": {"kind": owner.ref.kind, "name": owner.ref.name, "state": owner.state} if owner else None,
+        "cleaners": [{"name": name, "does": does} for name, does in around.cleaners],
+        "finalizers": [{"name": name, "does": does} for name, does in around.finalizers],
+    }
+
+
+def describe_fate(decision: Decision, now: datetime) -> str:
+    """What becomes of the object, in one sentence: `it is due in 5m, at …, by spec.ttlSecondsAfterFinished`."""
+    source = f", by {decision.facts.ttl.source}" if decision.facts.ttl else ""
+    match decision:
+        case Ignore(reason):
+            return f"it stays ({reason}): {_WORDS[reason]}"
+        case Wait(until):
+            return f"it is due {describe_time(until, now)}, at {format_instant(until)}{source}"
+        case Expire(since):
+            return f"it is due since {format_instant(since)}, {describe_time(since, now)}{source}: it can go at once"
 
 
 def describe_time(instant: datetime, now: datetime) -> str:

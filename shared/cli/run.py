@@ -26,6 +26,7 @@ from shared.local.runner import Runner
 @click.option("--dry-run", is_flag=True, help="Delete nothing, write nothing; say what would be deleted.")
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
 @options.kinds_option
+@options.kinds_dir_option
 @click.option("--sweep-interval", metavar="TIME", help="Between two looks at everything (10m).")
 @click.option("--concurrency", metavar="N", help="DELETEs at once (64).")
 @click.option(
@@ -40,6 +41,7 @@ async def run(
     dry_run: bool,
     namespace: str,
     kinds: str,
+    kinds_dir: Path | None,
     sweep_interval: str | None,
     concurrency: str | None,
     timers: str | None,
@@ -52,6 +54,7 @@ async def run(
     """Delete finished objects when their TTL is over, on the cluster of the current context, until Ctrl-C."""
     given = {
         "TTL_KINDS": kinds,
+        "TTL_KINDS_DIR": str(kinds_dir or ""),
         "TTL_SWEEP_INTERVAL": sweep_interval,
         "TTL_CONCURRENCY": concurrency,
         "TTL_TIMERS_PATH": timers,

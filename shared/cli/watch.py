@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import click
 
@@ -19,12 +20,20 @@ SWEEP_SECONDS_MAX = 900.0
 @click.command()
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
 @options.kinds_option
+@options.kinds_dir_option
 @click.option("--sink", metavar="URL", help="Where the events go: the Broker. Default: $K_SINK.")
 @options.cluster_options
 @options.asynchronous
-async def watch(namespace: str, kinds: str, sink: str | None, kubeconfig: str | None, context: str | None) -> None:
+async def watch(
+    namespace: str,
+    kinds: str,
+    kinds_dir: Path | None,
+    sink: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
     """Send what changes and may have to be deleted to a Broker, as CloudEvents, until Ctrl-C. Deletes nothing."""
-    given = {"TTL_KINDS": kinds, "K_SINK": sink}
+    given = {"TTL_KINDS": kinds, "TTL_KINDS_DIR": str(kinds_dir or ""), "K_SINK": sink}
     settings = read_settings({name: value for name, value in given.items() if value})
     configure_logging(settings.log or "text")
     world = build(settings)

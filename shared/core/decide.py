@@ -76,8 +76,11 @@ def is_open(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:
     Cheap, and only ever wrong in one direction: what is not open would be ignored by `decide`, and needs no report.
     """
     annotations = get_annotations(obj)
-    if get_in(obj, "metadata.deletionTimestamp") is not None or "hold" in annotations or rule.never_finishes:
+    if get_in(obj, "metadata.deletionTimestamp") is not None or rule.never_finishes:
         return False
+    if "hold" in annotations:
+        # Its own controller may act on the field all the same: that has to be reported.
+        return has_native_ttl(obj, rule.ttl) and rule.ttl is not None and rule.ttl.honoured_by is not None
     return (
         any(name in annotations for name in TTL_ANNOTATIONS)
         or has_native_ttl(obj, rule.ttl)

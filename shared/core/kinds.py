@@ -63,6 +63,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from shared.core.objects import quote
 from shared.core.predicates import Path, Predicate, RuleModel, compiled
 
 ApiVersion = Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
@@ -283,18 +284,44 @@ class Catalogue:
         """The rules of a kind, whatever their versions; a cluster goes by one of them."""
         return tuple(rule for rule in self.rules if (rule.group, rule.kind) == (group, kind))
 
+    def meant_by(self, word: str) -> tuple[KindRule, ...]:
+        """The rules that a word names: those of one kind, or of several that share the name.
+
+        Of several the built-in one is meant, as kubectl has it: that of a group without a dot.
+
+        Raises:
+            ValueError: It names none.
+        """
+        named = tuple(rule for rule in self.rules if rule.is_named(word))
+        if not named:
+            raise ValueError(f"unknown kind {quote(word)}: {self._suggest(word)}")
+        return tuple(rule for rule in named if "." not in rule.group) or named
+
     def parse_names(self, words: tuple[str, ...]) -> "Catalogue":
         """The kinds that the words name; all that can finish where there are none.
 
         Raises:
-            ValueError: A word names no kind, or one that never finishes.
+            ValueError: A word names no kind, several, or one that never finishes.
         """
-        named = [rule for rule in self.rules if not words or any(rule.is_named(word) for word in words)]
-        for word in words:
-            meant = [rule for rule in named if rule.is_named(word)]
-            if not meant:
-                known = ", ".join(sorted(rule.plural for rule in self.rules if not rule.never_finishes))
-                raise ValueError(f"unknown kind {word!r}: expected one of {known}")
-            if all(rule.never_finishes for rule in meant):
-                raise ValueError(f"{word!r} never finishes: {meant[0].never_finishes}")
-        return Catalogue(tuple(rule for rule in named if not rule.never_finishes))
+        named = [rule for word in words for rule in self._finishing(word)]
+        return Catalogue(tuple(rule for rule in self.rules if not rule.never_finishes and (rule in named or not words)))
+
+    def _finishing(self, word: str) -> tuple[KindRule, ...]:
+        meant = self.meant_by(word)
+        finishing = tuple(rule for rule in meant if not rule.never_finishes)
+        if not finishing:
+            raise ValueError(f"{word!r} never finishes: {meant[0].never_finishes}")
+        names = list(dict.fromkeys(rule.name for rule in finishing))
+        if len(names) > 1:
+            raise ValueError(f"{word!r} is ambiguous: expected one of {', '.join(names)}")
+        return finishing
+
+    def _suggest(self, word: str) -> str:
+        """What may have been meant, or where all are told: there are too many to name."""
+        from difflib import get_close_matches  # noqa: PLC0415 - for a slip only; a cold start need not wait for it
+
+        first = reversed(self.rules)  # of several of one name the first is suggested
+        names = {name: rule.name for rule in first for name in (rule.plural, rule.kind.lower(), rule.name)}
+        close = dict.fromkeys(names[name] for name in get_close_matches(word.lower(), names))
+        listed = "`ttl-after-finished kinds` lists them"
+        return f"expected a kind, perhaps {' or '.join(close)}; {listed}" if close else f"expected a kind; {listed}"

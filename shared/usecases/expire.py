@@ -1,14 +1,16 @@
 """A timer fired: look again, and delete exactly what is due."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import ObjectRef, ref_of
+from shared.core.powerless import advise_powerless, describe_powerless
 from shared.core.spreading import spread
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
@@ -120,7 +122,7 @@ class Expiry:
     ) -> ObjectDeleted | TimersSet | None:
         """Do what was decided; `fired_at` is an instant that the timer engine's clock has reached."""
         ref = ref_of(snapshot.obj)
-        await self._tell_doubts(ref, judgement.decision)
+        await self._tell_doubts(rule, snapshot.obj, judgement.decision)
         match judgement.decision:
             case Ignore(reason, facts):
                 self.telemetry.record(Verdict.KEPT, ref, reason, detail=facts.problem, by=self.by)
@@ -177,15 +179,15 @@ class Expiry:
         self.telemetry.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=self.by)
         await self._tell(ref, "DeletionRefused", str(error))
 
-    async def _tell_doubts(self, ref: ObjectRef, decision: Decision) -> None:
+    async def _tell_doubts(self, rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> None:
         """Say where people look what cannot be read, and what has no power."""
-        facts = decision.facts
+        facts, ref = decision.facts, ref_of(obj)
         if decision.reason in _INVALID and facts.problem:
             what = "kept" if facts.problem_of is None else "everything in it is kept"
             await self._tell(facts.problem_of or ref, _INVALID[decision.reason], f"{what}: {facts.problem}")
         elif facts.powerless:
-            why = "the kind's own controller acts on it, whatever else is said"
-            await self._tell(ref, "TtlPowerless", f"deleted by {facts.powerless}: {why}")
+            told = f"{describe_powerless(obj, rule, facts.powerless)}; {advise_powerless(facts.powerless)}"
+            await self._tell(ref, "PowerlessTtl", told)
 
     async def _tell(self, ref: ObjectRef, reason: str, message: str) -> None:
         if self.dry_run:

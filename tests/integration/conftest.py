@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def api(server: RealServer) -> Api:
 @pytest.fixture
 def namespace(api: Api, request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own."""
-    name = request.node.name.replace("_", "-")[:50].rstrip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
 

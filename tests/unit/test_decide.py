@@ -753,8 +753,13 @@ class TestOpenByMetadata:
         assert not is_open(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD, AT_HOME)
 
     def test_nothing_opens_what_is_held_or_being_deleted(self):
-        assert not is_open(job(ttl=0, hold=""), JOB, AT_HOME)
+        assert not is_open(job(hold=""), JOB, AT_HOME)
+        unhonoured = JOB.model_copy(update={"ttl": None})
+        assert not is_open(annotated(job(ttl=0, hold=""), ttl="1h"), unhonoured, AT_HOME)
         assert not is_open(having(job(ttl=0), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"), JOB, AT_HOME)
+
+    def test_what_is_held_is_open_where_another_acts_on_its_field(self):
+        assert is_open(job(ttl=0, hold=""), JOB)
 
 
 def utc(text: str) -> datetime:

@@ -231,8 +231,39 @@ async def test_what_stays_stays_with_a_reason(expiry, cluster, telemetry, obj, r
     cluster.put(obj)
 
     assert await expiry.expire(fired()) is None
-    assert set(cluster.counted()) <= {"get", "event"}
+    assert cluster.counted()["get"] == 1
+    assert cluster.counted()["delete"] == 0
     assert telemetry.verdicts() == [("kept", reason)]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        annotated(DUE, hold="why"),
+        annotated(DUE, ttl="never"),
+        annotated(DUE, ttl="31s"),
+        annotated(DUE, ttl="1h"),
+        annotated(job(ttl=30), ttl="1h"),
+    ],
+    ids=["held", "never", "a second longer", "much longer", "unfinished"],
+)
+async def test_what_its_own_controller_deletes_all_the_same_is_told_on_the_object(expiry, cluster, obj):
+    cluster.put(obj)
+
+    await expiry.expire(fired(due_at=ago(29.5)))
+
+    ((ref, reason, message),) = cluster.events
+    assert (ref, reason) == (ref_of(obj), "PowerlessTtl")
+    assert message.startswith("kube-controller-manager acts on spec.ttlSecondsAfterFinished: 30, ")
+    assert "kubectl ttl hold" in message
+
+
+async def test_what_its_own_controller_deletes_no_sooner_is_not_told(expiry, cluster):
+    cluster.put(annotated(job(complete=ago(10), ttl=30), ttl="30s"))
+
+    await expiry.expire(fired())
+
+    assert cluster.events == []
 
 
 async def test_a_ttl_that_cannot_be_read_is_told_on_the_object(expiry, cluster, telemetry):

@@ -232,10 +232,55 @@ class TestCatalogue:
         assert all(named.get(rule.api_version, rule.kind) is rule for rule in rules)
 
     @pytest.mark.parametrize("word", ["", "cronjobs", "jobs.example.com", "jo", "job ", "*"])
-    def test_an_unknown_word_is_an_error_that_lists_the_known(self, word):
-        known = "expected one of jobs, pods, trainjobs"
-        with pytest.raises(ValueError, match=re.escape(f"unknown kind {word!r}: {known}")):
+    def test_an_unknown_word_is_an_error_that_says_who_lists_the_known(self, word):
+        with pytest.raises(ValueError, match=re.escape(f"unknown kind {word!r}: expected a kind")) as told:
             self.KINDS.parse_names(("jobs", word))
+        assert str(told.value).endswith("`ttl-after-finished kinds` lists them")
+
+    @pytest.mark.parametrize(
+        ("slip", "meant"), [("jbos", "jobs.batch"), ("trainjbo", "trainjobs.trainer.kubeflow.org")]
+    )
+    def test_a_slip_is_told_what_may_have_been_meant(self, slip, meant):
+        with pytest.raises(ValueError, match=rf"perhaps {re.escape(meant)}\b"):
+            self.KINDS.parse_names((slip,))
 
     def test_a_part_does_not_know_the_rest(self):
         assert self.KINDS.parse_names(("jobs",)).get("v1", "Pod") is None
+
+
+def kind(plural, group, **fields):
+    """A rule of a kind that shares its names with others."""
+    api_version = f"{group}/v1" if group else "v1"
+    finishing = {"finished": {"conditions": {"Complete": "succeeded"}}, "finished_at": ["finishing-condition"]}
+    return KindRule(api_versions=[api_version], kind=plural[:-1].capitalize(), plural=plural, **(fields or finishing))
+
+
+class TestNamesThatKindsShare:
+    BUILT_IN, VOLCANO = kind("jobs", "batch"), kind("jobs", "batch.volcano.sh")
+    ARGO, CHAOS = kind("workflows", "argoproj.io"), kind("workflows", "chaos-mesh.org")
+    NEVER = kind("workflows", "example.com", never_finishes="it is a template")
+    KINDS = Catalogue((VOLCANO, BUILT_IN, ARGO, CHAOS, NEVER))
+
+    @pytest.mark.parametrize("word", ["job", "jobs", "Job"])
+    def test_the_built_in_kind_is_meant(self, word):
+        assert self.KINDS.meant_by(word) == (self.BUILT_IN,)
+        assert self.KINDS.parse_names((word,)).rules == (self.BUILT_IN,)
+
+    @pytest.mark.parametrize("word", ["jobs.batch.volcano.sh", "job.batch.volcano.sh"])
+    def test_a_group_names_one_of_them(self, word):
+        assert self.KINDS.parse_names((word,)).rules == (self.VOLCANO,)
+
+    def test_without_a_built_in_one_each_may_be_meant(self):
+        assert self.KINDS.meant_by("workflow") == (self.ARGO, self.CHAOS, self.NEVER)
+
+    def test_where_one_must_be_meant_the_names_of_those_that_finish_are_told(self):
+        expected = "'workflow' is ambiguous: expected one of workflows.argoproj.io, workflows.chaos-mesh.org"
+        with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
+            self.KINDS.parse_names(("workflow",))
+
+    def test_one_that_never_finishes_makes_nothing_ambiguous(self):
+        assert Catalogue((self.ARGO, self.NEVER)).parse_names(("workflow",)).rules == (self.ARGO,)
+
+    def test_several_rules_of_one_kind_are_one_kind(self):
+        older = kind("workflows", "argoproj.io").model_copy(update={"api_versions": ("argoproj.io/v1alpha1",)})
+        assert Catalogue((self.ARGO, older)).parse_names(("workflows",)).rules == (self.ARGO, older)

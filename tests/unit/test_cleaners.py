@@ -1,0 +1,85 @@
+"""Who else cleans up an object, and what keeps it after a DELETE, as far as the object tells."""
+
+import pytest
+
+from shared.core.cleaners import CLEANERS, UNKNOWN_FINALIZER, find_cleaners, find_finalizers
+from shared.core.kinds import Cleaner
+from shared.core.predicates import Predicate
+from tests.builders import JOB, POD, having, job, owned_by, pod
+
+PLAIN = POD.model_copy(update={"cleaners": (), "finalizers": {}})
+
+
+def names(obj, rule=PLAIN):
+    return [one.name for one in find_cleaners(obj, rule)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value", "name"),
+    [
+        ("annotations", "meta.helm.sh/release-name", "web", "Helm"),
+        ("labels", "app.kubernetes.io/managed-by", "Helm", "Helm"),
+        ("annotations", "helm.sh/hook", "post-install", "Helm's hooks"),
+        ("annotations", "argocd.argoproj.io/tracking-id", "web:batch/Job:ci/x", "Argo CD"),
+        ("labels", "argocd.argoproj.io/instance", "web", "Argo CD"),
+        ("annotations", "argocd.argoproj.io/hook", "Sync", "Argo CD's hooks"),
+        ("labels", "kustomize.toolkit.fluxcd.io/name", "web", "Flux"),
+        ("labels", "helm.toolkit.fluxcd.io/name", "web", "Flux's Helm releases"),
+        ("labels", "olm.owner", "web.v1", "OLM"),
+        ("labels", "applyset.kubernetes.io/part-of", "id", "kubectl apply --prune"),
+        ("labels", "cleanup.kyverno.io/ttl", "1h", "Kyverno"),
+        ("annotations", "janitor/ttl", "1h", "kube-janitor"),
+        ("annotations", "k8s-ttl-controller.twin.sh/ttl", "1h", "k8s-ttl-controller"),
+    ],
+)
+def test_each_is_known_by_its_mark(kind, key, value, name):
+    obj = pod()
+    obj["metadata"][kind] = {key: value}
+    assert names(obj) == [name]
+
+
+def test_an_object_without_marks_has_no_other_cleaner():
+    marked = pod()
+    marked["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "kustomize", "app.kubernetes.io/instance": "web"}
+    assert names(pod()) == names(marked) == []
+
+
+def test_owners_mean_the_garbage_collector():
+    assert names(owned_by(pod(), "Job")) == ["The garbage collector"]
+
+
+def test_the_native_controller_comes_first_and_only_where_its_field_is_set():
+    found = list(find_cleaners(job(ttl=60), JOB))
+    assert found[0].name == "kube-controller-manager"
+    assert "spec.ttlSecondsAfterFinished: 60" in found[0].does
+    assert "kube-controller-manager" not in names(job(), JOB)
+    assert "kube-controller-manager" not in names(job(ttl="soon"), JOB)
+
+
+def test_what_the_rule_knows_is_told_where_its_test_holds():
+    limits = Cleaner(name="its history limits", does="x", when=Predicate(label="cron"))
+    broken = Cleaner(name="odd", does="x", when=Predicate(field="metadata.name[*].x"))
+    rule = PLAIN.model_copy(update={"cleaners": (limits, broken)})
+    obj = pod()
+    assert names(obj, rule) == []
+    obj["metadata"]["labels"] = {"cron": "nightly"}
+    assert names(obj, rule) == ["its history limits"]
+
+
+def test_every_entry_has_a_test():
+    assert all(one.when for one in CLEANERS)
+
+
+def test_finalizers_are_told_by_the_rule_then_by_what_is_known_everywhere():
+    rule = PLAIN.model_copy(update={"finalizers": {"example.com/data": "deletes the data"}})
+    obj = having(pod(), "metadata.finalizers", ["example.com/data", "foregroundDeletion", "example.com/x", 7])
+    assert list(find_finalizers(obj, rule)) == [
+        ("example.com/data", "deletes the data"),
+        ("foregroundDeletion", "the garbage collector deletes what it owns first"),
+        ("example.com/x", UNKNOWN_FINALIZER),
+    ]
+
+
+@pytest.mark.parametrize("finalizers", [None, "x", {"a": 1}])
+def test_odd_finalizers_are_none(finalizers):
+    assert list(find_finalizers(having(pod(), "metadata.finalizers", finalizers), PLAIN)) == []

@@ -1,0 +1,106 @@
+"""What `explain` tells of what stands around an object."""
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from shared.cli.main import main
+from tests.builders import ago, annotated, having, job, owned_by, pod
+
+NEVER = {
+    "apiVersions": ["example.com/v1"],
+    "kind": "Service",
+    "plural": "services",
+    "neverFinishes": "it serves for good; what it runs is deleted with it",
+    "dependents": "free",
+}
+OPT_IN = {
+    "apiVersions": ["example.com/v1"],
+    "kind": "Backup",
+    "plural": "backups",
+    "finished": {"field": "status.phase", "values": {"Done": "succeeded"}},
+    "finishedAt": ["managed-fields"],
+    "optIn": "deleting it deletes the data",
+    "notes": "A backup is data.",
+}
+SERVICE = {"apiVersion": "example.com/v1", "kind": "Service", "metadata": {"name": "web", "uid": "owner-uid"}}
+BACKUP = {
+    "apiVersion": "example.com/v1",
+    "kind": "Backup",
+    "metadata": {"name": "b"},
+    "status": {"phase": "Done"},
+}
+
+
+@pytest.fixture
+def explain(tmp_path):
+    """The lines of the last object of a file."""
+    for rule in (NEVER, OPT_IN):
+        (tmp_path / f"{rule['plural']}.yaml").write_text(yaml.safe_dump(rule))
+
+    def run(*objects, output="text"):
+        words = ["explain", "-f", "-", "--kinds-dir", str(tmp_path), "-o", output]
+        result = CliRunner().invoke(main, words, input=yaml.safe_dump_all(objects))
+        assert result.exit_code == 0, result.output
+        return json.loads(result.output) if output == "json" else result.output.splitlines()
+
+    return run
+
+
+def test_nothing_is_said_of_what_is_not_there(explain):
+    assert {line.split()[0] for line in explain(job())[1:]} == {"finished", "ttl", "due", "decision", "note"}
+
+
+def test_a_powerless_annotation_is_said_to_be_and_what_to_do(explain):
+    (line,) = [one for one in explain(job(ttl=60, hold="why")) if one.startswith("  powerless")]
+    assert "kube-controller-manager acts on spec.ttlSecondsAfterFinished: 60" in line
+    assert "kubectl ttl hold" in line
+    assert explain(job(ttl=60, hold="why"), output="json")["powerlessAgainst"] == "spec.ttlSecondsAfterFinished"
+
+
+def test_a_hold_says_why_and_what_waits_for_its_end(explain):
+    assert "  hold      why" in explain(job(hold="why"))
+    assert "  hold      no reason is given" in explain(job(hold=""))
+    kept = '{"spec.ttlSecondsAfterFinished": 60}'
+    assert f"  hold      why; a release gives back {kept}" in explain(job(hold="why", held_ttl=kept))
+
+
+def test_the_others_stand_one_below_the_other(explain):
+    obj = owned_by(job(ttl=60), "CronJob")
+    obj["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm"}
+    lines = explain(having(obj, "metadata.finalizers", ["foregroundDeletion", "example.com/x"]))
+    at = next(number for number, line in enumerate(lines) if line.startswith("  others"))
+    assert lines[at].startswith("  others    kube-controller-manager: acts on")
+    others = [line for line in lines if line.startswith(("  others", " " * 12))]
+    assert any(line.strip().startswith("Helm: ") for line in others)
+    assert "  finalizer foregroundDeletion: the garbage collector deletes what it owns first" in lines
+    assert any(line.startswith("            example.com/x: unknown here") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("owner", "state"),
+    [
+        (job(uid="owner-uid", name="owner"), "it has not finished"),
+        (job(uid="owner-uid", name="owner", complete=ago(0)), "it has finished at 2026-03-14T15:09:26Z, succeeded"),
+        (SERVICE, "it never finishes, and what it makes may go all the same"),
+        (pod(), "it is not among these objects"),
+    ],
+)
+def test_the_owner_is_named_and_whether_it_has_finished(explain, owner, state):
+    owned = owned_by(pod(name="x"), owner["kind"], api_version=owner["apiVersion"])
+    told = explain(owner, owned, output="json")[-1]
+    assert told["owner"] == {"kind": owner["kind"], "name": "owner", "state": state}
+
+
+def test_a_kind_that_never_finishes_says_why(explain):
+    assert "  kind      it serves for good; what it runs is deleted with it" in explain(SERVICE)
+
+
+def test_a_kind_of_data_says_how_to_ask_for_its_deletion_where_nobody_did(explain):
+    (line,) = [one for one in explain(BACKUP) if one.startswith("  opt-in")]
+    assert line.startswith("  opt-in    deleting it deletes the data; so nothing but its own annotation")
+    assert "kubectl ttl set" in line
+    assert "  opt-in    deleting it deletes the data" in explain(annotated(BACKUP, ttl="1h"))
+    assert "  note      A backup is data." in explain(BACKUP)

@@ -1,0 +1,234 @@
+"""What `hold`, `release` and `set` write on an object, and that others who write it meanwhile lose nothing."""
+
+import json
+
+import pytest
+
+from shared.core import holding
+from shared.core.holding import HELD_TTL
+from shared.core.kinds import NativeTtl, Outcome
+from shared.core.objects import get_annotations, ref_of
+from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
+from shared.usecases.hold import ATTEMPTS_MAX, hold_object, write
+from tests.builders import JOB, POD, annotated, having, job, pod, without
+from tests.fakes import FakeCluster
+
+pytestmark = pytest.mark.anyio
+
+FIELD = "spec.ttlSecondsAfterFinished"
+NEVER = POD.model_copy(update={"never_finishes": "it is a service"})
+TERMINATING = having(job(), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z")
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+def cluster():
+    return FakeCluster()
+
+
+async def stored(cluster, obj):
+    return (await cluster.get(JOB, ref_of(obj))).obj
+
+
+# Hold and release
+
+
+async def test_a_hold_takes_the_field_away_in_the_same_write_and_release_puts_it_back_in_one(cluster):
+    before = cluster.put(job(ttl=60))
+
+    await hold_object(JOB, ref_of(before), "why", editor=cluster)
+    held = await stored(cluster, before)
+    await write(JOB, ref_of(before), lambda obj: holding.release(obj, JOB), editor=cluster)
+    after = await stored(cluster, before)
+
+    assert get_annotations(held) == {"hold": "why", HELD_TTL: json.dumps({FIELD: 60})}
+    assert "ttlSecondsAfterFinished" not in held["spec"]
+    assert after["spec"] == before["spec"]
+    assert get_annotations(after) == {}
+    assert cluster.counted()["patch"] == 2
+
+
+@pytest.mark.parametrize("ttl", [None, 0])
+def test_only_a_field_that_is_there_is_taken_away(ttl):
+    change = holding.hold(job(ttl=ttl), JOB, "why")
+    assert change.fields == ({} if ttl is None else {FIELD: None})
+    assert (HELD_TTL in change.annotations) is (ttl is not None)
+
+
+def test_a_field_that_nobody_else_acts_on_stays():
+    ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
+    assert holding.hold(job(ttl=60), ours, "why").fields == {}
+    assert holding.hold(pod(), POD, "why").fields == {}
+
+
+def test_each_field_is_taken_away_whichever_counts_but_none_of_the_status():
+    paths = ("spec.ttl.afterSuccess", "spec.ttl.afterFailure", "status.spec.ttl.afterSuccess")
+    fields = [{"path": path} for path in paths]
+    rule = JOB.model_copy(update={"ttl": NativeTtl.model_validate({"fields": fields, "honouredBy": "its operator"})})
+    obj = having(having(having(job(), paths[0], 1), paths[1], 2), paths[2], 3)
+
+    change = holding.hold(obj, rule, "why")
+
+    assert change.patch(obj)["spec"] == {"ttl": {"afterSuccess": None, "afterFailure": None}}
+    assert json.loads(change.annotations[HELD_TTL]) == {paths[0]: 1, paths[1]: 2}
+    assert "status" not in change.patch(obj)
+
+
+def test_who_holds_again_loses_nothing_of_what_was_kept():
+    kept = json.dumps({FIELD: 60})
+    again = holding.hold(job(hold="first", held_ttl=kept), JOB, "second")
+    later_set = holding.hold(job(ttl=5, hold="first", held_ttl=kept), JOB, "second")
+
+    assert again.annotations == {"hold": "second"}
+    assert json.loads(later_set.annotations[HELD_TTL]) == {FIELD: 5}
+
+
+def test_what_was_set_while_it_was_held_stays_and_is_told():
+    change = holding.release(job(ttl=5, hold="why", held_ttl=json.dumps({FIELD: 60})), JOB)
+    assert change.fields == {}
+    assert change.annotations == {"hold": None, HELD_TTL: None}
+    assert change.told == (f"{FIELD} was set to 5 while it was held, and stays so; before, it was 60",)
+
+
+def test_a_field_is_given_back_where_only_the_hold_was_taken_away():
+    assert holding.release(job(held_ttl=json.dumps({FIELD: 60})), JOB).fields == {FIELD: 60}
+
+
+def test_what_is_not_held_is_not_written():
+    assert holding.release(job(ttl=60, ttl_failed="1h"), JOB) is None
+
+
+@pytest.mark.parametrize(
+    "kept",
+    ["", "60", "[]", "{", '{"spec.suspend": true}', '{"spec.ttlSecondsAfterFinished": 1, "metadata.name": "x"}'],
+)
+def test_a_release_writes_nothing_but_ttl_fields_of_the_kind(kept):
+    with pytest.raises(ValueError, match=rf"annotation ttlafterfinished.dev/{HELD_TTL}: expected JSON of values"):
+        holding.release(job(hold="why", held_ttl=kept), JOB)
+
+
+@pytest.mark.parametrize(
+    ("obj", "rule", "reason", "told"),
+    [
+        (job(), JOB, " ", "expected a reason"),
+        (pod(), NEVER, "why", "a Pod never finishes: it is a service"),
+        (TERMINATING, JOB, "why", "is being deleted already"),
+    ],
+)
+def test_what_cannot_be_held_is_said(obj, rule, reason, told):
+    with pytest.raises(ValueError, match=told):
+        holding.hold(obj, rule, reason)
+
+
+# Set
+
+
+@pytest.mark.parametrize(
+    ("wish", "outcome", "annotations"),
+    [
+        ("1h", None, {"ttl": "1h"}),
+        ("never", None, {"ttl": "never"}),
+        ("3600", Outcome.FAILED, {"ttl-failed": "3600"}),
+        ("2026-01-02T03:04:05Z", None, {"expire-at": "2026-01-02T03:04:05Z"}),
+    ],
+)
+def test_a_wish_becomes_the_annotation_that_says_so(wish, outcome, annotations):
+    assert holding.set_ttl(job(), JOB, wish, outcome).annotations == annotations
+
+
+def test_an_instant_that_would_count_before_it_is_taken_away():
+    change = holding.set_ttl(job(expire_at="2026-01-02T03:04:05Z"), JOB, "1h")
+    assert change.annotations == {"ttl": "1h", "expire-at": None}
+
+
+def test_what_still_counts_for_one_outcome_is_told():
+    (told,) = holding.set_ttl(job(ttl_failed="2d"), JOB, "1h").told
+    assert told == "what ttlafterfinished.dev/ttl-failed says, 2d, still counts if it failed"
+
+
+@pytest.mark.parametrize("wish", ["", "soon", "-1h", "1h30", "2026-01-02", "Never"])
+def test_what_cannot_be_read_is_not_written(wish):
+    with pytest.raises(ValueError, match="expected seconds"):
+        holding.set_ttl(job(), JOB, wish)
+
+
+def test_an_instant_is_for_every_outcome():
+    with pytest.raises(ValueError, match="an instant counts for each"):
+        holding.set_ttl(job(), JOB, "2026-01-02T03:04:05Z", Outcome.FAILED)
+
+
+def test_all_that_was_said_can_be_taken_back_or_that_of_one_outcome():
+    obj = annotated(job(hold="why"), ttl="1h", ttl_failed="2h", expire_at="2026-01-02T03:04:05Z")
+    assert holding.unset_ttl(obj).annotations == {"ttl": None, "ttl-failed": None, "expire-at": None}
+    assert holding.unset_ttl(obj, Outcome.FAILED).annotations == {"ttl-failed": None}
+    assert holding.unset_ttl(obj, Outcome.SUCCEEDED) is None
+
+
+# Writing
+
+
+async def test_who_writes_in_between_is_not_overwritten(cluster):
+    obj = cluster.put(job(ttl=60))
+    writes = iter([5, 6])
+
+    def ask(read):
+        if (value := next(writes, None)) is not None:
+            cluster.write(obj["metadata"]["name"], FIELD, value)
+        return holding.hold(read, JOB, "why")
+
+    await write(JOB, ref_of(obj), ask, editor=cluster)
+
+    assert json.loads(get_annotations(await stored(cluster, obj))[HELD_TTL]) == {FIELD: 6}
+
+
+async def test_an_object_that_is_written_all_the_time_is_given_up(cluster):
+    obj = cluster.put(job())
+
+    def ask(read):
+        cluster.write(obj["metadata"]["name"])
+        return holding.hold(read, JOB, "why")
+
+    with pytest.raises(TryLaterError, match=f"changed {ATTEMPTS_MAX} times"):
+        await write(JOB, ref_of(obj), ask, editor=cluster)
+
+
+async def test_an_object_that_is_not_there_is_said(cluster):
+    with pytest.raises(TtlError, match="there is no Job build-42 in namespace ci"):
+        await write(JOB, ref_of(job()), lambda obj: holding.release(obj, JOB), editor=cluster)
+
+
+class Stubborn(FakeCluster):
+    """An API server that does not let go of the field."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    async def patch(self, rule, ref, patch):
+        if "spec" in patch:
+            raise self.error
+        return await super().patch(rule, ref, patch)
+
+
+async def test_where_the_field_cannot_be_taken_away_the_hold_is_written_all_the_same():
+    cluster = Stubborn(PermanentError("field is immutable"))
+    obj = cluster.put(job(ttl=60))
+
+    written = await hold_object(JOB, ref_of(obj), "why", editor=cluster)
+
+    assert written.refused == "field is immutable"
+    assert get_annotations(await stored(cluster, obj)) == {"hold": "why"}
+    assert without(written.snapshot.obj, "metadata")["spec"] == obj["spec"]
+
+
+async def test_a_missing_right_is_no_reason_to_write_less():
+    cluster = Stubborn(ForbiddenError("jobs is forbidden"))
+    obj = cluster.put(job(ttl=60))
+
+    with pytest.raises(ForbiddenError):
+        await hold_object(JOB, ref_of(obj), "why", editor=cluster)
+    assert get_annotations(await stored(cluster, obj)) == {}

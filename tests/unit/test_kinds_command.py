@@ -1,0 +1,211 @@
+"""`kinds` and `kinds test`: what people are told of the rules, the shipped ones and their own."""
+
+import json
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from shared.cli.main import main
+from shared.cli.sentences import describe_rule, describe_test, summarize_finished
+from shared.core.predicates import Predicate
+from tests.builders import FIXTURES, ago, job, kind_rules, stamp
+
+RULE = {
+    "apiVersions": ["example.com/v1"],
+    "kind": "Render",
+    "plural": "renders",
+    "finished": {"field": "status.phase", "values": {"Done": "succeeded", "Broken": "failed"}},
+    "finishedAt": ["status.endTime", "managed-fields"],
+    "optIn": "deleting it deletes the film",
+}
+RENDER = {
+    "apiVersion": "example.com/v1",
+    "kind": "Render",
+    "metadata": {"name": "film", "namespace": "studio"},
+    "status": {"phase": "Done", "endTime": "2026-01-02T03:04:05Z"},
+}
+EXPECT = {"finished": True, "at": "2026-01-02T03:04:05Z", "outcome": "succeeded"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "renders.yaml").write_text(yaml.safe_dump(RULE, sort_keys=False))
+    return tmp_path / "rules"
+
+
+def run(*words, stdin=None):
+    return CliRunner(env={"TTL_KINDS_DIR": ""}).invoke(main, ["kinds", *map(str, words)], input=stdin)
+
+
+# The list
+
+
+def test_every_kind_is_a_row_and_they_are_counted():
+    result = run()
+    rules = kind_rules().values()
+    assert result.exit_code == 0
+    assert all(rule.name in result.output for rule in rules)
+    finishing = sum(not rule.never_finishes for rule in rules)
+    assert f"{finishing} that finish" in result.output
+    assert "RULE" not in result.output
+
+
+def test_the_users_rules_are_marked(folder):
+    (folder / "job.yaml").write_text(yaml.safe_dump(RULE | {"apiVersions": ["batch/v1"], "kind": "Job"}))
+    rows = {row.split()[1]: row for row in run("--kinds-dir", folder).output.splitlines() if "yours" in row}
+    assert rows.keys() == {"renders.batch", "renders.example.com"}
+    assert rows["renders.batch"].rstrip().endswith("yours, in place of the shipped one")
+    assert rows["renders.example.com"].rstrip().endswith("yours")
+
+
+def test_the_directory_may_come_from_the_environment(folder):
+    result = CliRunner(env={"TTL_KINDS_DIR": str(folder)}).invoke(main, ["kinds", "render"])
+    assert "Render (renders.example.com), namespaced" in result.output
+
+
+def test_a_broken_rule_is_told_with_its_file_and_line(folder):
+    (folder / "renders.yaml").write_text("apiVersions: [example.com/v1]\nkind: render\nplural: renders\n")
+    result = run("--kinds-dir", folder)
+    assert result.exit_code == 1
+    assert "renders.yaml:2: kind: expected a text like" in result.output
+
+
+# One kind
+
+
+def test_a_kind_is_explained(folder):
+    lines = run("render", "--kinds-dir", folder).output.splitlines()
+    assert "  finished      succeeded, if status.phase is Done" in lines
+    assert "                failed, if status.phase is Broken" in lines
+    assert "  finish time   status.endTime" in lines
+    assert any(line.startswith("  opt-in        deleting it deletes the film; so nothing deletes it") for line in lines)
+    assert any(line.startswith("  rule          yours, ") for line in lines)
+
+
+def test_all_that_a_shipped_rule_says_of_a_job_is_told():
+    output = run("job").output
+    assert "kube-controller-manager acts on it, and so do we" in output
+    assert "shipped, job.yaml" in output
+
+
+def test_a_kind_as_json(folder):
+    told = json.loads(run("render", "--kinds-dir", folder, "-o", "json").output)
+    assert told["rule"] == RULE
+    assert (told["name"], told["shipped"], told["replaces"]) == ("renders.example.com", False, None)
+    assert len(json.loads(run("-o", "json").output)) == len(kind_rules())
+
+
+def test_an_unknown_kind_is_an_error():
+    result = run("jbo")
+    assert result.exit_code == 1
+    assert "unknown kind 'jbo': expected a kind, perhaps jobs.batch" in result.output
+
+
+@pytest.mark.parametrize("rule", kind_rules().values(), ids=list(kind_rules()))
+def test_of_every_shipped_rule_something_is_told(rule):
+    told = dict(describe_rule(rule))
+    assert told["versions"] == [", ".join(rule.api_versions)]
+    assert all(word and "None" not in word for words in told.values() for word in words)
+    assert summarize_finished(rule)
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ({"condition": "Ready"}, "condition Ready is True"),
+        (
+            {"condition": "Ready", "status": ["False", "Unknown"], "reasons": ["Denied"]},
+            "condition Ready is False or Unknown with reason Denied",
+        ),
+        ({"field": "status.phase", "values": ["A", "B", 3]}, "status.phase is A, B or 3"),
+        ({"field": "status.done", "values": [True]}, "status.done is true"),
+        ({"field": "status.endTime"}, "status.endTime is set"),
+        ({"label": "a/b", "values": ["x"]}, "label a/b is x"),
+        ({"annotation": "a/b"}, "annotation a/b is set"),
+        ({"cel": "object.a ==\n 1"}, "CEL: object.a == 1"),
+        ({"none": [{"label": "a"}]}, "not label a is set"),
+        ({"none": [{"label": "a"}, {"label": "b"}]}, "not (label a is set or label b is set)"),
+        (
+            {"all": [{"label": "a"}, {"any": [{"label": "b"}, {"label": "c"}]}]},
+            "label a is set and (label b is set or label c is set)",
+        ),
+        ({"any": [{"all": [{"label": "a"}]}, {"label": "b"}]}, "label a is set or label b is set"),
+    ],
+)
+def test_a_test_in_words(test, words):
+    assert describe_test(Predicate.model_validate(test)) == words
+
+
+# kinds test
+
+
+def test_plain_objects_are_told_what_their_rule_says():
+    objects = {"kind": "List", "items": [job(complete=ago(10), ttl=60), job(name="other")]}
+    result = run("test", "-", stdin=yaml.safe_dump(objects))
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        "Job ci/build-42",
+        f"  finished, succeeded, at {stamp(ago(10))}; TTL of its own: 1m",
+        "Job ci/other",
+        "  unfinished; TTL of its own: none",
+        "2 objects, 0 of them with what is expected; 0 wrong",
+    ]
+
+
+@pytest.mark.parametrize("name", ["job", "pod", "trainjob"])
+def test_the_fixtures_of_the_shipped_rules_are_cases(name):
+    result = run("test", FIXTURES / "kinds" / f"{name}.yaml")
+    assert result.exit_code == 0, result.output
+    assert "0 wrong" in result.output
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        EXPECT | {"outcome": "failed"},
+        EXPECT | {"at": "2026-01-02T03:04:06Z"},
+        EXPECT | {"at": None},
+        EXPECT | {"ttl": "1h"},
+        {"finished": False},
+        {"finished": None},
+    ],
+)
+def test_what_is_not_as_expected_is_said_and_ends_with_1(folder, expect):
+    cases = yaml.safe_dump_all(
+        [{"name": "right", "expect": EXPECT, "object": RENDER}, {"name": "wrong", "expect": expect, "object": RENDER}]
+    )
+    result = run("test", "-", "--rule", folder / "renders.yaml", stdin=cases)
+    assert result.exit_code == 1
+    lines = result.output.splitlines()
+    assert lines[0].startswith("ok     right: finished, succeeded, at 2026-01-02T03:04:05Z")
+    assert lines[1] == "WRONG  wrong"
+    assert "got      finished, succeeded, at 2026-01-02T03:04:05Z" in lines[3]
+    assert lines[-1] == "2 objects, 2 of them with what is expected; 1 wrong"
+
+
+def test_a_ttl_is_compared_only_where_it_is_expected():
+    case = {"name": "one", "expect": {"finished": False, "ttl": "1h"}, "object": job(ttl=3600)}
+    other = {"name": "other", "expect": {"finished": False}, "object": job(ttl=3600)}
+    assert run("test", "-", stdin=yaml.safe_dump_all([case, other])).exit_code == 0
+
+
+def test_a_rule_is_alone(folder):
+    result = run("test", "-", "--rule", folder / "renders.yaml", stdin=yaml.safe_dump(job()))
+    assert result.exit_code == 1
+    assert "there is no rule for its apiVersion and kind" in result.output
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ({"name": "x", "object": RENDER}, "stdin, object 1: expect: "),
+        ({"name": "x", "expect": {"finished": 3}, "object": RENDER}, "stdin, object 1: expect.finished: "),
+        ({"name": "x", "expect": EXPECT | {"time": 3}, "object": RENDER}, "stdin, object 1: expect.time: "),
+    ],
+)
+def test_a_case_that_is_none_is_told_with_its_place(case, told):
+    result = run("test", "-", stdin=yaml.safe_dump(case))
+    assert result.exit_code == 1
+    assert told in result.output

@@ -1,0 +1,57 @@
+"""Which of the kind's own fields is acted on by its own controller before we would act."""
+
+import pytest
+
+from shared.core.decide import decide
+from shared.core.powerless import advise_powerless, describe_powerless
+from tests.builders import JOB, NOW, ago, job, later, pod
+
+FIELD = "spec.ttlSecondsAfterFinished"
+
+
+def powerless(obj, rule=JOB):
+    return decide(obj, rule, NOW, owner_unfinished=False).facts.powerless
+
+
+@pytest.mark.parametrize(
+    ("obj", "field"),
+    [
+        pytest.param(job(ttl=60), "", id="only the field"),
+        pytest.param(job(ttl=60, ttl_="x"), "", id="another annotation"),
+        pytest.param(job(complete=ago(1), hold="why"), "", id="held, without the field"),
+        pytest.param(job(ttl=60, hold="why"), FIELD, id="held"),
+        pytest.param(job(ttl=60, expire_at="soon"), FIELD, id="unreadable, and so kept"),
+        pytest.param(job(ttl=-1, hold="why"), "", id="a field that no API server takes"),
+        pytest.param(job(ttl=60, expire_at=later(60)), "", id="an instant, unfinished"),
+        pytest.param(job(complete=ago(1), ttl=60, expire_at=later(60)), FIELD, id="a later instant"),
+        pytest.param(job(complete=ago(1), ttl=60, expire_at=later(59)), "", id="the same instant"),
+    ],
+)
+def test_what_is_asked_for_beside_the_field(obj, field):
+    assert powerless(obj) == field
+
+
+@pytest.mark.parametrize(("asked", "field"), [("59s", ""), ("60s", ""), ("61s", FIELD), ("never", FIELD)])
+@pytest.mark.parametrize("finished", [None, ago(1_000)])
+def test_more_time_than_the_field_gives_is_powerless_finished_or_not(finished, asked, field):
+    obj = job(complete=finished, ttl=60)
+    obj["metadata"]["annotations"] = {"ttlafterfinished.dev/ttl": asked}
+    assert powerless(obj) == field
+
+
+def test_the_annotation_of_another_outcome_does_not_count():
+    assert powerless(job(complete=ago(1), ttl=60, ttl_failed="1h")) == ""
+    assert powerless(job(failed=ago(1), ttl=60, ttl_failed="1h")) == FIELD
+
+
+def test_a_field_that_nobody_else_acts_on_takes_no_power():
+    ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
+    assert powerless(job(ttl=60, hold="why"), ours) == ""
+    assert decide(pod(hold="why"), JOB, NOW, owner_unfinished=False).facts.powerless == ""
+
+
+def test_it_is_told_who_acts_and_what_can_be_done():
+    told = describe_powerless(job(ttl=60), JOB, FIELD)
+    assert told == f"kube-controller-manager acts on {FIELD}: 60, whatever the annotations say"
+    assert "kubectl ttl hold" in advise_powerless(FIELD)
+    assert "kubectl ttl hold" not in advise_powerless("status.expiration")

@@ -1,0 +1,79 @@
+"""Which kind and object people mean by a word, with a cluster at hand."""
+
+import click
+import pytest
+
+from shared.cli.target import find_kinds, find_rule, parse_target, ref_to
+from shared.core.kinds import Catalogue
+from shared.errors import TtlError
+from tests.builders import JOB, POD
+from tests.fakes import FakeCluster
+
+pytestmark = pytest.mark.anyio
+
+ARGO = JOB.model_copy(update={"api_versions": ("argoproj.io/v1alpha1",), "kind": "Workflow", "plural": "workflows"})
+CHAOS = ARGO.model_copy(update={"api_versions": ("chaos-mesh.org/v1alpha1",), "kind": "ChaosWorkflow"})
+KINDS = Catalogue((JOB, POD, ARGO, CHAOS))
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def cluster_with(*kinds):
+    cluster = FakeCluster()
+    cluster.served_kinds = set(kinds)
+    return cluster
+
+
+@pytest.mark.parametrize("words", [("job/x",), ("job", "x"), ("jobs.batch/x",)])
+def test_an_object_is_named_as_for_kubectl(words):
+    assert parse_target(words, KINDS) == ((JOB,), "x")
+
+
+@pytest.mark.parametrize("words", [(), ("job",), ("job/",), ("/x",), ("job", "x", "y")])
+def test_half_a_name_is_none(words):
+    with pytest.raises(click.UsageError, match="expected KIND/NAME"):
+        parse_target(words, KINDS)
+
+
+def test_an_unknown_kind_is_said():
+    with pytest.raises(TtlError, match="unknown kind 'jobz': expected a kind, perhaps jobs"):
+        parse_target(("jobz/x",), KINDS)
+
+
+async def test_of_several_kinds_the_one_that_is_served_is_meant():
+    rules, _ = parse_target(("workflows/x",), KINDS)
+    assert await find_rule(cluster_with("ChaosWorkflow"), rules, "workflows/x") == CHAOS
+
+
+@pytest.mark.parametrize(
+    ("served", "told"),
+    [
+        (("Workflow", "ChaosWorkflow"), "'workflows' is ambiguous here: expected one of workflows.argoproj.io, work"),
+        ((), "this cluster does not serve workflows.argoproj.io, workflows.chaos-mesh.org"),
+    ],
+)
+async def test_where_that_does_not_tell_the_names_are_told(served, told):
+    with pytest.raises(TtlError, match=told):
+        await find_rule(cluster_with(*served), (ARGO, CHAOS), "workflows")
+
+
+async def test_kinds_are_told_apart_by_the_cluster_only_where_that_is_needed():
+    cluster = cluster_with("Workflow")
+    assert (await find_kinds(cluster, KINDS, "workflows, pods")).rules == (POD, ARGO)
+    assert (await find_kinds(cluster_with(), KINDS, "jobs")).rules == (JOB,)
+    assert (await find_kinds(cluster, KINDS, "")).rules == KINDS.rules
+
+
+@pytest.mark.parametrize("word", ["jobz", "cronjob"])
+async def test_a_word_that_names_none_is_told_with_its_option(word):
+    never = POD.model_copy(update={"kind": "CronJob", "never_finishes": "it makes Jobs"})
+    with pytest.raises(TtlError, match=r"^--kinds: "):
+        await find_kinds(cluster_with(), Catalogue((JOB, never)), word)
+
+
+def test_what_has_no_namespace_is_found_without():
+    assert ref_to(JOB, "ci", "x").namespace == "ci"
+    assert ref_to(JOB.model_copy(update={"scope": "Cluster"}), "ci", "x").namespace == ""
