@@ -63,6 +63,8 @@ class Process:
         self.cluster = mutant.cluster(world, self.memory)
         parts: dict[str, Any] = {"cluster": self.cluster, "catalogue": world.catalogue, "kinds": world.catalogue}
         parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
+        if world.rates:
+            parts["restraints"] = mutant.restraints(world, world.rates, self.clock)
         self.expiry = mutant.expiry(**parts)
         self.sweep = mutant.sweep(
             expiry=mutant.expiry(**parts, by="sweep"),
