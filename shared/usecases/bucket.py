@@ -61,8 +61,7 @@ class Bucket:
     def find_slot(self, after: float, now: float) -> int:
         """The first free slot that is not before `after`, and for which there will be a token."""
         self._move(now)
-        missing = 1 + self._count_until(now) - self._level
-        earliest = max(after, now + missing * self.interval)
+        earliest = max(after, now + (1 - self._level) * self.interval)
         slot = math.ceil(earliest * self._rate.per_second - _EPSILON)
         start = bisect_left(self._slots, slot)
         if start == len(self._slots) or self._slots[start] != slot:

@@ -103,7 +103,6 @@ class Restraints:
         if later is not None:
             return self._put_off(ref, later.at)
         if why := self._breaker.admit(rule, self._monotonic()):
-            self._budget.give_back(ref.namespace, self._monotonic())
             self._was_open = True
             await self._ledger.trip(why, by=by)
             return Kept(Restraint.BREAKER_OPEN, why)

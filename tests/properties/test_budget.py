@@ -1,6 +1,7 @@
 """The budget, whoever asks and whenever: never more than it allows, and everybody's turn comes."""
 
 import heapq
+import random
 from collections import defaultdict
 
 import pytest
@@ -60,10 +61,20 @@ def test_never_more_than_the_rates_allow_and_everybody_gets_through(everywhere, 
     assert budget.count_waiting() == 0
 
 
-@given(rates, arrivals)
-def test_who_comes_at_its_slot_is_let_through_and_asked_no_third_time(rate, coming):
-    _, asked = play(Budget(rate, None, horizon=1e9), coming, late=LATE_SECONDS / 2)
+@given(rates, st.none() | rates, arrivals)
+def test_who_comes_at_its_slot_is_let_through_and_asked_no_third_time(everywhere, per_namespace, coming):
+    _, asked = play(Budget(everywhere, per_namespace, horizon=1e9), coming, late=LATE_SECONDS / 2)
     assert max(asked.values()) <= 2
+
+
+@pytest.mark.parametrize("late", [0.0, LATE_SECONDS / 2])
+@pytest.mark.parametrize("slower", [0.2, 1.0, 3.0])
+def test_also_in_a_crowd_where_the_two_rates_have_no_common_measure(slower, late):
+    """A slot is of both buckets at nearly the same time; two slots that drift apart would be refused now and then."""
+    order = random.Random(slower)
+    coming = [(order.uniform(0, 5), order.choice("abcdefgh"), order.random()) for _ in range(400)]
+    _, asked = play(Budget(Rate(slower * 2.3, 2), Rate(slower, 1), horizon=1e9), coming, late=late)
+    assert max(asked.values()) == 2
 
 
 @given(rates, arrivals)

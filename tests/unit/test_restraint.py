@@ -474,6 +474,17 @@ async def test_a_loop_that_cannot_be_written_is_known_here(at):
         await process.delete("nightly", uid=f"uid-{number}")
     assert process.last == ("kept", "recreate-loop")
 
+    at.state.failure = None
+    at.clock.advance(CACHED_SECONDS)
+    await process.delete("nightly", uid="uid-2")
+    assert process.telemetry.loops == ["nightly"]
+
+
+async def test_an_object_that_was_deleted_and_is_still_there_did_not_come_back(at):
+    process = at.process(recreation=LOOP)
+    for number in (0, 1, 1):
+        assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
+
 
 async def test_the_detector_can_be_turned_off(at):
     process = at.process(recreation=RecreationLimits(times=0))
