@@ -1,6 +1,6 @@
 """What the use cases need from the world; the adapters provide it, the tests' fakes too."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -144,6 +144,31 @@ class CountedTimers(Protocol):
         ...
 
 
+class State(Protocol):
+    """What the processes of an installation share: a few named texts."""
+
+    async def read(self) -> Mapping[str, str]:
+        """All of them; none where nothing was ever written.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+            PermanentError: They may not be read.
+        """
+        ...
+
+    async def write(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Mapping[str, str]:
+        """Put what `change` makes of the present texts in their place; it may be asked more than once.
+
+        Returns:
+            What is there now.
+
+        Raises:
+            TryLaterError: The API server is busy or away, or others write all the time.
+            PermanentError: They may not be written.
+        """
+        ...
+
+
 class Publisher(Protocol):
     """The way into the Broker."""
 
@@ -190,4 +215,16 @@ class Telemetry(Protocol):
 
     def swept(self, kind: str) -> None:
         """A sweep has seen the last page of a kind."""
+        ...
+
+    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+        """The budget was used up: the object has a place in the line, so far ahead."""
+        ...
+
+    def breaker(self, *, is_open: bool) -> None:
+        """Whether the breaker is open, as far as this process knows; told at every look."""
+        ...
+
+    def recreate_loop(self, ref: ObjectRef) -> None:
+        """The object was back once too often: its name is left alone from now on."""
         ...

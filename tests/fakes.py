@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -234,6 +234,27 @@ class FakeTimers:
 
 
 @dataclass
+class FakeState:
+    """What processes share; `failure` is raised by every call."""
+
+    data: dict[str, str] = field(default_factory=dict)
+    failure: Exception | None = None
+    reads: int = 0
+
+    async def read(self) -> Mapping[str, str]:
+        self.reads += 1
+        if self.failure:
+            raise self.failure
+        return dict(self.data)
+
+    async def write(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Mapping[str, str]:
+        if self.failure:
+            raise self.failure
+        self.data = dict(change(self.data))
+        return dict(self.data)
+
+
+@dataclass
 class FakePublisher:
     """A Broker that keeps what it is given."""
 
@@ -266,6 +287,9 @@ class FakeTelemetry:
     missed: int = 0
     problems: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     swept_kinds: list[str] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    loops: list[str] = field(default_factory=list)
+    breaker_open: bool | None = None
 
     def record(self, verdict: Verdict, ref: ObjectRef, reason: str = "", *, detail: str = "", by: str = "") -> None:
         self.records.append(Recorded(str(verdict), ref.name, str(reason), detail, by))
@@ -282,6 +306,15 @@ class FakeTelemetry:
 
     def swept(self, kind: str) -> None:
         self.swept_kinds.append(kind)
+
+    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+        self.waits.append(seconds)
+
+    def breaker(self, *, is_open: bool) -> None:
+        self.breaker_open = is_open
+
+    def recreate_loop(self, ref: ObjectRef) -> None:
+        self.loops.append(ref.name)
 
     def verdicts(self) -> list[tuple[str, str]]:
         return [(each.verdict, each.reason) for each in self.records]

@@ -5,7 +5,9 @@ and the tests put a world of their own in place before the functions are loaded.
 """
 
 import asyncio
+import functools
 import math
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,6 +27,8 @@ from shared.ports import Clock, Cluster, EventLevel, Publisher, Telemetry, Timer
 from shared.usecases.deadletter import DeadLetters
 from shared.usecases.expire import Expiry
 from shared.usecases.judge import Judge
+from shared.usecases.ledger import Instruments
+from shared.usecases.restraint import Restraints
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
@@ -54,6 +58,7 @@ class World:
         metrics: What measures, where it is asked for.
         namespace: What this process is limited to; empty for all namespaces.
         policies: The policy file, where the settings name one.
+        home_namespace: Where it keeps what must outlive it; empty for nowhere.
     """
 
     settings: Settings
@@ -67,7 +72,9 @@ class World:
     metrics: "Metrics | None" = None
     namespace: str = ""
     policies: "PolicyFile | None" = None
+    home_namespace: str = ""
     _judge: Judge | None = None
+    _restraints: Restraints | None = None
     _engine: asyncio.Task[None] | None = None
     _close_engine: Callable[[], Awaitable[None]] = field(init=False)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -211,10 +218,27 @@ class World:
 
     async def _tell(self, reason: str, message: str, level: EventLevel = "Warning") -> None:
         """Write an Event about this installation; a dry run writes none."""
-        home = self.settings.home_namespace
+        if self.settings.home_namespace:
+            await self._tell_at(self.settings.home_namespace, reason, message, level)
+
+    async def _tell_at(self, home: str, reason: str, message: str, level: EventLevel) -> None:
         if home and not self.settings.dry_run:
             about = ObjectRef(api_version="v1", kind="Namespace", namespace=home, name=home, uid="")
             await (await self.connected()).record_event(about, reason, message, level=level)
+
+    async def restraints(self) -> Restraints:
+        """What stands between a due object and its DELETE: one for all that this process deletes."""
+        cluster = await self.connected()
+        if self._restraints is None:
+            from shared.adapters.state import Home, restrain  # noqa: PLC0415 - only who deletes; loads the client
+
+            home = Home(cluster, self.home_namespace, functools.partial(self._tell_at, self.home_namespace))
+            instruments = Instruments(self.clock, time.monotonic, self.telemetry)
+            horizon = 2 * self.settings.sweep_interval
+            self._restraints = restrain(
+                home, lambda: self.policy().limits, instruments, namespace=self.namespace, horizon=horizon
+            )
+        return self._restraints
 
     async def expiry(self, by: str = "expire") -> Expiry:
         """What deletes due objects, for the named function."""
@@ -227,6 +251,7 @@ class World:
             dry_run=self.settings.dry_run,
             by=by,
             namespace=self.namespace,
+            restraints=await self.restraints(),
         )
 
     async def sweeper(self) -> Sweep:
@@ -256,7 +281,8 @@ def build(settings: Settings) -> World:
     """
     kinds = read_catalogue(settings.kinds_dir)
     try:
-        world = World(settings, kinds, kinds.parse_names(settings.kinds))
+        catalogue = kinds.parse_names(settings.kinds)
+        world = World(settings, kinds, catalogue, home_namespace=settings.home_namespace)
     except ValueError as error:
         raise SettingsError(f"TTL_KINDS: {error}") from None
     if settings.policy is not None:

@@ -44,6 +44,9 @@ _PROBLEMS_MAX = 50
 _TYPES = {TICK, *SOURCED, *(message.type for message in (Timer, TimersSet, ObjectDeleted, SweepStep))}
 _STATUSES = frozenset(str(status.value) for status in HTTPStatus)
 
+WAIT_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_200, 3_600)
+"""From the next free slot to the end of the line."""
+
 
 class Metrics:
     """A Telemetry that passes on what it is told, and measures it.
@@ -84,6 +87,17 @@ class Metrics:
         self._answers = counter("ttl_events_total", "Events answered, by HTTP status.", ["function", "status"])
         self._published = counter("ttl_published_total", "Events published, replies aside.", ["type", "result"])
         self._dead = counter("ttl_dead_letters_total", "Events that nobody would take.", ["type", "code"])
+        self._waits = Histogram(
+            "ttl_budget_wait_seconds",
+            "How far ahead the slot is that an object got when the budget was used up.",
+            ["kind"],
+            buckets=WAIT_SECONDS,
+            registry=self.registry,
+        )
+        self._breaker = gauge("ttl_breaker_open", "1 while nothing is deleted until somebody releases the breaker.")
+        self._loops = counter(
+            "ttl_recreate_loops_total", "Names that are re-created whenever we delete them.", ["kind"]
+        )
         self._swept = gauge("ttl_sweep_last_end_timestamp_seconds", "When a sweep last saw all of a kind.", ["kind"])
 
     def record(
@@ -119,6 +133,21 @@ class Metrics:
         """See `shared.ports.Telemetry`."""
         self._told.swept(kind)
         self._swept.labels(self._kind(kind)).set_to_current_time()
+
+    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.put_off(ref, seconds)
+        self._waits.labels(self._kind(ref.kind)).observe(seconds)
+
+    def breaker(self, *, is_open: bool) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.breaker(is_open=is_open)
+        self._breaker.set(is_open)
+
+    def recreate_loop(self, ref: ObjectRef) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.recreate_loop(ref)
+        self._loops.labels(self._kind(ref.kind)).inc()
 
     def answered(self, function: str, status: int) -> None:
         """A function answered an event."""

@@ -7,7 +7,7 @@ TTL_DRY_RUN               true: decide and report, delete nothing
 TTL_SWEEP_INTERVAL        time between two sweeps (10m)
 TTL_CONCURRENCY           DELETEs at once (64)
 TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
-TTL_NAMESPACE             where this installation lives: what it says of itself are Events there (none if unset)
+TTL_NAMESPACE             where this installation lives: its Events and its state are there (none if unset)
 TTL_METRICS_PORT          serve Prometheus metrics there; not at all if unset
 TTL_LOG                   json (one object a line) or text
 TTL_API_SERVER            the API server's URL, where this process runs neither in its cluster nor has a kubeconfig

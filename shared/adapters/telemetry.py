@@ -69,6 +69,16 @@ class LogTelemetry:
         """See `shared.ports.Telemetry`."""
         _log.debug("swept", extra={"fields": {"kind": kind}})
 
+    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+        """See `shared.ports.Telemetry`; the verdict is logged anyway."""
+
+    def breaker(self, *, is_open: bool) -> None:
+        """See `shared.ports.Telemetry`; what opens it is logged anyway."""
+
+    def recreate_loop(self, ref: ObjectRef) -> None:
+        """See `shared.ports.Telemetry`."""
+        _log.warning("recreate loop", extra={"fields": {"object": str(ref), "uid": ref.uid}})
+
 
 _LEVELS = {
     Verdict.KEPT: logging.DEBUG,

@@ -68,6 +68,7 @@ async def run(
         path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
         world = build(settings.model_copy(update={"timers_path": path}))
         world.cluster, world.namespace, world.telemetry = cluster, namespace, telemetry
+        world.home_namespace = settings.home_namespace or (lease_namespace if lease else "")
         stack.callback(world.measure())
         await cluster.check()
         candidate = Lease(

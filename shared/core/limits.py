@@ -1,14 +1,26 @@
-"""How much may be deleted, and how often: the budget of a policy, and when a name is left alone."""
+"""How much may be deleted, and how fast: what stands between a due object and its DELETE.
 
+Without a policy file there is no rate and no breaker. Any number for them would be a guess about a cluster that nobody
+has seen: too low, it stops a healthy one; too high, it protects from nothing. What is on without being asked for is
+the recreate-loop detector: a parent that re-creates what is deleted means work for ever, whatever the cluster's size.
+Its default is far from what people do on purpose: a Job that is made anew under the same name every few minutes is
+not stopped, one that is back at once, five times in ten minutes, is.
+"""
+
+import dataclasses
+from dataclasses import field
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
 
 from shared.core.matching import Duration
 from shared.core.objects import quote
 from shared.core.predicates import RuleModel
 
+_CONFIG = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
 _SHARE = "expected a share such as 50%"
 
 
@@ -34,44 +46,71 @@ Share = Annotated[
 """Above 0, up to 1."""
 
 
-class Rate(RuleModel):
-    """Deletions, per process.
+@dataclass(frozen=True, slots=True, config=_CONFIG)
+class Rate:
+    """A token bucket.
 
     Attributes:
-        per_second: In the long run.
-        burst: At once, after a quiet time.
+        per_second: Deletions a second in the long run, by one process.
+        burst: Deletions at once after a rest.
     """
 
-    per_second: float = Field(gt=0, le=100_000)
-    burst: int = Field(default=1, ge=1, le=1_000_000)
+    per_second: Annotated[float, Field(gt=0, le=100_000)]
+    burst: Annotated[int, Field(ge=1, le=1_000_000)] = 1
 
 
-class Breaker(RuleModel):
-    """When deleting stops until somebody releases it: too many deletions within a window.
+@dataclass(frozen=True, slots=True, config=_CONFIG)
+class BreakerLimits:
+    """What trips the breaker: within `window`, as many deletions, or as large a share of one kind's objects.
 
     Attributes:
-        count: So many; None for no such limit.
-        share: Or so much of a kind's objects, once there were more deletions than `at_least`; None for no such limit.
-        at_least: Below this many a share trips nothing.
-        window: Over which they are counted.
+        count: Deletions of all kinds together; None for no such limit.
+        share: Of one kind's objects, from 0 to 1; None for no such limit.
+        at_least: Deletions of a kind up to which its share is of no interest: the half of four objects is two.
+        window: How long a deletion counts.
     """
 
-    count: int | None = Field(default=None, ge=1)
+    count: Annotated[int, Field(ge=1)] | None = None
     share: Share | None = None
-    at_least: int = Field(default=100, ge=1)
+    at_least: Annotated[int, Field(ge=1)] = 100
+    window: Duration = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, config=_CONFIG)
+class RecreationLimits:
+    """What is a recreate loop: a name that we deleted so often within `window`, and that is back under a new uid.
+
+    Attributes:
+        times: Deletions under one name; 0 turns the detector off.
+        window: How long a deletion counts, and how long the name is left alone then.
+    """
+
+    times: Annotated[int, Field(ge=0, le=100)] = 5
     window: Duration = timedelta(minutes=10)
 
 
 class Budget(RuleModel):
-    """How fast and how much; what is not said has no limit."""
+    """As a policy says it; what is not said has no limit."""
 
     global_: Rate | None = Field(default=None, alias="global")
     per_namespace: Rate | None = None
-    breaker: Breaker | None = None
+    breaker: BreakerLimits = BreakerLimits()
 
 
-class Recreation(RuleModel):
-    """When a name is left alone: it came back under a new uid after we deleted it, so often within the window."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """All of them.
 
-    times: int = Field(default=3, ge=1, le=100)
-    window: Duration = timedelta(hours=1)
+    Attributes:
+        everywhere: The rate of all deletions of a process; None for as fast as it goes.
+        per_namespace: The rate in each namespace; None as above.
+    """
+
+    everywhere: Rate | None = None
+    per_namespace: Rate | None = None
+    breaker: BreakerLimits = field(default=BreakerLimits())
+    recreation: RecreationLimits = field(default=RecreationLimits())
+
+
+NO_LIMITS = Limits(recreation=RecreationLimits(times=0))
+"""Nothing stands in the way."""

@@ -8,7 +8,7 @@ One YAML file:
       global: {perSecond: 50, burst: 100}
       perNamespace: {perSecond: 10, burst: 20}
       breaker: {count: 1000, share: 50%, atLeast: 100, window: 10m}
-    recreation: {times: 3, window: 1h}
+    recreation: {times: 5, window: 10m}   # the same name back under a new uid after our deletes: left alone
     rules:                           # in order: the first that matches and says how long, decides
       - name: failed-ci              # unique
         match:                       # all that is given must hold; kinds is required
@@ -43,7 +43,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from shared.core.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.kinds import Catalogue, KindRule, Outcome
 from shared.core.lasting import OUTCOMES, AnyLasting
-from shared.core.limits import Budget, Recreation
+from shared.core.limits import Budget, Limits, RecreationLimits
 from shared.core.matching import Duration, Match, Test, is_glob
 from shared.core.predicates import RuleModel
 from shared.core.ttl import Ttl
@@ -125,7 +125,7 @@ class Policy(RuleModel):
     api_version: Literal["ttlafterfinished.dev/v1"] = "ttlafterfinished.dev/v1"
     kind: Literal["Policy"] = "Policy"
     budget: Budget = Budget()
-    recreation: Recreation = Recreation()
+    recreation: RecreationLimits = RecreationLimits()
     rules: tuple[PolicyRule, ...] = Field(default=(), max_length=1_000)
 
     @checked(mode="after")
@@ -150,6 +150,11 @@ class Policy(RuleModel):
         ]
         if unknown:
             raise ValidationError.from_exception_data("Policy", unknown)
+
+    @cached_property
+    def limits(self) -> Limits:
+        """How much may be deleted, and how fast."""
+        return Limits(self.budget.global_, self.budget.per_namespace, self.budget.breaker, self.recreation)
 
     def candidates(self, kind: KindRule) -> tuple[Candidate, ...]:
         """The rules that are about a kind, in order."""

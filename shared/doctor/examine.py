@@ -11,6 +11,7 @@ from shared.doctor.configured import Configured, check_settings, check_version
 from shared.doctor.findings import Finding, Place, fail, warn
 from shared.doctor.policies import check_policies
 from shared.doctor.reading import Inventory, name_of, path_of, read_inventory, read_list
+from shared.doctor.restraints import check_breaker, check_loops
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.server import check_kinds, check_knative, check_server
 from shared.doctor.timing import check_lease, check_timers
@@ -123,6 +124,7 @@ async def _check_life(patient: _Patient) -> list[Finding]:
         findings.append(check_lease(found, now, place))
     if not settings.home_namespace:
         return findings
+    findings += [check_breaker(found, now, place), check_loops(found, now, place)]
     who = _SWEEP_LOGS if patient.sort.knative else ("deployment/standalone",)
     logs = place.command("logs", *who, "--tail=20")
     rhythm = Rhythm(settings.sweep_interval, _sweeps_since(found), logs)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.core.kinds import KindRule
+from shared.usecases.standing import NAME as STATE
 
 EVERY_KIND = {
     "expire": ("get", "list", "delete"),
@@ -64,6 +65,11 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
         if role in DELETERS:
             needed |= {Right(*owner, "get") for owner in OWNERS.get((rule.api_version, rule.kind), ())}
     return frozenset(needed | ({Right("", "events", "create")} if role in DELETERS else set()))
+
+
+def state_needs(namespace: str) -> frozenset[Right]:
+    """What who deletes needs for what must outlive it: the ConfigMap is shipped, so nobody creates one."""
+    return frozenset(Right("", "configmaps", verb, namespace, STATE) for verb in ("get", "update"))
 
 
 def lease_needs(namespace: str) -> frozenset[Right]:

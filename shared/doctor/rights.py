@@ -11,7 +11,7 @@ from shared.adapters.cluster import KubernetesCluster
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown
-from shared.doctor.needs import Right, lease_needs, needs_of
+from shared.doctor.needs import DELETERS, Right, lease_needs, needs_of, state_needs
 from shared.doctor.reading import Inventory, Obj, name_of
 from shared.errors import ForbiddenError, TtlError
 
@@ -35,6 +35,8 @@ def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue,
         name = get_text(workload, "spec.template.spec.serviceAccountName") or "default"
         role = name_of(workload)
         needs = needs_of(role, rules) | (lease_needs(namespace) if role == "standalone" else frozenset())
+        if role in DELETERS:
+            needs |= state_needs(namespace)
         if role == "deadletter":
             needs = frozenset({Right("", "events", "create", namespace)})
         if needs:
@@ -139,6 +141,8 @@ def _mend(account: Account, group: str, resource: str, rights: list[Right], plac
         paths = [path for path in _shipped(account.role, resource) if Path(place.manifests, path).is_file()]
         if paths:
             return place.apply_files(*paths)
+    if resource == "configmaps":  # a role of another name would be for all of them
+        return place.apply("standalone" if account.role == "standalone" else "knative")
     name = f"ttl-after-finished-{account.name}-{resource}"
     full = f"{resource}.{group}" if group else resource
     verbs = ",".join(right.verb for right in rights)

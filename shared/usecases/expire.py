@@ -16,6 +16,7 @@ from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLat
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
 from shared.usecases.judge import Judge, Judgement
+from shared.usecases.restraint import Kept, PutOff, Restraint, Restraints
 from shared.usecases.served import find_served
 
 ATTEMPTS_MAX = 5
@@ -37,6 +38,7 @@ class Expiry:
         telemetry: Told of every verdict.
         dry_run: Decide and report; delete nothing and write nothing.
         namespace: Only objects in this namespace; empty for all.
+        restraints: Asked before each DELETE, and told what became of it; None asks nobody.
         by: The function that acts, in logs and metrics.
     """
 
@@ -48,6 +50,7 @@ class Expiry:
     dry_run: bool
     by: str = "expire"
     namespace: str = ""
+    restraints: Restraints | None = None
 
     async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
         """Delete the timer's object if it is due; answer with what happened.
@@ -139,13 +142,16 @@ class Expiry:
                 if rest_at is not None:
                     self.telemetry.record(Verdict.TIMER_SET, ref, "jitter", by=self.by)
                     return _timers([(ref, rest_at)])
+                held_back = await self._ask(rule, snapshot)
+                if held_back is not None:
+                    return await self._hold_back(ref, held_back, fired_at)
                 return await self._delete(_propagating(rule, facts), snapshot, facts, since, missed=missed)
 
     async def _delete(
         self, rule: KindRule, snapshot: Snapshot, facts: Facts, since: datetime, *, missed: bool
     ) -> ObjectDeleted | None:
         ref = ref_of(snapshot.obj)
-        if not await self.cluster.delete(rule, snapshot.obj):
+        if not await self._send(rule, snapshot, ref):
             self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
             return None
         deleted_at = self.clock.now()
@@ -160,6 +166,37 @@ class Expiry:
         )
         self.telemetry.deleted(deleted, by=self.by, missed=missed)
         return deleted
+
+    async def _ask(self, rule: KindRule, snapshot: Snapshot) -> Kept | PutOff | None:
+        return await self.restraints.ask(rule, snapshot.obj, by=self.by) if self.restraints else None
+
+    async def _hold_back(self, ref: ObjectRef, held_back: Kept | PutOff, fired_at: datetime | None) -> TimersSet | None:
+        """The object is due, and stays for now."""
+        if isinstance(held_back, Kept):
+            self.telemetry.record(Verdict.KEPT, ref, held_back.reason, detail=held_back.detail, by=self.by)
+            if held_back.event:
+                await self._tell(ref, "RecreateLoop", held_back.event)
+            return None
+        self.telemetry.record(Verdict.TIMER_SET, ref, Restraint.BUDGET, by=self.by)
+        now = self.clock.now()
+        if fired_at is not None:  # the engine's clock may be ahead of ours
+            now = max(now, min(fired_at, now + CLOCKS_APART_MAX))
+        again_at = now + timedelta(seconds=held_back.seconds)
+        return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=again_at),))
+
+    async def _send(self, rule: KindRule, snapshot: Snapshot, ref: ObjectRef) -> bool:
+        """DELETE; what was counted as deleted and is not, is given back. No answer at all counts: it may be gone."""
+        try:
+            is_accepted = await self.cluster.delete(rule, snapshot.obj)
+        except (ConflictError, PermanentError):
+            if self.restraints:
+                self.restraints.spared(rule, ref)
+            raise
+        if self.restraints and is_accepted:
+            self.restraints.deleted(ref)
+        elif self.restraints:
+            self.restraints.spared(rule, ref)
+        return is_accepted
 
     def _again_at(self, until: datetime, snapshot: Snapshot, fired_at: datetime | None) -> datetime:
         """When to look again at an object that is not due yet, by the timer engine's clock.

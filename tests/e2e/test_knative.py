@@ -325,8 +325,9 @@ def test_pending_timers_survive_their_pod(witness: Witness) -> None:
 
 
 ACCOUNTS = (*FUNCTIONS, "deadletter", "source")
-DEMANDED = {("source", "get")}
-"""A right that nothing uses: an ApiServerSource does not start without `get`, and never gets."""
+DEMANDED = {("source", "get"), ("expire", "update"), ("sweep", "update")}
+"""Rights that nothing uses here: an ApiServerSource does not start without `get`, and never gets; what stands between a
+due object and its DELETE is written only when something trips."""
 
 
 @pytest.mark.usefixtures("extended")

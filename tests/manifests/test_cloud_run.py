@@ -180,9 +180,10 @@ def test_the_settings_agree_with_those_of_the_cluster(service):
     assert ours.sweep_interval == around.sweep_interval
 
 
-def test_the_sweep_tells_the_cluster_that_it_was_there():
-    """Without it doctor would miss every sweep."""
-    assert settings_of(services()["sweep"]).home_namespace == NAMESPACE
+@pytest.mark.parametrize("name", REACHING_THE_CLUSTER)
+def test_who_deletes_knows_where_its_state_is(name):
+    """Without it doctor would miss every sweep, and an open breaker would stop nobody."""
+    assert settings_of(services()[name]).home_namespace == NAMESPACE
 
 
 # Who may call, and who is called
@@ -240,9 +241,14 @@ def test_the_sweep_reaches_the_broker_as_somebody_of_the_cluster():
 def test_the_accounts_of_google_have_the_rights_of_their_functions():
     for name in REACHING_THE_CLUSTER:
         account = services()[name]["spec"]["template"]["spec"]["serviceAccountName"]
-        binding = in_cluster("ClusterRoleBinding")[f"{NAMESPACE}-{name}"]
+        binding, state = (
+            in_cluster("ClusterRoleBinding")[f"{NAMESPACE}-{name}"],
+            in_cluster("RoleBinding")[f"state-{name}"],
+        )
         assert binding["roleRef"]["name"] == f"{NAMESPACE}-{name}"
-        assert binding["subjects"] == [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account}]
+        assert state["roleRef"]["name"] == "state"
+        user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": account}
+        assert binding["subjects"] == state["subjects"] == [user]
 
 
 def test_whom_the_sweep_speaks_as_has_no_rights_and_no_other_can_be_had():

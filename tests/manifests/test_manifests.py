@@ -17,10 +17,11 @@ from shared.adapters.catalogue import read_catalogue
 from shared.adapters.events import TICK
 from shared.adapters.settings import Settings, read_settings
 from shared.cli.main import COMMANDS
-from shared.doctor.needs import Right, lease_needs, needs_of
+from shared.doctor.needs import Right, lease_needs, needs_of, state_needs
 from shared.local.manifests import read_triggers
 from shared.local.triggers import Delivery, Filter, matches, parse_trigger
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.usecases.standing import NAME as STATE
 from tests.builders import kind_rule
 
 ROOT = Path(__file__).parents[2]
@@ -283,7 +284,8 @@ def test_the_base_is_inert():
     assert not of_kind(objects, "PingSource")
     for account in of_kind(objects, "ServiceAccount"):
         about_namespaces = {("", "namespaces", "get"), ("", "namespaces", "list")}
-        assert rights_of(objects, account) <= {("", "events", "create")} | about_namespaces, account
+        own = {(right.group, right.resource, right.verb) for right in state_needs(NAMESPACE)}
+        assert rights_of(objects, account) <= {("", "events", "create"), *about_namespaces, *own}, account
 
 
 @pytest.mark.parametrize("folder", [build for build in BUILDS if build != "base"])
@@ -293,6 +295,8 @@ def test_every_account_has_exactly_the_rights_that_the_code_needs(folder):
     for account in of_kind(objects, "ServiceAccount"):
         role = "watch" if account == "source" and of_kind(objects, "ContainerSource") else account
         needed = needs_of(role, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
+        if account in DELETERS:
+            needed |= state_needs(NAMESPACE)
         if account == "deadletter":
             needed = {Right("", "events", "create", NAMESPACE)}
         assert rights_of(objects, account) == {(right.group, right.resource, right.verb) for right in needed}, account
@@ -305,6 +309,20 @@ def test_the_lease_is_the_only_one_that_standalone_may_write():
         ("create",): None,
         ("get", "update"): ["ttl-after-finished"],
     }
+
+
+@pytest.mark.parametrize("folder", BUILDS)
+def test_the_state_is_the_only_config_map_that_anybody_may_read_or_write(folder):
+    objects = build(KNATIVE / folder)
+    for account in DELETERS & of_kind(objects, "ServiceAccount").keys():
+        rules = [rule for rule in rules_of(objects, account) if "configmaps" in rule["resources"]]
+        assert [(rule["resourceNames"], rule["verbs"]) for rule in rules] == [([STATE], ["get", "update"])]
+
+
+@pytest.mark.parametrize("folder", BUILDS)
+def test_the_state_is_shipped_without_data_so_that_applying_it_again_releases_no_breaker(folder):
+    state = of_kind(build(KNATIVE / folder), "ConfigMap")[STATE]
+    assert not state.keys() & {"data", "binaryData", "immutable"}
 
 
 def test_standalone_asks_for_its_lease_where_it_may_and_writes_where_it_can():

@@ -60,6 +60,8 @@ async def measured():
     metrics.problem("a problem")
     metrics.dead_letter(Timer.type, 422)
     metrics.swept("Job")
+    metrics.put_off(ref, 1.0)
+    metrics.recreate_loop(ref)
     metrics.answered("expire", 503)
     await metrics.measuring(FakePublisher()).publish(SweepStep())
     metrics.count_timers(Engine)

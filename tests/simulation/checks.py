@@ -63,6 +63,15 @@ class SimTelemetry:
     def swept(self, kind: str) -> None:
         self.world.note("sweep", f"all of {kind}")
 
+    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+        self.world.note("budget", f"{ref} {ref.uid} in {seconds:.3f} s")
+
+    def breaker(self, *, is_open: bool) -> None:
+        pass
+
+    def recreate_loop(self, ref: ObjectRef) -> None:
+        self.world.note("recreation", f"{ref} {ref.uid}")
+
 
 class Checks:
     """Sees every call, every answer and every change.

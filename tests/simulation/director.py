@@ -174,7 +174,9 @@ class Director:
         now = world.clocks.server()
         one_sweep = world.interval + timedelta(seconds=SWEEP_SECONDS)
         limit = max(due, self.peace_at) + one_sweep
-        if due > self.peace_at + one_sweep:
+        if world.rates:
+            limit += one_sweep + world.rates.patience(len(world.things.all))
+        elif due > self.peace_at + one_sweep:
             limit = min(limit, due + timedelta(seconds=PROMPT_SECONDS + world.clocks.timers_lag_max))
         if (accepted or now) > limit:
             word = f"deleted {accepted - due} late" if accepted else f"not deleted {now - due} after it was due"

@@ -15,7 +15,9 @@ from shared.local.apiserver.deletion import DeleteOptions
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from shared.ports import Page, Snapshot
 from shared.usecases.expire import Expiry
+from shared.usecases.restraint import Kept, PutOff
 from shared.usecases.sweep import Sweep
+from tests.simulation.budget import CheckedRestraints
 from tests.simulation.simcluster import SimCluster, _NoPathError
 
 
@@ -31,6 +33,7 @@ class Mutant:
     cluster: Any = SimCluster
     expiry: Any = Expiry
     sweep: Any = Sweep
+    restraints: Any = CheckedRestraints
     rules: frozenset[str] = frozenset()
     needs_memory: bool = False
 
@@ -213,6 +216,23 @@ class _SweepDeletesNothing(Sweep):
         pass
 
 
+class _SlotsAsTokens(CheckedRestraints):
+    """Who is told to come back is not remembered: coming back, it begins anew at the end of the line."""
+
+    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
+        answer = await super().ask(rule, obj, by=by)
+        self._budget._waiting.clear()
+        return answer
+
+
+class _PaidNever(CheckedRestraints):
+    """Every deletion is given back, whatever became of it."""
+
+    def deleted(self, ref: ObjectRef) -> None:
+        super().deleted(ref)
+        self._budget.give_back(ref.namespace, self._monotonic())
+
+
 def _mutant(*rules: str, **parts: Any) -> Mutant:
     return Mutant(rules=frozenset(rules), **parts)
 
@@ -242,3 +262,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "refusal-unreported": _mutant("L2", expiry=_Unreported),
     "hot-loop": _mutant("storm", expiry=_HotLoop),
 }
+OF_THE_BUDGET: Mapping[str, Mutant] = {
+    "never-paid": _mutant("rate", restraints=_PaidNever),
+    "place-in-the-line-forgotten": _mutant("L1", "storm", restraints=_SlotsAsTokens),
+}
+"""Those that show only where there is a budget."""

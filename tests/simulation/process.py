@@ -65,6 +65,8 @@ class Process:
         parts: dict[str, Any] = {"cluster": self.cluster, "catalogue": world.catalogue}
         parts["judge"] = self.judge = Judge(self.cluster, world.catalogue)
         parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
+        if world.rates:
+            parts["restraints"] = mutant.restraints(world, world.rates, self.clock)
         self.expiry = mutant.expiry(**parts)
         self.sweep = mutant.sweep(
             expiry=mutant.expiry(**parts, by="sweep"),

@@ -4,16 +4,20 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from shared.core.limits import Rate
+from tests.simulation.budget import Rates
 from tests.simulation.checks import Violation
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutants import MUTANTS, OF_THE_BUDGET, Mutant
 from tests.simulation.world import World
 
 SEEDS = int(os.getenv("SIM_SEEDS", "200"))
 CHUNKS = 20
 MUTANT_SEEDS = 150
+RATES = Rates(everywhere=Rate(1.0, burst=3), per_namespace=Rate(0.5, burst=2))
 
 
 @pytest.mark.timeout(max(120, SEEDS))
@@ -73,9 +77,27 @@ def test_what_may_go_wrong_does():
         assert what in told
 
 
-def _caught(seed: int, mutant: Mutant) -> str:
+@pytest.mark.parametrize("seed", range(24))
+def test_with_a_budget_the_rate_is_held_and_everything_still_goes(seed):
+    world = World(seed, rates=RATES).run()
+    assert not [line for line in world.trace if "VIOLATION" in line]
+
+
+def test_the_budget_is_used_up_now_and_then():
+    traces = "\n".join("\n".join(World(seed, rates=RATES).run().trace) for seed in range(4))
+    assert "timer-set" in traces
+    assert "   budget " in traces
+
+
+@pytest.mark.parametrize("name", OF_THE_BUDGET)
+def test_a_deliberate_mistake_in_the_budget_is_caught(name):
+    mutant = OF_THE_BUDGET[name]
+    assert any(_caught(seed, mutant, rates=RATES) in mutant.rules for seed in range(60))
+
+
+def _caught(seed: int, mutant: Mutant, **options: Any) -> str:
     try:
-        World(seed, mutant=mutant).run()
+        World(seed, mutant=mutant, **options).run()
     except Violation as violation:
         return violation.rule
     return ""

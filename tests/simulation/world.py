@@ -14,6 +14,7 @@ from shared.local.apiserver.patches import merge_patch
 from shared.local.apiserver.resources import Object, Resource
 from shared.local.apiserver.store import Store
 from shared.local.apiserver.versions import WriteOptions
+from tests.simulation.budget import Rates
 from tests.simulation.checks import Checks
 from tests.simulation.clocks import Clocks
 from tests.simulation.director import Director
@@ -48,6 +49,7 @@ class World:
 
     Attributes:
         steps: Seconds of troubles, instead of what the seed says.
+        rates: The deletion budget; None for none.
         remembers: Whether the watch stands in the process and fills its memory.
         concurrency: Of a sweep.
         interval: Between two sweeps.
@@ -57,8 +59,10 @@ class World:
 
     catalogue = _KINDS
 
-    def __init__(self, seed: int, *, mutant: Mutant = NONE, steps: int | None = None) -> None:
-        self.seed, self.mutant, self.steps = seed, mutant, steps
+    def __init__(
+        self, seed: int, *, mutant: Mutant = NONE, steps: int | None = None, rates: Rates | None = None
+    ) -> None:
+        self.seed, self.mutant, self.steps, self.rates = seed, mutant, steps, rates
         self.rng = random.Random(seed)
         self.trace: list[str] = []
         self.actor = ""

@@ -14,15 +14,18 @@ from shared.doctor.conditions import describe_trouble
 from shared.doctor.configured import check_settings, check_version
 from shared.doctor.examine import Sort, is_own, sort_of
 from shared.doctor.findings import Finding, Level, Place, as_json, fail, ok
-from shared.doctor.needs import Right, needs_of
+from shared.doctor.needs import Right, needs_of, state_needs
 from shared.doctor.reading import PARTS, Inventory, Listed
+from shared.doctor.restraints import check_breaker, check_loops
 from shared.doctor.rights import Account, accounts_of, judge_rights
 from shared.doctor.server import judge_clock
 from shared.doctor.timing import check_lease, check_timers, judge_answer, port_of
 from shared.doctor.traces import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads, describe_pod
-from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having
+from shared.usecases.standing import NAME as STATE
+from shared.usecases.standing import Trip, with_loop, with_trip
+from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having, later
 
 ROOT = Path(__file__).parents[2]
 PLACE = Place("ttl-after-finished", manifests=str(ROOT / "knative"), overlay="mine")
@@ -490,6 +493,14 @@ def test_a_missing_right_is_mended_by_the_kinds_component():
     assert finding.mend == f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"
 
 
+def test_who_deletes_may_read_and_write_the_state_and_the_overlay_mends_that():
+    (account,) = [one for one in accounts_of(inventory(), (JOB,), Catalogue((JOB,)), "ns") if one.name == "expire"]
+    assert state_needs("ns") <= account.needs
+    allowed = {right: right not in state_needs("ns") for right in account.needs}
+    (finding,) = [one for one in judge_rights(account, allowed, PLACE) if one.level is Level.FAIL]
+    assert (finding.what, finding.mend) == ("rights of expire on configmaps", "kubectl apply -k mine")
+
+
 def test_a_kind_without_a_component_gets_a_role_of_its_own():
     account = Account("expire", "expire", frozenset({Right("example.dev", "gizmos", "get")}))
     (finding,) = judge_rights(account, dict.fromkeys(account.needs, False), PLACE)
@@ -607,6 +618,47 @@ def test_no_lease_is_nobody():
 
 
 # Sweeps and dead letters
+
+
+def state(**data):
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": STATE}, "data": data}
+    return inventory(ConfigMap=[config_map if data else {**config_map, "data": None}])
+
+
+def test_a_closed_breaker_and_no_loop_are_well():
+    for found in (state(), inventory()):
+        assert [one.level for one in (check_breaker(found, NOW, PLACE), check_loops(found, NOW, PLACE))] == ["ok", "ok"]
+
+
+def test_an_open_breaker_says_why_since_when_and_what_ends_it():
+    finding = check_breaker(state(**with_trip({}, Trip(ago(300), "too many", "sweep"))), NOW, PLACE)
+    assert finding.level == "FAIL"
+    assert finding.detail == (
+        "open: nothing is deleted since 2026-03-14 15:04:26 UTC (5m ago): too many, told by sweep"
+    )
+    assert finding.mend.startswith("kubectl ttl release --breaker")
+
+
+def test_an_open_breaker_that_cannot_be_read_is_open():
+    assert check_breaker(state(breaker="rubbish"), NOW, PLACE).level == "FAIL"
+
+
+def test_a_name_is_in_a_loop_until_its_time_has_come():
+    found = state(**with_loop({}, "Job.batch/ci/nightly", later(60), NOW))
+    assert "Job.batch/ci/nightly" in check_loops(found, NOW, PLACE).detail
+    assert check_loops(found, later(61), PLACE).level == "ok"
+
+
+def test_of_many_loops_a_few_are_named():
+    data = {}
+    for number in range(9):
+        data = with_loop(data, f"Job.batch/ci/job-{number}", later(60), NOW)
+    assert check_loops(state(**data), NOW, PLACE).detail.endswith("Job.batch/ci/job-2 and 6 more")
+
+
+@pytest.mark.parametrize("check", [check_breaker, check_loops])
+def test_a_state_that_cannot_be_read_is_not_well(check):
+    assert check(inventory(problems={"ConfigMap": "forbidden"}), NOW, PLACE).level == "warn"
 
 
 def event(reason, seconds, message="said"):

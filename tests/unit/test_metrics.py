@@ -252,3 +252,18 @@ async def test_a_world_without_a_port_measures_nothing():
     world.measure()()
 
     assert world.telemetry is telemetry
+
+
+async def test_what_holds_deletions_back_is_measured_and_passed_on():
+    told = FakeTelemetry()
+    metrics = of(told)
+    for kind in ("Job", "Forged"):
+        metrics.put_off(ref(kind), 7.0)
+        metrics.recreate_loop(ref(kind))
+    metrics.breaker(is_open=True)
+    assert value(metrics, "ttl_budget_wait_seconds_sum", kind="Job") == 7.0
+    assert value(metrics, "ttl_recreate_loops_total", kind="other") == 1
+    assert value(metrics, "ttl_breaker_open") == 1
+    assert (told.waits, told.loops, told.breaker_open) == ([7.0, 7.0], ["done", "done"], True)
+    metrics.breaker(is_open=False)
+    assert value(metrics, "ttl_breaker_open") == 0

@@ -1,0 +1,176 @@
+"""What stands between a due object and its DELETE: the breaker, recreate loops, the budget.
+
+They only ever keep or put off. Nothing here makes anything due; what passes is deleted by its preconditions as ever.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from shared.core.durations import format_duration
+from shared.core.kinds import KindRule
+from shared.core.limits import Limits
+from shared.core.objects import ObjectRef, get_controller, ref_of
+from shared.errors import PermanentError
+from shared.usecases.breaker import Breaker, CountObjects
+from shared.usecases.budget import Budget
+from shared.usecases.ledger import HOW_TO_RELEASE, Instruments, Ledger
+from shared.usecases.recreation import Recreations, name_of
+
+
+class Restraint(StrEnum):
+    """Why a due object is not deleted now; beside `Reason`, in the same places."""
+
+    BUDGET = "budget"
+    BREAKER_OPEN = "breaker-open"
+    BREAKER_UNREAD = "breaker-unread"
+    RECREATE_LOOP = "recreate-loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The object stays; a sweep will ask again.
+
+    Attributes:
+        detail: For the log.
+        event: For an Event on the object; empty for none.
+    """
+
+    reason: Restraint
+    detail: str = ""
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """The object has a place in the line.
+
+    Attributes:
+        seconds: From now on.
+    """
+
+    seconds: float
+
+
+class Restraints:
+    """Asked before each DELETE, and told what became of it. One for all that a process deletes.
+
+    Args:
+        limits: Those of the moment; a change of them begins anew.
+        ledger: What stands.
+        instruments: Clocks and telemetry.
+        count_objects: How many objects of a kind there are.
+        horizon: How far ahead the budget gives places: twice the time between two sweeps.
+    """
+
+    def __init__(
+        self,
+        limits: Callable[[], Limits],
+        ledger: Ledger,
+        instruments: Instruments,
+        *,
+        count_objects: CountObjects,
+        horizon: timedelta,
+    ) -> None:
+        self._limits, self._ledger = limits, ledger
+        self._clock, self._monotonic = instruments.clock, instruments.monotonic
+        self._telemetry = instruments.telemetry
+        self._count_objects, self._horizon = count_objects, horizon.total_seconds()
+        self._was_open = False
+        self._uncounted: set[str] = set()
+        self._build(limits())
+
+    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
+        """Whether this object may be deleted now; None counts it as deleted, so `spared` must be told if it was not.
+
+        Args:
+            rule: The object's kind.
+            obj: The object, which is due.
+            by: The function that would delete it.
+
+        Raises:
+            TryLaterError: What stands cannot be read now, or the kind's objects cannot be counted.
+        """
+        self._follow_limits()
+        ref = ref_of(obj)
+        kept = await self._keep(rule, ref, obj)
+        if kept:
+            return kept
+        # From here on nothing is awaited before it is counted: no other deletion may come between.
+        later = self._budget.ask(ref.uid, ref.namespace, self._monotonic())
+        if later is not None:
+            return self._put_off(ref, later.at)
+        if why := self._breaker.admit(rule, self._monotonic()):
+            self._was_open = True
+            await self._ledger.trip(why, by=by)
+            return Kept(Restraint.BREAKER_OPEN, why)
+        return None
+
+    def deleted(self, ref: ObjectRef) -> None:
+        """The object that was let through is deleted."""
+        self._recreations.deleted(ref, self._clock.now())
+
+    def spared(self, rule: KindRule, ref: ObjectRef) -> None:
+        """The object that was let through was not deleted by us."""
+        self._breaker.give_back(rule, self._monotonic())
+        self._budget.give_back(ref.namespace, self._monotonic())
+
+    async def _keep(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Kept | None:
+        standing = await self._ledger.read(demand=self._breaker.is_asked_for)
+        if standing is None:
+            return Kept(Restraint.BREAKER_UNREAD, "nobody can tell whether the breaker is open")
+        if standing.trip:
+            self._was_open = True
+            return Kept(Restraint.BREAKER_OPEN, f"{standing.trip}; {HOW_TO_RELEASE}")
+        if self._was_open:
+            self._was_open = False
+            self._breaker.forget()
+        if loop := await self._find_loop(ref, obj, standing.loops.get(name_of(ref))):
+            return loop
+        try:
+            await self._breaker.get_ready(rule, self._monotonic())
+        except PermanentError as error:
+            if rule.plural not in self._uncounted:
+                self._uncounted.add(rule.plural)
+                self._telemetry.problem("could not count the objects of a kind", kind=rule.plural, error=str(error))
+            return Kept(Restraint.BREAKER_UNREAD, f"{rule.plural} cannot be counted: {error}")
+        return None
+
+    async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], stands_until: datetime | None) -> Kept | None:
+        now = self._clock.now()
+        if not self._built_of.recreation.times:
+            return None
+        is_known = stands_until is not None and now < stands_until
+        if not is_known and not self._recreations.is_loop(ref, now):
+            return None
+        if stands_until is None or not is_known:
+            stands_until = self._recreations.left_alone_until(now)
+            self._telemetry.recreate_loop(ref)
+            await self._ledger.leave_alone(name_of(ref), stands_until)
+        return self._loop(get_controller(obj), stands_until)
+
+    def _loop(self, parent: ObjectRef | None, until: datetime) -> Kept:
+        limits = self._built_of.recreation
+        who = f"{parent.kind} {parent.name} re-creates it" if parent else "something re-creates it"
+        often = f"{limits.times} times within {format_duration(limits.window)}"
+        told = f"kept until {until:%Y-%m-%dT%H:%M:%SZ}: deleted {often} and back each time; {who}"
+        return Kept(Restraint.RECREATE_LOOP, told, event=told)
+
+    def _put_off(self, ref: ObjectRef, at: float | None) -> Kept | PutOff:
+        if at is None:
+            return Kept(Restraint.BUDGET, "the line is longer than two sweeps")
+        seconds = max(0.0, at - self._monotonic())
+        self._telemetry.put_off(ref, seconds)
+        return PutOff(seconds)
+
+    def _follow_limits(self) -> None:
+        if (limits := self._limits()) != self._built_of:
+            self._build(limits)
+
+    def _build(self, limits: Limits) -> None:
+        self._built_of = limits
+        self._budget = Budget(limits.everywhere, limits.per_namespace, horizon=self._horizon)
+        self._breaker = Breaker(limits.breaker, self._count_objects)
+        self._recreations = Recreations(limits.recreation)

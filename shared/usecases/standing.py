@@ -1,0 +1,143 @@
+"""What all processes of an installation share, and what outlives them: a tripped breaker, and names in a loop.
+
+It is the `data` of a ConfigMap, each value compact JSON:
+
+    breaker       {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "sweep"}    there: tripped
+    recreation    {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}              left alone until then
+
+Whoever cannot read that something tripped must take it for tripped: any value of `breaker` but none counts.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from shared.core.objects import format_instant, get_text, parse_instant
+from shared.ports import EventLevel, State
+from shared.usecases.recreation import LOOPS_MAX
+
+NAME = "ttl-after-finished-state"
+"""Of the ConfigMap, in the installation's namespace."""
+
+BREAKER = "breaker"
+RECREATION = "recreation"
+
+OPEN = "BreakerOpen"
+"""Of the Kubernetes Event about the installation, when the breaker trips."""
+
+RELEASED = "BreakerReleased"
+"""The same, when somebody released it."""
+
+Data = Mapping[str, str]
+Tell = Callable[[str, str, EventLevel], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trip:
+    """Why nothing is deleted any more.
+
+    Attributes:
+        at: Since when; None where that cannot be read.
+        why: In one sentence.
+        by: The function that tripped it.
+    """
+
+    at: datetime | None
+    why: str
+    by: str = ""
+
+    def __str__(self) -> str:
+        """`since 2026-01-02T03:04:05Z: 1000 objects were deleted within 10m, ...`."""
+        since = f"since {format_instant(self.at)}: " if self.at else ""
+        return f"{since}{self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands now.
+
+    Attributes:
+        trip: None while the breaker is closed.
+        loops: Names that are left alone, and until when.
+    """
+
+    trip: Trip | None = None
+    loops: Mapping[str, datetime] = field(default_factory=dict)
+
+
+def parse_standing(data: Data) -> Standing:
+    """What the ConfigMap's data say; it never raises, since anybody may have edited them."""
+    return Standing(_parse_trip(data.get(BREAKER, "")), _parse_loops(data.get(RECREATION, "")))
+
+
+def with_trip(data: Data, trip: Trip) -> dict[str, str]:
+    """The data with a trip; one that is there stays, the first being the one that tells why."""
+    if data.get(BREAKER):
+        return dict(data)
+    told = {"at": format_instant(trip.at) if trip.at else "", "why": trip.why, "by": trip.by}
+    return {**data, BREAKER: _compact(told)}
+
+
+def without_trip(data: Data) -> dict[str, str]:
+    """The data with a closed breaker."""
+    return {name: value for name, value in data.items() if name != BREAKER}
+
+
+def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str, str]:
+    """The data with one more name that is left alone; those whose time has come are dropped."""
+    loops = {**_parse_loops(data.get(RECREATION, "")), name: until}
+    standing = sorted(((at, one) for one, at in loops.items() if at > now), reverse=True)[:LOOPS_MAX]
+    return {**data, RECREATION: _compact({one: format_instant(at) for at, one in sorted(standing)})}
+
+
+async def release_breaker(state: State, tell: Tell) -> Trip | None:
+    """Close the breaker; every process deletes again within seconds, and counts anew.
+
+    Args:
+        state: Where it is kept.
+        tell: Writes a Kubernetes Event about the installation.
+
+    Returns:
+        What had tripped it; None where it was closed.
+
+    Raises:
+        TtlError: The state cannot be read or written.
+    """
+    trip = parse_standing(await state.read()).trip
+    if trip is None:
+        return None
+    await state.write(without_trip)
+    await tell(RELEASED, f"deletes again; nothing was deleted {trip}", "Normal")
+    return trip
+
+
+def _parse_trip(text: str) -> Trip | None:
+    if not text:
+        return None
+    told = _loads(text)
+    at = None
+    with suppress(ValueError):
+        at = parse_instant(get_text(told, "at"))
+    return Trip(at, get_text(told, "why") or "nobody can read why", get_text(told, "by"))
+
+
+def _parse_loops(text: str) -> dict[str, datetime]:
+    loops = {}
+    told = _loads(text)
+    for name, until in told.items() if isinstance(told, dict) else ():
+        with suppress(ValueError):
+            loops[name] = parse_instant(until)
+    return loops
+
+
+def _loads(text: str) -> Any:
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return None
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

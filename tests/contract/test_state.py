@@ -1,0 +1,188 @@
+"""The shared state on an API server: one process trips, the others stop, and only a release ends it."""
+
+import asyncio
+import functools
+import shutil
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.connect import connect
+from shared.adapters.state import ConfigMapState, Home, count_objects, release, restrain
+from shared.core.limits import BreakerLimits, Limits, RecreationLimits
+from shared.core.objects import ref_of
+from shared.usecases.ledger import CACHED_SECONDS, Instruments
+from shared.usecases.restraint import Restraint
+from shared.usecases.standing import NAME, OPEN, RELEASED, Trip, parse_standing, with_loop, with_trip
+from tests.builders import JOB, NOW, ROOT
+from tests.fakes import FakeTelemetry
+
+pytestmark = pytest.mark.anyio
+
+KUBECTL = shutil.which("kubectl")
+
+
+@dataclass
+class Seconds:
+    """A clock that is moved by hand, so that nothing has to wait for a cache."""
+
+    at: float = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@dataclass
+class Process:
+    """One that deletes, with a connection of its own."""
+
+    cluster: object
+    restraints: object
+    seconds: Seconds
+    told: list = field(default_factory=list)
+
+    async def ask(self, job):
+        return await self.restraints.ask(JOB, job, by="expire")
+
+
+@pytest.fixture
+async def start(api):
+    """Starts processes of one installation."""
+    async with AsyncExitStack() as stack:
+
+        async def start(**limits):
+            cluster = await connect(kubeconfig=str(api.server.kubeconfig))
+            stack.push_async_callback(cluster.close)
+            seconds, told = Seconds(), []
+
+            async def tell(reason, message, level):
+                told.append((reason, message, level))
+
+            instruments = Instruments(SystemClock(), seconds, FakeTelemetry())
+            restraints = restrain(
+                Home(cluster, api.namespace, tell),
+                functools.partial(Limits, **limits),
+                instruments,
+                namespace=api.namespace,
+                horizon=timedelta(minutes=20),
+            )
+            return Process(cluster, restraints, seconds, told)
+
+        yield start
+
+
+@pytest.fixture
+async def state(api, start):
+    return ConfigMapState((await start()).cluster, api.namespace)
+
+
+async def test_what_was_never_written_is_empty_and_the_first_write_makes_it(api, state):
+    assert await state.read() == {}
+    await state.write(lambda data: {**data, "a": "1"})
+    await state.write(lambda data: {**data, "b": "2"})
+    assert await state.read() == {"a": "1", "b": "2"}
+    assert (await api.get(api.config_maps(NAME))).body["data"] == {"a": "1", "b": "2"}
+
+
+async def test_what_others_wrote_into_its_metadata_stays(api, state):
+    await api.post(api.config_maps(), {"metadata": {"name": NAME, "labels": {"mine": "yes"}}})
+    assert await state.read() == {}
+    await state.write(lambda data: {**data, "a": "1"})
+    assert (await api.get(api.config_maps(NAME))).meta["labels"] == {"mine": "yes"}
+
+
+async def test_writes_at_once_lose_nothing(start, state):
+    others = [ConfigMapState((await start()).cluster, state._collection.split("/")[4]) for _ in range(3)]
+    await state.write(lambda data: {"there": "yes"})
+    await asyncio.gather(*(one.write(functools.partial(_with, name=str(number))) for number, one in enumerate(others)))
+    assert await state.read() == {"there": "yes", "0": "yes", "1": "yes", "2": "yes"}
+
+
+def _with(data, *, name):
+    return {**data, name: "yes"}
+
+
+async def test_nothing_is_written_where_nothing_changes(api, state):
+    await state.write(lambda data: {"a": "1"})
+    before = (await api.get(api.config_maps(NAME))).meta["resourceVersion"]
+    await state.write(dict)
+    assert (await api.get(api.config_maps(NAME))).meta["resourceVersion"] == before
+
+
+async def test_one_process_trips_the_other_stops_and_a_release_lets_both_go_on(api, start):
+    jobs = [await api.job(name) for name in "abcd"]
+    one, other = await start(breaker=BreakerLimits(count=2)), await start(breaker=BreakerLimits(count=100))
+    assert [await other.ask(jobs[0]), await one.ask(jobs[0]), await one.ask(jobs[1])] == [None] * 3
+
+    assert (await one.ask(jobs[2])).reason is Restraint.BREAKER_OPEN
+    assert [(reason, level) for reason, _, level in one.told] == [(OPEN, "Warning")]
+    assert await other.ask(jobs[2]) is None  # it has not looked since
+    other.seconds.at += CACHED_SECONDS
+    kept = await other.ask(jobs[2])
+    assert (kept.reason, other.told) == (Restraint.BREAKER_OPEN, [])
+    assert "2 objects were deleted within 10m, and the limit is 2" in kept.detail
+
+    restarted = await start(breaker=BreakerLimits(count=2))
+    assert (await restarted.ask(jobs[2])).reason is Restraint.BREAKER_OPEN
+
+    assert (await release(one.cluster, api.namespace)).by == "expire"
+    assert await release(one.cluster, api.namespace) is None
+    events = (await api.get(api.path("events"))).body["items"]
+    assert [(event["reason"], event["type"]) for event in events] == [(RELEASED, "Normal")]
+    for process in (one, other, restarted):
+        process.seconds.at += CACHED_SECONDS
+        assert await process.ask(jobs[3]) is None
+
+
+async def test_a_name_in_a_loop_is_known_after_a_restart(api, start):
+    limits = RecreationLimits(times=2)
+    before = await start(recreation=limits)
+    for _ in range(2):
+        job = await api.job("again")
+        assert await before.ask(job) is None
+        await before.cluster.delete(JOB, job)
+        before.restraints.deleted(ref_of(job))
+        await api.becomes(api.jobs("again"), lambda answer: answer.status == 404)
+    job = await api.job("again")
+    assert (await before.ask(job)).reason is Restraint.RECREATE_LOOP
+    assert (await (await start(recreation=limits)).ask(job)).reason is Restraint.RECREATE_LOOP
+    assert await (await start(recreation=limits)).ask(await api.job("another")) is None
+
+
+async def test_objects_are_counted_without_being_listed(api, start):
+    cluster = (await start()).cluster
+    assert await count_objects(cluster, JOB, api.namespace) == 0
+    for number in range(3):
+        await api.job(f"job-{number}")
+        assert await count_objects(cluster, JOB, api.namespace) == number + 1
+    assert await count_objects(cluster, JOB) >= 3
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="no kubectl in PATH")
+@pytest.mark.parametrize("options", [(), ("--server-side",)])
+async def test_applying_the_manifests_again_releases_no_breaker(api, state, options):
+    if options and api.server.id == "embedded":
+        pytest.skip("it has no server-side apply")
+    shipped = (ROOT / "knative/namespace/state.yaml").read_text().partition("\n---\n")[0]
+    shipped = shipped.replace("namespace: ttl-after-finished\n", f"namespace: {api.namespace}\n")
+
+    async def apply(text):
+        child = await asyncio.create_subprocess_exec(
+            KUBECTL, f"--kubeconfig={api.server.kubeconfig}", "apply", *options, "-f", "-",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, errors = await child.communicate(text.encode())
+        assert child.returncode == 0, errors.decode()
+
+    await apply(shipped)
+    await state.write(lambda data: with_trip(with_loop(data, "a", NOW + timedelta(days=9), NOW), Trip(NOW, "too many")))
+    await apply(shipped)
+    await apply(shipped.replace("labels:\n", "labels:\n    app.kubernetes.io/version: 9.9.9\n"))
+
+    standing = parse_standing(await state.read())
+    assert standing.trip == Trip(NOW, "too many")
+    assert list(standing.loops) == ["a"]
+    assert (await api.get(api.config_maps(NAME))).meta["labels"]["app.kubernetes.io/version"] == "9.9.9"

@@ -1,0 +1,82 @@
+"""`run` on a real kube-apiserver: names in a loop and an open breaker outlive it, and others may open and close it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from shared.core.limits import RecreationLimits
+from shared.usecases.standing import NAME
+from tests.integration.conftest import Api, Run
+
+TIMES = RecreationLimits().times
+POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}
+
+Start = Callable[..., Run]
+
+
+class Pods:
+    """Finished Pods of one namespace, and the state that `run` keeps there."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.api = api
+        self.path = f"/api/v1/namespaces/{namespace}/pods"
+        self.state = f"/api/v1/namespaces/{namespace}/configmaps/{NAME}"
+        self.events = f"/api/v1/namespaces/{namespace}/events"
+
+    def finish(self, name: str) -> str:
+        """A Pod that is due at once."""
+        metadata = {"name": name, "annotations": {"ttlafterfinished.dev/ttl": "0s"}}
+        pod = self.api.call("POST", self.path, {"metadata": metadata, "spec": POD_SPEC})
+        now = datetime.now(UTC).replace(microsecond=0).isoformat().replace("+00:00", "Z")
+        ended = {"terminated": {"exitCode": 0, "startedAt": now, "finishedAt": now}}
+        container = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": ended}
+        status = {"phase": "Succeeded", "startTime": now, "containerStatuses": [container]}
+        self.api.call("PATCH", f"{self.path}/{name}/status", {"status": status})
+        return str(pod["metadata"]["uid"])
+
+    def is_gone(self, name: str) -> bool:
+        return self.api.get(f"{self.path}/{name}") is None
+
+    def data(self) -> dict[str, Any]:
+        return (self.api.get(self.state) or {}).get("data") or {}
+
+
+@pytest.fixture
+def pods(api: Api, namespace: str) -> Pods:
+    return Pods(api, namespace)
+
+
+def test_a_pod_that_is_back_whenever_it_is_deleted_is_left_alone_across_a_restart(pods: Pods, start_run: Start) -> None:
+    run = start_run("--kinds", "pods", "-v")
+    for _ in range(TIMES):
+        pods.finish("again")
+        pods.api.wait("the deletion", lambda: pods.is_gone("again"))
+    uid = pods.finish("again")
+    pods.api.wait("the loop", lambda: f"uid={uid} reason=recreate-loop" in run.text)
+    assert not pods.is_gone("again")
+    assert list(pods.data()) == ["recreation"]
+    (event,) = [one for one in pods.api.call("GET", pods.events)["items"] if one["reason"] == "RecreateLoop"]
+    assert event["involvedObject"]["uid"] == uid
+    assert run.stop() == 0
+
+    before = run.text
+    restarted = start_run("--kinds", "pods", "-v")
+    pods.finish("another")
+    pods.api.wait("the deletion", lambda: pods.is_gone("another"))
+    pods.api.wait("the loop", lambda: f"uid={uid} reason=recreate-loop" in restarted.text.removeprefix(before))
+    assert not pods.is_gone("again")
+
+
+def test_whoever_opens_the_breaker_stops_everybody_until_it_is_released(pods: Pods, start_run: Start) -> None:
+    trip = '{"at":"2026-01-02T03:04:05Z","why":"too many","by":"sweep"}'
+    pods.api.call("POST", pods.state.rpartition("/")[0], {"metadata": {"name": NAME}, "data": {"breaker": trip}})
+    run = start_run("--kinds", "pods", "--sweep-interval", "2s", "-v")
+    pods.finish("kept")
+    pods.api.wait("the refusal", lambda: "reason=breaker-open" in run.text)
+    assert "since 2026-01-02T03:04:05Z: too many" in run.text
+    assert not pods.is_gone("kept")
+
+    pods.api.call("PATCH", pods.state, {"data": {"breaker": None}})
+    pods.api.wait("the deletion", lambda: pods.is_gone("kept"))

@@ -1,0 +1,67 @@
+"""A deletion budget in the simulated world: the rate is held, whatever fails, and everything goes in the end."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from shared.core.kinds import KindRule
+from shared.core.limits import Limits, Rate, RecreationLimits
+from shared.core.objects import ObjectRef
+from shared.usecases.bucket import LATE_SECONDS
+from shared.usecases.ledger import Instruments, Ledger
+from shared.usecases.restraint import Kept, PutOff, Restraints
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a process may delete."""
+
+    everywhere: Rate
+    per_namespace: Rate
+
+    def patience(self, objects: int) -> timedelta:
+        """What the last of so many objects may wait for all others: here all namespaces could be one."""
+        return timedelta(seconds=2 * objects / min(self.everywhere.per_second, self.per_namespace.per_second))
+
+
+class CheckedRestraints(Restraints):
+    """Those of one process, with an eye on what they let through."""
+
+    def __init__(self, world: Any, rates: Rates, clock: Any) -> None:
+        self.world, self.rates = world, rates
+        self._through: list[tuple[float, ObjectRef]] = []
+        limits = Limits(rates.everywhere, rates.per_namespace, recreation=RecreationLimits(times=0))
+        instruments = Instruments(clock, world.loop.time, world.checks.telemetry)
+        ledger = Ledger(None, instruments, tell=self._tell)
+        horizon = 2 * world.interval
+        super().__init__(lambda: limits, ledger, instruments, count_objects=self._count, horizon=horizon)
+
+    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
+        answer = await super().ask(rule, obj, by=by)
+        if answer is None:
+            metadata = obj["metadata"]
+            ref = ObjectRef(
+                rule.api_version, rule.kind, metadata.get("namespace", ""), metadata["name"], metadata["uid"]
+            )
+            self._through.append((self.world.loop.time(), ref))
+            self._check([at for at, _ in self._through], self.rates.everywhere)
+            here = [at for at, other in self._through if other.namespace == ref.namespace]
+            self._check(here, self.rates.per_namespace)
+        return answer
+
+    def spared(self, rule: KindRule, ref: ObjectRef) -> None:
+        super().spared(rule, ref)
+        last = max(place for place, (_, one) in enumerate(self._through) if one.uid == ref.uid)
+        del self._through[last]
+
+    def _check(self, times: list[float], rate: Rate) -> None:
+        for many, at in enumerate(reversed(times), start=1):
+            allowed = rate.burst + rate.per_second * (times[-1] - at) + max(1.0, rate.per_second * LATE_SECONDS)
+            if many > allowed + 1e-3:
+                self.world.checks.fail("rate", f"{many} deletions in {times[-1] - at:.3f} s, allowed are {allowed:.3f}")
+
+    async def _count(self, _rule: KindRule) -> int:
+        return 0
+
+    async def _tell(self, *_: Any) -> None:
+        pass

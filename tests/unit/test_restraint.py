@@ -1,0 +1,525 @@
+"""What stands between a due object and its DELETE: who is put off, what trips, what is left alone, and what ends it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from shared.core.kinds import Catalogue
+from shared.core.limits import BreakerLimits, Limits, Rate, RecreationLimits
+from shared.core.objects import ref_of
+from shared.errors import ConflictError, ForbiddenError, TryLaterError
+from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
+from shared.usecases.expire import CLOCKS_APART_MAX, Expiry
+from shared.usecases.ledger import CACHED_SECONDS, Instruments, Ledger
+from shared.usecases.recreation import LOOPS_MAX, name_of
+from shared.usecases.restraint import Restraints
+from shared.usecases.standing import Trip, parse_standing, release_breaker, with_loop, with_trip
+from shared.usecases.sweep import Sweep
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, having, job, later
+from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+INTERVAL = timedelta(minutes=10)
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+class Installation:
+    """Processes that share a cluster, a clock and a state."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(self.clock)
+        self.state = FakeState()
+        self.told: list[tuple[str, str]] = []
+        self.objects: int | Exception = 1_000
+
+    def seconds(self):
+        return (self.clock.now() - NOW).total_seconds()
+
+    async def tell(self, reason, message, level):
+        self.told.append((reason, message))
+
+    async def count(self, rule):
+        if isinstance(self.objects, Exception):
+            raise self.objects
+        return self.objects
+
+    def process(self, *, shared=True, by="expire", **limits):
+        return Process(self, Limits(**limits), self.state if shared else None, by)
+
+
+class Process:
+    """One that deletes."""
+
+    def __init__(self, installation, limits, state, by):
+        self.at, self.limits, self.telemetry = installation, limits, FakeTelemetry()
+        clock = installation.clock
+        instruments = Instruments(clock, installation.seconds, self.telemetry)
+        ledger = Ledger(state, instruments, tell=installation.tell)
+        self.restraints = Restraints(
+            lambda: self.limits, ledger, instruments, count_objects=installation.count, horizon=2 * INTERVAL
+        )
+        self.expiry = Expiry(
+            installation.cluster,
+            KINDS,
+            KINDS,
+            clock,
+            self.telemetry,
+            dry_run=False,
+            by=by,
+            restraints=self.restraints,
+        )
+        self.publisher = FakePublisher()
+        self.sweeper = Sweep(self.expiry, self.publisher, INTERVAL, concurrency=1)
+
+    async def delete(self, name, *, uid="", namespace="ci", due_at=None):
+        """A due Job of this name is there, and its timer fires."""
+        obj = job(complete=ago(86_400), ttl=0, name=name, uid=uid or f"uid-{name}", namespace=namespace)
+        self.at.cluster.put(obj)
+        timer = Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=due_at or self.at.clock.now())
+        return await self.expiry.expire(timer)
+
+    async def sweep(self):
+        self.publisher.published.clear()
+        assert await self.sweeper.sweep(SweepStep()) is None
+        return [timer for each in self.publisher.published if isinstance(each, TimersSet) for timer in each.timers]
+
+    @property
+    def last(self):
+        return self.telemetry.verdicts()[-1]
+
+
+@pytest.fixture
+def at():
+    return Installation()
+
+
+# No limits
+
+
+async def test_by_default_nothing_is_put_off_and_nothing_trips(at):
+    process = at.process()
+    for number in range(300):
+        assert isinstance(await process.delete(f"job-{number}"), ObjectDeleted)
+
+
+# The budget
+
+
+async def test_when_the_budget_is_used_up_a_timer_is_set_at_the_next_free_slot(at):
+    process = at.process(everywhere=Rate(2, burst=1))
+    assert isinstance(await process.delete("first"), ObjectDeleted)
+
+    answers = [await process.delete(name) for name in ("second", "third")]
+
+    assert [answer.timers[0].due_at for answer in answers] == [later(0.5), later(1.0)]
+    assert [answer.timers[0].ref.name for answer in answers] == ["second", "third"]
+    assert process.last == ("timer-set", "budget")
+    assert process.telemetry.waits == [0.5, 1.0]
+    assert at.cluster.names == {"second", "third"}
+
+
+async def test_who_comes_back_at_its_slot_is_let_through_whoever_came_meanwhile(at):
+    process = at.process(everywhere=Rate(1, burst=1))
+    await process.delete("first")
+    await process.delete("waits")
+    at.clock.advance(1)
+
+    assert isinstance(await process.delete("newcomer"), TimersSet)
+    assert isinstance(await process.delete("waits"), ObjectDeleted)
+
+
+async def test_an_engine_whose_clock_is_ahead_is_not_sent_round_and_round(at):
+    process = at.process(everywhere=Rate(1, burst=1))
+    await process.delete("first")
+    await process.delete("waits")
+
+    answer = await process.delete("waits", due_at=later(30))
+
+    assert [timer.due_at for timer in answer.timers] == [later(31)]
+
+
+async def test_a_forged_timer_cannot_put_a_deletion_off_for_long(at):
+    process = at.process(everywhere=Rate(1, burst=1))
+    await process.delete("first")
+
+    answer = await process.delete("waits", due_at=later(1e9))
+
+    assert answer.timers[0].due_at <= later(1) + CLOCKS_APART_MAX
+
+
+async def test_one_crowded_namespace_keeps_no_other_waiting(at):
+    process = at.process(everywhere=Rate(10, burst=5), per_namespace=Rate(0.1, burst=1))
+    for number in range(50):
+        await process.delete(f"job-{number}", namespace="crowded")
+    at.clock.advance(1)
+
+    assert isinstance(await process.delete("other", namespace="quiet"), ObjectDeleted)
+
+
+async def test_a_deletion_that_was_not_one_costs_nothing(at):
+    process = at.process(everywhere=Rate(0.001, burst=1), breaker=BreakerLimits(count=1))
+    at.cluster.before_delete = at.cluster.remove
+    await process.delete("gone-meanwhile")
+    at.cluster.before_delete = lambda _: None
+    at.cluster.fail("delete", ForbiddenError("no"), on="forbidden")
+    with pytest.raises(ForbiddenError):
+        await process.delete("forbidden")
+    at.cluster.fail("delete", ConflictError("changed"), on="changing")
+    with pytest.raises(TryLaterError):
+        await process.delete("changing")
+
+    assert isinstance(await process.delete("deleted"), ObjectDeleted)
+
+
+async def test_a_deletion_without_an_answer_counts(at):
+    process = at.process(breaker=BreakerLimits(count=1))
+    at.cluster.fail("delete", TryLaterError("no answer"), on="unknown")
+    with pytest.raises(TryLaterError):
+        await process.delete("unknown")
+
+    assert await process.delete("next") is None
+    assert process.last == ("kept", "breaker-open")
+
+
+async def test_a_sweep_that_finds_the_same_object_again_pushes_its_slot_no_further(at):
+    process = at.process(everywhere=Rate(0.01, burst=1))
+    for name in "abcd":
+        at.cluster.put(job(complete=ago(60), ttl=0, name=name, uid=name))
+    first = await process.sweep()
+    assert at.cluster.names == {"b", "c", "d"}
+
+    at.clock.advance(50)
+    assert await process.sweep() == first
+    for timer in first:
+        at.clock.at = timer.due_at
+        assert isinstance(await process.expiry.expire(timer), ObjectDeleted)
+
+
+async def test_a_backlog_beyond_the_horizon_is_left_to_later_sweeps_and_goes_in_the_end(at):
+    process = at.process(everywhere=Rate(0.01, burst=1))
+    for number in range(60):
+        at.cluster.put(job(complete=ago(60), ttl=0, name=f"job-{number:02}", uid=f"uid-{number}"))
+    timers = await process.sweep()
+    assert len(timers) == 11  # of twenty minutes
+    assert process.last == ("kept", "budget")
+
+    pending = {timer.ref.uid: timer for timer in timers}
+    for minute in range(1, 60 * 60 // 36 + 20):
+        at.clock.at = later(60 * minute)
+        for uid, timer in list(pending.items()):
+            if timer.due_at <= at.clock.now():
+                del pending[uid]
+                answer = await process.expiry.expire(timer)
+                pending |= {one.ref.uid: one for one in answer.timers} if isinstance(answer, TimersSet) else {}
+        if minute % 10 == 0:
+            pending |= {timer.ref.uid: timer for timer in await process.sweep()}
+    assert at.cluster.names == set()
+    assert len(process.telemetry.deletions) == 60
+
+
+async def test_new_limits_count_from_the_next_deletion_on(at):
+    process = at.process(everywhere=Rate(0.001))
+    await process.delete("a")
+    assert isinstance(await process.delete("b"), TimersSet)
+
+    process.limits = Limits()
+
+    assert isinstance(await process.delete("b"), ObjectDeleted)
+
+
+# The breaker
+
+
+async def test_as_many_deletions_as_the_count_go_and_the_next_one_stops_everything(at):
+    process = at.process(by="sweep", breaker=BreakerLimits(count=3, window=timedelta(minutes=10)))
+    for name in "abc":
+        assert isinstance(await process.delete(name), ObjectDeleted)
+
+    assert await process.delete("d") is None
+    assert await process.delete("e") is None
+
+    assert at.cluster.names == {"d", "e"}
+    assert process.telemetry.verdicts() == [("kept", "breaker-open")] * 2
+    assert process.telemetry.breaker_open is True
+    assert [reason for reason, _ in at.told] == ["BreakerOpen"]
+    assert "3 objects were deleted within 10m, and the limit is 3" in at.told[0][1]
+    assert parse_standing(at.state.data).trip == Trip(
+        NOW, "3 objects were deleted within 10m, and the limit is 3", "sweep"
+    )
+
+
+async def test_what_was_deleted_before_the_window_counts_no_more(at):
+    process = at.process(breaker=BreakerLimits(count=3, window=timedelta(minutes=10)))
+    for number in range(9):
+        assert isinstance(await process.delete(f"job-{number}"), ObjectDeleted)
+        at.clock.advance(250)
+
+
+@pytest.mark.parametrize(("share", "at_least", "gone"), [(0.5, 2, 5), (0.5, 8, 8), (1.0, 2, 10), (0.05, 0, 0)])
+async def test_a_share_of_a_kind_trips_once_enough_were_deleted(at, share, at_least, gone):
+    process = at.process(breaker=BreakerLimits(share=share, at_least=at_least))
+    for number in range(10):
+        at.objects = 10 - len(process.telemetry.deletions)
+        await process.delete(f"job-{number}")
+    assert len(process.telemetry.deletions) == gone
+    assert [reason for reason, _ in at.told] == ["BreakerOpen"] * (gone < 10)
+
+
+async def test_what_cannot_be_counted_stays_from_where_the_share_counts(at):
+    at.objects = ForbiddenError("jobs is forbidden: cannot list")
+    process = at.process(breaker=BreakerLimits(share=0.5, at_least=2))
+    for name in "abcd":
+        await process.delete(name)
+    assert at.cluster.names == {"c", "d"}
+    assert [what for what, _ in process.telemetry.problems] == ["could not count the objects of a kind"]
+    assert process.last == ("kept", "breaker-unread")
+    assert at.told == []
+
+
+async def test_one_trips_and_all_others_stop_within_the_time_that_the_state_is_remembered(at):
+    limits = BreakerLimits(count=1)
+    one, other = at.process(breaker=limits), at.process(breaker=limits)
+    await other.delete("first-of-the-other")
+    other.limits = Limits(breaker=replace(limits, count=100))
+    await one.delete("a")
+    await one.delete("b")  # trips
+
+    assert isinstance(await other.delete("just-before"), ObjectDeleted)
+    at.clock.advance(CACHED_SECONDS)
+    assert await other.delete("after") is None
+    assert other.last == ("kept", "breaker-open")
+
+
+async def test_a_trip_outlives_the_process_and_ends_with_the_release(at):
+    limits = BreakerLimits(count=1)
+    before = at.process(breaker=limits)
+    await before.delete("a")
+    await before.delete("b")
+    after = at.process(breaker=limits)
+    assert await after.delete("b") is None
+
+    trip = await release_breaker(at.state, at.tell)
+    at.clock.advance(CACHED_SECONDS)
+
+    assert "the limit is 1" in trip.why
+    assert [reason for reason, _ in at.told] == ["BreakerOpen", "BreakerReleased"]
+    assert isinstance(await before.delete("b"), ObjectDeleted)  # it counts anew
+    assert before.telemetry.breaker_open is False
+    assert isinstance(await after.delete("c"), ObjectDeleted)
+
+
+async def test_a_closed_breaker_need_not_be_released(at):
+    assert await release_breaker(at.state, at.tell) is None
+    assert at.told == []
+
+
+async def test_a_trip_stops_processes_that_have_no_breaker_of_their_own(at):
+    at.state.data = with_trip({}, Trip(NOW, "somebody else's"))
+    process = at.process()
+    assert await process.delete("a") is None
+    assert "somebody else's" in process.telemetry.records[-1].detail
+
+
+async def test_of_two_trips_at_once_the_first_is_told(at):
+    one, other = (at.process(by=by, breaker=BreakerLimits(count=1)) for by in ("expire", "sweep"))
+    await one.delete("a")
+    await other.delete("b")
+    await one.delete("c")
+    await other.delete("d")
+    assert len(at.told) == 1
+    assert parse_standing(at.state.data).trip.by == "expire"
+
+
+async def test_with_a_breaker_a_state_that_may_not_be_read_keeps_everything_and_is_reported_once(at):
+    at.state.failure = ForbiddenError("configmaps is forbidden")
+    process = at.process(breaker=BreakerLimits(count=100))
+    for name in "abc":
+        assert await process.delete(name) is None
+    assert process.telemetry.verdicts() == [("kept", "breaker-unread")] * 3
+    assert [what for what, _ in process.telemetry.problems] == ["could not read the state"]
+    assert at.state.reads == 1
+
+
+async def test_with_a_breaker_a_state_that_cannot_be_read_now_is_tried_later(at):
+    process = at.process(breaker=BreakerLimits(count=100))
+    await process.delete("a")
+    at.clock.advance(CACHED_SECONDS)
+    at.state.failure = TryLaterError("busy")
+    with pytest.raises(TryLaterError, match="busy"):
+        await process.delete("b")
+
+    at.state.failure = None
+    at.clock.advance(1)
+    assert isinstance(await process.delete("b"), ObjectDeleted)
+
+
+async def test_without_a_breaker_nobody_waits_for_the_state(at):
+    at.state.failure = ForbiddenError("configmaps is forbidden")
+    process = at.process()
+    assert isinstance(await process.delete("a"), ObjectDeleted)
+
+
+async def test_a_trip_that_cannot_be_written_holds_here_and_is_written_as_soon_as_it_can(at):
+    process = at.process(breaker=BreakerLimits(count=1))
+    await process.delete("a")
+    at.state.failure = TryLaterError("busy")
+    assert await process.delete("b") is None
+    at.clock.advance(1)
+    with pytest.raises(TryLaterError):
+        await process.delete("b")
+    assert at.told == []
+
+    at.state.failure = None
+    at.clock.advance(1)
+    assert await process.delete("b") is None
+    assert parse_standing(at.state.data).trip
+    assert len(at.told) == 1
+
+
+async def test_without_a_home_the_trip_is_the_process_s_own(at):
+    process = at.process(shared=False, breaker=BreakerLimits(count=1))
+    await process.delete("a")
+    assert await process.delete("b") is None
+    assert len(at.told) == 1
+    assert isinstance(await at.process(shared=False, breaker=BreakerLimits(count=1)).delete("b"), ObjectDeleted)
+
+
+async def test_a_dry_run_counts_and_reads_nothing(at):
+    process = at.process(everywhere=Rate(0.001), breaker=BreakerLimits(count=1))
+    expiry = replace(process.expiry, dry_run=True)
+    for number in range(3):
+        obj = job(complete=ago(60), ttl=0, name=f"job-{number}", uid=f"uid-{number}")
+        at.cluster.put(obj)
+        assert await expiry.expire(Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=NOW)) is None
+    assert process.telemetry.verdicts() == [("would-delete", "expired")] * 3
+    assert at.state.reads == 0
+    assert at.state.data == {}
+
+
+# Recreate loops
+
+LOOP = RecreationLimits(times=2, window=timedelta(minutes=10))
+
+
+async def test_a_name_that_is_back_once_too_often_is_left_alone(at):
+    process = at.process(recreation=LOOP)
+    for number in range(2):
+        assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
+
+    for _ in range(2):
+        assert await process.delete("nightly", uid="uid-2") is None
+
+    assert process.last == ("kept", "recreate-loop")
+    assert process.telemetry.loops == ["nightly"]
+    (event,) = at.cluster.events
+    assert event[1] == "RecreateLoop"
+    assert event[2] == (
+        "kept until 2026-03-14T15:19:26Z: deleted 2 times within 10m and back each time; something re-creates it"
+    )
+    assert isinstance(await process.delete("another"), ObjectDeleted)
+    assert isinstance(await process.delete("nightly", uid="elsewhere", namespace="other"), ObjectDeleted)
+
+
+async def test_the_event_names_the_parent(at):
+    process = at.process(recreation=LOOP)
+    for number in range(2):
+        await process.delete("pod", uid=f"uid-{number}")
+    owner = {"apiVersion": "example.com/v1", "kind": "Robot", "name": "arm", "uid": "u", "controller": True}
+    obj = having(job(complete=ago(60), ttl=0, name="pod", uid="uid-2"), "metadata.ownerReferences", [owner])
+    kept = await process.restraints.ask(JOB, obj, by="expire")
+    assert kept.event.endswith("Robot arm re-creates it")
+
+
+async def test_when_the_window_has_passed_it_may_go_again(at):
+    process = at.process(recreation=LOOP)
+    for number in range(3):
+        await process.delete("nightly", uid=f"uid-{number}")
+    at.clock.advance(601)
+    assert isinstance(await process.delete("nightly", uid="uid-2"), ObjectDeleted)
+
+
+async def test_rarely_back_is_no_loop(at):
+    process = at.process(recreation=LOOP)
+    for number in range(9):
+        assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
+        at.clock.advance(400)
+
+
+async def test_a_restart_does_not_forget_a_loop(at):
+    before = at.process(recreation=LOOP)
+    for number in range(3):
+        await before.delete("nightly", uid=f"uid-{number}")
+
+    after = at.process(recreation=LOOP)
+
+    assert await after.delete("nightly", uid="uid-2") is None
+    assert after.last == ("kept", "recreate-loop")
+    assert after.telemetry.loops == []  # no new one
+    at.clock.advance(601)
+    assert isinstance(await after.delete("nightly", uid="uid-2"), ObjectDeleted)
+
+
+async def test_a_loop_that_cannot_be_written_is_known_here(at):
+    at.state.failure = ForbiddenError("configmaps is forbidden")
+    process = at.process(recreation=LOOP)
+    for number in range(3):
+        await process.delete("nightly", uid=f"uid-{number}")
+    assert process.last == ("kept", "recreate-loop")
+
+    at.state.failure = None
+    at.clock.advance(CACHED_SECONDS)
+    await process.delete("nightly", uid="uid-2")
+    assert process.telemetry.loops == ["nightly"]
+
+
+async def test_an_object_that_was_deleted_and_is_still_there_did_not_come_back(at):
+    process = at.process(recreation=LOOP)
+    for number in (0, 1, 1):
+        assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
+
+
+async def test_the_detector_can_be_turned_off(at):
+    process = at.process(recreation=RecreationLimits(times=0))
+    for number in range(20):
+        assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
+
+
+# What is written down
+
+
+def test_the_names_that_are_written_down_are_bounded_and_those_whose_time_has_come_are_dropped():
+    data = with_loop({"breaker": "{}"}, "Job.batch/ci/old", later(1), NOW)
+    for number in range(LOOPS_MAX + 50):
+        data = with_loop(data, f"Job.batch/{'n' * 63}/{'j' * 200}-{number}", later(100 + number), later(2))
+    loops = parse_standing(data).loops
+    assert len(loops) == LOOPS_MAX
+    assert "Job.batch/ci/old" not in loops
+    assert max(loops.values()) == later(100 + LOOPS_MAX + 49)
+    assert len(data["recreation"]) < 100_000
+    assert data["breaker"] == "{}"
+
+
+@pytest.mark.parametrize("text", ["{}", "yes", "[1]", '{"at": 5, "why": []}', "[" * 5_000])
+def test_a_trip_that_nobody_can_read_is_a_trip(text):
+    assert parse_standing({"breaker": text}).trip is not None
+
+
+@pytest.mark.parametrize("text", ["", "yes", "[1]", '{"a": 5}', "[" * 5_000])
+def test_names_that_nobody_can_read_are_none(text):
+    assert parse_standing({"recreation": text}).loops == {}
+
+
+def test_a_version_of_a_kind_makes_no_other_name():
+    obj = job(name="a", namespace="ci")
+    ref = ref_of(obj)
+    assert name_of(ref) == "Job.batch/ci/a"
+    assert name_of(replace(ref, api_version="batch/v1beta1")) == name_of(ref)
+    assert name_of(replace(ref, api_version="v1", kind="Pod")) == "Pod/ci/a"
