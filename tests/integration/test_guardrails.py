@@ -22,7 +22,7 @@ from shared.local.realserver import RealServer
 
 KUBECTL = shutil.which("kubectl")
 COMPONENT = Path(__file__).parents[2] / "knative/components/guardrails"
-CONFIG_MAP = "/api/v1/namespaces/ttl-after-finished/configmaps/guardrails"
+HOLDS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/ttl-after-finished-holds"
 BOUNDED = {"max-ttl": "7d"}
 HOLDERS = "kubeadm:cluster-admins"
 
@@ -193,14 +193,13 @@ ALL_RIGHTS = {
 
 
 @pytest.fixture(scope="module")
-def ann(server: RealServer) -> Iterator[User]:
+def ann(server: RealServer) -> User:
     """With all rights and in none of the groups; the guard rails are in force."""
     kubectl(server, "create", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": [*CRDS, ALL_RIGHTS]})
     kubectl(server, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
-    kubectl(server, "create", "namespace", "ttl-after-finished")
     kubectl(server, "create", "-f", "-", given=thing("Namespace", BOUNDED, "bounded"))
     kubectl(server, "apply", "-k", str(COMPONENT))
-    yield in_force(User(server, server.ssl))
+    return in_force(User(server, server.ssl))
 
 
 def kubectl(server: RealServer, *arguments: str, given: Any = None) -> None:
@@ -218,7 +217,7 @@ def in_force(user: User) -> User:
         lambda: user.create(thing("ConfigMap", {"ttl": "1s"})).warnings,
         lambda: user.create(thing("Job", spec=job_spec({"ttl": "1d"}))).warnings,
         lambda: not user.create(thing("TrainJob", spec={"ttlSecondsAfterFinished": -1})).is_taken,
-        lambda: not user.create(runtime(Job={"restartPolicy": "Always"})).is_taken,
+        lambda: not user.create(runtime(pod={"restartPolicy": "Always"})).is_taken,
     ]
     for probe in probes:
         wait(probe)
@@ -242,9 +241,9 @@ def controller(ann: User) -> User:
     return User(ann.server, ann.trust, "system:bob")
 
 
-def runtime(jobset: Object | None = None, job: Object | None = None, Job: Object | None = None, **spec: Any) -> Object:
+def runtime(jobset: Object | None = None, job: Object | None = None, pod: Object | None = None, **spec: Any) -> Object:
     """A runtime whose template has one Job: what its JobSet, Job and Pod specs say more."""
-    replicated = {"name": "node", "template": {"spec": {**(job or {}), "template": {"spec": Job or {}}}}}
+    replicated = {"name": "node", "template": {"spec": {**(job or {}), "template": {"spec": pod or {}}}}}
     template = {"spec": {**(jobset or {}), "replicatedJobs": [replicated]}}
     return thing("ClusterTrainingRuntime", spec={"template": template, **spec})
 
@@ -465,7 +464,6 @@ def test_only_listed_groups_may_hold_and_exempt(obj, ann, chief):
     refused = ann.create(obj)
     assert refused.status == 403
     assert "only by members of these groups: system:masters, kubeadm:cluster-admins" in refused.said
-    assert "(ConfigMap ttl-after-finished/guardrails)" in refused.said
     assert chief.create(obj).is_taken
 
 
@@ -480,25 +478,21 @@ def test_who_may_not_set_a_hold_may_neither_change_nor_remove_it(ann, chief):
     assert ann.ask("DELETE", path_of(held)).is_taken
 
 
-def test_without_the_list_anybody_may_and_nothing_is_held_up(ann):
-    listed = ann.ask("GET", CONFIG_MAP).body
-    assert ann.ask("DELETE", CONFIG_MAP).is_taken
-    wait(lambda: ann.create(thing("ConfigMap", {"hold": "audit"})).is_taken)
-    assert ann.create(thing("ConfigMap")).is_taken
-    assert not ann.create(thing("ConfigMap", {"ttl": "soon"})).is_taken
-    back = {**listed, "metadata": {"name": "guardrails", "namespace": "ttl-after-finished"}}
-    assert ann.create(back, dry=False).is_taken
-    wait(lambda: not ann.create(thing("ConfigMap", {"hold": "audit"})).is_taken)
-
-
-def test_the_list_can_be_changed_and_be_empty(ann, chief):
-    for data, may in (({"groups": "\n"}, False), ({"groups": "a\n  kubeadm:cluster-admins  \n"}, True)):
-        assert ann.ask("PATCH", CONFIG_MAP, {"data": data}).is_taken
-        wait(lambda may=may: chief.create(thing("ConfigMap", {"hold": "audit"})).is_taken == may)
-        assert not ann.create(thing("ConfigMap", {"hold": "audit"})).is_taken
-    groups = "system:masters\nkubeadm:cluster-admins\n"
-    assert ann.ask("PATCH", CONFIG_MAP, {"data": {"groups": groups}}).is_taken
-    wait(lambda: "system:masters" in ann.create(thing("ConfigMap", {"hold": "audit"})).said)
+@pytest.mark.parametrize(("groups", "may"), [([], False), (["sre", HOLDERS], True), (["sre"], False)])
+def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
+    before = ann.ask("GET", HOLDS).body["spec"]["variables"]
+    assert before[0]["name"] == "groups"
+    held = thing("ConfigMap", {"hold": "audit"})
+    who = f"members of these groups: {', '.join(groups)}" if groups else "nobody"
+    try:
+        variables = [{**before[0], "expression": str(groups)}, *before[1:]]
+        assert ann.ask("PATCH", HOLDS, {"spec": {"variables": variables}}).is_taken
+        wait(lambda: ann.create(held).said.endswith(f"only by {who}"))
+        assert chief.create(held).is_taken == may
+        assert ann.create(thing("ConfigMap")).is_taken
+    finally:
+        assert ann.ask("PATCH", HOLDS, {"spec": {"variables": before}}).is_taken
+        wait(lambda: chief.create(held).is_taken and not ann.create(held).is_taken)
 
 
 # What must never be held up
@@ -585,8 +579,7 @@ def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
         (thing("TrainJob", spec={"ttlSecondsAfterFinished": 59}), "spec.ttlSecondsAfterFinished: 59 s is less than"),
         (
             thing("Job", {"ttl": "1d"}, spec=job_spec(ttlSecondsAfterFinished=100)),
-            "ttl: powerless, since kube-controller-manager deletes this Job 100 s after it finished, "
-            "by spec.ttlSecondsAfterFinished",
+            "ttl: powerless, since kube-controller-manager deletes this Job 100 s after it finished, by spec.ttlSec",
         ),
         (thing("Job", {"ttl": "never"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl: powerless"),
         (thing("Job", {"ttl-failed": "2m"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl-failed: powerless"),
@@ -594,8 +587,7 @@ def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
         (thing("Job", {"ttl": "1d"}), ""),
         (
             thing("PyTorchJob", {"ttl": "1d"}, spec={"runPolicy": {"ttlSecondsAfterFinished": 100}}),
-            "powerless, since its own controller deletes this PyTorchJob 100 s after it finished, "
-            "by spec.runPolicy.ttlSecondsAfterFinished",
+            "this PyTorchJob 100 s after it finished, by spec.runPolicy.ttlSecondsAfterFinished",
         ),
         (thing("TrainJob", {"ttl": "1d"}, spec={"ttlSecondsAfterFinished": 100}), ""),  # nobody acts on it
         (thing("Pod", {"ttl": "1d"}), ""),
@@ -711,14 +703,14 @@ def test_a_crd_that_lacks_the_fields_is_no_trouble(ann):
     ("obj", "said"),
     [
         (runtime(), ""),
-        (runtime(Job={"restartPolicy": "OnFailure"}), ""),
+        (runtime(pod={"restartPolicy": "OnFailure"}), ""),
         (thing("ClusterTrainingRuntime", spec={"runPolicy": {"ttlSecondsAfterFinished": 0}}), ""),
         (thing("ClusterTrainingRuntime", spec={"template": {}}), ""),
         (runtime(jobset={"ttlSecondsAfterFinished": 5}), "spec.template.spec.ttlSecondsAfterFinished: must be left"),
         (runtime(job={"ttlSecondsAfterFinished": 5}), "[node].template.spec.ttlSecondsAfterFinished: must be"),
         (runtime(job={"activeDeadlineSeconds": 5}), "[node].template.spec.activeDeadlineSeconds: must be"),
-        (runtime(Job={"activeDeadlineSeconds": 5}), "[node].template.spec.template.spec.activeDeadlineSeconds: must"),
-        (runtime(Job={"restartPolicy": "Always"}), "restartPolicy: expected OnFailure or Never"),
+        (runtime(pod={"activeDeadlineSeconds": 5}), "[node].template.spec.template.spec.activeDeadlineSeconds: must"),
+        (runtime(pod={"restartPolicy": "Always"}), "restartPolicy: expected OnFailure or Never"),
         (runtime(runPolicy={"ttlSecondsAfterFinished": -1}), "spec.runPolicy.ttlSecondsAfterFinished: expected"),
         (runtime(runPolicy={"activeDeadlineSeconds": 0}), "spec.runPolicy.activeDeadlineSeconds: expected"),
     ],
