@@ -138,8 +138,9 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
-# datetime.fromisoformat reads more than that: week dates, times without minutes. What is not agreed on is not guessed.
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+# datetime.fromisoformat reads more than that: week dates, times without minutes, in later Pythons an hour 24, an offset
+# of +00:99. What is not agreed on is not guessed.
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT([01]\d|2[0-3]):\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII)
 
 
 def parse_instant(text: Any) -> datetime:

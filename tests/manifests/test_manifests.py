@@ -38,6 +38,8 @@ NO_TRIGGER = "deadletter"
 TRIGGERED = [name for name in FUNCTIONS if name != NO_TRIGGER]
 KINDS = {path.name: kind_rule(path.name) for path in (KNATIVE / "components" / "source-apiserver").iterdir()}
 NAMESPACE = "ttl-after-finished"
+ADMISSION = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", *ADMISSION}
 DELETERS = {"expire", "sweep", "standalone"}
 REPLIES = {
     "schedule": {TimersSet.type},
@@ -71,7 +73,7 @@ def build(folder: Path) -> tuple[Object, ...]:
     return tuple(yaml.safe_load_all(done.stdout))
 
 
-@pytest.fixture(params=[*BUILDS, "components/source-watch"])
+@pytest.fixture(params=[*BUILDS, "components/source-watch", "components/guardrails"])
 def objects(request: pytest.FixtureRequest, with_component) -> tuple[Object, ...]:
     return build(KNATIVE / request.param) if request.param in BUILDS else with_component(request.param)
 
@@ -170,7 +172,7 @@ def test_every_object_is_labelled(objects):
 
 def test_every_namespaced_object_is_in_our_namespace(objects):
     for obj in objects:
-        if obj["kind"] not in {"Namespace", "ClusterRole", "ClusterRoleBinding"}:
+        if obj["kind"] not in CLUSTER_SCOPED:
             assert obj["metadata"].get("namespace") == NAMESPACE, f"{obj['kind']} {obj['metadata']['name']}"
 
 

@@ -1,0 +1,721 @@
+"""The guard rails on a real API server: what is refused, what is warned about, and what must never be held up."""
+
+import json
+import shutil
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from shared.core.durations import parse_duration
+from shared.core.objects import ANNOTATION_DOMAIN, parse_instant
+from shared.local.realserver import RealServer
+
+KUBECTL = shutil.which("kubectl")
+COMPONENT = Path(__file__).parents[2] / "knative/components/guardrails"
+HOLDS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/ttl-after-finished-holds"
+BOUNDED = {"max-ttl": "7d"}
+HOLDERS = "kubeadm:cluster-admins"
+
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    said: str
+    warnings: tuple[str, ...]
+    body: Any
+
+    @property
+    def is_taken(self) -> bool:
+        return self.status < 300
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody with all rights: what is refused is refused by the guard rails."""
+
+    server: RealServer
+    trust: ssl.SSLContext
+    name: str = "ann"
+    group: str = ""
+
+    def ask(self, method: str, path: str, body: Any = None, *, dry: bool = False) -> Answer:
+        headers = {
+            "Authorization": f"Bearer {self.server.token}",
+            "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json",
+            "Impersonate-User": self.name,
+            **({"Impersonate-Group": self.group} if self.group else {}),
+        }
+        request = urllib.request.Request(
+            f"{self.server.url}{path}{'?dryRun=All' if dry else ''}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers=headers,
+        )
+        try:
+            answer = urllib.request.urlopen(request, context=self.trust, timeout=30)
+        except urllib.error.HTTPError as error:
+            answer = error
+        with answer:
+            told = json.load(answer)
+            return Answer(
+                answer.status,
+                told.get("message", "") if answer.status >= 300 else "",
+                tuple(answer.headers.get_all("Warning", [])),
+                told,
+            )
+
+    def create(self, obj: Object, *, dry: bool = True) -> Answer:
+        return self.ask("POST", folder_of(obj), obj, dry=dry)
+
+    def patch(self, obj: Object, change: Object, *, dry: bool = True, subresource: str = "") -> Answer:
+        return self.ask("PATCH", f"{path_of(obj)}{subresource}", change, dry=dry)
+
+
+PLURALS = {
+    "ConfigMap": "configmaps",
+    "Pod": "pods",
+    "Namespace": "namespaces",
+    "Job": "jobs",
+    "CronJob": "cronjobs",
+    "Deployment": "deployments",
+    "TrainJob": "trainjobs",
+    "ClusterTrainingRuntime": "clustertrainingruntimes",
+    "Thing": "things",
+    "PyTorchJob": "pytorchjobs",
+}
+CLUSTER_SCOPED = {"Namespace", "ClusterTrainingRuntime"}
+
+
+def folder_of(obj: Object) -> str:
+    version = obj["apiVersion"]
+    within = "" if obj["kind"] in CLUSTER_SCOPED else f"/namespaces/{obj['metadata'].get('namespace', 'default')}"
+    return f"/{'apis' if '/' in version else 'api'}/{version}{within}/{PLURALS[obj['kind']]}"
+
+
+def path_of(obj: Object) -> str:
+    return f"{folder_of(obj)}/{obj['metadata']['name']}"
+
+
+def ours(said: dict[str, str]) -> dict[str, str]:
+    return {f"{ANNOTATION_DOMAIN}/{name}": text for name, text in said.items()}
+
+
+def thing(kind: str, said: dict[str, str] | None = None, name: str = "x", **more: Any) -> Object:
+    """An object of a kind, with our annotations; `more` is merged in at the top."""
+    obj: Object = {**SHAPES[kind], **more}
+    return {
+        **obj,
+        "kind": kind,
+        "metadata": {"name": name, "annotations": ours(said or {}), **more.get("metadata", {})},
+    }
+
+
+def pods(said: dict[str, str] | None = None) -> Object:
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}
+    return {"metadata": {"annotations": ours(said or {}), "labels": {"app": "x"}}, "spec": spec}
+
+
+def job_spec(said: dict[str, str] | None = None, **more: Any) -> Object:
+    return {"template": pods(said), **more}
+
+
+def cron_spec(job: dict[str, str] | None = None, pod: dict[str, str] | None = None) -> Object:
+    template = {"metadata": {"annotations": ours(job or {})}, "spec": job_spec(pod)}
+    return {"schedule": "@daily", "jobTemplate": template}
+
+
+SHAPES: dict[str, Object] = {
+    "ConfigMap": {"apiVersion": "v1"},
+    "Namespace": {"apiVersion": "v1"},
+    "Pod": {"apiVersion": "v1", "spec": pods()["spec"]},
+    "Job": {"apiVersion": "batch/v1", "spec": job_spec()},
+    "CronJob": {"apiVersion": "batch/v1", "spec": cron_spec()},
+    "TrainJob": {"apiVersion": "trainer.kubeflow.org/v1alpha1", "spec": {"runtimeRef": {"name": "torch"}}},
+    "ClusterTrainingRuntime": {"apiVersion": "trainer.kubeflow.org/v1alpha1", "spec": {}},
+    "PyTorchJob": {"apiVersion": "kubeflow.org/v1", "spec": {}},
+    "Thing": {"apiVersion": "example.com/v1", "spec": {}},
+}
+ANY_KIND = ["ConfigMap", "Namespace", "Pod", "Job", "CronJob", "TrainJob", "Thing"]
+
+
+def crd(group: str, kind: str, versions: dict[str, Object]) -> Object:
+    names = {"kind": kind, "plural": PLURALS[kind], "singular": kind.lower()}
+    served = [
+        {
+            "name": name,
+            "served": True,
+            "storage": not at,
+            "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}},
+        }
+        for at, (name, spec) in enumerate(versions.items())
+    ]
+    scope = "Cluster" if kind in CLUSTER_SCOPED else "Namespaced"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names['plural']}.{group}"},
+        "spec": {"group": group, "scope": scope, "names": names, "versions": served},
+    }
+
+
+ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
+"""No type: also what is no mapping."""
+WITHOUT_TIMES = {"type": "object", "properties": {"runtimeRef": {"type": "object", **ANYTHING}}}
+CRDS = [
+    crd("trainer.kubeflow.org", "TrainJob", {"v1alpha1": {"type": "object", **ANYTHING}, "v1": WITHOUT_TIMES}),
+    crd("trainer.kubeflow.org", "ClusterTrainingRuntime", {"v1alpha1": {"type": "object", **ANYTHING}}),
+    crd("kubeflow.org", "PyTorchJob", {"v1": {"type": "object", **ANYTHING}}),
+    crd("example.com", "Thing", {"v1": ANYTHING}),
+]
+ALL_RIGHTS = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "all-rights"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [
+        {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"} for name in ("ann", "system:bob")
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def ann(server: RealServer) -> User:
+    """With all rights and in none of the groups; the guard rails are in force."""
+    kubectl(server, "create", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": [*CRDS, ALL_RIGHTS]})
+    kubectl(server, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    kubectl(server, "create", "-f", "-", given=thing("Namespace", BOUNDED, "bounded"))
+    kubectl(server, "apply", "-k", str(COMPONENT))
+    return in_force(User(server, server.ssl))
+
+
+def kubectl(server: RealServer, *arguments: str, given: Any = None) -> None:
+    command = [KUBECTL, f"--kubeconfig={server.kubeconfig}", *arguments]
+    text = None if given is None else json.dumps(given)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def in_force(user: User) -> User:
+    """The API server takes a policy up within a second or two of its creation, and says nothing of it."""
+    probes = [
+        lambda: not user.create(thing("ConfigMap", {"ttl": "soon"})).is_taken,
+        lambda: not user.create(thing("ConfigMap", {"hold": "why"})).is_taken,
+        lambda: user.create(thing("ConfigMap", {"ttl": "1s"})).warnings,
+        lambda: user.create(thing("Job", spec=job_spec({"ttl": "1d"}))).warnings,
+        lambda: not user.create(thing("TrainJob", spec={"ttlSecondsAfterFinished": -1})).is_taken,
+        lambda: not user.create(runtime(pod={"restartPolicy": "Always"})).is_taken,
+    ]
+    for probe in probes:
+        wait(probe)
+    return user
+
+
+def wait(true: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def chief(ann: User) -> User:
+    return User(ann.server, ann.trust, "ann", HOLDERS)
+
+
+@pytest.fixture
+def controller(ann: User) -> User:
+    return User(ann.server, ann.trust, "system:bob")
+
+
+def runtime(jobset: Object | None = None, job: Object | None = None, pod: Object | None = None, **spec: Any) -> Object:
+    """A runtime whose template has one Job: what its JobSet, Job and Pod specs say more."""
+    replicated = {"name": "node", "template": {"spec": {**(job or {}), "template": {"spec": pod or {}}}}}
+    template = {"spec": {**(jobset or {}), "replicatedJobs": [replicated]}}
+    return thing("ClusterTrainingRuntime", spec={"template": template, **spec})
+
+
+# Values
+
+
+@pytest.mark.parametrize("kind", ANY_KIND)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ttl", "1 hour"),
+        ("ttl", "-5"),
+        ("ttl", "30m1h"),
+        ("ttl-succeeded", "1h1h"),
+        ("ttl-failed", "36501d"),
+        ("expire-at", "tomorrow"),
+        ("expire-at", "2026-02-29T00:00:00Z"),
+    ],
+)
+def test_what_nobody_could_read_is_refused_on_any_kind(kind, name, text, ann):
+    answer = ann.create(thing(kind, {name: text}))
+    assert answer.status == 422
+    form = "2026-01-02T03:04:05Z" if name == "expire-at" else "1h30m"
+    assert f"annotation {ANNOTATION_DOMAIN}/{name}: expected " in answer.said
+    assert form in answer.said
+    assert f'got "{text}"' in answer.said
+
+
+@pytest.mark.parametrize("kind", ANY_KIND)
+@pytest.mark.parametrize(
+    "said", [{"ttl": "1h30m"}, {"ttl": "3600"}, {"ttl": "never"}, {"expire-at": "2026-01-02T03:04:05+01:00"}, {}]
+)
+def test_what_can_be_read_is_taken_on_any_kind(kind, said, ann):
+    assert ann.create(thing(kind, said)).is_taken
+
+
+@pytest.mark.parametrize(
+    ("said", "is_taken"),
+    [
+        ({"default-ttl": "1d", "default-ttl-succeeded": "never", "default-ttl-failed": "2w"}, True),
+        ({"max-ttl": "30d", "exempt": "false"}, True),
+        ({"default-ttl": "1 day"}, False),
+        ({"default-ttl-succeeded": "-1"}, False),
+        ({"default-ttl-failed": ""}, False),
+        ({"max-ttl": "never"}, False),
+        ({"max-ttl": "1.5h"}, False),
+        ({"exempt": "yes"}, False),
+        ({"exempt": "True"}, False),
+    ],
+)
+def test_what_a_namespace_says_can_be_read(said, is_taken, chief):
+    answer = chief.create(thing("Namespace", said))
+    assert answer.is_taken == is_taken
+    if not is_taken:
+        (name,) = said
+        assert f"annotation {ANNOTATION_DOMAIN}/{name}: expected " in answer.said
+        assert ("never" in answer.said) == name.startswith("default") or name == "max-ttl"
+
+
+@pytest.mark.parametrize(
+    ("obj", "where"),
+    [
+        (thing("Job", spec=job_spec({"ttl": "soon"})), "spec.template"),
+        (thing("CronJob", spec=cron_spec(job={"ttl": "soon"})), "spec.jobTemplate"),
+        (thing("CronJob", spec=cron_spec(pod={"ttl": "soon"})), "spec.jobTemplate.spec.template"),
+    ],
+    ids=["job", "cronjob's job", "cronjob's pod"],
+)
+def test_a_template_is_read_too(obj, where, ann):
+    assert f"/ttl in {where}: expected" in ann.create(obj).said
+
+
+@pytest.mark.parametrize("text", ["9" * 100_000, "1h" * 50_000, "\n", "é" * 70, '"', "1h\n", "\x1b[31m", "\u2028"])
+def test_a_message_is_one_short_line_whatever_was_sent(text, ann):
+    answer = ann.create(thing("ConfigMap", {"ttl": text, "expire-at": text}))
+    assert answer.status == 422
+    assert "expected seconds" in answer.said
+    assert len(answer.said) < 600
+    assert answer.said.isprintable()
+
+
+def test_an_object_of_an_odd_shape_is_looked_at_all_the_same(ann):
+    assert ann.create(thing("Thing", {"ttl": "1h"}, spec="text")).is_taken
+    assert not ann.create(thing("Thing", {"ttl": "soon"}, spec="text")).is_taken
+    assert not ann.create(thing("Thing", {"ttl": "soon"}, spec={"template": "text"})).is_taken
+
+
+number = st.integers(0, 40_000).map(str) | st.sampled_from(["0", "007", "9" * 12, "9" * 13, "1.5", "-1", "+1", "1_0"])
+parts = st.lists(st.tuples(number, st.sampled_from(["w", "d", "h", "m", "s", "", " ", "H", "ms"])), max_size=6)
+durations = (
+    parts.map(lambda all_: "".join(count + unit for count, unit in all_))
+    | parts.map(lambda all_: "".join(n + u for n, u in sorted(all_, key=lambda one: "wdhms".find(one[1]))))
+    | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
+)
+two = st.integers(0, 99).map("{:02}".format)
+
+
+def near(*most: str) -> st.SearchStrategy[str]:
+    """Mostly what is right, or nearly so."""
+    return st.sampled_from(most) | two
+
+
+instants = st.builds(
+    "{}-{}-{}{}{}:{}:{}{}{}".format,
+    st.sampled_from(["2026", "2024", "1900", "2000", "0001", "0000", "9999", "226", "20260"]),
+    near("01", "02", "04", "12"),
+    near("01", "28", "29", "30", "31"),
+    st.sampled_from(["T", "T", "T", "t", " "]),
+    near("00", "23", "24"),
+    near("00", "59", "60"),
+    near("00", "59", "60"),
+    st.sampled_from(["", "", ".5", ".123456789012", ".", ",5"]),
+    st.sampled_from(["Z", "Z", "z", "", "+00:00", "-00:00", "+23:59", "-23:59", "+24:00", "+01:60", "+0100", "+01"]),
+)
+on_a_real_server = settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def reads(parse: Any, text: str) -> bool:
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+@on_a_real_server
+@given(durations)
+@example("36500d")
+@example("36500d1s")
+@example("3153600000")
+@example("3153600001")
+@example("1w2d3h4m5s")
+@example("1h30")
+@example("1" * 12 + "w")
+@example("000000000001w000000000001d000000000001h000000000001m000000000001s")
+@example("٣h")
+def test_a_duration_is_taken_exactly_where_we_can_read_it(ann, text):
+    taken = ann.create(thing("ConfigMap", {"ttl": text})).is_taken
+    assert taken == (text == "never" or reads(parse_duration, text))
+
+
+@on_a_real_server
+@given(instants)
+@example("0001-01-01T00:00:00+00:01")
+@example("0001-01-01T00:01:00+00:01")
+@example("0001-01-01T23:58:00+23:59")
+@example("9999-12-31T23:59:59-00:01")
+@example("9999-12-31T23:58:59.999-00:01")
+@example("0000-12-31T23:59:59-23:59")
+@example("2026-01-02T03:04:05+00:99")
+@example("2026-01-02T03:04:05." + "1" * 900 + "Z")
+def test_an_instant_is_taken_exactly_where_we_can_read_it(ann, text):
+    taken = ann.create(thing("ConfigMap", {"expire-at": text})).is_taken
+    assert taken == reads(parse_instant, text)
+
+
+# The maximum of a namespace
+
+
+def within(namespace: str, kind: str, said: dict[str, str]) -> Object:
+    return thing(kind, metadata={"namespace": namespace, "annotations": ours(said)})
+
+
+@pytest.mark.parametrize(
+    ("said", "is_taken"),
+    [
+        ({"ttl": "7d"}, True),
+        ({"ttl": "168h"}, True),
+        ({"ttl": "604801"}, False),
+        ({"ttl": "8d"}, False),
+        ({"ttl-succeeded": "1h", "ttl-failed": "2w"}, False),
+        ({"expire-at": "2999-01-01T00:00:00Z"}, True),  # how long after the end is known only then: it is clamped
+    ],
+)
+def test_nothing_is_longer_than_its_namespace_allows(said, is_taken, ann):
+    answer = ann.create(within("bounded", "Pod", said))
+    assert answer.is_taken == is_taken
+    if not is_taken:
+        assert "is longer than 7d, which is the most in namespace bounded" in answer.said
+
+
+def test_what_cannot_be_read_is_not_measured(ann):
+    said = ann.create(within("bounded", "Pod", {"ttl": "9" * 40 + "h"})).said
+    assert "expected seconds" in said
+
+
+def test_never_is_for_some_only_where_there_is_a_maximum(ann, chief):
+    assert ann.create(within("default", "Pod", {"ttl": "never"})).is_taken
+    refused = ann.create(within("bounded", "Pod", {"ttl": "never"}))
+    assert refused.status == 403
+    assert "never is more than 7d, which is the most in namespace bounded" in refused.said
+    assert chief.create(within("bounded", "Pod", {"ttl": "never"})).is_taken
+
+
+# Who may hold
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        thing("ConfigMap", {"hold": "audit"}),
+        thing("Job", {"hold": ""}),
+        thing("TrainJob", {"hold": "audit"}),
+        thing("Namespace", {"exempt": "true"}),
+        thing("Job", spec=job_spec({"hold": "audit"})),
+        thing("CronJob", spec=cron_spec(job={"hold": "audit"})),
+        thing("CronJob", spec=cron_spec(pod={"hold": "audit"})),
+    ],
+    ids=["configmap", "job", "trainjob", "namespace", "job's pod", "cronjob's job", "cronjob's pod"],
+)
+def test_only_listed_groups_may_hold_and_exempt(obj, ann, chief):
+    refused = ann.create(obj)
+    assert refused.status == 403
+    assert "only by members of these groups: system:masters, kubeadm:cluster-admins" in refused.said
+    assert chief.create(obj).is_taken
+
+
+def test_who_may_not_set_a_hold_may_neither_change_nor_remove_it(ann, chief):
+    held = thing("ConfigMap", {"hold": "audit"}, "held")
+    assert chief.create(held, dry=False).is_taken
+    key = f"{ANNOTATION_DOMAIN}/hold"
+    for change in ("another", None):
+        assert ann.patch(held, {"metadata": {"annotations": {key: change}}}).status == 403
+        assert chief.patch(held, {"metadata": {"annotations": {key: change}}}).is_taken
+    assert ann.patch(held, {"metadata": {"labels": {"a": "b"}}}).is_taken
+    assert ann.ask("DELETE", path_of(held)).is_taken
+
+
+@pytest.mark.parametrize(("groups", "may"), [([], False), (["sre", HOLDERS], True), (["sre"], False)])
+def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
+    before = ann.ask("GET", HOLDS).body["spec"]["variables"]
+    assert before[0]["name"] == "groups"
+    held = thing("ConfigMap", {"hold": "audit"})
+    who = f"members of these groups: {', '.join(groups)}" if groups else "nobody"
+    try:
+        variables = [{**before[0], "expression": str(groups)}, *before[1:]]
+        assert ann.ask("PATCH", HOLDS, {"spec": {"variables": variables}}).is_taken
+        wait(lambda: ann.create(held).said.endswith(f"only by {who}"))
+        assert chief.create(held).is_taken == may
+        assert ann.create(thing("ConfigMap")).is_taken
+    finally:
+        assert ann.ask("PATCH", HOLDS, {"spec": {"variables": before}}).is_taken
+        wait(lambda: chief.create(held).is_taken and not ann.create(held).is_taken)
+
+
+# What must never be held up
+
+
+@pytest.fixture
+def owner(ann: User) -> Iterator[Object]:
+    """What a controller owner reference names; the garbage collector would take a dependent of nothing away."""
+    parent = thing("ConfigMap", name="parent")
+    uid = ann.create(parent, dry=False).body["metadata"]["uid"]
+    yield {"apiVersion": "v1", "kind": "ConfigMap", "name": "parent", "uid": uid, "controller": True}
+    ann.ask("DELETE", path_of(parent))
+
+
+BAD = {"ttl": "soon", "expire-at": "tomorrow", "hold": "audit"}
+
+
+@pytest.fixture
+def bad(owner: Object, controller: User, ann: User, request: pytest.FixtureRequest) -> Object:
+    """A Job with values that would be refused, as it was there before the guard rails."""
+    meta = {"annotations": ours(BAD), "ownerReferences": [owner], "finalizers": ["example.com/wait"]}
+    name = request.node.name.replace("_", "-")[:50].rstrip("-")
+    job = thing("Job", name=name, metadata=meta, spec=job_spec(suspend=True))
+    assert controller.create(job, dry=False).is_taken
+    return job
+
+
+def test_what_a_controller_makes_for_an_owner_is_left_alone(ann, controller, owner):
+    made = thing("Pod", metadata={"annotations": ours(BAD), "ownerReferences": [owner]})
+    assert controller.create(made).is_taken
+    assert not ann.create(made).is_taken
+    assert not controller.create(thing("Pod", BAD)).is_taken
+    not_managed = {**owner, "controller": False}
+    free = thing("Pod", metadata={"annotations": ours(BAD), "ownerReferences": [not_managed]})
+    assert not controller.create(free).is_taken
+
+
+def test_an_object_that_carries_a_bad_value_since_before_can_still_be_written(bad, ann, chief):
+    assert ann.patch(bad, {"metadata": {"labels": {"a": "b"}}}).is_taken
+    assert ann.patch(bad, {"spec": {"suspend": False}}).is_taken
+    assert ann.patch(bad, {"status": {"active": 1}}, subresource="/status").is_taken
+    assert ann.patch(bad, {"metadata": {"finalizers": None}}).is_taken
+    for name, text in (("ttl", "later"), ("expire-at", "never")):
+        assert not ann.patch(bad, {"metadata": {"annotations": ours({name: text})}}).is_taken
+    assert ann.patch(bad, {"metadata": {"annotations": ours({"ttl": "1h"})}}).is_taken
+    assert ann.patch(bad, {"metadata": {"annotations": {f"{ANNOTATION_DOMAIN}/ttl": None}}}).is_taken
+    assert ann.ask("DELETE", path_of(bad)).is_taken
+    # It is going: whatever is written now is nobody's concern.
+    assert ann.patch(bad, {"metadata": {"annotations": ours({"ttl": "later"})}}).is_taken
+    assert ann.patch(bad, {"metadata": {"finalizers": None}}, dry=False).is_taken
+    wait(lambda: ann.ask("GET", path_of(bad)).status == 404)
+
+
+def test_the_garbage_collector_takes_its_finalizer_off(bad, ann):
+    assert ann.patch(bad, {"metadata": {"finalizers": None}}, dry=False).is_taken
+    assert ann.ask("DELETE", path_of(bad), {"propagationPolicy": "Foreground"}).is_taken
+    wait(lambda: ann.ask("GET", path_of(bad)).status == 404)
+
+
+def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
+    job = thing("Job", name="held-pods", spec=job_spec({"hold": "audit", "ttl": "1d"}))
+    assert chief.create(job, dry=False).is_taken
+    pods_of_it = "/api/v1/namespaces/default/pods?labelSelector=job-name%3Dheld-pods"
+    wait(lambda: ann.ask("GET", pods_of_it).body["items"])
+    (made,) = ann.ask("GET", pods_of_it).body["items"]
+    assert made["metadata"]["annotations"][f"{ANNOTATION_DOMAIN}/hold"] == "audit"
+
+
+# Hints
+
+
+@pytest.mark.parametrize(
+    ("obj", "said"),
+    [
+        (thing("ConfigMap", {"ttl": "59s"}), "ttl: 59s is less than a minute"),
+        (thing("ConfigMap", {"ttl": "0"}), "ttl: 0 is less than a minute"),
+        (thing("ConfigMap", {"ttl-failed": "1d", "ttl-succeeded": "5"}), "ttl-succeeded: 5 is less than a minute"),
+        (thing("Namespace", {"default-ttl": "5"}), "default-ttl: 5 is less than a minute"),
+        (thing("ConfigMap", {"ttl": "1m"}), ""),
+        (thing("ConfigMap", {"ttl": "60"}), ""),
+        (thing("ConfigMap", {"ttl": "never"}), ""),
+        (thing("Job", spec=job_spec(ttlSecondsAfterFinished=0)), "spec.ttlSecondsAfterFinished: 0 s is less than"),
+        (thing("Job", spec=job_spec(ttlSecondsAfterFinished=60)), ""),
+        (thing("TrainJob", spec={"ttlSecondsAfterFinished": 59}), "spec.ttlSecondsAfterFinished: 59 s is less than"),
+        (
+            thing("Job", {"ttl": "1d"}, spec=job_spec(ttlSecondsAfterFinished=100)),
+            "ttl: powerless, since kube-controller-manager deletes this Job 100 s after it finished, by spec.ttlSec",
+        ),
+        (thing("Job", {"ttl": "never"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl: powerless"),
+        (thing("Job", {"ttl-failed": "2m"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl-failed: powerless"),
+        (thing("Job", {"ttl": "100"}, spec=job_spec(ttlSecondsAfterFinished=100)), ""),
+        (thing("Job", {"ttl": "1d"}), ""),
+        (
+            thing("PyTorchJob", {"ttl": "1d"}, spec={"runPolicy": {"ttlSecondsAfterFinished": 100}}),
+            "this PyTorchJob 100 s after it finished, by spec.runPolicy.ttlSecondsAfterFinished",
+        ),
+        (thing("TrainJob", {"ttl": "1d"}, spec={"ttlSecondsAfterFinished": 100}), ""),  # nobody acts on it
+        (thing("Pod", {"ttl": "1d"}), ""),
+        (
+            thing("Pod", {"ttl": "1d"}, spec={**SHAPES["Pod"]["spec"], "restartPolicy": "Always"}),
+            "a Pod with restartPolicy Always does not finish by itself",
+        ),
+    ],
+)
+def test_what_is_seldom_meant_is_warned_about(obj, said, ann):
+    answer = ann.create(obj)
+    assert answer.is_taken
+    if said:
+        (warning,) = answer.warnings
+        assert said in warning
+    else:
+        assert not answer.warnings
+
+
+def test_a_hold_beside_a_native_field_is_powerless(chief):
+    (warning,) = chief.create(thing("Job", {"hold": "audit"}, spec=job_spec(ttlSecondsAfterFinished=100))).warnings
+    assert "hold: powerless" in warning
+    assert "kubectl ttl hold" in warning
+
+
+def test_a_hint_is_given_once(ann):
+    job = thing("Job", {"ttl": "5s"}, "short", spec=job_spec(ttlSecondsAfterFinished=3, suspend=True))
+    assert len(ann.create(job, dry=False).warnings) == 3
+    assert not ann.patch(job, {"metadata": {"labels": {"a": "b"}}}).warnings
+    assert len(ann.patch(job, {"spec": {"ttlSecondsAfterFinished": 4}}).warnings) == 2
+    ann.ask("DELETE", path_of(job), {"propagationPolicy": "Background"})
+
+
+# Templates
+
+
+@pytest.mark.parametrize(
+    ("obj", "said"),
+    [
+        (thing("Job", spec=job_spec({"ttl": "1d"})), "ttl in spec.template: a Job keeps its Pods while it works"),
+        (thing("Job", spec=job_spec({"expire-at": "2026-01-02T03:04:05Z"})), "expire-at in spec.template"),
+        (thing("CronJob", spec=cron_spec(pod={"ttl": "1d"})), "set it in spec.jobTemplate"),
+        (thing("CronJob", spec=cron_spec(job={"ttl": "1d"})), ""),
+        (thing("Job", spec=job_spec({"ttl": "1d", "owner": "ignore"})), ""),
+        (thing("Job", {"ttl": "1d"}), ""),
+        (
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "x"},
+                "spec": {
+                    "selector": {"matchLabels": {"app": "x"}},
+                    "template": {
+                        **pods({"ttl": "1d"}),
+                        "spec": {"containers": [{"name": "main", "image": "busybox"}]},
+                    },
+                },
+            },
+            "a Deployment never finishes",
+        ),
+    ],
+)
+def test_a_ttl_in_a_template_of_pods_is_warned_about(obj, said, ann):
+    answer = ann.create(obj)
+    assert answer.is_taken
+    assert [said in warning for warning in answer.warnings] == ([True] if said else [])
+
+
+# KEP-2899
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({}, ""),
+        ({"ttlSecondsAfterFinished": 0}, ""),
+        ({"ttlSecondsAfterFinished": 3600, "activeDeadlineSeconds": 1}, ""),
+        ({"ttlSecondsAfterFinished": -1}, "spec.ttlSecondsAfterFinished: expected whole seconds, 0 or more"),
+        ({"ttlSecondsAfterFinished": "1h"}, "spec.ttlSecondsAfterFinished: expected whole seconds, 0 or more"),
+        ({"ttlSecondsAfterFinished": 1.5}, "spec.ttlSecondsAfterFinished: expected whole seconds, 0 or more"),
+        ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds: expected whole seconds, 1 or more"),
+        ({"activeDeadlineSeconds": -5}, "spec.activeDeadlineSeconds: expected whole seconds, 1 or more"),
+    ],
+)
+def test_a_trainjob_of_kep_2899(spec, said, ann):
+    answer = ann.create(thing("TrainJob", spec=spec))
+    assert answer.is_taken == (not said)
+    assert said in answer.said
+
+
+@pytest.mark.parametrize(("before", "after"), [(5, 6), (None, 5), (5, None)])
+def test_a_deadline_stays_and_a_ttl_may_change(before, after, ann):
+    job = thing("TrainJob", name="stays", spec={"activeDeadlineSeconds": before} if before else {})
+    assert ann.create(job, dry=False).is_taken
+    refused = ann.patch(job, {"spec": {"activeDeadlineSeconds": after}})
+    assert refused.status == 422
+    assert "cannot be set, changed or removed" in refused.said
+    for ttl in (60, None, 0):
+        assert ann.patch(job, {"spec": {"ttlSecondsAfterFinished": ttl, "suspend": True}}, dry=False).is_taken
+    assert ann.patch(job, {"spec": {"ttlSecondsAfterFinished": -1}}).status == 422
+    assert ann.ask("DELETE", path_of(job)).is_taken
+
+
+def test_a_crd_that_lacks_the_fields_is_no_trouble(ann):
+    job = {**thing("TrainJob", {"ttl": "1h"}, "lacks"), "apiVersion": "trainer.kubeflow.org/v1"}
+    assert ann.create({**job, "spec": {"ttlSecondsAfterFinished": -1}}, dry=False).is_taken  # it is dropped
+    assert ann.patch(job, {"spec": {"activeDeadlineSeconds": 5}}).is_taken
+    assert ann.patch(job, {"status": {}}, subresource="/status").is_taken
+    assert ann.ask("DELETE", path_of(job)).is_taken
+
+
+@pytest.mark.parametrize(
+    ("obj", "said"),
+    [
+        (runtime(), ""),
+        (runtime(pod={"restartPolicy": "OnFailure"}), ""),
+        (thing("ClusterTrainingRuntime", spec={"runPolicy": {"ttlSecondsAfterFinished": 0}}), ""),
+        (thing("ClusterTrainingRuntime", spec={"template": {}}), ""),
+        (runtime(jobset={"ttlSecondsAfterFinished": 5}), "spec.template.spec.ttlSecondsAfterFinished: must be left"),
+        (runtime(job={"ttlSecondsAfterFinished": 5}), "[node].template.spec.ttlSecondsAfterFinished: must be"),
+        (runtime(job={"activeDeadlineSeconds": 5}), "[node].template.spec.activeDeadlineSeconds: must be"),
+        (runtime(pod={"activeDeadlineSeconds": 5}), "[node].template.spec.template.spec.activeDeadlineSeconds: must"),
+        (runtime(pod={"restartPolicy": "Always"}), "restartPolicy: expected OnFailure or Never"),
+        (runtime(runPolicy={"ttlSecondsAfterFinished": -1}), "spec.runPolicy.ttlSecondsAfterFinished: expected"),
+        (runtime(runPolicy={"activeDeadlineSeconds": 0}), "spec.runPolicy.activeDeadlineSeconds: expected"),
+    ],
+)
+def test_a_runtime_has_no_second_clock(obj, said, ann):
+    answer = ann.create(obj)
+    assert answer.is_taken == (not said)
+    assert said in answer.said

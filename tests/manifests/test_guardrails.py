@@ -1,0 +1,66 @@
+"""The guard rails as manifests: what they may reach, and how they fail. What they say is in tests/integration."""
+
+from itertools import product
+
+import pytest
+
+from shared.adapters.catalogue import read_catalogue
+from tests.manifests.composed import composed
+from tests.manifests.test_manifests import KNATIVE, Object, build, of_kind, pytestmark
+
+__all__ = ["pytestmark"]  # kubectl is needed
+
+POLICIES = of_kind(build(KNATIVE / "components/guardrails"), "ValidatingAdmissionPolicy")
+BINDINGS = of_kind(build(KNATIVE / "components/guardrails"), "ValidatingAdmissionPolicyBinding")
+EVERYWHERE = ["ttl-after-finished-hints", "ttl-after-finished-holds", "ttl-after-finished-values"]
+FINISHING = [rule for rule in read_catalogue().rules if not rule.never_finishes]
+WARNED = {"ttl-after-finished-hints", "ttl-after-finished-templates"}
+
+
+def names(rules: list[Object], group: str, plural: str) -> bool:
+    """Whether one of the rules names a resource."""
+    return any(
+        (given_group, given) in {(group, plural), ("*", "*"), (group, "*")}
+        for rule in rules
+        for given_group, given in product(rule["apiGroups"], rule["resources"])
+    )
+
+
+def test_an_overlay_has_what_the_component_has_alone():
+    alone = build(KNATIVE / "components/guardrails")
+    added = [obj for obj in composed("guardrails") if obj not in composed()]
+    assert sorted((obj["kind"], obj["metadata"]["name"]) for obj in added) == sorted(
+        (obj["kind"], obj["metadata"]["name"]) for obj in alone
+    )
+
+
+def test_each_policy_has_its_binding_and_only_hints_are_no_more_than_that():
+    assert {binding["spec"]["policyName"]: name for name, binding in BINDINGS.items()} == {n: n for n in POLICIES}
+    actions = {name: binding["spec"]["validationActions"] for name, binding in BINDINGS.items()}
+    assert actions == {name: ["Warn"] if name in WARNED else ["Deny"] for name in POLICIES}
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_no_policy_sees_a_deletion_or_a_subresource(name):
+    rules = POLICIES[name]["spec"]["matchConstraints"]["resourceRules"]
+    assert {operation for rule in rules for operation in rule["operations"]} == {"CREATE", "UPDATE"}
+    assert not [resource for rule in rules for resource in rule["resources"] if "/" in resource]
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_what_sees_all_kinds_stops_no_cluster_when_it_fails(name):
+    assert POLICIES[name]["spec"]["failurePolicy"] == "Ignore"
+    assert "paramKind" not in POLICIES[name]["spec"]  # one that is lost stops what has no condition yet
+
+
+@pytest.mark.parametrize("rule", FINISHING, ids=lambda rule: f"{rule.plural}.{rule.group}")
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_every_kind_that_finishes_is_seen(name, rule):
+    constraints = POLICIES[name]["spec"]["matchConstraints"]
+    assert names(constraints["resourceRules"], rule.group, rule.plural)
+    assert not names(constraints["excludeResourceRules"], rule.group, rule.plural)
+
+
+def test_the_groups_are_where_an_overlay_finds_them():
+    groups = POLICIES["ttl-after-finished-holds"]["spec"]["variables"][0]
+    assert groups == {"name": "groups", "expression": "['system:masters', 'kubeadm:cluster-admins']"}
