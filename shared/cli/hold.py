@@ -18,7 +18,7 @@ from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
 from shared.core.powerless import advise_powerless, describe_powerless
 from shared.errors import TtlError
 from shared.usecases.hold import Written, hold_object, write
-from shared.usecases.judge import judge
+from shared.usecases.judge import Judge
 
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 _NAMESPACE = click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
@@ -150,7 +150,7 @@ def _tell(written: Written) -> None:
 
 
 async def _decide(written: Written, aim: _Aim) -> Decision:
-    return await judge(written.snapshot, aim.rule, cluster=aim.cluster, kinds=aim.known)
+    return await Judge(aim.cluster, aim.known).decide(written.snapshot, aim.rule)
 
 
 def _tell_fate(decision: Decision, written: Written, rule: KindRule) -> None:
