@@ -10,7 +10,7 @@ from shared.core.objects import get_in
 def describe_powerless(obj: Any, rule: KindRule, field: str) -> str:
     """Who acts on that field, whatever we say; one sentence without its end."""
     who = (rule.ttl and rule.ttl.honoured_by) or "another controller"
-    return f"{who} acts on {field}: {json.dumps(get_in(obj, field))}, whatever the annotations say"
+    return f"{who} acts on {field}: {json.dumps(get_in(obj, field))}, whatever else is said of it"
 
 
 def advise_powerless(field: str) -> str:

@@ -222,7 +222,7 @@ class Expiry:
         if decision.reason in _INVALID and facts.problem:
             what = "kept" if facts.problem_of is None else "everything in it is kept"
             await self._tell(facts.problem_of or ref, _INVALID[decision.reason], f"{what}: {facts.problem}")
-        elif facts.powerless:
+        elif facts.powerless and not isinstance(decision, Expire) and decision.reason is not Reason.TERMINATING:
             told = f"{describe_powerless(obj, rule, facts.powerless)}; {advise_powerless(facts.powerless)}"
             await self._tell(ref, "PowerlessTtl", told)
 

@@ -241,11 +241,10 @@ async def test_what_stays_stays_with_a_reason(expiry, cluster, telemetry, obj, r
     [
         annotated(DUE, hold="why"),
         annotated(DUE, ttl="never"),
-        annotated(DUE, ttl="31s"),
         annotated(DUE, ttl="1h"),
         annotated(job(ttl=30), ttl="1h"),
     ],
-    ids=["held", "never", "a second longer", "much longer", "unfinished"],
+    ids=["held", "never", "longer", "unfinished"],
 )
 async def test_what_its_own_controller_deletes_all_the_same_is_told_on_the_object(expiry, cluster, obj):
     cluster.put(obj)
@@ -258,8 +257,17 @@ async def test_what_its_own_controller_deletes_all_the_same_is_told_on_the_objec
     assert "kubectl ttl hold" in message
 
 
-async def test_what_its_own_controller_deletes_no_sooner_is_not_told(expiry, cluster):
-    cluster.put(annotated(job(complete=ago(10), ttl=30), ttl="30s"))
+@pytest.mark.parametrize(
+    "obj",
+    [
+        annotated(job(complete=ago(10), ttl=30), ttl="30s"),
+        annotated(DUE, ttl="40s"),
+        annotated(having(DUE, "metadata.deletionTimestamp", "2026-03-14T15:09:00Z"), ttl="1h"),
+    ],
+    ids=["no sooner", "due by both", "terminating"],
+)
+async def test_what_goes_no_sooner_or_anyway_is_not_told(expiry, cluster, obj):
+    cluster.put(obj)
 
     await expiry.expire(fired())
 

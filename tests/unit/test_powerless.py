@@ -2,7 +2,8 @@
 
 import pytest
 
-from shared.core.decide import decide
+from shared.core.decide import Context, decide
+from shared.core.namespaces import plain_namespace
 from shared.core.powerless import advise_powerless, describe_powerless
 from tests.builders import JOB, NOW, ago, job, later, pod
 
@@ -10,7 +11,7 @@ FIELD = "spec.ttlSecondsAfterFinished"
 
 
 def powerless(obj, rule=JOB):
-    return decide(obj, rule, NOW, owner_unfinished=False).facts.powerless
+    return decide(obj, rule, NOW, Context(namespace=plain_namespace("ci"))).facts.powerless
 
 
 @pytest.mark.parametrize(
@@ -47,11 +48,11 @@ def test_the_annotation_of_another_outcome_does_not_count():
 def test_a_field_that_nobody_else_acts_on_takes_no_power():
     ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
     assert powerless(job(ttl=60, hold="why"), ours) == ""
-    assert decide(pod(hold="why"), JOB, NOW, owner_unfinished=False).facts.powerless == ""
+    assert powerless(pod(hold="why")) == ""
 
 
 def test_it_is_told_who_acts_and_what_can_be_done():
     told = describe_powerless(job(ttl=60), JOB, FIELD)
-    assert told == f"kube-controller-manager acts on {FIELD}: 60, whatever the annotations say"
+    assert told == f"kube-controller-manager acts on {FIELD}: 60, whatever else is said of it"
     assert "kubectl ttl hold" in advise_powerless(FIELD)
     assert "kubectl ttl hold" not in advise_powerless("status.expiration")
