@@ -153,6 +153,15 @@ async def test_a_wish_that_has_no_power_is_told_on_the_object():
     assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "PowerlessTtl")]
 
 
+async def test_nothing_is_told_of_what_goes():
+    bench = Bench()
+
+    await bench.expire(annotated(job(complete=ago(100), ttl=10), ttl="60s"))
+
+    assert bench.cluster.names == set()
+    assert bench.cluster.events == []
+
+
 # sweep
 
 
