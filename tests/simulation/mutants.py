@@ -253,7 +253,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "conflict-ignored": _mutant("S2", cluster=_ConflictIgnored),
     "recall-trusted": _mutant("L1", cluster=_RecallTrusted, needs_memory=True),
     "wait-forgotten": _mutant("L1", expiry=_WaitForgotten),
-    "version-compared": _mutant("L1", "S3", cluster=_VersionCompared),
+    "version-compared": _mutant("L1", "S3", "S3", cluster=_VersionCompared),
     "version-guessed": _mutant("L1", cluster=_VersionGuessed),
     "first-page-only": _mutant("L1", cluster=_FirstPageOnly),
     "sweep-does-nothing": _mutant("L1", sweep=_SweepDeletesNothing),
