@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.state import release as release_breaker
 from shared.cli import options
 from shared.cli.report import describe_fate, is_ahead
 from shared.cli.target import find_rule, parse_target, ref_to
@@ -22,6 +23,8 @@ from shared.usecases.judge import Judge
 
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 _NAMESPACE = click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
+_HOME = "ttl-after-finished"
+"""The namespace of an installation, if it was not changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +66,30 @@ async def hold(
 
 @click.command()
 @_TARGET
-@_NAMESPACE
+@click.option("--breaker", is_flag=True, help="Instead: let a breaker that tripped delete again.")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help=f"Default: the context's; with --breaker, {_HOME}. For `run`, its Lease's.",
+)
 @options.kinds_dir_option
 @options.cluster_options
 @options.asynchronous
 async def release(
-    target: tuple[str, ...], namespace: str | None, kinds_dir: Path | None, kubeconfig: str | None, context: str | None
+    target: tuple[str, ...],
+    breaker: bool,
+    namespace: str | None,
+    kinds_dir: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> None:
-    """End a hold: what a TTL says of the object counts again."""
+    """End a hold: what a TTL says of the object counts again. Or, with --breaker, release the breaker."""
+    if breaker:
+        if target:
+            raise click.UsageError("expected either KIND/NAME or --breaker, got both")
+        await _release_breaker(namespace or _HOME, kubeconfig, context)
+        return
     async with _aimed(target, namespace, kinds_dir, kubeconfig, context) as aim:
         written = await write(aim.rule, aim.ref, lambda obj: holding.release(obj, aim.rule), editor=aim.cluster)
         click.echo(f"{aim.ref} is {'released' if written.change else 'not held'}")
@@ -120,6 +139,15 @@ async def set_ttl(
         _tell_fate(decision, written, aim.rule)
         if powerless := _describe_powerless(decision, written, aim.rule):
             raise TtlError(f"this is powerless: {powerless}")
+
+
+async def _release_breaker(namespace: str, kubeconfig: str | None, context: str | None) -> None:
+    async with options.connected(kubeconfig, context) as cluster:
+        trip = await release_breaker(cluster, namespace)
+    if trip is None:
+        click.echo(f"no breaker of the installation in namespace {namespace} is open")
+    else:
+        click.echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
 
 
 @asynccontextmanager

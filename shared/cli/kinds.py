@@ -97,7 +97,7 @@ def _print_table(files: list[RuleFile]) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in _COLUMNS if has_theirs else _COLUMNS[:-1]:
         table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=_CELL_MAX)
-    for one in sorted(files, key=lambda one: (bool(one.rule.never_finishes), one.rule.group, one.rule.plural)):
+    for one in sorted(files, key=lambda one: (bool(one.rule.never_finishes), one.rule.kind, one.rule.name)):
         rule = one.rule
         versions = ", ".join(version.rpartition("/")[2] for version in rule.api_versions)
         honoured_by = ((rule.ttl and rule.ttl.honoured_by) or "-").partition(",")[0]

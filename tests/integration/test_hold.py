@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from shared.local.realserver import RealServer, find_assets
+from shared.usecases.standing import NAME
 from tests.integration.conftest import Api
 from tests.integration.test_run import Cluster
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
 HELD_TTL = "ttlafterfinished.dev/held-ttl"
+TRIPPED = json.dumps({"at": "2026-01-02T03:04:05Z", "why": "too many", "by": "sweep"})
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +122,18 @@ def test_an_annotation_that_asks_for_longer_than_the_field_is_said_to_be_powerle
     assert annotations(jobs.job("report")) == {}
     assert ttl("set", "job/report", "10m", "--failed").returncode == 0
     assert annotations(jobs.job("report")) == {"ttlafterfinished.dev/ttl-failed": "10m"}
+
+
+def test_a_breaker_is_released_once(api: Api, ttl: Ttl, namespace: str) -> None:
+    state = {"metadata": {"name": NAME}, "data": {"breaker": TRIPPED}}
+    api.call("POST", f"/api/v1/namespaces/{namespace}/configmaps", state)
+
+    first, second = ttl("release", "--breaker"), ttl("release", "--breaker")
+
+    assert first.returncode == second.returncode == 0, first.stderr + second.stderr
+    assert "is released; nothing was deleted since 2026-01-02T03:04:05Z: too many" in first.stdout
+    assert "no breaker" in second.stdout
+    assert "breaker" not in api.get(f"/api/v1/namespaces/{namespace}/configmaps/{NAME}").get("data", {})
 
 
 # A kind as there are some: its TTL field cannot be taken away from its objects, each for another reason.
