@@ -5,6 +5,7 @@ from pathlib import Path
 
 from shared.adapters.yamlfile import FileError, read_model
 from shared.core.kinds import Catalogue, KindRule
+from shared.core.predicates import SHIPPED
 
 KINDS = Path(__file__).parents[1] / "kinds"
 
@@ -47,7 +48,7 @@ def read_rule_files(folder: Path | None = None, *, shipped: Path = KINDS) -> lis
         FileError: A file does not follow the schema of `shared.core.kinds`, two files of one folder speak of one kind
             in one version, or there is no such folder.
     """
-    ours = _read_folder(shipped)
+    ours = _read_folder(shipped, context=SHIPPED)
     if folder is None:
         return ours
     if not folder.is_dir():
@@ -65,12 +66,12 @@ def _overlap(one: KindRule, other: KindRule) -> bool:
     return one.kind == other.kind and bool({*one.api_versions} & {*other.api_versions})
 
 
-def _read_folder(folder: Path) -> list[RuleFile]:
+def _read_folder(folder: Path, context: object = None) -> list[RuleFile]:
     files: list[RuleFile] = []
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
             continue
-        rule = read_model(path, KindRule)
+        rule = read_model(path, KindRule, context=context)
         twin = next((other for other in files if _overlap(rule, other.rule)), None)
         if twin:
             raise FileError(

@@ -25,8 +25,8 @@ class FileError(TtlError):
     """A file is not what it should be; each line of the message names the file, the line, the field and why."""
 
 
-def read_model(path: Path, model: type[ModelT]) -> ModelT:
-    """A file as a model.
+def read_model(path: Path, model: type[ModelT], *, context: object = None) -> ModelT:
+    """A file as a model; `context` is for the model's validators.
 
     Raises:
         FileError: It cannot be read, is not one YAML document, has a field twice, or is not what the model expects.
@@ -35,11 +35,16 @@ def read_model(path: Path, model: type[ModelT]) -> ModelT:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"{path.name}: expected a text file: {error}") from None
-    return parse_model(text, model, name=path.name)
+    return parse_model(text, model, name=path.name, context=context)
 
 
 def parse_model(
-    text: str, model: type[ModelT], *, name: str, check: Callable[[ModelT], None] = lambda _: None
+    text: str,
+    model: type[ModelT],
+    *,
+    name: str,
+    check: Callable[[ModelT], None] = lambda _: None,
+    context: object = None,
 ) -> ModelT:
     """A text as a model.
 
@@ -48,6 +53,7 @@ def parse_model(
         model: What it should be.
         name: What errors call it.
         check: What else must hold; raises pydantic's ValidationError, with the places.
+        context: For the model's validators.
 
     Raises:
         FileError: As above.
@@ -67,7 +73,7 @@ def parse_model(
     except (ValueError, RecursionError) as error:  # a date that is none, or brackets without end
         raise FileError(f"{name}: expected YAML: {error}") from None
     try:
-        read = model.model_validate(document)
+        read = model.model_validate(document, context=context)
         check(read)
     except ValidationError as error:
         told = error.errors(include_url=False)

@@ -60,11 +60,11 @@ The whole schema:
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, StringConstraints, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from shared.core.objects import quote
-from shared.core.predicates import Path, Predicate, RuleModel, compiled
+from shared.core.predicates import Path, Predicate, RuleModel, read_cel
 
 ApiVersion = Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
 Word = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
@@ -112,8 +112,8 @@ class CelTime(RuleModel):
 
     @field_validator("cel")
     @classmethod
-    def _compiles(cls, text: str) -> str:
-        return compiled(text, "timestamp")
+    def _is_cel(cls, text: str, info: ValidationInfo) -> str:
+        return read_cel(text, "timestamp", info)
 
 
 class LatestTime(RuleModel):

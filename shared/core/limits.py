@@ -72,7 +72,7 @@ class BreakerLimits:
 
     count: Annotated[int, Field(ge=1)] | None = None
     share: Share | None = None
-    at_least: Annotated[int, Field(ge=1)] = 100
+    at_least: Annotated[int, Field(ge=0)] = 100
     window: Duration = timedelta(minutes=10)
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
-from shared.core.expressions import Expression, ExpressionError, compile_expression
+from shared.core.expressions import Expression, ExpressionError, Returns, compile_expression
 from shared.core.objects import get_in, get_text, list_mappings
 
 Path = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*(\[\*\])?(\.[A-Za-z][\w-]*(\[\*\])?)+$")]
@@ -27,10 +27,25 @@ class RuleModel(BaseModel):
 
 
 class Cel(str):
-    """The text of a CEL expression that was compiled, and so is known to be one."""
+    """The text of a CEL expression, compiled when it is first wanted.
 
-    __slots__ = ("expression",)
-    expression: Expression
+    Of a user's rule that is when it is loaded, for errors; of a shipped one when it is asked, for a quick start.
+    """
+
+    __slots__ = ("_compiled", "returns")
+    returns: Returns
+    _compiled: Expression
+
+    @property
+    def expression(self) -> Expression:
+        """The same, compiled.
+
+        Raises:
+            ExpressionError: It is none.
+        """
+        if not hasattr(self, "_compiled"):
+            self._compiled = compile_expression(str(self), returns=self.returns)
+        return self._compiled
 
 
 class Predicate(RuleModel):
@@ -72,8 +87,8 @@ class Predicate(RuleModel):
 
     @field_validator("cel")
     @classmethod
-    def _compiles(cls, text: str | None) -> str | None:
-        return compiled(text, "bool") if text is not None else None
+    def _is_cel(cls, text: str | None, info: ValidationInfo) -> str | None:
+        return read_cel(text, "bool", info) if text is not None else None
 
     @property
     def statuses(self) -> tuple[str, ...]:
@@ -81,15 +96,20 @@ class Predicate(RuleModel):
         return (self.status,) if isinstance(self.status, str) else self.status
 
 
-def compiled(text: str, returns: Any) -> Cel:
-    """A CEL expression over `object`, compiled where a rule is loaded.
+SHIPPED = "shipped"
+"""Validation context of rules that travel with the code: their expressions were compiled by its tests."""
+
+
+def read_cel(text: str, returns: Returns, info: ValidationInfo) -> Cel:
+    """A CEL expression over `object`, in a rule.
 
     Raises:
         PydanticCustomError: It is none; pydantic tells it with the place.
     """
     cel = Cel(text)
+    cel.returns = returns
     try:
-        cel.expression = compile_expression(text, returns=returns)
+        _ = None if info.context == SHIPPED else cel.expression
     except ExpressionError as error:
         raise PydanticCustomError("cel", "{error}", {"error": str(error)}) from None
     return cel

@@ -64,7 +64,7 @@ class _Case:
         """
         annotated = annotated_ttl(self.annotations, self.finish.outcome) if self.annotations else None
         native = self.rule.ttl
-        if annotated is not None or native is None or native.native == "leave" or self.rule.opt_in:
+        if annotated is not None or native is None or native.native == "leave":
             return annotated
         return native_ttl(self.obj, self.rule)
 

@@ -123,7 +123,7 @@ async def test_sweep_replies_with_its_next_step_when_its_time_is_over(functions,
     world.cluster.page_size = 1
     world.cluster.on_list = lambda: world.clock.advance(15)
 
-    answer = await functions.post("sweep", *binary(TICK))
+    answer = await functions.post("sweep", *binary(CONTINUE, {"kinds": ["batch/v1/Job"], "sweepId": "s"}))
 
     event = answer.event()
     assert event.type == CONTINUE

@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from shared.core.kinds import Catalogue, Outcome
+from shared.core.limits import Limits
 from shared.core.policy import NO_POLICY, Policy
 from tests.builders import JOB, POD, TRAINJOB
 
@@ -62,7 +63,8 @@ def test_everything_that_can_be_said():
 
 
 def test_nothing_said_limits_nothing():
-    assert NO_POLICY.budget.global_ is NO_POLICY.budget.per_namespace is NO_POLICY.budget.breaker is None
+    assert NO_POLICY.limits == Limits()
+    assert NO_POLICY.limits.everywhere is NO_POLICY.limits.per_namespace is NO_POLICY.limits.breaker.count is None
     assert not NO_POLICY.speaks_of(JOB)
 
 

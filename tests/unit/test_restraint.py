@@ -11,6 +11,7 @@ from shared.core.objects import ref_of
 from shared.errors import ConflictError, ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import CLOCKS_APART_MAX, Expiry
+from shared.usecases.judge import Judge
 from shared.usecases.ledger import CACHED_SECONDS, Instruments, Ledger
 from shared.usecases.recreation import LOOPS_MAX, name_of
 from shared.usecases.restraint import Restraints
@@ -69,7 +70,7 @@ class Process:
         self.expiry = Expiry(
             installation.cluster,
             KINDS,
-            KINDS,
+            Judge(installation.cluster, KINDS),
             clock,
             self.telemetry,
             dry_run=False,
