@@ -53,6 +53,7 @@ def known():
 
 async def measured():
     metrics = Metrics(FakeTelemetry(), kinds=read_catalogue(), sweep_interval=timedelta(minutes=1))
+    metrics.watch_policy(lambda: True)
     ref, now = ObjectRef("batch/v1", "Job", "ns", "done", "uid"), datetime(2026, 1, 1, tzinfo=UTC)
     outcome = {"outcome": None, "finished_at": None, "ttl_from": "", "lateness_seconds": 1.0}
     metrics.record(Verdict.KEPT, ref, Reason.UNFINISHED, by="sweep")
