@@ -47,7 +47,10 @@ class Account:
         self.api, self.namespace = api, namespace
         self._accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-        rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "delete"]}]
+        rules = [
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "delete"]},
+            {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
+        ]
         api.call("POST", f"{roles}/roles", {"metadata": {"name": "work"}, "rules": rules})
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "work"}
         subjects = [{"kind": "ServiceAccount", "name": "outside", "namespace": namespace}]
