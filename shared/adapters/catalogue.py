@@ -68,14 +68,14 @@ def _overlap(one: KindRule, other: KindRule) -> bool:
 
 def _read_folder(folder: Path, context: object = None) -> list[RuleFile]:
     files: list[RuleFile] = []
+    of_kind: dict[tuple[str, str], Path] = {}
     for path in sorted(folder.iterdir()):
         if path.suffix not in (".yaml", ".yml") or path.name.startswith("."):
             continue
         rule = read_model(path, KindRule, context=context)
-        twin = next((other for other in files if _overlap(rule, other.rule)), None)
-        if twin:
-            raise FileError(
-                f"{path.name}: a second rule for {rule.kind} of {rule.api_version}, beside {twin.path.name}"
-            )
+        for version in rule.api_versions:
+            twin = of_kind.setdefault((version, rule.kind), path)
+            if twin is not path:
+                raise FileError(f"{path.name}: a second rule for {rule.kind} of {version}, beside {twin.name}")
         files.append(RuleFile(rule, path))
     return files
