@@ -5,13 +5,17 @@ from typing import Any
 
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
 from shared.core.kinds import KindRule
-from shared.core.namespaces import plain_namespace
+from shared.core.namespaces import Namespace, plain_namespace
 from tests.builders import NOW
 
+DEFAULT = plain_namespace("default")
 
-def answer(obj: Any, rule: KindRule, *, now: datetime = NOW, owner_unfinished: bool = False) -> timedelta | Reason:
+
+def answer(
+    obj: Any, rule: KindRule, *, now: datetime = NOW, space: Namespace = DEFAULT, **surroundings: Any
+) -> timedelta | Reason:
     """The time that remains (zero or less: it goes now), or the reason why the object stays."""
-    context = Context(namespace=plain_namespace("default"), owner_unfinished=owner_unfinished)
+    context = Context(namespace=space, **surroundings)
     match decide(obj, rule, now, context):
         case Ignore(reason):
             return reason

@@ -12,7 +12,21 @@ import pytest
 from shared.core.decide import Reason
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds import Outcome
-from tests.builders import LONG_AGO, NOW, ago, annotated, condition, having, kind_rule, later, owned_by, stamp
+from shared.core.namespaces import namespace_of
+from shared.core.policy import Policy
+from tests.builders import (
+    LONG_AGO,
+    NOW,
+    ago,
+    annotated,
+    condition,
+    having,
+    kind_rule,
+    later,
+    namespace,
+    owned_by,
+    stamp,
+)
 from tests.conformance.answers import answer, seconds
 
 TASKRUN, PIPELINERUN, CUSTOMRUN = (kind_rule(f"{kind}s.tekton.dev") for kind in ("taskrun", "pipelinerun", "customrun"))
@@ -164,3 +178,78 @@ def test_the_pruners_own_annotation_is_its_own():
 
 def test_exactly_due_is_due():
     assert answer(run(done="True", at=ago(60), ttl="60"), TASKRUN) == timedelta(0)
+
+
+def ruled(**rule):
+    return Policy.model_validate({"rules": [{"name": "results", "match": {"kinds": ["taskruns"]}, **rule}]})
+
+
+def labelled(obj, **labels):
+    return having(obj, "metadata.labels", labels)
+
+
+DONE = run(done="True", at=ago(2))
+GRACE = {"ttl": "1s"}
+SELECTING = {**GRACE, "match": {"kinds": ["taskruns"], "labels": {"matchLabels": {"foo": "bar"}}}}
+OF_A_DEPLOYMENT = owned_by(DONE, "Deployment", api_version="apps/v1")
+FLAGS = {
+    "delete object once grace period elapses: a flag for all": (DONE, GRACE, False, seconds(-1)),
+    "label selector does not match": (labelled(DONE, foo="other"), SELECTING, False, Reason.NO_TTL),
+    "label selector matches, also where the label came late": (
+        labelled(DONE, foo="bar"),
+        SELECTING,
+        False,
+        seconds(-1),
+    ),
+    "owner references when owner check is enabled": (OF_A_DEPLOYMENT, GRACE, True, Reason.OWNER_UNFINISHED),
+    "owner references when owner check is disabled: kept by the kind, since its owner runs it again": (
+        OF_A_DEPLOYMENT,
+        {**GRACE, "onOwned": "delete"},
+        True,
+        Reason.OWNER_UNFINISHED,
+    ),
+    "a PipelineRun when owner check is disabled": (
+        owned_by(DONE, "PipelineRun", api_version=TEKTON),
+        {**GRACE, "onOwned": "delete"},
+        True,
+        Reason.OWNER_UNFINISHED,
+    ),
+    "the run's own word is before the flag": (annotated(DONE, ttl="never"), GRACE, False, Reason.NEVER),
+}
+
+
+@pytest.mark.parametrize(("obj", "rule", "owner_unfinished", "expected"), FLAGS.values(), ids=FLAGS)
+def test_results_flags_as_a_policy(obj, rule, owner_unfinished, expected):
+    assert answer(obj, TASKRUN, owner_unfinished=owner_unfinished, policy=ruled(**rule)) == expected
+
+
+HISTORY = {"ttl": "0s", "keepLast": 2, "keepLastFailed": 1, "keepLastBy": {"label": "tekton.dev/pipeline"}}
+FAILED = run(done="False", at=ago(2))
+LIMITS = {
+    "successfulHistoryLimit 2: the newest": (DONE, 0, Reason.KEPT_LAST),
+    "successfulHistoryLimit 2: the second": (DONE, 1, Reason.KEPT_LAST),
+    "successfulHistoryLimit 2: the third": (DONE, 2, seconds(-2)),
+    "failedHistoryLimit 1: the newest": (FAILED, 0, Reason.KEPT_LAST),
+    "failedHistoryLimit 1: the second": (FAILED, 1, seconds(-2)),
+    "a run that is not completed counts for nothing": (run(), 5, Reason.UNFINISHED),
+}
+
+
+@pytest.mark.parametrize(("obj", "newer", "expected"), LIMITS.values(), ids=LIMITS)
+def test_pruner_history_limits_as_a_policy(obj, newer, expected):
+    assert answer(obj, TASKRUN, policy=ruled(**HISTORY), newer=newer) == expected
+
+
+LEVELS = {
+    "global": ({}, {}, seconds(58)),
+    "namespace": ({"default_ttl": "30"}, {}, seconds(58)),
+    "resource": ({}, {"ttl": "10"}, seconds(8)),
+}
+
+
+@pytest.mark.parametrize(("space", "own", "expected"), LEVELS.values(), ids=LEVELS)
+def test_pruner_levels_are_an_order(space, own, expected):
+    """There the enforced level is a setting; here the object is before the policy, and that before the namespace."""
+    told = answer(annotated(DONE, **own), TASKRUN, policy=ruled(ttl="60s"), space=namespace_of(namespace(**space)))
+
+    assert told == expected
