@@ -18,6 +18,7 @@ from shared.adapters.yamlfile import read_model
 from shared.cli import options
 from shared.cli.cases import test_all
 from shared.cli.documents import open_file, read_documents
+from shared.cli.manifests import manifests
 from shared.cli.sentences import describe_rule, summarize_finished, summarize_ttl
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import printable
@@ -39,10 +40,13 @@ class _Kinds(click.Group):
 
 @click.group(cls=_Kinds)
 def kinds() -> None:
-    """List the kinds that are known and explain one; or test a rule.
+    """List the kinds that are known and explain one; test a rule; or print what a cluster has to be told of some.
 
     `kinds` lists them, `kinds NAME` explains one.
     """
+
+
+kinds.add_command(manifests)
 
 
 @kinds.command()

@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shared.adapters.bootstrap import build
 from shared.adapters.settings import Settings, SettingsError, read_settings
 from shared.core.durations import format_duration
-from shared.core.kinds import KindRule
+from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.doctor.reading import Inventory, Obj, labels_of, name_of
 
-_OF_ONE = ("TTL_CALLERS", "TTL_POLICY")
+_OF_ONE = ("TTL_CALLERS", "TTL_KINDS_DIR", "TTL_POLICY")
 """What only some of the workloads are told, or each in its own way."""
 
 _VERSION = "app.kubernetes.io/version"
@@ -31,8 +30,15 @@ class Configured:
     rules: tuple[KindRule, ...] = ()
 
 
-def check_settings(found: Inventory, place: Place, overlay: str) -> Configured:
-    """The ConfigMap that the workloads name."""
+def check_settings(found: Inventory, kinds: Catalogue, place: Place, overlay: str) -> Configured:
+    """The ConfigMap that the workloads name.
+
+    Args:
+        found: What there is.
+        kinds: All that the installation knows.
+        place: The installation.
+        overlay: Which of the shipped ones it would be.
+    """
     named: dict[str, list[str]] = {}
     for _, workload in found.workloads():
         for name in _config_maps(workload):
@@ -55,7 +61,7 @@ def check_settings(found: Inventory, place: Place, overlay: str) -> Configured:
     config = found.get("ConfigMap", name)
     if config is None:
         return Configured(tuple(findings))
-    return _judge(config, findings, place, overlay)
+    return _judge(config, kinds, findings, place, overlay)
 
 
 def _overrides(found: Inventory, apply: str) -> Iterator[Finding]:
@@ -68,15 +74,17 @@ def _overrides(found: Inventory, apply: str) -> Iterator[Finding]:
             yield warn(f"settings of {name_of(workload)}", detail, apply)
 
 
-def _judge(config: Obj, findings: list[Finding], place: Place, overlay: str) -> Configured:
+def _judge(config: Obj, kinds: Catalogue, findings: list[Finding], place: Place, overlay: str) -> Configured:
     what = f"settings {name_of(config)}"
     try:
         settings = read_settings(environment=get_in(config, "data") or {})
-        rules = build(settings.model_copy(update={"policy": None})).catalogue.rules  # a file of theirs, not of ours
+        rules = kinds.parse_names(settings.kinds).rules
+    except ValueError as error:
+        return Configured((*findings, fail(what, f"TTL_KINDS: {error}", place.apply(overlay, "with that mended"))))
     except SettingsError as error:
         return Configured((*findings, fail(what, str(error), place.apply(overlay, "with that mended"))))
-    kinds = ", ".join(rule.plural for rule in rules)
-    findings.append(ok(what, f"{kinds}; a sweep every {format_duration(settings.sweep_interval)}"))
+    named = ", ".join(rule.plural for rule in rules) if settings.kinds else "all kinds that can finish"
+    findings.append(ok(what, f"{named}; a sweep every {format_duration(settings.sweep_interval)}"))
     if settings.dry_run:
         detail = "TTL_DRY_RUN is on: nothing is deleted, no Event is written, and so no sweep is seen"
         findings.append(warn("dry run", detail, place.apply(overlay, "with TTL_DRY_RUN=false")))

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.adapters.catalogue import read_catalogue
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import get_text, parse_instant
 from shared.doctor.configured import Configured, check_settings, check_version
 from shared.doctor.findings import Finding, Place, fail, warn
+from shared.doctor.ownkinds import Known, read_known
 from shared.doctor.policies import check_policies
 from shared.doctor.reading import Inventory, name_of, path_of, read_inventory, read_list
 from shared.doctor.restraints import check_breaker, check_loops
@@ -56,6 +56,7 @@ class _Patient:
     place: Place
     found: Inventory
     sort: Sort
+    known: Known
     configured: Configured
     now: datetime
 
@@ -78,7 +79,10 @@ async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, ver
     if not sort.knative and not sort.standalone:
         return [*findings, *check_unread(found, place), *await _check_absence(cluster, place)]
     place = replace(place, is_own=is_own(found))
-    patient = _Patient(cluster, place, found, sort, check_settings(found, place, sort.overlay), now)
+    known = read_known(found, place, sort.overlay)
+    place = replace(place, own_kinds=known.own)
+    configured = check_settings(found, known.catalogue, place, sort.overlay)
+    patient = _Patient(cluster, place, found, sort, known, configured, now)
     findings += [*_check_sort(sort, place), *check_version(found, version, place, sort.overlay)]
     return [*findings, *await _check_parts(patient), *await _check_life(patient)]
 
@@ -100,17 +104,17 @@ async def _check_parts(patient: _Patient) -> list[Finding]:
     """What it is made of."""
     cluster, place, found, rules = patient.cluster, patient.place, patient.found, patient.configured.rules
     findings = await check_knative(cluster, place) if patient.sort.knative else []
-    findings += [*check_unread(found, place), *patient.configured.findings]
-    findings += check_policies(found, read_catalogue(), place, patient.sort.overlay)
-    settings = patient.configured.settings
-    of_kinds, rules = await check_kinds(cluster, rules, settings.kinds if settings else (), place)
+    findings += [*check_unread(found, place), *patient.known.findings, *patient.configured.findings]
+    findings += check_policies(found, patient.known.catalogue, place, patient.sort.overlay)
+    words = patient.configured.settings.kinds if patient.configured.settings else ()
+    of_kinds, rules = await check_kinds(cluster, rules, words, place)
     findings += of_kinds
     if patient.sort.knative:
         findings += [*check_brokers(found, place), *check_triggers(found, place), *check_sources(found, place)]
         findings += check_coverage(found, rules, place)
     findings += check_workloads(found, place)
-    accounts = accounts_of(found, rules, read_catalogue(), place.namespace)
-    return findings + await check_rights(cluster, accounts, place)
+    accounts = accounts_of(found, rules, patient.known.catalogue, place.namespace)
+    return findings + await check_rights(cluster, accounts, place, is_named=bool(words))
 
 
 async def _check_life(patient: _Patient) -> list[Finding]:

@@ -50,6 +50,7 @@ class Place:
         overlay: The folder that was applied; empty where nobody said which.
         options: Those of kubectl that lead to the cluster.
         is_own: There is more than a start that is shipped has: applied over it, that would take it away.
+        own_kinds: The names of the kinds whose rules are not shipped, but mounted.
     """
 
     namespace: str
@@ -57,6 +58,7 @@ class Place:
     overlay: str = ""
     options: tuple[str, ...] = ()
     is_own: bool = False
+    own_kinds: frozenset[str] = frozenset()
 
     @property
     def kubectl(self) -> str:
@@ -70,6 +72,18 @@ class Place:
     def apply_files(self, *paths: str) -> str:
         """Apply some of the shipped files; only for objects that lie in no namespace."""
         return " ".join([f"{self.kubectl} apply", *(f"-f {shlex.quote(f'{self.manifests}/{path}')}" for path in paths)])
+
+    def join(self, kind: str, *, with_source: bool = False) -> str:
+        """Apply what lets a kind join that has no components.
+
+        Args:
+            kind: `workflows.argoproj.io`.
+            with_source: Its ApiServerSource as well.
+        """
+        words = ["kubectl", "ttl", "kinds", "manifests", kind]
+        words += ["--source=apiserver", f"--namespace={self.namespace}"] if with_source else []
+        words += ["--kinds-dir=YOUR_RULES"] if kind in self.own_kinds else []
+        return f"{shlex.join(words)} | {self.kubectl} apply -f -"
 
     def apply(self, default: str = "knative", note: str = "") -> str:
         """Apply the overlay again; where nobody said which it was, the shipped one of this name, if it may be that."""

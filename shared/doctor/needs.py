@@ -10,7 +10,7 @@ standalone  all of these, in one process
 Whoever decides reads the namespaces, too; the sweep lists them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shared.core.kinds import KindRule
@@ -28,8 +28,21 @@ NAMESPACES = {"expire": ("get",), "sweep": ("get", "list"), "watch": ("get",), "
 DELETERS = ("expire", "sweep", "standalone")
 """Who decides about objects: they read owners, and tell by Events."""
 
-OWNERS = {("v1", "Pod"): (("batch", "jobs"),)}
-"""Of kinds that stay while their owner works: the owners that are known. One that may not be read counts as working."""
+OWNERS: Mapping[str, tuple[str, str]] = {
+    "pods": ("batch", "jobs"),
+    "taskruns.tekton.dev": ("tekton.dev", "pipelineruns"),
+    "customruns.tekton.dev": ("tekton.dev", "pipelineruns"),
+    "jobsets.jobset.x-k8s.io": ("trainer.kubeflow.org", "trainjobs"),
+    "trials.kubeflow.org": ("kubeflow.org", "experiments"),
+    "suggestions.kubeflow.org": ("kubeflow.org", "experiments"),
+    "orders.acme.cert-manager.io": ("cert-manager.io", "certificaterequests"),
+    "challenges.acme.cert-manager.io": ("acme.cert-manager.io", "orders"),
+    "datauploads.velero.io": ("velero.io", "backups"),
+    "podvolumebackups.velero.io": ("velero.io", "backups"),
+    "datadownloads.velero.io": ("velero.io", "restores"),
+    "podvolumerestores.velero.io": ("velero.io", "restores"),
+}
+"""Of kinds that stay while their owner works: the owner, which is read. One that may not be read counts as working."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -63,7 +76,7 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
         if role == "sweep" and rule.ttl is None:
             needed.add(Right(group, rule.plural, "get"))
         if role in DELETERS:
-            needed |= {Right(*owner, "get") for owner in OWNERS.get((rule.api_version, rule.kind), ())}
+            needed |= {Right(*OWNERS[rule.name], "get")} if rule.name in OWNERS else set()
     return frozenset(needed | ({Right("", "events", "create")} if role in DELETERS else set()))
 
 

@@ -4,12 +4,10 @@ from collections.abc import Iterator
 
 from shared.adapters.policyfile import parse_policy
 from shared.core.kinds import Catalogue
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.objects import get_in
 from shared.doctor.findings import Finding, Place, fail, ok, warn
-from shared.doctor.reading import Inventory, Obj, name_of
+from shared.doctor.reading import Inventory, Obj, environment_of, name_of, volume_at
 from shared.errors import TtlError
-
-_POD = "spec.template.spec"
 
 
 def check_policies(found: Inventory, kinds: Catalogue, place: Place, overlay: str) -> Iterator[Finding]:
@@ -41,15 +39,7 @@ def _check(  # noqa: PLR0913, PLR0917 - what was found, and where it goes
 
 
 def _mounted(workload: Obj) -> tuple[str, str] | None:
-    """The ConfigMap and its key that the first container's TTL_POLICY leads to."""
-    volumes = {
-        get_text(one, "name"): get_text(one, "configMap.name") for one in list_mappings(workload, f"{_POD}.volumes")
-    }
-    for container in list_mappings(workload, f"{_POD}.containers"):
-        env = {get_text(one, "name"): get_text(one, "value") for one in list_mappings(container, "env")}
-        folder, _, key = env.get("TTL_POLICY", "").rpartition("/")
-        for mount in list_mappings(container, "volumeMounts"):
-            name = volumes.get(get_text(mount, "name"), "")
-            if folder and name and get_text(mount, "mountPath").rstrip("/") == folder:
-                return name, key
-    return None
+    """The ConfigMap and its key that a workload's TTL_POLICY leads to."""
+    folder, _, key = environment_of(workload).get("TTL_POLICY", "").rpartition("/")
+    name = volume_at(workload, folder)
+    return (name, key) if name else None

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shared.adapters.cluster import KubernetesCluster
-from shared.core.objects import get_in, get_text
+from shared.core.objects import get_in, get_text, list_mappings
 from shared.errors import AbsentKindError, TtlError
 
 Obj = dict[str, Any]
@@ -33,6 +33,7 @@ PARTS = {
 OURS = {"app.kubernetes.io/name": "ttl-after-finished"}
 """The label of all that the manifests make; what Knative makes of a Service inherits it."""
 
+_POD = "spec.template.spec"
 _OF_KNATIVE = "serving.knative.dev/service"
 
 
@@ -111,6 +112,25 @@ def path_of(what: str, namespace: str) -> str:
 def name_of(obj: Obj) -> str:
     """`metadata.name`."""
     return get_text(obj, "metadata.name")
+
+
+def environment_of(workload: Obj) -> dict[str, str]:
+    """What the containers of a workload are told by itself, beside what they take from elsewhere."""
+    containers = list_mappings(workload, f"{_POD}.containers")
+    variables = (variable for container in containers for variable in list_mappings(container, "env"))
+    return {get_text(one, "name"): get_text(one, "value") for one in variables}
+
+
+def volume_at(workload: Obj, folder: str) -> str:
+    """The ConfigMap that a container of a workload finds in a folder; empty where there is none."""
+    volumes = {
+        get_text(one, "name"): get_text(one, "configMap.name") for one in list_mappings(workload, f"{_POD}.volumes")
+    }
+    for container in list_mappings(workload, f"{_POD}.containers"):
+        for mount in list_mappings(container, "volumeMounts"):
+            if folder and get_text(mount, "mountPath").rstrip("/") == folder.rstrip("/"):
+                return volumes.get(get_text(mount, "name"), "")
+    return ""
 
 
 def labels_of(obj: Obj) -> Mapping[str, Any]:

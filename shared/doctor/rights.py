@@ -4,13 +4,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import get_in, get_text, list_mappings
-from shared.doctor.findings import Finding, Place, fail, ok, unknown
+from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.joining import component_of
 from shared.doctor.needs import DELETERS, Right, lease_needs, needs_of, state_needs
 from shared.doctor.reading import Inventory, Obj, name_of
 from shared.errors import ForbiddenError, TtlError
@@ -52,15 +52,24 @@ def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue,
         yield Account(name, "source", frozenset(rights))
 
 
-async def check_rights(cluster: KubernetesCluster, accounts: Iterable[Account], place: Place) -> list[Finding]:
-    """Ask for every right of every account."""
+async def check_rights(
+    cluster: KubernetesCluster, accounts: Iterable[Account], place: Place, *, is_named: bool = True
+) -> list[Finding]:
+    """Ask for every right of every account.
+
+    Args:
+        cluster: As its operator reaches it.
+        accounts: With what they need.
+        place: The installation.
+        is_named: Whether the settings name the kinds. Where they mean all, one without any rights is passed over.
+    """
     limit = asyncio.Semaphore(AT_ONCE)
-    found = await asyncio.gather(*(_check_account(cluster, account, place, limit) for account in accounts))
+    found = await asyncio.gather(*(_check_account(cluster, one, place, limit, is_named) for one in accounts))
     return [finding for findings in found for finding in findings]
 
 
 async def _check_account(
-    cluster: KubernetesCluster, account: Account, place: Place, limit: asyncio.Semaphore
+    cluster: KubernetesCluster, account: Account, place: Place, limit: asyncio.Semaphore, is_named: bool
 ) -> list[Finding]:
     async def ask(right: Right) -> bool:
         async with limit:
@@ -73,10 +82,12 @@ async def _check_account(
         return [unknown(f"rights of {account.name}", str(error), place)]
     if not all(allowed.values()) and (missing := await _missing_binding(cluster, account, place)):
         return [missing]
-    return list(judge_rights(account, allowed, place))
+    return list(judge_rights(account, allowed, place, is_named=is_named))
 
 
-def judge_rights(account: Account, allowed: dict[Right, bool], place: Place) -> Iterator[Finding]:
+def judge_rights(
+    account: Account, allowed: dict[Right, bool], place: Place, *, is_named: bool = True
+) -> Iterator[Finding]:
     """One finding for each resource."""
     by_resource: defaultdict[tuple[str, str], list[Right]] = defaultdict(list)
     for right in sorted(account.needs):
@@ -86,8 +97,12 @@ def judge_rights(account: Account, allowed: dict[Right, bool], place: Place) -> 
         missing = [right.verb for right in rights if not allowed[right]]
         if not missing:
             yield ok(what, ", ".join(right.verb for right in rights))
+            continue
+        mend = _mend(account, group, resource, rights, place)
+        if not is_named and missing == [right.verb for right in rights] and _is_of_kind(rights[0]):
+            yield warn(what, "none at all: TTL_KINDS names no kinds, and this one is passed over", mend)
         else:
-            yield fail(what, f"may not {', '.join(missing)}", _mend(account, group, resource, rights, place))
+            yield fail(what, f"may not {', '.join(missing)}", mend)
 
 
 async def is_allowed(cluster: KubernetesCluster, namespace: str, account: str, right: Right) -> bool:
@@ -136,11 +151,13 @@ async def _missing_binding(cluster: KubernetesCluster, account: Account, place: 
 
 
 def _mend(account: Account, group: str, resource: str, rights: list[Right], place: Place) -> str:
-    """The shipped roles of a kind join by themselves; for any other, a role and a binding of its own."""
+    """The roles of a kind join by themselves; for what is no kind, a role and a binding of its own."""
     if account.role in ("expire", "sweep", "source", "standalone"):
-        paths = [path for path in _shipped(account.role, resource) if Path(place.manifests, path).is_file()]
-        if paths:
+        if paths := list(_shipped(account.role, group, resource)):
             return place.apply_files(*paths)
+        if _is_of_kind(rights[0]):
+            with_source = account.role == "source" and any(right.verb == "get" for right in rights)
+            return place.join(f"{resource}.{group}" if group else resource, with_source=with_source)
     if resource == "configmaps":  # a role of another name would be for all of them
         return place.apply("standalone" if account.role == "standalone" else "knative")
     name = f"ttl-after-finished-{account.name}-{resource}"
@@ -154,15 +171,21 @@ def _mend(account: Account, group: str, resource: str, rights: list[Right], plac
     )
 
 
-def _shipped(role: str, resource: str) -> Iterator[str]:
+def _is_of_kind(right: Right) -> bool:
+    """Whether the right is about objects that finish, or their owners."""
+    return not right.namespace and (right.group, right.resource) not in (("", "events"), ("", "namespaces"))
+
+
+def _shipped(role: str, group: str, resource: str) -> Iterator[str]:
     """The files that give a role its rights on a resource, where they are shipped."""
-    if resource == "events":
+    if (group, resource) == ("", "events"):
         yield "namespace/events.yaml"
         return
-    if resource == "namespaces":
+    if (group, resource) == ("", "namespaces"):
         yield "components/source-watch/rbac.yaml" if role == "source" else "namespace/namespaces.yaml"
         return
-    kind = resource.removesuffix("s")
+    if (kind := component_of(group, resource)) is None:
+        return
     yield f"components/kind-{kind}/rbac.yaml"
     if role == "source":
         yield f"components/source-apiserver/{kind}/rbac.yaml"

@@ -7,6 +7,7 @@ from shared.core.kinds import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.conditions import describe_trouble, failing, is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.joining import COMPONENTS, component_of, is_watchable
 from shared.doctor.reading import Inventory, Obj, name_of
 
 FUNCTIONS = ("schedule", "timers", "expire", "sweep")
@@ -86,12 +87,16 @@ def check_coverage(found: Inventory, rules: tuple[KindRule, ...], place: Place) 
     }
     for rule in rules:
         if (rule.api_version, rule.kind) not in watched:
-            component = f"components/source-apiserver/{rule.kind.lower()}"
-            yield warn(
-                f"source of {rule.plural}",
-                "there is none: only the sweep finds them, late by up to TTL_SWEEP_INTERVAL",
-                place.apply(note=f"of an overlay that lists {component}"),
-            )
+            detail = "there is none: only the sweep finds them, late by up to TTL_SWEEP_INTERVAL"
+            yield warn(f"source of {rule.plural}", detail, _mend_coverage(rule, place))
+
+
+def _mend_coverage(rule: KindRule, place: Place) -> str:
+    if name := component_of(rule.group, rule.plural):
+        return place.apply(note=f"of an overlay that lists components/source-apiserver/{name}")
+    if not is_watchable(rule):
+        return place.apply(note="of an overlay that lists components/source-watch: Knative's source cannot watch it")
+    return place.join(rule.name, with_source=True)
 
 
 def check_unread(found: Inventory, place: Place) -> Iterator[Finding]:
@@ -128,9 +133,7 @@ def _has_sink(found: Inventory, name: str) -> bool:
 def _mend_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
     broken = failing(source)
     if "SufficientPermissions" in broken:
-        kinds = [get_text(one, "kind").lower() for one in list_mappings(source, "spec.resources")]
-        folders = [folder for kind in kinds for folder in (f"kind-{kind}", f"source-apiserver/{kind}")]
-        return place.apply_files(*(f"components/{folder}/rbac.yaml" for folder in folders))
+        return " && ".join(_mend_rights(one, place) for one in list_mappings(source, "spec.resources"))
     if "SinkProvided" in broken and any(map(is_ready, found.all("Broker"))):
         # It looked when the Broker was not ready yet, and does not look again by itself: any change has it look.
         poke = place.command("annotate", kind.lower(), name_of(source), "--overwrite")
@@ -140,6 +143,14 @@ def _mend_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
     if kind in _POD_LABELS:
         return place.command("get", "pods", "-l", f"{_POD_LABELS[kind]}={name_of(source)}", "-o", "wide")
     return place.command("describe", kind.lower(), name_of(source))
+
+
+def _mend_rights(resource: Any, place: Place) -> str:
+    """What gives an ApiServerSource its rights on one of its kinds."""
+    kind, group = get_text(resource, "kind").lower(), get_text(resource, "apiVersion").rpartition("/")[0]
+    if COMPONENTS.get(kind, ("no group",))[0] == group:
+        return place.apply_files(*(f"components/{one}{kind}/rbac.yaml" for one in ("kind-", "source-apiserver/")))
+    return place.join(f"{kind}.{group}" if group else kind, with_source=True)
 
 
 def _sends(kind: str, source: Obj) -> str:

@@ -20,7 +20,9 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.doctor.joining import is_watchable, join
 from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from tests.builders import kind_rules
 from tests.manifests.test_manifests import (
     BUILDS,
     COMPONENTS,
@@ -164,6 +166,13 @@ def test_every_object_of_a_build_is_taken(folder, server):
 def test_every_object_of_the_base_with_a_component_is_taken(component, server, with_component):
     for obj in _checked(with_component(component)):
         assert not server.refusals(obj), f"{obj['kind']} {obj['metadata']['name']}"
+
+
+def test_every_object_by_which_a_kind_joins_is_taken(server):
+    finishing = [rule for rule in kind_rules().values() if not rule.never_finishes]
+    for rule in finishing:
+        for one in join([rule], namespace=NAMESPACE, with_source=is_watchable(rule)):
+            assert not server.refusals(one.body), one.body["metadata"]["name"]
 
 
 @pytest.mark.parametrize("folder", BUILDS)

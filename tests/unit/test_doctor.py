@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shared.adapters.catalogue import read_catalogue
 from shared.core.kinds import Catalogue
 from shared.doctor.conditions import describe_trouble
 from shared.doctor.configured import check_settings, check_version
 from shared.doctor.examine import Sort, is_own, sort_of
 from shared.doctor.findings import Finding, Level, Place, as_json, fail, ok
 from shared.doctor.needs import Right, needs_of, state_needs
+from shared.doctor.ownkinds import read_known
 from shared.doctor.reading import PARTS, Inventory, Listed
 from shared.doctor.restraints import check_breaker, check_loops
 from shared.doctor.rights import Account, accounts_of, judge_rights
@@ -25,7 +27,7 @@ from shared.doctor.wiring import check_brokers, check_coverage, check_sources, c
 from shared.doctor.workloads import check_workloads, describe_pod
 from shared.usecases.standing import NAME as STATE
 from shared.usecases.standing import Trip, with_loop, with_trip
-from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having, later
+from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having, kind_rule, later
 
 ROOT = Path(__file__).parents[2]
 PLACE = Place("ttl-after-finished", manifests=str(ROOT / "knative"), overlay="mine")
@@ -391,7 +393,7 @@ def test_what_is_more_than_the_start_is_not_overwritten_by_it():
 def configured(**data):
     config = fixture("settings")
     config["data"] |= data
-    return check_settings(inventory(ConfigMap=[config]), PLACE, "knative")
+    return check_settings(inventory(ConfigMap=[config]), read_catalogue(), PLACE, "knative")
 
 
 def test_sound_settings():
@@ -427,7 +429,7 @@ def test_events_that_go_elsewhere_are_a_warning():
 
 
 def test_settings_that_are_named_and_not_there():
-    findings = check_settings(inventory(ConfigMap=[]), PLACE, "knative").findings
+    findings = check_settings(inventory(ConfigMap=[]), read_catalogue(), PLACE, "knative").findings
     ((what, detail),) = wrong(findings).items()
     assert what.startswith("settings settings-")
     assert detail == "the ConfigMap is not there, and expire, timers cannot start without it"
@@ -438,7 +440,7 @@ def test_what_a_workload_sets_by_itself_is_said():
     (container,) = service["spec"]["template"]["spec"]["containers"]
     container["env"] += [{"name": "TTL_DRY_RUN", "value": "true"}, {"name": "TTL_CALLERS", "value": "somebody"}]
     found = inventory(**{"Knative Service": [service], "ConfigMap": [fixture("settings")]})
-    said = wrong(check_settings(found, PLACE, "knative").findings)
+    said = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
     assert said["settings of expire"].startswith("TTL_DRY_RUN set by itself")
 
 
@@ -449,7 +451,8 @@ def test_settings_of_two_kinds_are_half_a_change():
         Knative_Service=[old, fixture("service-timers")],
         ConfigMap=[named(fixture("settings"), "settings-old"), fixture("settings")],
     )
-    assert "not all run by the same" in wrong(check_settings(found, PLACE, "knative").findings)["settings"]
+    findings = check_settings(found, read_catalogue(), PLACE, "knative").findings
+    assert "not all run by the same" in wrong(findings)["settings"]
 
 
 def test_versions():
@@ -501,14 +504,135 @@ def test_who_deletes_may_read_and_write_the_state_and_the_overlay_mends_that():
     assert (finding.what, finding.mend) == ("rights of expire on configmaps", "kubectl apply -k mine")
 
 
-def test_a_kind_without_a_component_gets_a_role_of_its_own():
-    account = Account("expire", "expire", frozenset({Right("example.dev", "gizmos", "get")}))
-    (finding,) = judge_rights(account, dict.fromkeys(account.needs, False), PLACE)
-    assert finding.mend == (
-        "kubectl create clusterrole ttl-after-finished-expire-gizmos --verb=get --resource=gizmos.example.dev && "
-        "kubectl create clusterrolebinding ttl-after-finished-expire-gizmos "
-        "--clusterrole=ttl-after-finished-expire-gizmos --serviceaccount=ttl-after-finished:expire"
+@pytest.mark.parametrize(
+    ("name", "account", "mend"),
+    [
+        ("workflows.argoproj.io", "expire", "kinds manifests workflows.argoproj.io"),
+        ("jobs.batch.volcano.sh", "sweep", "kinds manifests jobs.batch.volcano.sh"),  # the Jobs of another group
+        ("workflows.argoproj.io", "watch", "kinds manifests workflows.argoproj.io"),
+        (
+            "workflows.argoproj.io",
+            "source",
+            "kinds manifests workflows.argoproj.io --source=apiserver --namespace=ttl-after-finished",
+        ),
+    ],
+)
+def test_a_kind_without_a_component_is_mended_by_what_is_printed_of_it(name, account, mend):
+    role = "source" if account == "watch" else account
+    needs = needs_of(account, (kind_rule(name),)) - needs_of(account, ())
+    (finding,) = judge_rights(Account("it", role, needs), dict.fromkeys(needs, False), PLACE)
+    assert finding.mend == f"kubectl ttl {mend} | kubectl apply -f -"
+
+
+def test_a_kind_of_the_users_own_is_mended_by_his_rules():
+    place = replace(PLACE, own_kinds=frozenset({"renders.example.com"}), options=("--context=west",))
+    assert place.join("renders.example.com") == (
+        "kubectl ttl kinds manifests renders.example.com --kinds-dir=YOUR_RULES | kubectl --context=west apply -f -"
     )
+
+
+def test_where_all_kinds_are_meant_one_without_any_right_is_passed_over():
+    needs = needs_of("expire", (JOB, TRAINJOB))
+    account = Account("expire", "expire", needs)
+    allowed = {right: right.resource in {"events", "namespaces", "jobs"} and right.verb != "list" for right in needs}
+    levels = {one.what.split()[-1]: one.level for one in judge_rights(account, allowed, PLACE, is_named=False)}
+    assert levels == {"events": Level.OK, "namespaces": Level.OK, "jobs": Level.FAIL, "trainjobs": Level.WARN}
+    named = {one.what.split()[-1]: one.level for one in judge_rights(account, allowed, PLACE)}
+    assert named == levels | {"trainjobs": Level.FAIL}
+    nothing = {one.level for one in judge_rights(account, dict.fromkeys(needs, False), PLACE, is_named=False)}
+    assert Level.FAIL in nothing  # namespaces and Events are of no kind
+
+
+def test_a_source_of_another_kind_is_mended_by_what_is_printed_of_it():
+    source = having(
+        fixture("apiserversource-forbidden"),
+        "spec.resources",
+        [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}],
+    )
+    (finding,) = [one for one in check_sources(inventory(ApiServerSource=[source]), PLACE) if one.level is Level.FAIL]
+    assert finding.mend == (
+        "kubectl ttl kinds manifests job.batch.volcano.sh --source=apiserver --namespace=ttl-after-finished "
+        "| kubectl apply -f -"
+    )
+
+
+OF_OVERLAY = "kubectl apply -k mine    # of an overlay that lists components"
+WITH_SOURCE = "--source=apiserver --namespace=ttl-after-finished | kubectl apply -f -"
+
+
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("pod", f"{OF_OVERLAY}/source-apiserver/pod"),
+        ("workflows.argoproj.io", f"kubectl ttl kinds manifests workflows.argoproj.io {WITH_SOURCE}"),
+        ("podchaos.chaos-mesh.org", f"{OF_OVERLAY}/source-watch: Knative's source cannot watch it"),
+    ],
+)
+def test_a_kind_without_a_source_is_told_how_to_get_one(name, mend):
+    assert [one.mend for one in check_coverage(inventory(), (kind_rule(name),), PLACE)] == [mend]
+
+
+def test_settings_that_name_no_kinds_mean_all():
+    result = configured(TTL_KINDS="")
+    assert result.findings[0].detail == "all kinds that can finish; a sweep every 10m"
+    assert len(result.rules) > 50
+
+
+# Rules of the user's own
+
+
+RENDER = """
+apiVersions: [example.com/v1]
+kind: Render
+plural: renders
+finished: {field: status.phase, values: {Done: succeeded}}
+finishedAt: [status.end]
+"""
+
+
+def with_rules(data, name="kinds-abc"):
+    """The installation of `inventory`, with a ConfigMap of rules mounted into one of its workloads."""
+    service = copy.deepcopy(fixture("service-expire"))
+    spec = service["spec"]["template"]["spec"]
+    spec["volumes"] = [{"name": "kinds", "configMap": {"name": "kinds-abc"}}]
+    spec["containers"][0]["volumeMounts"] = [{"name": "kinds", "mountPath": "/etc/kinds"}]
+    spec["containers"][0]["env"].append({"name": "TTL_KINDS_DIR", "value": "/etc/kinds"})
+    config = {"metadata": {"name": name}, "data": data}
+    return inventory(Knative_Service=[service], ConfigMap=[fixture("settings"), config])
+
+
+def test_rules_that_are_mounted_are_known():
+    found = with_rules(
+        {"render.yaml": RENDER, "job.yaml": RENDER.replace("example.com", "batch").replace("Render", "Job")}
+    )
+    known = read_known(found, PLACE, "knative")
+    (finding,) = known.findings
+    assert (finding.what, finding.level) == ("rules kinds-abc", Level.OK)
+    assert finding.detail == "renders.batch in place of the shipped one, renders.example.com"
+    assert known.own == {"renders.batch", "renders.example.com"}
+    assert known.catalogue.get("example.com/v1", "Render")
+    assert wrong(check_settings(found, known.catalogue, PLACE, "knative").findings) == {}
+
+
+def test_a_bad_rule_that_is_mounted_is_told_with_its_line():
+    known = read_known(with_rules({"render.yaml": RENDER.replace("finishedAt", "finishAt")}), PLACE, "knative")
+    (finding,) = known.findings
+    assert finding.level is Level.FAIL
+    assert "render.yaml:6: finishAt: there is no such field" in finding.detail
+    assert finding.mend == "kubectl apply -k mine    # with that mended"
+    assert known.catalogue.get("batch/v1", "Job")
+
+
+def test_rules_that_are_named_and_not_there():
+    known = read_known(with_rules({}, name="another"), PLACE, "knative")
+    assert wrong(known.findings) == {
+        "rules kinds-abc": "the ConfigMap is not there, and expire cannot start without it"
+    }
+
+
+def test_without_rules_of_the_users_own_there_is_nothing_to_say():
+    known = read_known(inventory(), PLACE, "knative")
+    assert (known.findings, known.own) == ((), frozenset())
 
 
 # Clock, timers, Lease

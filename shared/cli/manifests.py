@@ -1,0 +1,77 @@
+"""`kinds manifests`: what a cluster has to be told of kinds, so that nobody writes it by hand."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from shared.adapters.catalogue import RuleFile, read_rule_files
+from shared.adapters.settings import read_settings
+from shared.cli import options
+from shared.core.kinds import Catalogue, KindRule
+from shared.core.objects import printable
+from shared.doctor.joining import component_of, identity_of, join
+from shared.errors import TtlError
+
+_STYLE: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 120}
+
+
+@click.command()
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.option(
+    "--source",
+    type=click.Choice(["apiserver", "watch"]),
+    default="watch",
+    show_default=True,
+    help="What tells of them: an ApiServerSource, which is then printed too, or our own watch, which needs none.",
+)
+@click.option(
+    "-n", "--namespace", default="ttl-after-finished", show_default=True, metavar="NAME", help="Of the installation."
+)
+@options.kinds_dir_option
+@options.asynchronous
+async def manifests(names: tuple[str, ...], source: str, namespace: str, kinds_dir: Path | None) -> None:
+    """Print what lets kinds of these NAMEs join an installation, for `kubectl apply -f -` or a file of an overlay."""
+    files = read_rule_files(kinds_dir or read_settings().kinds_dir)
+    try:
+        rules = Catalogue(tuple(one.rule for one in files)).parse_names(names).rules
+    except ValueError as error:
+        raise TtlError(str(error)) from None
+    with_source = source == "apiserver"
+    joining = join(rules, namespace=namespace, with_source=with_source)
+    documents = [f"# {one.about}\n{yaml.safe_dump(one.body, **_STYLE)}" for one in joining]
+    theirs = [one for one in files if one.rule in rules and not one.is_shipped]
+    head = [*_about(rules), *_theirs(theirs), *_opt_in(rules)]
+    head += _about_sources(rules, namespace) if with_source else ()
+    click.echo("\n".join([*(f"# {printable(line)}" for line in head), "---", "---\n".join(documents)]), nl=False)
+
+
+def _about(rules: tuple[KindRule, ...]) -> Iterator[str]:
+    names = dict.fromkeys(rule.name for rule in rules)
+    yield f"What lets {', '.join(names)} join an installation of ttl-after-finished."
+    yield f"TTL_KINDS of its settings has to be empty, which means all, or to have these too: {','.join(names)}"
+
+
+def _theirs(files: list[RuleFile]) -> Iterator[str]:
+    for one in files:
+        yield f"{one.rule.name}: a rule of your own; the functions need {one.path.name} as well, in components/kinds."
+
+
+def _opt_in(rules: tuple[KindRule, ...]) -> Iterator[str]:
+    for rule in rules:
+        if rule.opt_in:
+            why = " ".join(rule.opt_in.split())
+            yield f"{rule.name}: opt-in, goes only by its own annotation or a policy rule that names the kind: {why}"
+
+
+def _about_sources(rules: tuple[KindRule, ...], namespace: str) -> Iterator[str]:
+    versions = [(rule, version) for rule in rules for version in rule.api_versions]
+    for first, others in itertools.groupby(versions, key=lambda one: one[0].name):
+        if later := ", ".join(version for _, version in list(others)[1:]):
+            yield f"{first}: where a cluster serves it only as {later}, its ApiServerSource has to say so."
+    if subjects := [identity_of(rule, namespace) for rule in rules if not component_of(rule.group, rule.plural)]:
+        yield "With components/eventpolicy: in the EventPolicy `sources`, under `from`,"
+        yield from (f"  - sub: {subject}" for subject in dict.fromkeys(subjects))

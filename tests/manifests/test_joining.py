@@ -1,0 +1,172 @@
+"""What `kinds manifests` prints: the rights that the code needs and no other, and the components that are shipped."""
+
+import re
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from shared.cli.main import main
+from shared.doctor.joining import COMPONENTS, identity_of, is_watchable, join, source_name
+from shared.doctor.needs import Right, needs_of
+from shared.errors import TtlError
+from tests.builders import JOB, kind_rule, kind_rules
+from tests.manifests.test_manifests import KNATIVE, NAMESPACE
+
+FINISHING = {name: rule for name, rule in kind_rules().items() if not rule.never_finishes}
+ROLES = {"expire": "expire", "sweep": "sweep", "watch": "source"}
+LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def joining(*rules, with_source=False):
+    return [one.body for one in join(rules, namespace=NAMESPACE, with_source=with_source)]
+
+
+def rights_of(bodies, component):
+    """What the roles give to an account, as the control plane adds them up."""
+    label = f"ttlafterfinished.dev/aggregate-to-{component}"
+    roles = [body for body in bodies if body["metadata"]["labels"].get(label) == "true"]
+    return {
+        Right(group, resource, verb)
+        for role in roles
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("name", FINISHING)
+def test_every_kind_gets_exactly_the_rights_that_the_code_needs(name):
+    rule = FINISHING[name]
+    for role, component in ROLES.items():
+        # What an account needs for no kind in particular, namespaces and Events, it has already.
+        assert rights_of(joining(rule), component) == needs_of(role, [rule]) - needs_of(role, ()), component
+    if is_watchable(rule):
+        assert rights_of(joining(rule, with_source=True), "source") == needs_of("source", [rule])
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_the_components_that_are_shipped_are_what_is_generated(name):
+    folders = (f"kind-{name}/rbac.yaml", f"source-apiserver/{name}/rbac.yaml", f"source-apiserver/{name}/source.yaml")
+    texts = [(KNATIVE / "components" / folder).read_text() for folder in folders]
+
+    assert [one for text in texts for one in yaml.safe_load_all(text)] == joining(kind_rule(name), with_source=True)
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_the_components_say_the_same_of_their_parts(name):
+    comments = [one.about for one in join([kind_rule(name)], namespace=NAMESPACE, with_source=True)]
+    folders = (f"kind-{name}/rbac.yaml", f"source-apiserver/{name}/rbac.yaml", f"source-apiserver/{name}/source.yaml")
+    texts = "\n".join((KNATIVE / "components" / folder).read_text() for folder in folders)
+
+    assert re.findall(r"^# (.*)$", texts, re.MULTILINE) == comments
+
+
+def test_every_kind_with_components_is_known_here():
+    components = KNATIVE / "components"
+    assert {path.name.removeprefix("kind-") for path in components.glob("kind-*")} == COMPONENTS.keys()
+    assert {path.name for path in (components / "source-apiserver").iterdir()} == COMPONENTS.keys()
+
+
+def test_no_two_kinds_share_a_name():
+    names = {rule.name for rule in FINISHING.values()}
+    bodies = [
+        body
+        for rule in FINISHING.values()
+        for body in joining(rule, with_source=is_watchable(rule))
+        if rule == next(other for other in FINISHING.values() if other.name == rule.name)
+    ]
+    assert len({(body["kind"], body["metadata"]["name"]) for body in bodies}) == len(bodies)
+    assert len({source_name(rule) for rule in FINISHING.values()}) == len(names)
+
+
+def test_the_name_of_a_source_is_short_enough_for_all_that_knative_makes_of_it():
+    for rule in FINISHING.values():
+        assert LABEL.fullmatch(source_name(rule))
+        account = identity_of(rule, NAMESPACE).rpartition(":")[2]
+        assert account.startswith(f"{source_name(rule)}-oidc-")
+        assert len(account) <= 63, "Knative would shorten it"
+
+
+def test_names_stay_as_they_are():
+    """They are in clusters, and in EventPolicies that people wrote."""
+    assert source_name(kind_rule("workflows.argoproj.io")) == "workflows-b286b7"
+    (role, *_) = joining(kind_rule("workflows.argoproj.io"))
+    assert role["metadata"]["name"] == "ttl-after-finished-expire-workflows.argoproj.io"
+
+
+def test_rules_of_one_kind_are_one_kind():
+    rules = [rule for rule in FINISHING.values() if rule.name == "mpijobs.kubeflow.org"]
+    assert len(rules) == 2
+    assert len(joining(*rules, with_source=True)) == len(joining(JOB, with_source=True))
+    assert rights_of(joining(*rules), "sweep") == needs_of("sweep", rules) - needs_of("sweep", ())
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "holds"),
+    [
+        ("Job", "jobs", True),
+        ("PodChaos", "podchaos", False),
+        ("PodChaos", "podchaoses", True),
+        ("Policy", "policies", True),
+        ("Policy", "policys", False),
+    ],
+)
+def test_a_kind_that_knative_would_not_find_is_refused_a_source(kind, plural, holds):
+    rule = JOB.model_copy(update={"kind": kind, "plural": plural})
+    assert is_watchable(rule) is holds
+    if not holds:
+        with pytest.raises(TtlError, match=r"an ApiServerSource would look for .* expected --source watch"):
+            joining(rule, with_source=True)
+
+
+# The command
+
+
+def run(*words):
+    return CliRunner(env={"TTL_KINDS_DIR": ""}).invoke(main, ["kinds", "manifests", *map(str, words)])
+
+
+def test_the_command_prints_documents_that_can_be_applied():
+    result = run("workflows.argoproj.io", "pods", "--source", "apiserver", "--namespace", "elsewhere")
+    assert result.exit_code == 0
+    bodies = [body for body in yaml.safe_load_all(result.output) if body]
+    rules = [kind_rule("pod"), kind_rule("workflows.argoproj.io")]
+    assert bodies == [one.body for one in join(rules, namespace="elsewhere", with_source=True)]
+    assert {body["metadata"].get("namespace") for body in bodies if body["kind"] != "ClusterRole"} == {"elsewhere"}
+
+
+def test_without_a_word_of_a_source_there_is_none():
+    assert "ApiServerSource" not in run("workflows.argoproj.io").output.replace("components/source-watch", "")
+
+
+def test_the_top_says_what_else_is_to_be_set():
+    head = run("backups.velero.io", "taskruns", "--source=apiserver").output.partition("---")[0]
+    assert all(line.startswith("# ") for line in head.splitlines())
+    assert "have these too: backups.velero.io,taskruns.tekton.dev\n" in head
+    assert "backups.velero.io: opt-in, goes only by its own annotation or a policy rule that names the kind" in head
+    assert "taskruns.tekton.dev: where a cluster serves it only as tekton.dev/v1beta1" in head
+    assert f"  - sub: {identity_of(kind_rule('taskruns.tekton.dev'), NAMESPACE)}\n" in head
+
+
+def test_a_kind_of_the_users_own_joins_too(tmp_path):
+    rule = "apiVersions: [example.com/v1]\nkind: Render\nplural: renders\nfinishedAt: [status.end]\n"
+    (tmp_path / "renders.yaml").write_text(f"{rule}finished: {{field: status.phase, values: {{Done: succeeded}}}}\n")
+    result = run("renders", "--kinds-dir", tmp_path)
+    assert "renders.example.com: a rule of your own; the functions need renders.yaml as well" in result.output
+    assert "ttl-after-finished-sweep-renders.example.com" in result.output
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("gizmos", "unknown kind 'gizmos'"),
+        ("cronjobs.batch", "'cronjobs.batch' never finishes"),
+        ("backups", "'backups' is ambiguous"),
+    ],
+)
+def test_what_is_no_kind_that_finishes_is_refused(word, said):
+    result = run(word)
+    assert result.exit_code == 1
+    assert said in result.output
