@@ -8,10 +8,13 @@ from shared.core.durations import format_duration
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
-from shared.doctor.reading import Inventory, Obj, labels_of, name_of
+from shared.doctor.reading import Inventory, Obj, environment_of, labels_of, name_of
 
 _OF_ONE = ("TTL_CALLERS", "TTL_KINDS_DIR", "TTL_POLICY")
 """What only some of the workloads are told, or each in its own way."""
+
+_WITHOUT_KINDS = ("timers", "deadletter")
+"""Who starts with whatever kinds: components/kinds tells them of none."""
 
 _VERSION = "app.kubernetes.io/version"
 
@@ -67,8 +70,7 @@ def check_settings(found: Inventory, kinds: Catalogue, place: Place, overlay: st
 def _overrides(found: Inventory, apply: str) -> Iterator[Finding]:
     """What a workload sets by itself counts before the ConfigMap, and is not looked into here."""
     for _, workload in found.workloads():
-        containers = list_mappings(workload, "spec.template.spec.containers")
-        names = {get_text(one, "name") for container in containers for one in list_mappings(container, "env")}
+        names = set(environment_of(workload)) - ({"TTL_KINDS"} if name_of(workload) in _WITHOUT_KINDS else set())
         if own := sorted(name for name in names if name.startswith("TTL_") and not name.startswith(_OF_ONE)):
             detail = f"{', '.join(own)} set by itself, which counts before the ConfigMap"
             yield warn(f"settings of {name_of(workload)}", detail, apply)

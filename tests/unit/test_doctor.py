@@ -444,6 +444,16 @@ def test_what_a_workload_sets_by_itself_is_said():
     assert said["settings of expire"].startswith("TTL_DRY_RUN set by itself")
 
 
+def test_who_needs_no_kinds_may_be_told_of_none():
+    services = [copy.deepcopy(fixture(f"service-{name}")) for name in ("expire", "timers")]
+    for service in services:
+        (container,) = service["spec"]["template"]["spec"]["containers"]
+        container["env"] += [{"name": "TTL_KINDS", "value": ""}, {"name": "TTL_KINDS_DIR", "value": "/etc/kinds"}]
+    found = inventory(Knative_Service=services, ConfigMap=[fixture("settings")])
+    said = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
+    assert said == {"settings of expire": "TTL_KINDS set by itself, which counts before the ConfigMap"}
+
+
 def test_settings_of_two_kinds_are_half_a_change():
     text = json.dumps(fixture("service-expire")).replace(fixture("settings")["metadata"]["name"], "settings-old")
     old = json.loads(text)

@@ -1,0 +1,105 @@
+"""components/kinds: rules of the user's own, mounted where objects are looked at; beside a policy and tokens."""
+
+import subprocess
+import sys
+from itertools import permutations
+
+import pytest
+
+from shared.adapters.bootstrap import build as build_world
+from shared.adapters.catalogue import read_catalogue, read_rule_files
+from shared.adapters.settings import read_settings
+from tests.builders import ROOT
+from tests.manifests.composed import composed
+from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
+
+pytestmark = needs_kubectl
+
+FOLDER = "/etc/ttl-after-finished-kinds"
+KUBECTL_IS_THERE = needs_kubectl.args[0] is False
+READERS = {"schedule", "expire", "sweep"}
+ORDERS = [
+    *(pytest.param(order, "base", READERS, id="-".join(order)) for order in permutations(("kinds", "policy"))),
+    pytest.param(("dead-letter", "timers-sqlite", "kinds", "policy", "eventpolicy"), "base", READERS, id="tokens"),
+    pytest.param(("source-watch", "kinds", "policy"), "base", READERS | {"source"}, id="watch"),
+    pytest.param(("standalone", "policy", "kinds"), "namespace", {"standalone"}, id="standalone"),
+]
+
+
+def environment(spec):
+    (container,) = spec["containers"]
+    return {one["name"]: one["value"] for one in container.get("env", [])}
+
+
+def mounts(spec):
+    """What a container finds mounted: the ConfigMap by the folder."""
+    (container,) = spec["containers"]
+    volumes = {one["name"]: one for one in spec.get("volumes", [])}
+    return {
+        one["mountPath"]: volumes[one["name"]]["configMap"]["name"]
+        for one in container.get("volumeMounts", [])
+        if "configMap" in volumes.get(one["name"], {})
+    }
+
+
+@pytest.mark.parametrize(("components", "base", "readers"), ORDERS)
+def test_who_looks_at_objects_finds_rules_and_policy_by_their_hash_in_any_order(components, base, readers):
+    objects = composed(*components, base=base)
+    (kinds,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("kinds-")]
+    (policy,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("policy-")]
+    for name, spec in pod_specs(objects):
+        is_reader = name in readers
+        assert (environment(spec).get("TTL_KINDS_DIR") == FOLDER) is is_reader, name
+        assert (environment(spec).get("TTL_POLICY") == "/etc/ttl-after-finished/policy.yaml") is is_reader, name
+        expected = {FOLDER: kinds, "/etc/ttl-after-finished": policy} if is_reader else {}
+        assert mounts(spec) == expected, name
+
+
+def test_no_two_mounts_lie_in_one_another():
+    for name, spec in pod_specs(composed("timers-sqlite", "kinds", "policy", "eventpolicy")):
+        folders = [one["mountPath"] for one in spec["containers"][0].get("volumeMounts", [])]
+        assert not [(a, b) for a, b in permutations(folders, 2) if b.startswith(f"{a}/")], name
+
+
+def test_whoever_has_the_settings_can_start_with_a_kind_that_only_a_file_knows():
+    objects = composed("dead-letter", "timers-sqlite", "source-watch", "kinds")
+    for name, spec in pod_specs(objects):
+        told = environment(spec)
+        folder = KNATIVE / "components" / "kinds" / "rules" if "TTL_KINDS_DIR" in told else ""
+        settings = {"TTL_KINDS": told.get("TTL_KINDS", "jobs,renders"), "TTL_KINDS_DIR": str(folder)}
+        assert build_world(read_settings(environment=settings)).catalogue.rules, name
+    assert [name for name, spec in pod_specs(objects) if "TTL_KINDS" in environment(spec)] == ["deadletter", "timers"]
+
+
+def test_the_example_is_a_rule_for_a_kind_that_is_not_shipped():
+    (example,) = [one for one in read_rule_files(KNATIVE / "components" / "kinds" / "rules") if not one.is_shipped]
+    assert example.replaces is None
+    assert example.rule.name == example.path.stem
+    assert not read_catalogue().of(example.rule.group, example.rule.kind)
+
+
+def test_all_files_of_the_folder_are_in_the_config_map():
+    (config,) = [obj for name, obj in of_kind(composed("kinds"), "ConfigMap").items() if name.startswith("kinds-")]
+    folder = KNATIVE / "components" / "kinds" / "rules"
+    assert config["data"] == {path.name: path.read_text() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("function", ["schedule", "expire", "sweep"])
+def test_a_bad_rule_ends_the_function_with_file_and_line(function, tmp_path):
+    rule = (KNATIVE / "components/kinds/rules/renders.example.com.yaml").read_text()
+    (tmp_path / "renders.example.com.yaml").write_text(rule.replace("propagation: Background", "propagation: Later"))
+    server = [sys.executable, "-m", "uvicorn", "functions_framework.aio:app", "--lifespan", "on", "--port", "0"]
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "FUNCTION_TARGET": function,
+        "FUNCTION_SOURCE": str(ROOT / "functions" / f"{function}.py"),
+        "TTL_KINDS_DIR": str(tmp_path),
+        "K_SINK": "http://127.0.0.1:9",
+    }
+    done = subprocess.run(server, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    line = 1 + rule.splitlines().index("propagation: Background")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1] == (
+        f"renders.example.com.yaml:{line}: propagation: expected 'Background', 'Foreground' or 'Orphan', got 'Later'"
+    )
+    assert "Traceback" not in done.stderr
