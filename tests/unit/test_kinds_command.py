@@ -52,6 +52,11 @@ def test_every_kind_is_a_row_and_they_are_counted():
     assert "RULE" not in result.output
 
 
+def test_the_readme_counts_them_as_well():
+    counted = run().output.splitlines()[-1].partition(". ")[0]
+    assert counted in (FIXTURES.parents[1] / "README.md").read_text()
+
+
 def test_the_users_rules_are_marked(folder):
     (folder / "job.yaml").write_text(yaml.safe_dump(RULE | {"apiVersions": ["batch/v1"], "kind": "Job"}))
     rows = {row.split()[1]: row for row in run("--kinds-dir", folder).output.splitlines() if "yours" in row}
