@@ -52,7 +52,8 @@ class Operator:
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
-        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "80"}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of kubectl-ttl
+        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "80", "PATH": path}
 
     def kubectl(self, *words: str, given: str = "") -> str:
         done = subprocess.run(
@@ -181,6 +182,22 @@ def test_a_kind_whose_crd_is_missing_is_found_and_so_are_its_rights(standalone: 
     standalone.kubectl("apply", "-f", "-", given=yaml.safe_dump(TRAINJOBS))
     api.wait("the CRD", lambda: api.get("/apis/trainer.kubeflow.org/v1alpha1"))
     api.wait("the roles' aggregation", lambda: may(api, "watch", "trainer.kubeflow.org", "trainjobs"))
+    code, found = standalone.doctor()
+    assert (code, troubles(found)) == (0, {})
+
+
+def test_where_all_kinds_are_meant_only_those_that_are_served_count(standalone: Operator, api: Api) -> None:
+    configs = api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
+    (config,) = [one["metadata"]["name"] for one in configs if one["metadata"]["name"].startswith("settings-")]
+    api.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{config}", {"data": {"TTL_KINDS": ""}})
+
+    _, found = standalone.doctor()
+
+    what = "rights of standalone on certificatesigningrequests"
+    assert troubles(found) == {what: "warn: none at all: TTL_KINDS names no kinds, and this one is passed over"}
+    standalone.paste(found[what]["mend"])
+    group = "certificates.k8s.io"
+    api.wait("the roles' aggregation", lambda: may(api, "watch", group, "certificatesigningrequests"))
     code, found = standalone.doctor()
     assert (code, troubles(found)) == (0, {})
 
