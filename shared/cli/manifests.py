@@ -64,7 +64,7 @@ def _opt_in(rules: tuple[KindRule, ...]) -> Iterator[str]:
     for rule in rules:
         if rule.opt_in:
             why = " ".join(rule.opt_in.split())
-            yield f"{rule.name}: opt-in, goes only by its own annotation or a policy rule that names the kind: {why}"
+            yield f"{rule.name}: opt-in, goes only where the object itself or a policy naming the kind says so: {why}"
 
 
 def _about_sources(rules: tuple[KindRule, ...], namespace: str) -> Iterator[str]:

@@ -147,7 +147,7 @@ def test_the_top_says_what_else_is_to_be_set():
     head = run("backups.velero.io", "taskruns", "--source=apiserver").output.partition("---")[0]
     assert all(line.startswith("# ") for line in head.splitlines())
     assert "have these too: backups.velero.io,taskruns.tekton.dev\n" in head
-    assert "backups.velero.io: opt-in, goes only by its own annotation or a policy rule that names the kind" in head
+    assert "backups.velero.io: opt-in, goes only where the object itself or a policy naming the kind says so" in head
     assert "taskruns.tekton.dev: where a cluster serves it only as tekton.dev/v1beta1" in head
     assert f"  - sub: {identity_of(kind_rule('taskruns.tekton.dev'), NAMESPACE)}\n" in head
 
