@@ -22,8 +22,6 @@ class Term(StrEnum):
 
 
 _TERMS = ((timedelta(hours=1), Term.HOUR), (timedelta(hours=24), Term.DAY))
-NOTHING = "nothing"
-"""In place of what says how long, where nothing does, or it cannot be read."""
 
 
 @dataclass(slots=True)
@@ -56,7 +54,7 @@ class Comparison:
 
     @cached_property
     def rules(self) -> Mapping[str, Row]:
-        """By what says how long: a policy rule, a field, an annotation; an object may be counted at one each."""
+        """By what says how long, under each: a policy rule, a field, an annotation; empty where nothing does."""
         return self._count(lambda _, decision: source_of(decision))
 
     @cached_property
@@ -125,6 +123,5 @@ def fate_of(decision: Decision) -> tuple[str, datetime | None]:
 
 
 def source_of(decision: Decision) -> str:
-    """Who says how long."""
-    return decision.facts.ttl.source if decision.facts.ttl else NOTHING
-
+    """Who says how long; empty where nobody does, or it cannot be read."""
+    return decision.facts.ttl.source if decision.facts.ttl else ""

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from shared.cli.alarm import Alarm
@@ -46,9 +47,13 @@ def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
         everything: Whether all is shown, however long.
     """
     most = None if everything else SHOWN
-    tables = (("BY", comparison.rules), ("KIND", comparison.kinds), ("NAMESPACE", comparison.namespaces))
-    for title, rows in tables if comparison.objects else ():
-        console.print(_table(title, islice(rows.items(), most)))
+    tables = (
+        ("BY", "nothing", comparison.rules),
+        ("KIND", "-", comparison.kinds),
+        ("NAMESPACE", "-", comparison.namespaces),
+    )
+    for title, nameless, rows in tables if comparison.objects else ():
+        console.print(_table(title, nameless, islice(rows.items(), most)))
         _tell_rest(console, len(rows), most)
     changed = comparison.changed
     if changed:
@@ -63,13 +68,13 @@ def _tell_rest(console: Console, count: int, most: int | None) -> None:
         console.print(f"... and {count - most:,} more: --all shows them\n")
 
 
-def _table(title: str, rows: Iterable[tuple[str, Row]]) -> Table:
+def _table(title: str, nameless: str, rows: Iterable[tuple[str, Row]]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(title)
+    table.add_column(title, no_wrap=True)
     for term in Term:
-        table.add_column(_TITLES[term], justify="right")
+        table.add_column(_TITLES[term], justify="right", no_wrap=True)
     for name, row in rows:
-        table.add_row(printable(name) or "-", *(_cell(row[term]) for term in Term))
+        table.add_row(escape(printable(name)) or nameless, *(_cell(row[term]) for term in Term))
     return table
 
 
@@ -81,9 +86,9 @@ def _cell(count: Count) -> str:
 def _changes(objects: Iterable[Surveyed]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("OBJECT THAT CHANGES", "IN FORCE", "NEW"):
-        table.add_column(name)
+        table.add_column(name, no_wrap=True)
     for one in objects:
-        table.add_row(str(one.ref), *(describe(decision, one.now) for decision in one.decisions))
+        table.add_row(escape(str(one.ref)), *(escape(describe(decision, one.now)) for decision in one.decisions))
     return table
 
 

@@ -29,6 +29,7 @@ from shared.usecases.survey import Surveyed
 TOO_MANY = 3
 """The exit code where more would go at once than the limit."""
 
+_WIDE = 1_000
 _SOON = timedelta(hours=1)
 _HELD_BACK = (
     Reason.HELD,
@@ -97,7 +98,7 @@ async def plan(
         sight = await _look(cluster, known, policies, kinds=kinds, namespace=namespace)
     code = 1 if sight.refused else 0  # what is missing was said; a script must not take the rest for all
     if policy is not None and in_force is not None:
-        alarm = _print_comparison(sight, (policy, new), in_force, limit, output=output, everything=everything)
+        alarm = _print_comparison(sight, (policy, new), in_force, limit, output=output, everything=everything, yes=yes)
         code = TOO_MANY if alarm.is_raised and not yes else code
     elif output == "json":
         told = [one for one in sight.objects if everything or is_ahead(one.decisions[0])]
@@ -136,6 +137,7 @@ def _print_comparison(
     *,
     output: str,
     everything: bool,
+    yes: bool,
 ) -> Alarm:
     """The comparison on standard output, and on the other what must not be overlooked."""
     path, policy = new
@@ -147,11 +149,12 @@ def _print_comparison(
         click.echo(json.dumps(as_document(comparison, names, alarm, restraints), indent=2))
     else:
         click.echo(f"{path}, compared with {in_force.name}; (+8) is 8 more than under that")
-        show(Console(soft_wrap=True, highlight=False), comparison, everything=everything)
+        show(_console(), comparison, everything=everything)
     for sentence in restraints:
         click.secho(sentence, fg="yellow", err=True)
     if alarm.is_raised:
-        click.secho(f"WARNING: {alarm}", fg="red", bold=True, err=True)
+        mind = "" if yes else f". The exit code is {TOO_MANY}; --yes or a higher --limit says that it is meant"
+        click.secho(f"WARNING: {alarm}{mind}", fg="red", bold=True, err=True)
     return alarm
 
 
@@ -167,11 +170,16 @@ def _print_table(objects: Sequence[Surveyed]) -> None:
     for (namespace, kind), group in sorted(groups.items()):
         table.add_row(namespace or "-", kind, *_summary(group))
     if groups:
-        Console(soft_wrap=True).print(table)
+        _console().print(table)
     decisions = [one.decisions[0] for one in objects]
     due_now = sum(isinstance(one, Expire) for one in decisions)
     later = sum(isinstance(one, Wait) for one in decisions)
     click.echo(f"{due_now} due now, {later} due later, {len(objects) - due_now - later} stay, of {len(objects)}")
+
+
+def _console() -> Console:
+    """Lines as long as they are, as kubectl's: a row that is folded, or cut, cannot be searched."""
+    return Console(width=_WIDE, highlight=False)
 
 
 def _summary(group: Sequence[Surveyed]) -> tuple[str, ...]:

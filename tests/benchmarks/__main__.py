@@ -23,10 +23,10 @@ import uvloop
 from rich.console import Console
 
 from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
-from tests.benchmarks import bench_timers, coldstart, decide, drain, lateness, report, schedule
+from tests.benchmarks import bench_timers, coldstart, decide, drain, lateness, plan, report, schedule
 from tests.benchmarks.cluster import BenchmarkError, connected
 
-ALL = ("drain", "lateness", "timers", "schedule", "coldstart", "decide")
+ALL = ("drain", "lateness", "timers", "schedule", "coldstart", "decide", "plan")
 TIMERS = (10_000, 100_000, 1_000_000)
 LATENESS_SECONDS = 20
 ROUNDS = 2
@@ -60,10 +60,11 @@ async def _measure(options: argparse.Namespace, folder: Path, tell: Callable[[st
     if "decide" in options.only:
         tell("decide")
         results["decide"] = {"decide": decide.measure()}
-    if "coldstart" in options.only:
-        with _server() as server:
-            async with connected(server) as cluster:
-                results["coldstart"] = await coldstart.measure(cluster, folder, tell)
+    for name, module in {"plan": plan, "coldstart": coldstart}.items():
+        if name in options.only:
+            with _server() as server:
+                async with connected(server) as cluster:
+                    results[name] = await module.measure(cluster, folder, tell)
     if "timers" in options.only:
         results["timers"] = []
         for count in TIMERS:
