@@ -60,17 +60,21 @@ async def _measure(options: argparse.Namespace, folder: Path, tell: Callable[[st
     if "decide" in options.only:
         tell("decide")
         results["decide"] = {"decide": decide.measure()}
-    for name, module in {"plan": plan, "coldstart": coldstart}.items():
-        if name in options.only:
-            with _server() as server:
-                async with connected(server) as cluster:
-                    results[name] = await module.measure(cluster, folder, tell)
+    for name in sorted({"coldstart", "plan"} & set(options.only)):
+        results[name] = await _measure_processes(name, folder, tell)
     if "timers" in options.only:
         results["timers"] = []
         for count in TIMERS:
             tell(f"timers: {count:,}")
             results["timers"].append(await asyncio.to_thread(bench_timers.in_own_process, count))
     return results
+
+
+async def _measure_processes(name: str, folder: Path, tell: Callable[[str], None]) -> Any:
+    """What starts processes of its own, on a server that nothing else has used."""
+    with _server() as server:
+        async with connected(server) as cluster:
+            return await (plan if name == "plan" else coldstart).measure(cluster, folder, tell)
 
 
 def _facts(options: argparse.Namespace, seconds: float) -> dict[str, Any]:

@@ -75,7 +75,9 @@ def test_failed_ones_are_counted_apart(explain):
 def test_what_moves_the_due_instant_is_named(explain):
     (told,) = explain(job(complete=ago(60), ttl=10), minAge="5m")
     assert (told["decision"], told["movedBy"]) == ("wait", "minAge of policy rule ci")
-    (line,) = [one for one in explain(job(complete=ago(60)), ttl="1s", minAge="5m", output="text") if one.startswith("  due")]
+    (line,) = [
+        one for one in explain(job(complete=ago(60)), ttl="1s", minAge="5m", output="text") if one.startswith("  due")
+    ]
     assert line.endswith("(in 4m), moved by minAge of policy rule ci")
 
 
