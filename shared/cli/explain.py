@@ -30,6 +30,7 @@ def _instant(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option("--now", callback=_instant, metavar="TIME", help="With -f: as of this instant (RFC 3339).")
 @click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
 @options.kinds_dir_option
+@options.policy_option
 @options.cluster_options
 @options.output
 @options.asynchronous
@@ -39,18 +40,21 @@ async def explain(
     now: datetime | None,
     namespace: str | None,
     kinds_dir: Path | None,
+    policy: Path | None,
     kubeconfig: str | None,
     context: str | None,
     output: str,
 ) -> None:
     """Say for one object which rule speaks, when it finished, when it is due, and what holds it back."""
     known = options.known_kinds(kinds_dir)
+    in_force = options.read_policy(policy, known)
     if filename is not None:
         if target:
             raise click.UsageError("expected either KIND/NAME or -f FILE, got both")
         with sys.stdin if filename == "-" else open_file(filename) as stream:
             documents = list(read_documents(stream, filename))
-        _print(find_offline(documents, kinds=known, now=now or SystemClock().now()), output)
+        moment = now or SystemClock().now()
+        _print(await find_offline(documents, kinds=known, now=moment, policy=in_force), output)
         return
     if now is not None:
         raise click.UsageError("--now goes with -f: a cluster is asked at its own clock")
@@ -58,7 +62,8 @@ async def explain(
     async with options.connected(kubeconfig, context) as cluster:
         rule = await find_rule(cluster, rules, target[0])
         place = namespace or options.context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
-        _print([await find_one(cluster, rule, kinds=known, namespace=place, name=name)], output)
+        found = await find_one(cluster, rule, kinds=known, namespace=place, name=name, policy=in_force)
+        _print([found], output)
 
 
 def _print(findings: Sequence[Finding], output: str) -> None:

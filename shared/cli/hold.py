@@ -16,6 +16,7 @@ from shared.core import holding
 from shared.core.decide import Decision
 from shared.core.kinds import Catalogue, KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
+from shared.core.policy import Policy
 from shared.core.powerless import advise_powerless, describe_powerless
 from shared.errors import TtlError
 from shared.usecases.hold import Written, hold_object, write
@@ -33,6 +34,7 @@ class _Aim:
 
     cluster: KubernetesCluster
     known: Catalogue
+    policy: Policy
     rule: KindRule
     ref: ObjectRef
 
@@ -42,6 +44,7 @@ class _Aim:
 @click.option("--reason", required=True, metavar="WHY", help="For the people who find it there.")
 @_NAMESPACE
 @options.kinds_dir_option
+@options.policy_option
 @options.cluster_options
 @options.asynchronous
 async def hold(
@@ -49,6 +52,7 @@ async def hold(
     reason: str,
     namespace: str | None,
     kinds_dir: Path | None,
+    policy: Path | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -57,7 +61,7 @@ async def hold(
     Where the kind's own controller acts on a TTL field of the object, as kube-controller-manager does for a Job, that
     field is taken away for as long.
     """
-    async with _aimed(target, namespace, kinds_dir, kubeconfig, context) as aim:
+    async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         written = await hold_object(aim.rule, aim.ref, reason, editor=aim.cluster)
         click.echo(f"{aim.ref} is held: {reason}")
         _tell(written)
@@ -74,6 +78,7 @@ async def hold(
     help=f"Default: the context's; with --breaker, {_HOME}. For `run`, its Lease's.",
 )
 @options.kinds_dir_option
+@options.policy_option
 @options.cluster_options
 @options.asynchronous
 async def release(
@@ -81,6 +86,7 @@ async def release(
     breaker: bool,
     namespace: str | None,
     kinds_dir: Path | None,
+    policy: Path | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -90,7 +96,7 @@ async def release(
             raise click.UsageError("expected either KIND/NAME or --breaker, got both")
         await _release_breaker(namespace or _HOME, kubeconfig, context)
         return
-    async with _aimed(target, namespace, kinds_dir, kubeconfig, context) as aim:
+    async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         written = await write(aim.rule, aim.ref, lambda obj: holding.release(obj, aim.rule), editor=aim.cluster)
         click.echo(f"{aim.ref} is {'released' if written.change else 'not held'}")
         _tell(written)
@@ -107,6 +113,7 @@ async def release(
 @click.option("--unset", is_flag=True, help="Without TIME: take back what was said before.")
 @_NAMESPACE
 @options.kinds_dir_option
+@options.policy_option
 @options.cluster_options
 @options.asynchronous
 async def set_ttl(
@@ -115,6 +122,7 @@ async def set_ttl(
     unset: bool,
     namespace: str | None,
     kinds_dir: Path | None,
+    policy: Path | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -126,7 +134,7 @@ async def set_ttl(
     if not target or len(target) > 2 or (unset and len(target) == 2 and "/" in target[0]):  # noqa: PLR2004 - KIND NAME
         raise click.UsageError("expected KIND/NAME TIME, for instance job/backup 1h, or KIND/NAME --unset")
     of = Outcome(outcome) if outcome else None
-    async with _aimed(target, namespace, kinds_dir, kubeconfig, context) as aim:
+    async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         if unset:
             written = await write(aim.rule, aim.ref, lambda obj: holding.unset_ttl(obj, of), editor=aim.cluster)
         else:
@@ -152,14 +160,20 @@ async def _release_breaker(namespace: str, kubeconfig: str | None, context: str 
 
 @asynccontextmanager
 async def _aimed(
-    target: tuple[str, ...], namespace: str | None, kinds_dir: Path | None, kubeconfig: str | None, context: str | None
+    target: tuple[str, ...],
+    namespace: str | None,
+    kinds_dir: Path | None,
+    policy: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> AsyncIterator[_Aim]:
     known = options.known_kinds(kinds_dir)
+    in_force = options.read_policy(policy, known)
     rules, name = parse_target(target, known)
     async with options.connected(kubeconfig, context) as cluster:
         rule = await find_rule(cluster, rules, target[0])
         place = namespace or options.context_namespace(kubeconfig, context)
-        yield _Aim(cluster, known, rule, ref_to(rule, place, name))
+        yield _Aim(cluster, known, in_force, rule, ref_to(rule, place, name))
 
 
 def _headline(written: Written, ref: ObjectRef) -> str:
@@ -178,7 +192,7 @@ def _tell(written: Written) -> None:
 
 
 async def _decide(written: Written, aim: _Aim) -> Decision:
-    return await Judge(aim.cluster, aim.known).decide(written.snapshot, aim.rule)
+    return await Judge(aim.cluster, aim.known, lambda: aim.policy).decide(written.snapshot, aim.rule)
 
 
 def _tell_fate(decision: Decision, written: Written, rule: KindRule) -> None:

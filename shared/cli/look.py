@@ -1,21 +1,27 @@
 """Decide about objects without doing anything: what `plan` and `explain` show."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.cli.surroundings import Surroundings, find_owner, look_around, read_owner
-from shared.core.decide import Context, Decision, Facts, Ignore, Reason, decide
-from shared.core.finish import Finish, finish_of
+from shared.core.decide import Decision, Facts, Ignore, Reason
+from shared.core.finish import Finish
 from shared.core.kinds import Catalogue, KindRule
-from shared.core.namespaces import plain_namespace
-from shared.core.objects import ObjectRef, get_controller, ref_of
+from shared.core.namespaces import Namespace, namespace_of, plain_namespace
+from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy import NO_POLICY, Policy
-from shared.errors import TtlError
-from shared.ports import Snapshot
-from shared.usecases.judge import Judge
+from shared.errors import PermanentError, TtlError
+from shared.ports import Page
+from shared.usecases.judge import Judge, is_unfinished
+from shared.usecases.namespaces import Namespaces
+from shared.usecases.survey import Survey, Surveyed
+
+LISTS_AT_ONCE = 4
+"""Kinds that are listed side by side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +34,74 @@ class Finding:
     around: Surroundings | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All that could be seen of a cluster.
+
+    Attributes:
+        objects: What is decided about each object.
+        refused: The kinds that could not be listed, and why.
+    """
+
+    objects: Sequence[Surveyed]
+    refused: Sequence[tuple[KindRule, TtlError]]
+
+
 async def find_all(
-    cluster: KubernetesCluster, rule: KindRule, *, judge: Judge, namespace: str
-) -> AsyncIterator[Finding]:
-    """Every object of a kind, page by page."""
-    token = ""
-    while True:
-        page = await cluster.list_page(rule, namespace=namespace, continue_token=token)
-        await judge.namespaces.prime()
-        for obj in page.items:
-            decision = await judge.decide(Snapshot(obj, page.read_at), rule)
-            yield Finding(ref_of(obj), decision, page.read_at)
-        token = page.continue_token
-        if not token:
-            return
+    cluster: KubernetesCluster,
+    rules: Sequence[KindRule],
+    *,
+    policies: Sequence[Policy],
+    kinds: Catalogue,
+    namespace: str,
+) -> Sight:
+    """Every object of the kinds, each read once and judged under each policy."""
+    survey, namespaces = Survey(policies), Namespaces(cluster, only=namespace)
+    refused: list[tuple[KindRule, TtlError]] = []
+    places = asyncio.Semaphore(LISTS_AT_ONCE)
+
+    async def look(rule: KindRule) -> None:
+        async with places:
+            try:
+                await _survey_kind(cluster, rule, survey, namespaces)
+            except TtlError as error:
+                refused.append((rule, error))
+
+    await asyncio.gather(*map(look, rules))
+    objects = await survey.settle(lambda owner: is_unfinished(owner, cluster=cluster, kinds=kinds))
+    return Sight(objects, refused)
+
+
+async def _survey_kind(cluster: KubernetesCluster, rule: KindRule, survey: Survey, namespaces: Namespaces) -> None:
+    """Page by page; the next one is on its way while one is judged."""
+
+    def ask(token: str) -> asyncio.Task[Page]:
+        return asyncio.create_task(cluster.list_page(rule, namespace=namespaces.only, continue_token=token))
+
+    asked: asyncio.Task[Page] | None = ask("")
+    try:
+        while asked is not None:
+            page = await asked
+            asked = ask(page.continue_token) if page.continue_token else None
+            await asyncio.sleep(0)  # sends the request
+            await namespaces.prime()
+            for obj in page.items:
+                survey.add(obj, rule, page.read_at, *await _read_namespace(namespaces, obj))
+    finally:
+        if asked is not None:
+            asked.cancel()
+
+
+async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[Namespace | None, str]:
+    """The object's namespace, or why it cannot be told."""
+    place = get_text(obj, "metadata.namespace")
+    if not place:
+        return None, ""
+    try:
+        found = namespaces.recall(place) or await namespaces.get(place)
+    except PermanentError as error:
+        return None, str(error)
+    return found, "" if found else f"there is no namespace {place}"
 
 
 async def find_one(
@@ -51,7 +111,7 @@ async def find_one(
     kinds: Catalogue,
     namespace: str,
     name: str,
-    policy: Callable[[], Policy] = lambda: NO_POLICY,
+    policy: Policy = NO_POLICY,
 ) -> Finding:
     """One object by its name.
 
@@ -62,35 +122,56 @@ async def find_one(
     if snapshot is None:
         place = f" in namespace {namespace}" if namespace else ""
         raise TtlError(f"there is no {rule.kind} {name}{place}")
-    decision = await Judge(cluster, kinds, policy).decide(snapshot, rule)
+    decision = await Judge(cluster, kinds, lambda: policy).decide(snapshot, rule)
     owner = await read_owner(snapshot.obj, cluster=cluster, kinds=kinds)
     around = look_around(snapshot.obj, rule, decision.facts, owner)
     return Finding(ref_of(snapshot.obj), decision, snapshot.read_at, around)
 
 
-def find_offline(documents: Sequence[dict[str, Any]], *, kinds: Catalogue, now: datetime) -> list[Finding]:
-    """What would be decided about each document; an owner counts as finished only if it is among them."""
-    finished = {ref_of(one).uid for one in documents if _is_finished(one, kinds)} - {""}
-    return [_find_offline(one, documents, kinds, now, finished) for one in documents]
+async def find_offline(
+    documents: Sequence[dict[str, Any]], *, kinds: Catalogue, now: datetime, policy: Policy = NO_POLICY
+) -> list[Finding]:
+    """What would be decided about each document, by the owners, the siblings and the Namespaces that are among them.
+
+    An owner that is not among them counts as unfinished, a namespace says nothing. Namespaces are not told of.
+    """
+    said = [namespace_of(one) for one in documents if _is_namespace(one)]
+    namespaces = {one.ref.name: one for one in said}
+    rules = [(one, _rule_of(one, kinds)) for one in documents if not _is_namespace(one)]
+    survey = Survey([policy])
+    for obj, rule in rules:
+        if rule is not None:
+            place = ref_of(obj).namespace
+            survey.add(obj, rule, now, namespaces.get(place) or plain_namespace(place))
+
+    async def keeps(owner: ObjectRef) -> bool:
+        return not any(rule.dependents == "free" for rule in kinds.of(owner.group, owner.kind))
+
+    decided = iter(await survey.settle(keeps))
+    return [
+        _unknown(obj, now) if rule is None else _found(obj, rule, next(decided), documents, kinds)
+        for obj, rule in rules
+    ]
 
 
-def _find_offline(
-    obj: dict[str, Any], documents: Sequence[dict[str, Any]], kinds: Catalogue, now: datetime, finished: set[str]
+def _is_namespace(obj: dict[str, Any]) -> bool:
+    return (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Namespace")
+
+
+def _rule_of(obj: dict[str, Any], kinds: Catalogue) -> KindRule | None:
+    ref = ref_of(obj)
+    return kinds.get(ref.api_version, ref.kind)
+
+
+def _unknown(obj: dict[str, Any], now: datetime) -> Finding:
+    ref = ref_of(obj)
+    problem = f"no kind rule for {ref.kind or 'nothing'} of {ref.api_version or 'no apiVersion'}"
+    return Finding(ref, Ignore(Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=problem)), now)
+
+
+def _found(
+    obj: dict[str, Any], rule: KindRule, one: Surveyed, documents: Sequence[dict[str, Any]], kinds: Catalogue
 ) -> Finding:
-    ref = ref_of(obj)
-    rule = kinds.get(ref.api_version, ref.kind)
-    if rule is None:
-        problem = f"no kind rule for {ref.kind or 'nothing'} of {ref.api_version or 'no apiVersion'}"
-        return Finding(ref, Ignore(Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=problem)), now)
-    owner = get_controller(obj)
-    unfinished = owner is not None and owner.uid not in finished
-    context = Context(namespace=plain_namespace(ref.namespace), owner_unfinished=unfinished)
-    decision = decide(obj, rule, now, context)
+    (decision,) = one.decisions
     around = look_around(obj, rule, decision.facts, find_owner(obj, documents, kinds))
-    return Finding(ref, decision, now, around)
-
-
-def _is_finished(obj: dict[str, Any], kinds: Catalogue) -> bool:
-    ref = ref_of(obj)
-    rule = kinds.get(ref.api_version, ref.kind)
-    return rule is not None and finish_of(obj, rule).finished is True
+    return Finding(one.ref, decision, one.now, around)

@@ -19,6 +19,7 @@ from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.memory import Memory
 from shared.adapters.settings import read_settings
 from shared.core.kinds import Catalogue
+from shared.core.policy import NO_POLICY, Policy
 from shared.errors import TtlError
 from shared.usecases.served import list_served, list_unserved
 
@@ -38,6 +39,9 @@ kinds_dir_option = click.option(
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Also the kind rules of this directory. Default: $TTL_KINDS_DIR.",
+)
+policy_option = click.option(
+    "--policy", metavar="FILE", type=click.Path(path_type=Path), help="By the rules of this file. Default: $TTL_POLICY."
 )
 output = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
@@ -63,6 +67,20 @@ def known_kinds(kinds_dir: Path | None) -> Catalogue:
         TtlError: A rule in it is none.
     """
     return read_catalogue(kinds_dir or read_settings().kinds_dir)
+
+
+def read_policy(path: Path | None, kinds: Catalogue) -> Policy:
+    """The policy of a file, else that of $TTL_POLICY, else none.
+
+    Raises:
+        TtlError: The file is none.
+    """
+    path = path or read_settings().policy
+    if path is None:
+        return NO_POLICY
+    from shared.adapters.policyfile import read_policy as read  # noqa: PLC0415 - only where there is one
+
+    return read(path, kinds)
 
 
 async def name_served(world: World, cluster: KubernetesCluster) -> str:

@@ -1,4 +1,4 @@
-"""`plan`: what would be deleted now, and what is due when."""
+"""`plan`: what would be deleted now, what is due when, and what another policy would make of it."""
 
 import json
 from collections import defaultdict
@@ -11,69 +11,157 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from shared.adapters.cluster import KubernetesCluster
 from shared.cli import options
-from shared.cli.look import Finding, find_all
+from shared.cli.against import Against, find_against
+from shared.cli.alarm import LIMIT, Alarm, describe_restraints, sound
+from shared.cli.comparison import Comparison
+from shared.cli.contrast import as_document, show
+from shared.cli.look import Sight, find_all
 from shared.cli.report import as_json, describe_time, is_ahead
 from shared.cli.target import find_kinds
 from shared.core.decide import Expire, Reason, Wait
-from shared.errors import TtlError
-from shared.usecases.judge import Judge
+from shared.core.kinds import Catalogue
+from shared.core.policy import Policy
 from shared.usecases.served import list_served, list_unserved
+from shared.usecases.survey import Surveyed
 
+TOO_MANY = 3
+"""The exit code where more would go at once than the limit."""
+
+_WIDE = 1_000
 _SOON = timedelta(hours=1)
-_HELD_BACK = (Reason.HELD, Reason.INVALID_TTL, Reason.OWNER_UNFINISHED, Reason.FINISH_TIME_UNKNOWN)
+_HELD_BACK = (
+    Reason.HELD,
+    Reason.EXEMPT,
+    Reason.INVALID_POLICY,
+    Reason.INVALID_TTL,
+    Reason.OWNER_UNFINISHED,
+    Reason.FINISH_TIME_UNKNOWN,
+    Reason.NAMESPACE_UNREAD,
+    Reason.KEPT_LAST,
+)
 
 
 @click.command()
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
 @options.kinds_option
 @options.kinds_dir_option
+@click.option(
+    "--policy",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="What this policy would change. Default: the one of $TTL_POLICY, compared with nothing.",
+)
+@click.option(
+    "--against",
+    metavar="FILE|cluster",
+    help="What --policy is compared with: a file, or the policy that is installed. Default: $TTL_POLICY, else none.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"With --policy: so many may go at once. Default: as many as its breaker's count says, else {LIMIT:,}.",
+)
+@click.option("--yes", is_flag=True, help="With --policy: more may go; the exit code is 0 all the same.")
 @options.cluster_options
-@click.option("--all", "everything", is_flag=True, help="With -o json: also the objects that stay.")
+@click.option("--all", "everything", is_flag=True, help="All rows and objects; with -o json also those that stay.")
 @options.output
 @options.asynchronous
 async def plan(
     namespace: str,
     kinds: str,
     kinds_dir: Path | None,
+    policy: Path | None,
+    against: str | None,
+    limit: int | None,
+    yes: bool,
     kubeconfig: str | None,
     context: str | None,
     everything: bool,
     output: str,
 ) -> None:
-    """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing."""
+    """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing.
+
+    With --policy: what would become of every object under that policy, beside what becomes of it under the policy in
+    force, per rule, kind and namespace, and which objects change; `120 (+8)` is 120 under the new one, 8 more than
+    under the other. The exit code is 3 where more objects than --limit would go at once.
+    """
+    if policy is None and (against is not None or limit is not None or yes):
+        raise click.UsageError("--against, --limit and --yes go with --policy FILE")
     known = options.known_kinds(kinds_dir)
-    findings: list[Finding] = []
-    refused: list[TtlError] = []
+    new = options.read_policy(policy, known)
     async with options.connected(kubeconfig, context) as cluster:
-        judge = Judge(cluster, known, only=namespace)
-        wanted = await find_kinds(cluster, known, kinds)
-        served = await list_served(wanted, cluster=cluster, namespace=namespace)
-        for word in list_unserved(
-            options.split_kinds(kinds), served
-        ):  # who names a kind wants to know that there is none
-            click.echo(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}", err=True)
-        for rule in served:
-            try:
-                findings += [one async for one in find_all(cluster, rule, judge=judge, namespace=namespace)]
-            except TtlError as error:
-                click.echo(f"{rule.plural}: {error}", err=True)
-                refused.append(error)
-    if refused and len(refused) == len(served):
-        raise refused[0]
-    if output == "json":
-        told = [one for one in findings if everything or is_ahead(one.decision)]
-        click.echo(json.dumps([as_json(one.ref, one.decision) for one in told], indent=2))
+        in_force = await find_against(against, cluster, known) if policy else None
+        policies = [in_force.policy, new] if in_force else [new]
+        sight = await _look(cluster, known, policies, kinds=kinds, namespace=namespace)
+    code = 1 if sight.refused else 0  # what is missing was said; a script must not take the rest for all
+    if policy is not None and in_force is not None:
+        alarm = _print_comparison(sight, (policy, new), in_force, limit, output=output, everything=everything, yes=yes)
+        code = TOO_MANY if alarm.is_raised and not yes else code
+    elif output == "json":
+        told = [one for one in sight.objects if everything or is_ahead(one.decisions[0])]
+        click.echo(json.dumps([as_json(one.ref, one.decisions[0]) for one in told], indent=2))
     else:
-        _print_table(findings)
-    if refused:
-        raise SystemExit(1)  # what is missing was said; a script must not take the rest for all
+        _print_table(sight.objects)
+    if code:
+        raise SystemExit(code)
 
 
-def _print_table(findings: Sequence[Finding]) -> None:
-    groups: defaultdict[tuple[str, str], list[Finding]] = defaultdict(list)
-    for finding in findings:
-        groups[finding.ref.namespace, finding.ref.kind].append(finding)
+async def _look(
+    cluster: KubernetesCluster, known: Catalogue, policies: Sequence[Policy], *, kinds: str, namespace: str
+) -> Sight:
+    """Everything of the kinds that are meant; what is not to be had is said.
+
+    Raises:
+        TtlError: Nothing is to be had.
+    """
+    wanted = await find_kinds(cluster, known, kinds)
+    served = await list_served(wanted, cluster=cluster, namespace=namespace)
+    for word in list_unserved(options.split_kinds(kinds), served):  # who names a kind wants to know that there is none
+        click.echo(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}", err=True)
+    sight = await find_all(cluster, served, policies=policies, kinds=known, namespace=namespace)
+    for rule, error in sight.refused:
+        click.echo(f"{rule.plural}: {error}", err=True)
+    if sight.refused and len(sight.refused) == len(served):
+        raise sight.refused[0][1]
+    return sight
+
+
+def _print_comparison(
+    sight: Sight,
+    new: tuple[Path, Policy],
+    in_force: Against,
+    limit: int | None,
+    *,
+    output: str,
+    everything: bool,
+    yes: bool,
+) -> Alarm:
+    """The comparison on standard output, and on the other what must not be overlooked."""
+    path, policy = new
+    comparison = Comparison(sight.objects)
+    alarm = sound(comparison, policy.limits, limit)
+    restraints = list(describe_restraints(comparison, policy.limits))
+    if output == "json":
+        names = {"policy": str(path), "inForce": in_force.name}
+        click.echo(json.dumps(as_document(comparison, names, alarm, restraints), indent=2))
+    else:
+        click.echo(f"{path}, compared with {in_force.name}; (+8) is 8 more than under that")
+        show(_console(), comparison, everything=everything)
+    for sentence in restraints:
+        click.secho(sentence, fg="yellow", err=True)
+    if alarm.is_raised:
+        mind = "" if yes else f". The exit code is {TOO_MANY}; --yes or a higher --limit says that it is meant"
+        click.secho(f"WARNING: {alarm}{mind}", fg="red", bold=True, err=True)
+    return alarm
+
+
+def _print_table(objects: Sequence[Surveyed]) -> None:
+    groups: defaultdict[tuple[str, str], list[Surveyed]] = defaultdict(list)
+    for one in objects:
+        groups[one.ref.namespace, one.ref.kind].append(one)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("NAMESPACE", "KIND"):
         table.add_column(name)
@@ -82,18 +170,25 @@ def _print_table(findings: Sequence[Finding]) -> None:
     for (namespace, kind), group in sorted(groups.items()):
         table.add_row(namespace or "-", kind, *_summary(group))
     if groups:
-        Console(soft_wrap=True).print(table)
-    due_now = sum(isinstance(one.decision, Expire) for one in findings)
-    later = sum(isinstance(one.decision, Wait) for one in findings)
-    click.echo(f"{due_now} due now, {later} due later, {len(findings) - due_now - later} stay, of {len(findings)}")
+        _console().print(table)
+    decisions = [one.decisions[0] for one in objects]
+    due_now = sum(isinstance(one, Expire) for one in decisions)
+    later = sum(isinstance(one, Wait) for one in decisions)
+    click.echo(f"{due_now} due now, {later} due later, {len(objects) - due_now - later} stay, of {len(objects)}")
 
 
-def _summary(group: Sequence[Finding]) -> tuple[str, ...]:
+def _console() -> Console:
+    """Lines as long as they are, as kubectl's: a row that is folded, or cut, cannot be searched."""
+    return Console(width=_WIDE, highlight=False)
+
+
+def _summary(group: Sequence[Surveyed]) -> tuple[str, ...]:
     now: datetime = group[0].now
-    due_now = sum(isinstance(one.decision, Expire) for one in group)
-    dues = sorted(one.decision.until for one in group if isinstance(one.decision, Wait))
+    decisions = [one.decisions[0] for one in group]
+    due_now = sum(isinstance(one, Expire) for one in decisions)
+    dues = sorted(one.until for one in decisions if isinstance(one, Wait))
     soon = sum(due <= now + _SOON for due in dues)
-    held_back = sum(one.decision.reason in _HELD_BACK for one in group)
+    held_back = sum(one.reason in _HELD_BACK for one in decisions)
     rest = len(group) - due_now - len(dues) - held_back
     next_due = describe_time(dues[0], now) if dues else "-"
     return (str(due_now), str(soon), str(len(dues) - soon), next_due, str(held_back), str(rest))

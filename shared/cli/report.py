@@ -5,9 +5,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.cli.surroundings import Surroundings
+from shared.core.conditions import Grouping
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.durations import format_duration
 from shared.core.objects import ObjectRef, format_instant, printable
+from shared.core.policy import PolicyRule
 
 _WORDS = {
     Reason.EXPIRED: "it is due: it would be deleted now",
@@ -49,6 +51,9 @@ def as_json(ref: ObjectRef, decision: Decision, around: Surroundings | None = No
         "ttlSeconds": _seconds(facts),
         "ttlFrom": facts.ttl.source if facts.ttl else None,
         "dueAt": _instant(facts.due_at),
+        "movedBy": facts.moved_by or None,
+        "policyRule": facts.policy_rule.name if facts.policy_rule else None,
+        "keeper": _keeper_as_json(facts),
         "decision": type(decision).__name__.lower(),
         "reason": str(decision.reason),
         **({"problem": facts.problem} if facts.problem else {}),
@@ -66,6 +71,8 @@ def as_text(ref: ObjectRef, decision: Decision, now: datetime, around: Surroundi
         f"  due       {_due(facts, now)}",
         f"  decision  {type(decision).__name__.lower()} ({decision.reason}): {_WORDS[decision.reason]}",
     ]
+    if facts.keeper:
+        lines.insert(-1, f"  keeper    {_keeper(facts, facts.keeper)}")
     if facts.problem:
         lines.append(f"  problem   {facts.problem}")
     if around:
@@ -147,7 +154,27 @@ def _ttl(facts: Facts) -> str:
 def _due(facts: Facts, now: datetime) -> str:
     if facts.due_at is None:
         return "-"
-    return f"{format_instant(facts.due_at)} ({describe_time(facts.due_at, now)})"
+    moved = f", moved by {facts.moved_by}" if facts.moved_by else ""
+    return f"{format_instant(facts.due_at)} ({describe_time(facts.due_at, now)}){moved}"
+
+
+def _keeper(facts: Facts, rule: PolicyRule) -> str:
+    """`policy rule ci keeps the newest 3 by owner, and 1 is newer`."""
+    what = "failed ones" if rule.counts_apart(facts.finish.outcome) else "of its kind in this namespace"
+    by = "" if rule.keep_last_by.by == "namespace" else f", by {_grouping(rule.keep_last_by)}"
+    newer = "nobody counted how many are newer" if facts.newer is None else f"{facts.newer or 'none'} finished later"
+    return f"{rule.source} keeps the newest {rule.kept_of(facts.finish.outcome)} {what}{by}; {newer}"
+
+
+def _grouping(by: Grouping) -> str:
+    return f"label {by.label}" if by.label else "a CEL expression" if by.by == "cel" else by.by
+
+
+def _keeper_as_json(facts: Facts) -> dict[str, Any] | None:
+    if facts.keeper is None:
+        return None
+    kept = facts.keeper.kept_of(facts.finish.outcome)
+    return {"rule": facts.keeper.name, "keeps": kept, "newer": facts.newer}
 
 
 def _seconds(facts: Facts) -> int | None:

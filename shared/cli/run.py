@@ -27,6 +27,7 @@ from shared.local.runner import Runner
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
 @options.kinds_option
 @options.kinds_dir_option
+@options.policy_option
 @click.option("--sweep-interval", metavar="TIME", help="Between two looks at everything (10m).")
 @click.option("--concurrency", metavar="N", help="DELETEs at once (64).")
 @click.option(
@@ -42,6 +43,7 @@ async def run(
     namespace: str,
     kinds: str,
     kinds_dir: Path | None,
+    policy: Path | None,
     sweep_interval: str | None,
     concurrency: str | None,
     timers: str | None,
@@ -55,6 +57,7 @@ async def run(
     given = {
         "TTL_KINDS": kinds,
         "TTL_KINDS_DIR": str(kinds_dir or ""),
+        "TTL_POLICY": str(policy or ""),
         "TTL_SWEEP_INTERVAL": sweep_interval,
         "TTL_CONCURRENCY": concurrency,
         "TTL_TIMERS_PATH": timers,

@@ -70,6 +70,7 @@ class Facts:
         moved_by: What moved the due instant from where the TTL alone has it: a maximum, or a minimum age.
         powerless: The kind's own field, where its own controller acts on it earlier, whatever we say.
         owner: The controller owner that keeps it.
+        newer: How many of its group finished later, where somebody counted.
     """
 
     finish: Finish
@@ -83,6 +84,7 @@ class Facts:
     moved_by: str = ""
     powerless: str = ""
     owner: ObjectRef | None = None
+    newer: int | None = None
 
     def summary(self) -> str:
         """`finished 2026-01-02T03:04:05Z, due 2026-01-02T04:04:05Z by spec.ttlSecondsAfterFinished`."""

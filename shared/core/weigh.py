@@ -129,8 +129,9 @@ def _weigh_finished(case: _Case, spoken: Ttl | None) -> Weighed:
     due = find_due(ruling, fallback, finish.at, limit)
     reason = _reason_to_keep(case, due, ruling)
     owner = get_controller(case.obj) if reason is Reason.OWNER_UNFINISHED else None
+    newer = case.context.newer if ruling.keeper is not None else None
     return reason, Facts(
-        finish, due.ttl, due.at, "", None, due.rule, ruling.keeper, ruling.group, due.moved_by, "", owner
+        finish, due.ttl, due.at, "", None, due.rule, ruling.keeper, ruling.group, due.moved_by, "", owner, newer
     )
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from shared.adapters.policyfile import parse_policy
 from shared.core.kinds import Catalogue
-from shared.core.objects import get_in
+from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.policy import NO_POLICY, Policy
 from shared.doctor.findings import Finding, Place, fail, ok, warn
 from shared.doctor.reading import Inventory, Obj, environment_of, name_of, volume_at
 from shared.errors import TtlError
@@ -12,10 +13,7 @@ from shared.errors import TtlError
 
 def check_policies(found: Inventory, kinds: Catalogue, place: Place, overlay: str) -> Iterator[Finding]:
     """The ConfigMaps that TTL_POLICY leads to; nothing where no workload names one."""
-    named: dict[tuple[str, str], list[str]] = {}
-    for workload in (*(one for _, one in found.workloads()), *found.all("ContainerSource")):
-        if mounted := _mounted(workload):
-            named.setdefault(mounted, []).append(name_of(workload))
+    named = _find_mounted(found)
     if len({name for name, _ in named}) > 1:
         detail = "; ".join(f"{', '.join(users)} by {name}" for (name, _), users in named.items())
         yield warn("policy", f"not all decide by the same: {detail}", place.apply(overlay))
@@ -23,13 +21,54 @@ def check_policies(found: Inventory, kinds: Catalogue, place: Place, overlay: st
         yield _check(found, name, key, users, kinds, place)
 
 
+def read_mounted(found: Inventory, kinds: Catalogue, namespace: str) -> tuple[str, Policy]:
+    """What the installation calls its policy, and the policy; none where its workloads name no file.
+
+    Args:
+        found: The installation.
+        kinds: All that are known.
+        namespace: Where it is.
+
+    Raises:
+        TtlError: There is no installation, or its parts may not be read, or what they name is no policy.
+    """
+    for kind, problem in found.problems():
+        raise TtlError(f"what is installed cannot be told: {kind}: {problem}")
+    if not any(found.workloads()):
+        raise TtlError(f"nothing is installed in namespace {namespace}: expected a file to compare with")
+    named = list(_find_mounted(found))
+    if not named:
+        return f"namespace {namespace}, which has no policy", NO_POLICY
+    if len(named) > 1:
+        raise TtlError(f"not all decide by the same: expected one policy, got {', '.join(name for name, _ in named)}")
+    name, key = named[0]
+    text = _text_of(found, name, key)
+    if text is None:
+        raise TtlError(f"configmap {name} in namespace {namespace}: expected {key} in it, got none")
+    return f"configmap {name} in namespace {namespace}", parse_policy(text, kinds, name=f"configmap {name}, {key}")
+
+
+def _find_mounted(found: Inventory) -> dict[tuple[str, str], list[str]]:
+    """The ConfigMaps and keys that TTL_POLICY leads to, and which workloads say so."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for workload in (*(one for _, one in found.workloads()), *found.all("ContainerSource")):
+        if mounted := _mounted(workload):
+            named.setdefault(mounted, []).append(name_of(workload))
+    return named
+
+
+def _text_of(found: Inventory, name: str, key: str) -> str | None:
+    data = get_in(found.get("ConfigMap", name) or {}, "data")
+    text = data.get(key) if isinstance(data, dict) else None
+    return text if isinstance(text, str) else None
+
+
 def _check(  # noqa: PLR0913, PLR0917 - what was found, and where it goes
     found: Inventory, name: str, key: str, users: list[str], kinds: Catalogue, place: Place
 ) -> Finding:
     what, mend = f"policy {name}", place.command("edit", "configmap", name)
-    text = get_in(found.get("ConfigMap", name) or {}, "data")
-    text = text.get(key) if isinstance(text, dict) else None
-    if not isinstance(text, str):
+    text = _text_of(found, name, key)
+    if text is None:
         return fail(what, f"there is no {key} in it, and {', '.join(users)} cannot start without", mend)
     try:
         policy = parse_policy(text, kinds, name=key)

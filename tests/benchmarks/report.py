@@ -18,6 +18,7 @@ from tests.benchmarks.coldstart import LIMITS, STARTS, ColdStart
 from tests.benchmarks.decide import Decisions
 from tests.benchmarks.drain import CONTENDERS, LIMIT, Drained
 from tests.benchmarks.lateness import PER_SECOND, Lateness
+from tests.benchmarks.plan import AIM_SECONDS, OBJECTS, Timed, ratio
 from tests.benchmarks.schedule import Slice
 
 LATE_TITLES = {"events": "our events", "peer": "the peer, tuned"}
@@ -42,6 +43,7 @@ def aims(results: Mapping[str, Any]) -> list[Aim]:
         *(_timers_aims(results["timers"]) if "timers" in results else ()),
         *(_schedule_aims(results["schedule"]) if "schedule" in results else ()),
         *(_decide_aims(results["decide"]) if "decide" in results else ()),
+        *(_plan_aims(results["plan"]) if "plan" in results else ()),
     ]
 
 
@@ -85,10 +87,16 @@ def _decide_aims(measured: Mapping[str, Sequence[Decisions]]) -> Iterable[Aim]:
         yield Aim(f"`decide` on one core, {name}", f">= {least} a second", f"{slowest}", slowest >= least)
 
 
+def _plan_aims(timed: Mapping[str, Sequence[Timed]]) -> Iterable[Aim]:
+    measured = median(one.seconds for one in timed["plan"])
+    aim = f"< {AIM_SECONDS:.0f} s"
+    yield Aim(f"`plan --policy` on {OBJECTS:,} objects", aim, f"{measured:.1f} s", measured < AIM_SECONDS)
+
+
 def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     plain = {
         name: {who: [one.as_json() for one in measured] for who, measured in results[name].items()}
-        for name in ("drain", "lateness", "schedule", "coldstart", "decide")
+        for name in ("drain", "lateness", "schedule", "coldstart", "decide", "plan")
         if name in results
     }
     if "timers" in results:
@@ -104,6 +112,7 @@ def show(console: Console, results: Mapping[str, Any]) -> None:
         "schedule": schedule_table,
         "coldstart": coldstart_table,
         "decide": decide_table,
+        "plan": plan_table,
     }
     for name, table in tables.items():
         if name in results:
@@ -233,6 +242,23 @@ def decide_table(measured: Mapping[str, Sequence[Decisions]]) -> Table:
     )
     for one in measured["decide"]:
         table.add_row(one.case, f"{one.per_second:,}", f"{one.walks:.1f}")
+    return table
+
+
+def plan_table(timed: Mapping[str, Sequence[Timed]]) -> Table:
+    table = new_table(
+        "`plan --policy`: Jobs and their Pods in 40 namespaces, a dozen rules, compared with none",
+        "",
+        "objects",
+        "seconds",
+        "from - to",
+        "of the limit",
+        caption="The limit: a paged LIST of the same objects, one page after the other, and its JSON decoded.",
+    )
+    for name, title, share in (("plan", "plan", ratio(timed)), ("list", "bare LIST", 1.0)):
+        seconds = [one.seconds for one in timed[name]]
+        spread = f"{min(seconds):.1f} - {max(seconds):.1f}"
+        table.add_row(title, f"{timed[name][0].objects:,}", f"{median(seconds):.1f}", spread, f"x {share:.2f}")
     return table
 
 

@@ -1,0 +1,117 @@
+"""`plan --policy` as a process, on a real API server: what it counts, what it says loudly, what it is compared with."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.core.objects import format_instant
+from tests.integration.conftest import Api
+
+RULES = [
+    {"name": "newest", "match": {"kinds": ["jobs"]}, "ttl": "0s", "keepLast": 2},
+    {"name": "rest", "match": {"kinds": ["*"]}, "ttl": "2h"},
+]
+
+
+@pytest.fixture
+def jobs(api: Api, namespace: str) -> str:
+    """Four finished Jobs, and one that works; in a namespace of their own."""
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    at = format_instant(datetime.now(UTC).replace(microsecond=0))
+    conditions = [
+        {"type": one, "status": "True", "lastTransitionTime": at} for one in ("SuccessCriteriaMet", "Complete")
+    ]
+    for name in ("a", "b", "c", "d", "works"):
+        container = {"name": "main", "image": "example.com/x"}
+        spec = {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+        api.call("POST", path, {"metadata": {"name": name}, "spec": spec})
+        if name != "works":
+            status = {"startTime": at, "completionTime": at, "succeeded": 1, "conditions": conditions}
+            api.call("PATCH", f"{path}/{name}/status", {"status": status})
+    return path
+
+
+@pytest.fixture
+def plan(api: Api, namespace: str, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*words: str, **policies: Any) -> subprocess.CompletedProcess[str]:
+        for name, rest in policies.items():
+            policy = {"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", **rest}
+            (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(policy))
+        program = [sys.executable, "-c", "from shared.cli.main import main; main()", "plan", "-n", namespace]
+        environment = {**os.environ, "KUBECONFIG": str(api.server.kubeconfig), "PYTHONPATH": str(Path.cwd())}
+        return subprocess.run(
+            [*program, *words], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False
+        )
+
+    return run
+
+
+def test_a_new_policy_beside_what_is_in_force(api, jobs, namespace, plan):
+    done = plan("--policy", "new.yaml", "-o", "json", new={"rules": RULES})
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert (told["policy"], told["inForce"], told["objects"]) == ("new.yaml", "no policy", 5)
+    assert told["totals"]["dueNow"] == {"inForce": 0, "new": 2}
+    assert [row["namespace"] for row in told["namespaces"]] == [namespace]
+    changed = {one["name"]: (one["inForce"]["reason"], one["new"]["ttlFrom"]) for one in told["changes"]}
+    assert len(changed) == 2
+    assert set(changed.values()) == {("no-ttl", "policy rule newest")}
+    assert len(api.get(jobs)["items"]) == 5
+
+    done = plan("--policy", "new.yaml", "--against", "old.yaml", "-o", "json", old={"rules": RULES[1:]})
+    told = json.loads(done.stdout)
+    assert told["totals"]["within24h"] == {"inForce": 4, "new": 0}
+
+
+@pytest.mark.usefixtures("jobs")
+def test_more_than_the_limit_is_said_loudly_unless_that_is_meant(plan):
+    done = plan("--policy", "new.yaml", "--limit", "1", new={"rules": RULES})
+    assert done.returncode == 3
+    assert "WARNING: 2 objects would go at once, more than 1: 2 by policy rule newest" in done.stderr
+    assert "2 (+2) due now" in done.stdout
+    assert plan("--policy", "new.yaml", "--limit", "1", "--yes").returncode == 0
+    broken = {"rules": RULES, "budget": {"breaker": {"count": 1}}}
+    done = plan("--policy", "new.yaml", new=broken)
+    assert done.returncode == 3
+    assert "the policy's breaker would trip: 2 go within 10m, and 1 may" in done.stderr
+
+
+@pytest.mark.usefixtures("jobs")
+def test_what_is_installed_is_what_it_is_compared_with(api, plan):
+    done = plan("--policy", "new.yaml", "--against", "cluster", new={"rules": RULES})
+    assert done.returncode == 1
+    assert "nothing is installed in namespace ttl-after-finished" in done.stderr
+    home = "ttl-after-finished"
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": home}})
+    policy = yaml.safe_dump({"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": RULES[1:]})
+    config = {"metadata": {"name": "policy-x"}, "data": {"policy.yaml": policy}}
+    api.call("POST", f"/api/v1/namespaces/{home}/configmaps", config)
+    api.call("POST", f"/apis/apps/v1/namespaces/{home}/deployments", deployment())
+    done = plan("--policy", "new.yaml", "--against", "cluster", "-o", "json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["inForce"] == "configmap policy-x in namespace ttl-after-finished"
+    assert told["totals"]["within24h"] == {"inForce": 4, "new": 0}
+
+
+def deployment() -> dict[str, Any]:
+    """As the policy component leaves it."""
+    labels = {"app.kubernetes.io/name": "ttl-after-finished"}
+    container = {
+        "name": "main",
+        "image": "example.com/x",
+        "env": [{"name": "TTL_POLICY", "value": "/etc/ttl-after-finished/policy.yaml"}],
+        "volumeMounts": [{"name": "policy", "mountPath": "/etc/ttl-after-finished"}],
+    }
+    spec = {"containers": [container], "volumes": [{"name": "policy", "configMap": {"name": "policy-x"}}]}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    metadata = {"name": "standalone", "labels": labels}
+    return {"metadata": metadata, "spec": {"selector": {"matchLabels": labels}, "template": template}}
