@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from shared.adapters.policyfile import parse_policy
 from shared.core.kinds import Catalogue
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.core.objects import get_in
 from shared.core.policy import NO_POLICY, Policy
 from shared.doctor.findings import Finding, Place, fail, ok, warn
 from shared.doctor.reading import Inventory, Obj, environment_of, name_of, volume_at
