@@ -146,7 +146,7 @@ def _print_comparison(
     restraints = list(describe_restraints(comparison, policy.limits))
     if output == "json":
         names = {"policy": str(path), "inForce": in_force.name}
-        click.echo(json.dumps(as_document(comparison, names, alarm, restraints), indent=2))
+        click.echo(json.dumps(as_document(comparison, names, alarm, restraints)))  # indented it takes a second more
     else:
         click.echo(f"{path}, compared with {in_force.name}; (+8) is 8 more than under that")
         show(_console(), comparison, everything=everything)

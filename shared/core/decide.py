@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
+from shared.core.finish import Finish
 from shared.core.kinds import KindRule
 from shared.core.native import has_native_ttl
 from shared.core.objects import get_annotations, get_in
@@ -50,7 +51,9 @@ class Expire:
 Decision = Ignore | Wait | Expire
 
 
-def decide(obj: Any, rule: KindRule, now: datetime, context: Context = NOTHING_KNOWN) -> Decision:
+def decide(
+    obj: Any, rule: KindRule, now: datetime, context: Context = NOTHING_KNOWN, *, finish: Finish | None = None
+) -> Decision:
     """Decide what happens to one object.
 
     Args:
@@ -58,11 +61,12 @@ def decide(obj: Any, rule: KindRule, now: datetime, context: Context = NOTHING_K
         rule: How its kind finishes.
         now: The current instant, aware; to delete by the answer it must be the API server's.
         context: What is known beside it.
+        finish: What another decision about the same object has found out of its finish; it is read anew if None.
 
     Returns:
         Ignore, Wait or Expire, each with its reason and the facts it rests on. Exactly due is expired.
     """
-    reason, facts = weigh(obj, rule, context)
+    reason, facts = weigh(obj, rule, context, finish)
     if reason is not None or facts.due_at is None:
         return Ignore(reason or Reason.FINISH_TIME_UNKNOWN, facts)
     if now < facts.due_at:

@@ -24,7 +24,7 @@ _STAYS = frozenset({Reason.HELD, Reason.EXEMPT, Reason.INVALID_POLICY, Reason.IN
 _STAYS_WITH_OTHERS = frozenset({Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
 
 
-def weigh(obj: Any, rule: KindRule, context: Context) -> Weighed:
+def weigh(obj: Any, rule: KindRule, context: Context, finish: Finish | None = None) -> Weighed:
     """The first reason to keep an object, the most deliberate first, and all that is known of it. Total.
 
     Returns:
@@ -33,7 +33,7 @@ def weigh(obj: Any, rule: KindRule, context: Context) -> Weighed:
     if not _is_of_kind(obj, rule):
         expected = f"expected a {rule.kind} of {', '.join(rule.api_versions)}"
         return Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=expected)
-    finish = finish_of(obj, rule)
+    finish = finish or finish_of(obj, rule)
     case = _Case(obj, rule, context, get_annotations(obj), finish)
     reason, facts = _weigh_case(case)
     if rule.ttl is not None and rule.ttl.honoured_by is not None:

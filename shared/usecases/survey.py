@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.core.decide import Context, Decision, Facts, Reason, decide
+from shared.core.finish import Finish
 from shared.core.kinds import KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, get_controller, ref_of
@@ -87,9 +88,10 @@ class Survey:
             problem: Why not.
         """
         ref, owner = ref_of(obj), get_controller(obj)
-        steps = []
+        steps: list[_Steps] = []
         for policy, places in zip(self.policies, self._places, strict=True):
-            decided = _steps(obj, rule, now, Context(policy, namespace, owner is not None))
+            finish = steps[0][0].facts.finish if steps else None
+            decided = _steps(obj, rule, now, Context(policy, namespace, owner is not None), finish)
             first = decided[0]
             if first.reason is Reason.NAMESPACE_UNREAD and problem:
                 decided = (replace(first, facts=replace(first.facts, problem=problem)),)
@@ -141,12 +143,13 @@ class Survey:
         return counted[-1]
 
 
-def _steps(obj: Any, rule: KindRule, now: datetime, context: Context) -> _Steps:
-    decision = decide(obj, rule, now, context)
+def _steps(obj: Any, rule: KindRule, now: datetime, context: Context, finish: Finish | None) -> _Steps:
+    decision = decide(obj, rule, now, context, finish=finish)
+    finish = decision.facts.finish
     if decision.reason is Reason.OWNER_UNFINISHED:
-        return decision, *_steps(obj, rule, now, replace(context, owner_unfinished=False))
+        return decision, *_steps(obj, rule, now, replace(context, owner_unfinished=False), finish)
     if decision.reason is Reason.KEPT_LAST and context.newer is None:
-        return decision, *_steps(obj, rule, now, replace(context, newer=sys.maxsize))
+        return decision, *_steps(obj, rule, now, replace(context, newer=sys.maxsize), finish)
     return (decision,)
 
 
