@@ -10,6 +10,9 @@ from shared.doctor.findings import Finding, Place, fail, ok, warn
 from shared.doctor.reading import Inventory, Obj, environment_of, name_of, volume_at
 from shared.errors import TtlError
 
+_READ = ("Knative Service", "StatefulSet", "Deployment", "ContainerSource", "ConfigMap")
+"""What has to be read to know which policy is in force."""
+
 
 def check_policies(found: Inventory, kinds: Catalogue, place: Place, overlay: str) -> Iterator[Finding]:
     """The ConfigMaps that TTL_POLICY leads to; nothing where no workload names one."""
@@ -33,7 +36,8 @@ def read_mounted(found: Inventory, kinds: Catalogue, namespace: str) -> tuple[st
         TtlError: There is no installation, or its parts may not be read, or what they name is no policy.
     """
     for kind, problem in found.problems():
-        raise TtlError(f"what is installed cannot be told: {kind}: {problem}")
+        if kind in _READ:
+            raise TtlError(f"what is installed cannot be told: {kind}: {problem}")
     if not any(found.workloads()):
         raise TtlError(f"nothing is installed in namespace {namespace}: expected a file to compare with")
     named = list(_find_mounted(found))

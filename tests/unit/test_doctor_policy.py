@@ -3,9 +3,11 @@
 import pytest
 
 from shared.core.kinds import Catalogue
+from shared.core.policy import NO_POLICY
 from shared.doctor.findings import Level, Place
-from shared.doctor.policies import check_policies
+from shared.doctor.policies import check_policies, read_mounted
 from shared.doctor.reading import OURS, Inventory, Listed
+from shared.errors import TtlError
 from tests.builders import JOB
 
 GOOD = "rules: [{name: one, match: {kinds: [jobs]}, ttl: 1h}]"
@@ -59,3 +61,41 @@ def test_two_that_differ_are_told():
 
 def test_without_one_nothing_is_told():
     assert found(deployment(path="")) == []
+
+
+def mounted(*workloads, problems=None, **policies):
+    """What `plan --against cluster` compares with."""
+    maps = [{"metadata": {"name": name.replace("_", "-")}, "data": data} for name, data in policies.items()]
+    parts = {"Deployment": Listed(workloads), "ConfigMap": Listed(tuple(maps))}
+    parts |= {kind: Listed(problem=problem) for kind, problem in (problems or {}).items()}
+    return read_mounted(Inventory(parts), Catalogue((JOB,)), "home")
+
+
+def test_what_is_mounted_is_read():
+    text = "apiVersion: ttlafterfinished.dev/v1\nkind: Policy\nrules: [{name: a, match: {kinds: [jobs]}, ttl: 1h}]\n"
+    name, policy = mounted(deployment(), policy_1={"policy.yaml": text})
+    assert name == "configmap policy-1 in namespace home"
+    assert [rule.name for rule in policy.rules] == ["a"]
+
+
+def test_an_installation_without_one_has_no_rules():
+    assert mounted(deployment(path="")) == ("namespace home, which has no policy", NO_POLICY)
+
+
+@pytest.mark.parametrize(
+    ("workloads", "rest", "told"),
+    [
+        ((), {}, "nothing is installed in namespace home: expected a file"),
+        ((deployment(),), {}, "configmap policy-1 in namespace home: expected policy.yaml in it"),
+        ((deployment(),), {"policy_1": {"policy.yaml": "rules: 1"}}, "configmap policy-1, policy.yaml:1: rules"),
+        ((deployment(), deployment("b", "policy-2")), {}, "expected one policy, got policy-1, policy-2"),
+        ((deployment(),), {"problems": {"ConfigMap": "no right"}}, "cannot be told: ConfigMap: no right"),
+    ],
+)
+def test_what_cannot_be_compared_with_is_said(workloads, rest, told):
+    with pytest.raises(TtlError, match=told):
+        mounted(*workloads, **rest)
+
+
+def test_what_may_not_be_listed_and_says_nothing_of_policies_is_of_no_interest():
+    assert mounted(deployment(path=""), problems={"Lease": "no right"})[1] is NO_POLICY
