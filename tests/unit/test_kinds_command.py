@@ -59,7 +59,7 @@ def test_the_readme_counts_them_as_well():
 
 def test_the_users_rules_are_marked(folder):
     (folder / "job.yaml").write_text(yaml.safe_dump(RULE | {"apiVersions": ["batch/v1"], "kind": "Job"}))
-    rows = {row.split()[1]: row for row in run("--kinds-dir", folder).output.splitlines() if "yours" in row}
+    rows = {row.split()[0]: row for row in run("--kinds-dir", folder).output.splitlines() if "yours" in row}
     assert rows.keys() == {"renders.batch", "renders.example.com"}
     assert rows["renders.batch"].rstrip().endswith("yours, in place of the shipped one")
     assert rows["renders.example.com"].rstrip().endswith("yours")
