@@ -25,7 +25,7 @@ _SHARE = "expected a share such as 50%"
 
 
 def _read_share(value: Any) -> Any:
-    if isinstance(value, float):
+    if isinstance(value, float) and 0 < value <= 1:
         return value
     if not isinstance(value, str) or not value.endswith("%"):
         raise ValueError(f"{_SHARE}, got {quote(value)}")
