@@ -34,7 +34,7 @@ def parse_policy(text: str, kinds: Catalogue, *, name: str) -> Policy:
     Raises:
         FileError: As above.
     """
-    return parse_model(text, Policy, name=name, check=lambda policy: policy.check_kinds(kinds))
+    return parse_model(text, Policy, name=name, refine=lambda policy: policy.of_kinds(kinds))
 
 
 class PolicyFile:

@@ -34,7 +34,7 @@ class LogTelemetry:
         """See `shared.ports.Telemetry`."""
         self.counts[verdict] += 1
         _log.log(
-            _LEVELS.get(verdict, logging.DEBUG) if reason != Reason.INVALID_TTL else logging.WARNING,
+            logging.WARNING if reason in _UNREADABLE else _LEVELS.get(verdict, logging.DEBUG),
             str(verdict),
             extra={"fields": _fields(object=str(ref), uid=ref.uid, reason=str(reason), detail=detail, by=by)},
         )
@@ -87,6 +87,7 @@ _LEVELS = {
     Verdict.ALREADY_GONE: logging.INFO,
     Verdict.FAILED: logging.ERROR,
 }
+_UNREADABLE = {Reason.INVALID_TTL, Reason.INVALID_POLICY}
 
 
 def _fields(**fields: object) -> dict[str, object]:

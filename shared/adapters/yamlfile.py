@@ -43,7 +43,7 @@ def parse_model(
     model: type[ModelT],
     *,
     name: str,
-    check: Callable[[ModelT], None] = lambda _: None,
+    refine: Callable[[ModelT], ModelT] = lambda model: model,
     context: object = None,
 ) -> ModelT:
     """A text as a model.
@@ -52,7 +52,7 @@ def parse_model(
         text: YAML.
         model: What it should be.
         name: What errors call it.
-        check: What else must hold; raises pydantic's ValidationError, with the places.
+        refine: What is made of it; raises pydantic's ValidationError, with the places, where it cannot be.
         context: For the model's validators.
 
     Raises:
@@ -73,8 +73,7 @@ def parse_model(
     except (ValueError, RecursionError) as error:  # a date that is none, or brackets without end
         raise FileError(f"{name}: expected YAML: {error}") from None
     try:
-        read = model.model_validate(document, context=context)
-        check(read)
+        read = refine(model.model_validate(document, context=context))
     except ValidationError as error:
         told = error.errors(include_url=False)
         lines = [f"{name}:{_line_of(node, one['loc'])}: {_sentence(one)}" for one in told[:TOLD_MAX]]
@@ -127,9 +126,15 @@ def _sentence(error: ErrorDetails) -> str:
             return f"{where}: there is no such field"
         case "literal_error" | "enum":
             expected = f"expected {context['expected']}"
+        case "tuple_type" | "list_type":
+            expected = "expected a list"
+        case "model_type" | "dict_type" | "dataclass_type" | "model_attributes_type":
+            expected = "expected a mapping"
+        case "too_short":
+            return f"{where}: expected at least {context['min_length']}, got {context['actual_length']}"
         case "string_pattern_mismatch":
             expected = f"expected a text like {context['pattern']}"
         case _:
             expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    got = "" if ", got " in expected or isinstance(error["input"], dict) else f", got {quote(error['input'])}"
+    got = "" if ", got " in expected or error["type"] == "kind" or isinstance(error["input"], dict) else f", got {quote(error['input'])}"
     return f"{where}: {expected}{got}"

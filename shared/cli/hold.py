@@ -108,8 +108,8 @@ async def release(
 
 @click.command("set")
 @click.argument("words", nargs=-1, metavar="KIND/NAME TIME")
-@click.option("--succeeded", "outcome", flag_value="succeeded", help="Only if it succeeds.")
-@click.option("--failed", "outcome", flag_value="failed", help="Only if it fails.")
+@click.option("--succeeded", is_flag=True, help="Only if it succeeds.")
+@click.option("--failed", is_flag=True, help="Only if it fails.")
 @click.option("--unset", is_flag=True, help="Without TIME: take back what was said before.")
 @_NAMESPACE
 @options.kinds_dir_option
@@ -118,7 +118,8 @@ async def release(
 @options.asynchronous
 async def set_ttl(
     words: tuple[str, ...],
-    outcome: str | None,
+    succeeded: bool,
+    failed: bool,
     unset: bool,
     namespace: str | None,
     kinds_dir: Path | None,
@@ -133,7 +134,9 @@ async def set_ttl(
     target, wish = (words, "") if unset else (words[:-1], words[-1] if words else "")
     if not target or len(target) > 2 or (unset and len(target) == 2 and "/" in target[0]):  # noqa: PLR2004 - KIND NAME
         raise click.UsageError("expected KIND/NAME TIME, for instance job/backup 1h, or KIND/NAME --unset")
-    of = Outcome(outcome) if outcome else None
+    if succeeded and failed:
+        raise click.UsageError("expected one of --succeeded and --failed, or neither, which means both")
+    of = Outcome.SUCCEEDED if succeeded else Outcome.FAILED if failed else None
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         if unset:
             written = await write(aim.rule, aim.ref, lambda obj: holding.unset_ttl(obj, of), editor=aim.cluster)

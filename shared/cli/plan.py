@@ -96,7 +96,10 @@ async def plan(
         in_force = await find_against(against, cluster, known) if policy else None
         policies = [in_force.policy, new] if in_force else [new]
         sight = await _look(cluster, known, policies, kinds=kinds, namespace=namespace)
-    code = 1 if sight.refused else 0  # what is missing was said; a script must not take the rest for all
+    unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in sight.objects)
+    if unread:
+        click.echo(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them", err=True)
+    code = 1 if sight.refused or unread else 0  # what is missing was said; a script must not take the rest for all
     if policy is not None and in_force is not None:
         alarm = _print_comparison(sight, (policy, new), in_force, limit, output=output, everything=everything, yes=yes)
         code = TOO_MANY if alarm.is_raised and not yes else code

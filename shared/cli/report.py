@@ -12,7 +12,7 @@ from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy import PolicyRule
 
 _WORDS = {
-    Reason.EXPIRED: "it is due: it would be deleted now",
+    Reason.EXPIRED: "it is due: it goes now, unless a budget, an open breaker or a recreate loop holds it back",
     Reason.NOT_DUE: "it is not due yet",
     Reason.TERMINATING: "it is being deleted already",
     Reason.HELD: "held by annotation ttlafterfinished.dev/hold",

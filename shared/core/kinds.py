@@ -303,10 +303,15 @@ class Catalogue:
         Raises:
             ValueError: A word names no kind, several, or one that never finishes.
         """
-        named = [rule for word in words for rule in self._finishing(word)]
+        named = [rule for word in words for rule in self.finishing(word)]
         return Catalogue(tuple(rule for rule in self.rules if not rule.never_finishes and (rule in named or not words)))
 
-    def _finishing(self, word: str) -> tuple[KindRule, ...]:
+    def finishing(self, word: str) -> tuple[KindRule, ...]:
+        """The rules of the one kind that a word names, which can finish.
+
+        Raises:
+            ValueError: It names none, several, or one that never finishes.
+        """
         meant = self.meant_by(word)
         finishing = tuple(rule for rule in meant if not rule.never_finishes)
         if not finishing:

@@ -10,9 +10,9 @@ not stopped, one that is back at once, five times in ten minutes, is.
 import dataclasses
 from dataclasses import field
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
@@ -25,7 +25,7 @@ _SHARE = "expected a share such as 50%"
 
 
 def _read_share(value: Any) -> Any:
-    if isinstance(value, float):
+    if isinstance(value, float) and 0 < value <= 1:
         return value
     if not isinstance(value, str) or not value.endswith("%"):
         raise ValueError(f"{_SHARE}, got {quote(value)}")
@@ -95,6 +95,12 @@ class Budget(RuleModel):
     global_: Rate | None = Field(default=None, alias="global")
     per_namespace: Rate | None = None
     breaker: BreakerLimits = BreakerLimits()
+
+    @model_validator(mode="after")
+    def _breaks_by_something(self) -> Self:
+        if "breaker" in self.model_fields_set and self.breaker.count is None and self.breaker.share is None:
+            raise ValueError("breaker: expected count or share, got neither: it would never trip")
+        return self
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -48,8 +48,6 @@ from shared.core.matching import Duration, Match, Test, is_glob
 from shared.core.predicates import RuleModel
 from shared.core.ttl import Ttl
 
-_UNKNOWN_KIND = PydanticCustomError("unknown_kind", "expected a kind that is known, or a pattern")
-
 
 class PolicyRule(RuleModel):
     """One rule; see the module for what each field means."""
@@ -136,20 +134,32 @@ class Policy(RuleModel):
             raise ValueError(f"rules: expected unique names, got {twice!r} twice")
         return self
 
-    def check_kinds(self, kinds: Catalogue) -> None:
-        """Hold the rules to the kinds that are known: a slip in a name must not silently mean nothing.
+    def of_kinds(self, kinds: Catalogue) -> "Policy":
+        """The same with every kind named in full: a slip must not mean nothing, and `backups` not four kinds at once.
+
+        Args:
+            kinds: All that are known. Of those that share a name the built-in one is meant, as everywhere.
 
         Raises:
-            ValidationError: A rule names a kind that is not known.
+            ValidationError: A word names no kind, several, or one that never finishes; a pattern fits none.
         """
-        unknown = [
-            InitErrorDetails(type=_UNKNOWN_KIND, loc=("rules", index, "match", "kinds", place), input=word)
-            for index, rule in enumerate(self.rules)
-            for place, word in enumerate(rule.match.kinds)
-            if not is_glob(word) and not any(known.is_named(word) for known in kinds.rules)
-        ]
-        if unknown:
-            raise ValidationError.from_exception_data("Policy", unknown)
+        rules, errors = [], []
+        for index, rule in enumerate(self.rules):
+            names: list[str] = []
+            for place, word in enumerate(rule.match.kinds):
+                try:
+                    names += [word] if is_glob(word) else [one.name for one in kinds.finishing(word)]
+                    _check_pattern(word, kinds)
+                except ValueError as error:
+                    problem = PydanticCustomError("kind", "{problem}", {"problem": str(error)})
+                    errors.append(
+                        InitErrorDetails(type=problem, loc=("rules", index, "match", "kinds", place), input=word)
+                    )
+            match = rule.match.model_copy(update={"kinds": tuple(dict.fromkeys(names))})
+            rules.append(rule.model_copy(update={"match": match}))
+        if errors:
+            raise ValidationError.from_exception_data("Policy", errors)
+        return self.model_copy(update={"rules": tuple(rules)})
 
     @cached_property
     def limits(self) -> Limits:
@@ -172,6 +182,12 @@ class Policy(RuleModel):
     def speaks_of(self, kind: KindRule) -> bool:
         """Whether it says for any object of a kind how long it stays."""
         return any(one.ttls for one in self.candidates(kind))
+
+
+def _check_pattern(word: str, kinds: Catalogue) -> None:
+    match = Match(kinds=(word,))
+    if is_glob(word) and not any(match.is_about(rule) for rule in kinds.rules if not rule.never_finishes):
+        raise ValueError(f"expected a pattern that fits a kind that can finish, got {word!r}")
 
 
 def _candidate(rule: PolicyRule, kind: KindRule) -> Candidate:

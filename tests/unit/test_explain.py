@@ -50,7 +50,7 @@ def explain(tmp_path):
 
 
 def test_nothing_is_said_of_what_is_not_there(explain):
-    assert {line.split()[0] for line in explain(job())[1:]} == {"finished", "ttl", "due", "decision", "note"}
+    assert {line.split()[0] for line in explain(job())[1:]} == {"finished", "ttl", "due", "decision"}
 
 
 def test_a_powerless_annotation_is_said_to_be_and_what_to_do(explain):

@@ -206,12 +206,12 @@ async def test_the_same_fate_by_another_word_is_no_change():
 @pytest.mark.parametrize(
     ("breaker", "limit", "raised", "of"),
     [
-        ({}, None, False, 1_000),
+        ({"share": "100%"}, None, False, 1_000),
         ({"count": 5}, None, False, 5),
         ({"count": 4}, None, True, 4),
         ({"count": 4}, 9, False, 9),
-        ({}, 4, True, 4),
-        ({}, 0, True, 0),
+        ({"share": "100%"}, 4, True, 4),
+        ({"share": "100%"}, 0, True, 0),
     ],
 )
 async def test_more_than_the_limit_at_once_raises_the_alarm(breaker, limit, raised, of):

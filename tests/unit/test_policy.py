@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from shared.core.kinds import Catalogue, Outcome
+from shared.adapters.catalogue import read_catalogue
+from shared.core.kinds import Outcome
 from shared.core.limits import Limits
 from shared.core.policy import NO_POLICY, Policy
 from tests.builders import JOB, POD, TRAINJOB
@@ -100,6 +101,9 @@ def test_nothing_said_limits_nothing():
         ({"rules": [ruled()["rules"][0]] * 2}, "", "expected unique names, got 'one' twice"),
         ({"budget": {"breaker": {"share": "200%"}}}, "budget.breaker.share", "up to 100%, got '200%'"),
         ({"budget": {"breaker": {"share": 5}}}, "budget.breaker.share", "expected a share such as 50%, got 5"),
+        ({"budget": {"breaker": {"share": 50.0}}}, "budget.breaker.share", "expected a share such as 50%, got 50.0"),
+        ({"budget": {"breaker": {"share": -0.5}}}, "budget.breaker.share", "expected a share such as 50%, got -0.5"),
+        ({"budget": {"breaker": {"share": float("nan")}}}, "budget.breaker.share", "expected a share such as 50%"),
         ({"budget": {"global": {"perSecond": 0}}}, "budget.global.perSecond", "greater than 0"),
         ({"kind": "Polizei"}, "kind", "'Policy'"),
     ],
@@ -114,17 +118,35 @@ def test_what_is_refused_says_where_and_why(given, place, message):
 
 
 class TestKinds:
-    def test_a_name_that_no_kind_has_is_refused(self):
-        policy = Policy.model_validate(ruled(match={"kinds": ["jobs", "jbos"]}))
+    KNOWN = read_catalogue()
+
+    @pytest.mark.parametrize(
+        ("word", "told"),
+        [
+            ("jbos", "unknown kind 'jbos'"),
+            ("backups", "'backups' is ambiguous: expected one of backups.k8up.io, backups.longhorn.io"),
+            ("Backup", "'Backup' is ambiguous"),
+            ("cronjobs", "'cronjobs' never finishes"),
+            ("nodes*", "expected a pattern that fits a kind that can finish, got 'nodes*'"),
+        ],
+    )
+    def test_a_word_that_names_no_kind_or_several_is_refused(self, word, told):
+        policy = Policy.model_validate(ruled(match={"kinds": ["jobs", word]}))
 
         with pytest.raises(ValidationError) as raised:
-            policy.check_kinds(Catalogue((JOB, POD)))
+            policy.of_kinds(self.KNOWN)
 
         (error,) = raised.value.errors()
-        assert (error["loc"], error["input"]) == (("rules", 0, "match", "kinds", 1), "jbos")
+        assert (error["loc"], error["input"]) == (("rules", 0, "match", "kinds", 1), word)
+        assert told in error["msg"]
 
-    def test_a_pattern_may_fit_none(self):
-        Policy.model_validate(ruled(match={"kinds": ["x*"]})).check_kinds(Catalogue((JOB, POD)))
+    def test_a_name_means_one_kind_and_opts_no_other_in(self):
+        """`backups.k8up.io` must not delete Velero's, which are handles to data; `jobs` not Volcano's."""
+        words = ["jobs", "backups.k8up.io", "backups.*"]
+        (rule,) = Policy.model_validate(ruled(match={"kinds": words})).of_kinds(self.KNOWN).rules
+
+        assert rule.match.kinds == ("jobs.batch", "backups.k8up.io", "backups.*")
+        assert [one.name for one in self.KNOWN.rules if rule.match.names(one)] == ["backups.k8up.io", "jobs.batch"]
 
     @pytest.mark.parametrize(
         ("word", "kinds"),

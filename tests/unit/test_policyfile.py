@@ -117,7 +117,7 @@ def test_a_bad_one_at_the_start_is_an_error(tmp_path):
     ("bad", "message"),
     [
         (GOOD.replace("1h", "soon"), "policy.yaml:7: rules.0.ttl: expected seconds (3600) or a duration such as"),
-        (GOOD.replace("jobs", "jbos"), "policy.yaml:6: rules.0.match.kinds.0: expected a kind that is known"),
+        (GOOD.replace("jobs", "jbos"), "policy.yaml:6: rules.0.match.kinds.0: unknown kind"),
         (GOOD + "    when: object.spec +\n", "policy.yaml:8: rules.0.when: expected a CEL expression"),
         (GOOD + "    keepLast: 0\n", "policy.yaml:8: rules.0.keepLast: "),
         (GOOD + "    ttls: 1h\n", "policy.yaml:8: rules.0.ttls: there is no such field"),
