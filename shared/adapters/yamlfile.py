@@ -136,5 +136,6 @@ def _sentence(error: ErrorDetails) -> str:
             expected = f"expected a text like {context['pattern']}"
         case _:
             expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    got = "" if ", got " in expected or error["type"] == "kind" or isinstance(error["input"], dict) else f", got {quote(error['input'])}"
+    has_told = ", got " in expected or error["type"] == "kind" or isinstance(error["input"], dict)
+    got = "" if has_told else f", got {quote(error['input'])}"
     return f"{where}: {expected}{got}"
