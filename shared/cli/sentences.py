@@ -31,7 +31,7 @@ _SOURCES = {
 _UNITS = {"seconds": "seconds", "milliseconds": "milliseconds", "duration": "a duration such as 72h0m0s"}
 _ZERO = {"delete": "at once", "never": "never"}
 _NEGATIVE = {"invalid": "cannot be read, and keeps it", "never": "never", "delete": "at once"}
-_OPT_IN = "so nothing deletes it but its own annotation, or a policy rule that names its kind"
+_OPT_IN = "so nothing deletes it but its own annotation or TTL field, or a policy rule that names its kind"
 
 
 def describe_rule(rule: KindRule) -> Iterator[tuple[str, list[str]]]:

@@ -42,7 +42,7 @@ The whole schema:
     whileOwnerUnfinished: keep       # or delete (the default): what an unfinished controller owner means
     dependents: free                 # or held (the default): whether what it made may go while it goes on
     propagation: Background          # or Foreground, Orphan: sent with every DELETE
-    optIn: why                       # deleted only where its own annotation, or a policy that names the kind, says so
+    optIn: why                       # deleted only where the object itself, or a policy that names the kind, says so
     cleaners:                        # who else removes such objects, or holds them
       - {name: its history limit, when: TEST, does: deletes all but the newest}
     finalizers: {example.com/data: deletes the data}
