@@ -15,7 +15,7 @@ from typing import Any, Literal
 LENGTH_MAX = 2_000
 """Characters of an expression."""
 
-WORK_MAX = 50_000_000
+WORK_MAX = 25_000_000
 """Steps of an expression's loops times what a step may touch (characters and values); more is refused."""
 
 Returns = Literal["bool", "string", "timestamp"]
@@ -66,7 +66,8 @@ class Expression:
 
     def _check_work(self, variables: Iterable[Any]) -> None:
         weight, longest = _measure(variables)
-        longest *= 1 + self.text.count("+")  # lists can be joined
+        joined = 1 + self.text.count("+")  # lists and texts can be joined
+        longest, weight = max(longest, 1 + self.text.count(",")) * joined, weight * joined
         if max(longest, 1) ** self.loops * (weight + longest) > WORK_MAX:
             raise ExpressionError(f"CEL {self.text!r}: the object is too large for {self.loops} loops")
 

@@ -87,6 +87,7 @@ class TestWork:
             ("object.x.map(a, object.x.map(b, object.x.map(c, c))).size() > 0", {"x": list(range(300))}),
             ("object.m.map(k, object.m).size() > 0", {"m": {str(n): n for n in range(9_000)}}),
             ("(object.x + object.x + object.x).map(i, i).size() > 0", {"x": list(range(5_000))}),
+            (f"[{', '.join('0' * 100)}].map(i, object.s + object.s).size() > 0", {"s": "a" * 200_000}),
         ],
         ids=lambda value: value if isinstance(value, str) else "",
     )
