@@ -69,7 +69,7 @@ class Expression:
         joined = 1 + self.text.count("+")  # lists and texts can be joined
         longest, weight = max(longest, 1 + self.text.count(",")) * joined, weight * joined
         if max(longest, 1) ** self.loops * (weight + longest) > WORK_MAX:
-            raise ExpressionError(f"CEL {self.text!r}: the object is too large for {self.loops} loops")
+            raise ExpressionError(f"CEL {self.text!r}: its loops ({self.loops}) and the object are too large together")
 
 
 def compile_expression(text: str, *, returns: Returns, variables: tuple[str, ...] = ("object",)) -> Expression:
