@@ -240,6 +240,10 @@ class World:
             )
         return self._restraints
 
+    async def is_stopped(self) -> bool:
+        """Whether the breaker is open, as far as this process knows."""
+        return self._restraints is not None and await self._restraints.is_stopped()
+
     async def expiry(self, by: str = "expire") -> Expiry:
         """What deletes due objects, for the named function."""
         return Expiry(

@@ -102,7 +102,7 @@ def restrain(
         return await count_objects(server, rule, namespace)
 
     state = ConfigMapState(server, home.namespace) if server and home.namespace else None
-    ledger = Ledger(state, instruments, tell=home.tell)
+    ledger = Ledger(state, instruments, tell=home.tell, namespace=home.namespace)
     return Restraints(limits, ledger, instruments, count_objects=count, horizon=horizon)
 
 

@@ -156,9 +156,10 @@ async def _release_breaker(namespace: str, kubeconfig: str | None, context: str 
     async with options.connected(kubeconfig, context) as cluster:
         trip = await release_breaker(cluster, namespace)
     if trip is None:
-        click.echo(f"no breaker of the installation in namespace {namespace} is open")
-    else:
-        click.echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
+        raise TtlError(
+            f"no breaker is open in namespace {namespace}: -n names another, `default` is that of a plain run"
+        )
+    click.echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from shared.local.delivery import open_session, subscribers_of
 from shared.local.manifests import read_triggers
 from shared.local.server import GRACE_SECONDS, URLS, serve_functions
 from shared.local.watches import Watches
+from shared.usecases.ledger import CACHED_SECONDS
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"
@@ -71,11 +72,13 @@ class Runner:
             ticks = group.create_task(self._tick(broker))
             engine = group.create_task(self._world.timers_ended())
             reloads = group.create_task(self._sweep_on_reload(broker))
+            releases = group.create_task(self._sweep_on_release(broker))
             judge = await self._world.judge()
             watches = Watches(self._world, self._cluster, judge, send=broker.send, publish=broker.publish)
             refusal = await watches.run()
             ticks.cancel()
             reloads.cancel()
+            releases.cancel()
             engine.cancel()
         raise refusal
 
@@ -94,6 +97,16 @@ class Runner:
             if self._world.policy() is not known:
                 known = self._world.policy()
                 await self._sweep(broker)
+
+    async def _sweep_on_release(self, broker: LocalBroker) -> None:
+        """What fell due while the breaker was open, no event tells of any more."""
+        was_stopped = False
+        while True:
+            await asyncio.sleep(CACHED_SECONDS)
+            is_stopped = await self._world.is_stopped()
+            if was_stopped and not is_stopped:
+                await self._sweep(broker)
+            was_stopped = is_stopped
 
     async def _sweep(self, broker: LocalBroker) -> None:
         now = self._world.clock.now().isoformat()

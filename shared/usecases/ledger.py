@@ -16,9 +16,6 @@ CACHED_SECONDS = 5.0
 TROUBLED_SECONDS = 1.0
 """How long it counts that the API server was busy or away: not everybody need ask it at once."""
 
-HOW_TO_RELEASE = "see what wanted to be deleted, then `kubectl ttl release --breaker`"
-"""For people, wherever an open breaker is told of."""
-
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
@@ -42,10 +39,11 @@ class Ledger:
         state: Where it is shared; None where this process has it to itself.
         instruments: Clocks and telemetry.
         tell: Writes a Kubernetes Event about the installation.
+        namespace: Where the state is.
     """
 
-    def __init__(self, state: State | None, instruments: Instruments, *, tell: Tell) -> None:
-        self._state, self._tell = state, tell
+    def __init__(self, state: State | None, instruments: Instruments, *, tell: Tell, namespace: str = "") -> None:
+        self._state, self._tell, self._namespace = state, tell, namespace
         self._clock, self._monotonic = instruments.clock, instruments.monotonic
         self._telemetry = instruments.telemetry
         self._standing = Standing()
@@ -54,6 +52,19 @@ class Ledger:
         self._unwritten: Trip | None = None
         self._reading = asyncio.Lock()
         self._reported = ""
+
+    @property
+    def how_to_release(self) -> str:
+        """For people, wherever an open breaker is told of."""
+        if self._state is None:
+            return "see what wanted to be deleted, then start this process anew"
+        return f"see what wanted to be deleted, then `kubectl ttl release --breaker -n {self._namespace}`"
+
+    async def is_open(self) -> bool:
+        """Whether nothing may be deleted; nothing is read where nothing tripped as far as is known."""
+        if self._standing.trip is not None:
+            await self.read(demand=False)
+        return self._standing.trip is not None
 
     async def read(self, *, demand: bool) -> Standing | None:
         """What stands; what was read lately counts.
@@ -122,13 +133,15 @@ class Ledger:
         self._fresh_until = self._monotonic() + CACHED_SECONDS
         found = parse_standing(data)
         own = {name: at for name, at in self._standing.loops.items() if at > now}
+        if self._standing.trip is not None and found.trip is None:
+            self._telemetry.problem("the breaker is released", configmap=NAME)
         self._standing = Standing(found.trip, {**own, **found.loops})
         if unwritten and found.trip == unwritten:  # who was first tells it
             await self._tell_open(unwritten)
 
     async def _tell_open(self, trip: Trip) -> None:
         try:
-            await self._tell(OPEN, f"nothing is deleted {trip}; {HOW_TO_RELEASE}", "Warning")
+            await self._tell(OPEN, f"nothing is deleted {trip}; {self.how_to_release}", "Warning")
         except TtlError as error:  # it is open, told or not
             self._telemetry.problem("could not write an Event", error=str(error))
 

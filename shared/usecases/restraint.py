@@ -16,7 +16,7 @@ from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.errors import PermanentError
 from shared.usecases.breaker import Breaker, CountObjects
 from shared.usecases.budget import Budget
-from shared.usecases.ledger import HOW_TO_RELEASE, Instruments, Ledger
+from shared.usecases.ledger import Instruments, Ledger
 from shared.usecases.recreation import Recreations, name_of
 
 
@@ -82,6 +82,10 @@ class Restraints:
         self._uncounted: set[str] = set()
         self._build(limits())
 
+    async def is_stopped(self) -> bool:
+        """Whether the breaker is open, as far as this process knows."""
+        return await self._ledger.is_open()
+
     async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
         """Whether this object may be deleted now; None counts it as deleted, so `spared` must be told if it was not.
 
@@ -123,7 +127,7 @@ class Restraints:
             return Kept(Restraint.BREAKER_UNREAD, "nobody can tell whether the breaker is open")
         if standing.trip:
             self._was_open = True
-            return Kept(Restraint.BREAKER_OPEN, f"{standing.trip}; {HOW_TO_RELEASE}")
+            return Kept(Restraint.BREAKER_OPEN, f"{standing.trip}; {self._ledger.how_to_release}")
         if self._was_open:
             self._was_open = False
             self._breaker.forget()

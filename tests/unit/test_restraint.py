@@ -317,6 +317,23 @@ async def test_a_trip_outlives_the_process_and_ends_with_the_release(at):
     assert isinstance(await after.delete("c"), ObjectDeleted)
 
 
+async def test_who_has_nothing_to_delete_hears_of_a_release_too(at):
+    """`run` looks while the breaker is open, and only then."""
+    process = at.process(breaker=BreakerLimits(count=1))
+    assert not await process.restraints.is_stopped()
+    assert at.state.reads == 0
+    await process.delete("a")
+    await process.delete("b")
+    assert await process.restraints.is_stopped()
+
+    await release_breaker(at.state, at.tell)
+    at.clock.advance(CACHED_SECONDS)
+
+    assert not await process.restraints.is_stopped()
+    assert process.telemetry.breaker_open is False
+    assert "the breaker is released" in [message for message, _ in process.telemetry.problems]
+
+
 async def test_a_closed_breaker_need_not_be_released(at):
     assert await release_breaker(at.state, at.tell) is None
     assert at.told == []
