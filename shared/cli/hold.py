@@ -156,9 +156,7 @@ async def _release_breaker(namespace: str, kubeconfig: str | None, context: str 
     async with options.connected(kubeconfig, context) as cluster:
         trip = await release_breaker(cluster, namespace)
     if trip is None:
-        raise TtlError(
-            f"no breaker is open in namespace {namespace}: -n names another, `default` is that of a plain run"
-        )
+        raise TtlError(f"no breaker is open in namespace {namespace}; that of a plain `run` is in -n default")
     click.echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
 
 

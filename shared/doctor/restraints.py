@@ -23,7 +23,8 @@ def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
         ago = now.replace(microsecond=0) - trip.at.replace(microsecond=0)
         since = f" since {trip.at:%Y-%m-%d %H:%M:%S} UTC ({format_duration(ago)} ago)"
     by = f", told by {trip.by}" if trip.by else ""
-    release = f"kubectl ttl release --breaker -n {place.namespace}    # once you know what wanted to be deleted: kubectl ttl plan"
+    why = "once you know what wanted to be deleted: kubectl ttl plan"
+    release = f"kubectl ttl release --breaker -n {place.namespace}    # {why}"
     return fail("breaker", f"open: nothing is deleted{since}: {trip.why}{by}", release)
 
 
