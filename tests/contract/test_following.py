@@ -63,6 +63,11 @@ async def deleted(telemetry, *names):
     await until(lambda: {one.ref.name for one in telemetry.deletions} == set(names))
 
 
+def troubles(telemetry):
+    """What went wrong, but for a server that has to make the storage of a new CRD first: that is tried again."""
+    return [fields for _, fields in telemetry.problems if "(re)initializing" not in str(fields.get("error"))]
+
+
 async def until(true, seconds=30):
     async with asyncio.timeout(seconds):
         while not true():
@@ -75,7 +80,7 @@ async def test_a_kind_whose_crd_is_installed_later_is_watched(server, api, crds,
         await finished(crds, "v1", "runs", "Run", "one", 0)
         await deleted(telemetry, "one")
 
-    assert telemetry.problems == []
+    assert troubles(telemetry) == []
 
 
 async def test_a_timer_finds_its_object_after_the_version_that_it_names_is_gone(server, api, crds, tmp_path):
@@ -92,7 +97,7 @@ async def test_a_timer_finds_its_object_after_the_version_that_it_names_is_gone(
     assert [str(one.ref) for one in telemetry.deletions] == [
         f"Run {api.namespace}/{name}" for name in ("patient", "next")
     ]
-    assert telemetry.problems == []
+    assert troubles(telemetry) == []
 
 
 async def test_a_kind_whose_crd_is_removed_ends_no_other_and_comes_back_in_another_version(server, api, crds, tmp_path):
@@ -109,4 +114,4 @@ async def test_a_kind_whose_crd_is_removed_ends_no_other_and_comes_back_in_anoth
         await deleted(telemetry, "one", "two")
 
     assert {one.ref.api_version for one in telemetry.deletions} == {f"{crds.group}/v1", f"{crds.group}/v2"}
-    assert telemetry.problems == []
+    assert troubles(telemetry) == []
