@@ -55,14 +55,24 @@ class Ttl:
             return datetime.max.replace(tzinfo=finished_at.tzinfo)
 
 
-def find_ttl(obj: Any, rule: KindRule, outcome: Outcome | None) -> Ttl | None:
-    """The TTL that the object itself speaks of, or None: its annotations before its kind's field.
+def find_ttl(
+    obj: Any, rule: KindRule, outcome: Outcome | None, annotations: Mapping[str, Any] | None = None
+) -> Ttl | None:
+    """The TTL that the object itself speaks of, as far as we act on it, or None: its annotations before its field.
+
+    Args:
+        obj: The object.
+        rule: Its kind.
+        outcome: How it ended.
+        annotations: Ours on it, where they were read before.
 
     Raises:
         InvalidTtlError: An annotation or the field has a malformed value.
     """
-    spoken = annotated_ttl(get_annotations(obj), outcome)
-    return spoken or (native_ttl(obj, rule) if rule.ttl and rule.ttl.native == "act" else None)
+    spoken = annotated_ttl(get_annotations(obj) if annotations is None else annotations, outcome)
+    if spoken is not None or rule.ttl is None or rule.ttl.native == "leave":
+        return spoken
+    return native_ttl(obj, rule)
 
 
 def annotated_ttl(annotations: Mapping[str, Any], outcome: Outcome | None) -> Ttl | None:

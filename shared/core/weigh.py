@@ -16,7 +16,7 @@ from shared.core.namespaces import CLUSTER_SCOPED, Namespace
 from shared.core.native import is_left_to_controller
 from shared.core.objects import get_annotations, get_controller, get_in, get_text
 from shared.core.ruling import NO_RULING, Due, Ruling, UnreadableRuleError, find_due, rule_on
-from shared.core.ttl import InvalidTtlError, Ttl, annotated_ttl, native_ttl
+from shared.core.ttl import InvalidTtlError, Ttl, find_ttl, native_ttl
 
 Weighed = tuple[Reason | None, Facts]
 
@@ -62,11 +62,7 @@ class _Case:
         Raises:
             InvalidTtlError: That cannot be read.
         """
-        annotated = annotated_ttl(self.annotations, self.finish.outcome) if self.annotations else None
-        native = self.rule.ttl
-        if annotated is not None or native is None or native.native == "leave":
-            return annotated
-        return native_ttl(self.obj, self.rule)
+        return find_ttl(self.obj, self.rule, self.finish.outcome, self.annotations)
 
     def deliberate_reason(self) -> Reason | None:
         """What keeps it whatever its TTL is."""
