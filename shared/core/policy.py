@@ -148,6 +148,18 @@ class Policy(RuleModel):
             for place, word in enumerate(rule.match.kinds)
             if not is_glob(word) and not any(known.is_named(word) for known in kinds.rules)
         ]
+        unknown += [
+            InitErrorDetails(
+                type=PydanticCustomError(
+                    "shared_name", "expected one of {names}: kinds that hold data share this name", {"names": names}
+                ),
+                loc=("rules", index, "match", "kinds", place),
+                input=word,
+            )
+            for index, rule in enumerate(self.rules)
+            for place, word in enumerate(rule.match.kinds)
+            if not is_glob(word) and (names := _names_that_share(word, kinds))
+        ]
         if unknown:
             raise ValidationError.from_exception_data("Policy", unknown)
 
@@ -172,6 +184,13 @@ class Policy(RuleModel):
     def speaks_of(self, kind: KindRule) -> bool:
         """Whether it says for any object of a kind how long it stays."""
         return any(one.ttls for one in self.candidates(kind))
+
+
+def _names_that_share(word: str, kinds: Catalogue) -> str:
+    """The kinds that a word names, where they are several and one of them goes only by its own name."""
+    named = [known for known in kinds.rules if known.is_named(word) and not known.never_finishes]
+    names = sorted({known.name for known in named})
+    return ", ".join(names) if len(names) > 1 and any(known.opt_in for known in named) else ""
 
 
 def _candidate(rule: PolicyRule, kind: KindRule) -> Candidate:
