@@ -54,7 +54,8 @@ def read_rule_files(folder: Path | None = None, *, shipped: Path = KINDS) -> lis
     if not folder.is_dir():
         raise FileError(f"{folder}: expected a directory of kind rules")
     theirs = [_in_place_of(one, ours) for one in _read_folder(folder)]
-    return [one for one in ours if not any(_overlap(one.rule, mine.rule) for mine in theirs)] + theirs
+    # One of theirs may know versions that two of ours tell apart: it stands in place of both.
+    return [one for one in ours if not any(_overlap(one.rule, other.rule) for other in theirs)] + theirs
 
 
 def _in_place_of(one: RuleFile, shipped: list[RuleFile]) -> RuleFile:

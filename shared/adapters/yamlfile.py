@@ -17,6 +17,9 @@ TOLD_MAX = 10
 SIZE_MAX = 1_048_576
 """Bytes of a file: what a ConfigMap can hold."""
 
+DEPTH_MAX = 100
+"""Lists and mappings in each other: the C library that reads YAML overflows its stack on tens of thousands."""
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -61,6 +64,7 @@ def parse_model(
     if len(text) > SIZE_MAX:
         raise FileError(f"{name}: expected at most {SIZE_MAX} characters, got {len(text)}")
     try:
+        _check_depth(text, name)
         loader = _Loader(text)
         node = loader.get_single_node()
         _check_keys(node, name)
@@ -80,6 +84,15 @@ def parse_model(
         more = [f"{name}: and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
         raise FileError("\n".join(lines + more)) from None
     return read
+
+
+def _check_depth(text: str, name: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEPTH_MAX:
+            line = event.start_mark.line + 1 if event.start_mark else 1
+            raise FileError(f"{name}:{line}: expected at most {DEPTH_MAX} lists and mappings in each other")
 
 
 def _check_keys(node: Any, name: str) -> None:

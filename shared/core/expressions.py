@@ -2,7 +2,8 @@
 
 An expression is compiled when its file is loaded, where unknown variables and a result of the wrong type are errors.
 It runs on objects that anybody may have made, so it is bounded before it runs: the implementation cuts loops off at
-10,000 steps, but copies what a step touches, so a large object in a loop would take minutes and gigabytes.
+10,000 steps, but copies what a step touches, so a large object in a loop would take minutes and gigabytes. So would a
+sum of many large parts, and a pattern with many repetitions, without any loop.
 """
 
 import re
@@ -20,7 +21,13 @@ WORK_MAX = 25_000_000
 
 Returns = Literal["bool", "string", "timestamp"]
 _PYTHON = {"bool": bool, "string": str, "timestamp": datetime}
-_LOOPS = re.compile(r"\.\s*(?:map|filter|all|exists|exists_one)\s*\(")
+# Wherever the words stand: a comment may come between them and what makes macros of them.
+_LOOPS = re.compile(r"\b(?:map|filter|all|exists|exists_one)\b")
+_MATCHES = re.compile(r"\bmatches\b")
+_MATCHES_LITERAL = re.compile(r"""\bmatches\s*\(\s*r?(?:"[^"\n]*"|'[^'\n]*')\s*\)""")
+_REPEATS = re.compile(r"\{|\\[xXuU0-3]")
+_REPEATS_MAX = 1_000  # in one pattern, as RE2 has it
+_SUM = 4  # what is joined is copied, and a number in a list takes more than a character
 
 
 class ExpressionError(ValueError):
@@ -34,12 +41,16 @@ class Expression:
     Attributes:
         text: As it was written.
         returns: What it gives.
-        loops: How many macros it has that go through a list or a map.
+        loops: How many macros it may have that go through a list or a map.
+        sums: How many times it may join two texts or lists.
+        patterns: How many regular expressions it may have.
     """
 
     text: str
     returns: Returns
     loops: int
+    sums: int
+    patterns: int
     _compiled: Any
 
     def evaluate(self, **variables: Any) -> Any:
@@ -52,7 +63,7 @@ class Expression:
             ExpressionError: It has no answer: a field is missing, a value has another type, the object is too large
                 for its loops. Never anything else, whatever the variables hold.
         """
-        if self.loops:
+        if self.loops or self.sums or self.patterns:
             self._check_work(variables.values())
         try:
             value = self._compiled.eval(data=variables)
@@ -66,10 +77,22 @@ class Expression:
 
     def _check_work(self, variables: Iterable[Any]) -> None:
         weight, longest = _measure(variables)
-        joined = 1 + self.text.count("+")  # lists and texts can be joined
-        longest, weight = max(longest, 1 + self.text.count(",")) * joined, weight * joined
-        if max(longest, 1) ** self.loops * (weight + longest) > WORK_MAX:
-            raise ExpressionError(f"CEL {self.text!r}: its loops ({self.loops}) and the object are too large together")
+        # A list may stand in the expression itself; and lists can be joined.
+        longest = max(longest, 1 + self.text.count(",")) * (1 + self.sums)
+        work = weight + longest + self._pattern_work(weight)
+        if self.sums:
+            work = max(work, _SUM * weight * (1 + self.sums) ** 2)
+        if longest**self.loops * work > WORK_MAX:
+            told = f"{self.loops} loops, {self.sums} sums and {self.patterns} patterns"
+            raise ExpressionError(f"CEL {self.text!r}: the object is too large for {told}")
+
+    def _pattern_work(self, weight: int) -> int:
+        """What a text takes, for each step of a pattern; one that stands in the object may be as long as that."""
+        if not self.patterns:
+            return 0
+        is_literal = len(_MATCHES_LITERAL.findall(self.text)) == self.patterns
+        steps = len(self.text) + (_REPEATS_MAX if not is_literal or _REPEATS.search(self.text) else 0)
+        return weight * (steps if is_literal else steps + weight)
 
 
 def compile_expression(text: str, *, returns: Returns, variables: tuple[str, ...] = ("object",)) -> Expression:
@@ -92,7 +115,8 @@ def compile_expression(text: str, *, returns: Returns, variables: tuple[str, ...
     kind = compiled.return_type().name().lower()
     if kind not in (returns, "dyn"):
         raise ExpressionError(f"expected a CEL expression that gives a {returns}, {text!r} gives a {kind}")
-    return Expression(text, returns, len(_LOOPS.findall(text)), compiled)
+    loops, sums, patterns = len(_LOOPS.findall(text)), text.count("+"), len(_MATCHES.findall(text))
+    return Expression(text, returns, loops, sums, patterns, compiled)
 
 
 @cache

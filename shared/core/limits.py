@@ -46,6 +46,10 @@ Share = Annotated[
 """Above 0, up to 1."""
 
 
+PER_SECOND_MIN = 1e-6
+"""One in twelve days; of far less the interval is no number any more."""
+
+
 @dataclass(frozen=True, slots=True, config=_CONFIG)
 class Rate:
     """A token bucket.
@@ -55,7 +59,7 @@ class Rate:
         burst: Deletions at once after a rest.
     """
 
-    per_second: Annotated[float, Field(gt=0, le=100_000)]
+    per_second: Annotated[float, Field(ge=PER_SECOND_MIN, le=100_000)]
     burst: Annotated[int, Field(ge=1, le=1_000_000)] = 1
 
 
@@ -74,6 +78,16 @@ class BreakerLimits:
     share: Share | None = None
     at_least: Annotated[int, Field(ge=0)] = 100
     window: Duration = timedelta(minutes=10)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_is_null(cls, value: Any) -> Any:
+        """As of any RuleModel: a limit with nothing after its colon is a slip, and not no limit."""
+        said = value if isinstance(value, dict) else {}
+        empty = [name for name in ("count", "share") if name in said and said[name] is None]
+        if empty:
+            raise ValueError(f"expected a value for {', '.join(empty)}, or no such field")
+        return value
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)

@@ -25,6 +25,17 @@ class RuleModel(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_is_null(cls, value: Any) -> Any:
+        """A field with nothing after its colon is a slip: what it was to limit must not go unlimited."""
+        optional = {field.alias for field in cls.model_fields.values() if field.default is None}
+        empty = [name for name in value if name in optional and value[name] is None] if isinstance(value, dict) else []
+        if empty:
+            told = {"names": ", ".join(empty)}
+            raise PydanticCustomError("null", "expected a value for {names}, or no such field", told)
+        return value
+
 
 class Cel(str):
     """The text of a CEL expression, compiled when it is first wanted.

@@ -85,8 +85,13 @@ class _Case:
             return False
         if self.rule.while_owner_unfinished == "keep":
             return True
-        by_others = due.ttl is not None and due.ttl.origin in ("policy", "namespace")
+        by_others = due.ttl is not None and (due.ttl.origin in ("policy", "namespace") or self._is_shortened(due))
         return by_others and not (due.rule is not None and due.rule.on_owned == "delete")
+
+    def _is_shortened(self, due: Due) -> bool:
+        """Whether it is due sooner than the object itself says: the namespace's maximum is not its own word."""
+        own = due.ttl.due_at(self.finish.at) if due.ttl else None
+        return own is not None and due.at is not None and due.at < own
 
 
 def _weigh_case(case: _Case) -> Weighed:

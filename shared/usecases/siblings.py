@@ -112,9 +112,15 @@ class Siblings:
     async def _listed(self, mine: Sibling, rule: KindRule, context: Context) -> _Listed:
         """The LIST of the object's namespace; one that does not know how the object finished is too old."""
         key = rule.api_version, rule.kind, mine.ref.namespace
+        asked_at = asyncio.get_running_loop().time()
         async with self._listing.setdefault(key, asyncio.Lock()):
             listed, now = self._lists.get(key), asyncio.get_running_loop().time()
-            is_fresh = listed is not None and listed.policy is context.policy and now - listed.at < FRESH_SECONDS
+            # One that was begun after this was asked is as good as one of its own, however long it took.
+            is_fresh = (
+                listed is not None
+                and listed.policy is context.policy
+                and (now - listed.at < FRESH_SECONDS or listed.at >= asked_at)
+            )
             known = listed.by_uid.get(mine.ref.uid) if listed is not None else None
             if listed is None or not is_fresh or known is None or known.place != mine.place:
                 listed = await self._list(_Listed(now, context.policy), mine.ref.namespace, rule, context)

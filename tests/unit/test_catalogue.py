@@ -128,3 +128,10 @@ def test_a_second_rule_for_a_kind(tmp_path):
 
     with pytest.raises(FileError, match=r"b\.yaml: a second rule for Gizmo of example.com/v1, beside a\.yaml"):
         read_catalogue(tmp_path)
+
+
+def test_a_rule_of_ones_own_stands_in_place_of_each_shipped_one_that_it_overlaps(tmp_path):
+    rule = "apiVersions: [kubeflow.org/v2beta1, kubeflow.org/v1]\nkind: MPIJob\nplural: mpijobs\nneverFinishes: audit\n"
+    (tmp_path / "mpijobs.yaml").write_text(rule)
+
+    assert [one.never_finishes for one in read_catalogue(tmp_path).of("kubeflow.org", "MPIJob")] == ["audit"]

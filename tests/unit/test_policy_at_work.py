@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import anyio
 import pytest
 
 from shared.core.kinds import Catalogue
@@ -267,3 +268,23 @@ def test_a_turn_is_ahead_and_within_one_round(uid, seconds):
 
     assert NOW < turn <= NOW + over
     assert spread(uid, turn - (turn - NOW) / 2, over) == turn
+
+
+async def test_a_list_that_takes_longer_than_it_counts_serves_all_who_wait_for_it(monkeypatch):
+    monkeypatch.setattr("shared.usecases.siblings.FRESH_SECONDS", 0.01)
+    bench = Bench(rules(ttl="0s", keepLast=1))
+    for n in range(20):
+        bench.cluster.put(named(n, complete=ago(100 + n)))
+    lists, list_page = [], bench.cluster.list_page
+
+    async def slow(rule, **options):
+        if options.get("namespace"):
+            lists.append(rule.kind)
+            await anyio.sleep(0.05)
+        return await list_page(rule, **options)
+
+    monkeypatch.setattr(bench.cluster, "list_page", slow)
+    await bench.sweep()
+
+    assert bench.cluster.names == {"job-000"}
+    assert len(lists) <= 12  # not one for each

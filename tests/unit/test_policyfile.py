@@ -5,7 +5,8 @@ import os
 import pytest
 
 from shared.adapters.bootstrap import build
-from shared.adapters.policyfile import LOOK_SECONDS, PolicyFile, read_policy, schema
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.policyfile import LOOK_SECONDS, PolicyFile, parse_policy, read_policy, schema
 from shared.adapters.settings import read_settings
 from shared.adapters.yamlfile import FileError
 from shared.core.kinds import Catalogue
@@ -152,3 +153,15 @@ def test_without_one_nothing_is_said():
 def test_the_schema_for_editors_is_what_the_models_take():
     """`python -c "from shared.adapters.policyfile import schema; print(schema(), end='')"` writes it anew."""
     assert (ROOT / "knative/components/policy/policy.schema.json").read_text() == schema()
+
+
+def test_brackets_without_end_are_an_error_and_not_the_end_of_the_process(tmp_path):
+    with pytest.raises(FileError, match="at most 100 lists and mappings"):
+        parse_policy("rules: " + "[" * 50_000 + "]" * 50_000, read_catalogue(), name="policy.yaml")
+
+
+def test_a_name_that_kinds_with_data_share_is_refused():
+    text = "rules: [{name: old, ttl: 1h, match: {kinds: [backups]}}]"
+
+    with pytest.raises(FileError, match=r"expected one of backups\.k8up\.io, .*backups\.velero\.io"):
+        parse_policy(text, read_catalogue(), name="policy.yaml")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.decide import Context, decide
+from shared.core.decide import Context, Reason, decide
 from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.policy import NO_POLICY, Policy
 from tests.builders import (
@@ -452,3 +452,12 @@ class TestLeftToTheController:
         )
         assert decided(annotated(job(complete=ago(9), ttl=1), ttl="1s"), rule=self.LEFT)[0] == "expire"
         assert decided(DONE, rules(ttl="0s"), self.LEFT)[0] == "expire"
+
+
+def test_an_unfinished_owner_counts_where_the_maximum_shortens_what_the_object_says():
+    obj = annotated(trainjob(complete=ago(7_200)), ttl="30d")
+    limited = namespace_of(namespace(max_ttl="1h"))
+
+    for unfinished, expected in ((True, Reason.OWNER_UNFINISHED), (False, Reason.EXPIRED)):
+        context = Context(namespace=limited, owner_unfinished=unfinished)
+        assert decide(obj, TRAINJOB, NOW, context).reason is expected
