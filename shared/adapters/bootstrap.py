@@ -122,6 +122,7 @@ class World:
 
         metrics = Metrics(self.telemetry, kinds=self.kinds, sweep_interval=self.settings.sweep_interval)
         metrics.count_timers(lambda: self.timers)
+        metrics.watch_breaker(self.is_stopped)
         if (policies := self.policies) is not None:
             metrics.watch_policy(lambda: policies.is_good)
         close = metrics.serve(self.settings.metrics_port)
@@ -243,6 +244,10 @@ class World:
     async def is_stopped(self) -> bool:
         """Whether the breaker is open, as far as this process knows."""
         return self._restraints is not None and await self._restraints.is_stopped()
+
+    async def releases(self) -> int:
+        """How often the breaker was released, as far as this process knows."""
+        return await self._restraints.releases() if self._restraints is not None else 0
 
     async def expiry(self, by: str = "expire") -> Expiry:
         """What deletes due objects, for the named function."""

@@ -5,11 +5,11 @@ are words of the code. What is none of them is `other`. Never the name of an obj
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
-from datetime import datetime, timedelta
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -21,23 +21,19 @@ from prometheus_client import (
     disable_created_metrics,
     start_http_server,
 )
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
 from shared import __version__
 from shared.adapters.events import SOURCED, TICK
+from shared.adapters.scraping import CountsTimers, ask
 from shared.core.decide import Reason
 from shared.core.kinds import Catalogue
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
-from shared.ports import CountedTimers, Publisher, Telemetry, Verdict
+from shared.ports import Publisher, Telemetry, Verdict
 
 LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
 """From a deletion on the second to one that waited for a sweep, or two."""
-
-COUNT_SECONDS_MAX = 2.0
-"""A scrape waits no longer for the timers to be counted; then it goes without."""
 
 OTHER = "other"
 _PROBLEMS_MAX = 50
@@ -66,6 +62,7 @@ class Metrics:
         self._told = told
         self._kinds = {rule.kind for rule in kinds.rules}
         self._problems_seen: set[str] = set()
+        self._is_open = False
         ProcessCollector(registry=self.registry)
         counter = partial(Counter, registry=self.registry)
         gauge = partial(Gauge, registry=self.registry)
@@ -142,6 +139,7 @@ class Metrics:
     def breaker(self, *, is_open: bool) -> None:
         """See `shared.ports.Telemetry`."""
         self._told.breaker(is_open=is_open)
+        self._is_open = is_open
         self._breaker.set(is_open)
 
     def recreate_loop(self, ref: ObjectRef) -> None:
@@ -163,7 +161,21 @@ class Metrics:
         Args:
             timers: The engine of the moment, if there is one.
         """
-        self.registry.register(_CountsTimers(timers, asyncio.get_running_loop()))
+        self.registry.register(CountsTimers(timers, asyncio.get_running_loop()))
+
+    def watch_breaker(self, is_open: Callable[[], Coroutine[Any, Any, bool]]) -> None:
+        """Read an open breaker at each scrape, in the running loop: who deletes nothing hears of no release otherwise.
+
+        Args:
+            is_open: Whether it is, as far as this process knows.
+        """
+        loop = asyncio.get_running_loop()
+
+        def look() -> float:
+            ask(is_open, loop)  # which tells `breaker` what it found
+            return self._is_open
+
+        self._breaker.set_function(look)
 
     def watch_policy(self, is_good: Callable[[], bool]) -> None:
         """Show, at each scrape, whether the policy file is in force as it is now."""
@@ -208,30 +220,3 @@ class _MeasuredPublisher:
             result = "accepted"
         finally:
             self._published.labels(message.type, result).inc()
-
-
-class _CountsTimers(Collector):
-    """Asks the engine, in its own loop, from the thread that answers a scrape."""
-
-    def __init__(self, timers: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
-        self._timers = timers
-        self._loop = loop
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        timers = self._timers()
-        if not isinstance(timers, CountedTimers) or self._loop.is_closed():
-            return
-        counting = asyncio.run_coroutine_threadsafe(_count(timers), self._loop)
-        try:
-            pending, next_due = counting.result(COUNT_SECONDS_MAX)
-        except (TtlError, RuntimeError, TimeoutError, CancelledError):  # busy, or about to end
-            counting.cancel()
-            return
-        yield GaugeMetricFamily("ttl_timers_pending", "Timers that have not fired.", pending)
-        if next_due:
-            about = "When the next timer fires, or is tried again; the past, where it should have."
-            yield GaugeMetricFamily("ttl_timers_next_due_timestamp_seconds", about, next_due.timestamp())
-
-
-async def _count(timers: CountedTimers) -> tuple[int, datetime | None]:
-    return await timers.pending(), await timers.next_due()

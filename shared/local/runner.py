@@ -100,13 +100,12 @@ class Runner:
 
     async def _sweep_on_release(self, broker: LocalBroker) -> None:
         """What fell due while the breaker was open, no event tells of any more."""
-        was_stopped = False
+        known = 0
         while True:
             await asyncio.sleep(CACHED_SECONDS)
-            is_stopped = await self._world.is_stopped()
-            if was_stopped and not is_stopped:
+            if (releases := await self._world.releases()) != known:
+                known = releases
                 await self._sweep(broker)
-            was_stopped = is_stopped
 
     async def _sweep(self, broker: LocalBroker) -> None:
         now = self._world.clock.now().isoformat()

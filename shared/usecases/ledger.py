@@ -40,6 +40,9 @@ class Ledger:
         instruments: Clocks and telemetry.
         tell: Writes a Kubernetes Event about the installation.
         namespace: Where the state is.
+
+    Attributes:
+        releases: How often this process has heard of a release.
     """
 
     def __init__(self, state: State | None, instruments: Instruments, *, tell: Tell, namespace: str = "") -> None:
@@ -52,6 +55,7 @@ class Ledger:
         self._unwritten: Trip | None = None
         self._reading = asyncio.Lock()
         self._reported = ""
+        self.releases = 0
 
     @property
     def how_to_release(self) -> str:
@@ -61,9 +65,11 @@ class Ledger:
         return f"see what wanted to be deleted, then `kubectl ttl release --breaker -n {self._namespace}`"
 
     async def is_open(self) -> bool:
-        """Whether nothing may be deleted; nothing is read where nothing tripped as far as is known."""
-        if self._standing.trip is not None:
-            await self.read(demand=False)
+        """Whether nothing may be deleted: read anew where it was so lately, and not at all where nothing tripped."""
+        if self._standing.trip is not None and self._state is not None:
+            async with self._reading:
+                await self._refresh(self._state)
+            self._telemetry.breaker(is_open=self._standing.trip is not None)
         return self._standing.trip is not None
 
     async def read(self, *, demand: bool) -> Standing | None:
@@ -96,7 +102,7 @@ class Ledger:
         trip = Trip(self._clock.now().replace(microsecond=0), why, by)
         self._standing = Standing(trip, self._standing.loops)
         self._telemetry.breaker(is_open=True)
-        self._telemetry.problem("the breaker is open", why=why, by=by)
+        self._telemetry.problem("the breaker is open", why=why, by=by, then=self.how_to_release)
         if self._state is None:
             await self._tell_open(trip)
             return
@@ -134,6 +140,7 @@ class Ledger:
         found = parse_standing(data)
         own = {name: at for name, at in self._standing.loops.items() if at > now}
         if self._standing.trip is not None and found.trip is None:
+            self.releases += 1
             self._telemetry.problem("the breaker is released", configmap=NAME)
         self._standing = Standing(found.trip, {**own, **found.loops})
         if unwritten and found.trip == unwritten:  # who was first tells it

@@ -86,6 +86,11 @@ class Restraints:
         """Whether the breaker is open, as far as this process knows."""
         return await self._ledger.is_open()
 
+    async def releases(self) -> int:
+        """How often the breaker was released, as far as this process knows; one that is open is looked at."""
+        await self._ledger.is_open()
+        return self._ledger.releases
+
     async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
         """Whether this object may be deleted now; None counts it as deleted, so `spared` must be told if it was not.
 

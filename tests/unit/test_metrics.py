@@ -267,3 +267,28 @@ async def test_what_holds_deletions_back_is_measured_and_passed_on():
     assert (told.waits, told.loops, told.breaker_open) == ([7.0, 7.0], ["done", "done"], True)
     metrics.breaker(is_open=False)
     assert value(metrics, "ttl_breaker_open") == 0
+
+
+async def test_a_scrape_hears_of_a_release_where_nobody_else_asks():
+    metrics = of()
+    metrics.breaker(is_open=True)
+
+    async def released():
+        metrics.breaker(is_open=False)
+        return False
+
+    metrics.watch_breaker(released)
+
+    assert "ttl_breaker_open 0.0\n" in await scraped(metrics)
+
+
+async def test_a_breaker_that_cannot_be_read_is_shown_as_it_was_last_known():
+    metrics = of()
+    metrics.breaker(is_open=True)
+
+    async def unread():
+        raise TryLaterError("busy")
+
+    metrics.watch_breaker(unread)
+
+    assert "ttl_breaker_open 1.0\n" in await scraped(metrics)

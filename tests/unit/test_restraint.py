@@ -63,7 +63,7 @@ class Process:
         self.at, self.limits, self.telemetry = installation, limits, FakeTelemetry()
         clock = installation.clock
         instruments = Instruments(clock, installation.seconds, self.telemetry)
-        ledger = Ledger(state, instruments, tell=installation.tell)
+        ledger = Ledger(state, instruments, tell=installation.tell, namespace="here")
         self.restraints = Restraints(
             lambda: self.limits, ledger, instruments, count_objects=installation.count, horizon=2 * INTERVAL
         )
@@ -327,11 +327,34 @@ async def test_who_has_nothing_to_delete_hears_of_a_release_too(at):
     assert await process.restraints.is_stopped()
 
     await release_breaker(at.state, at.tell)
-    at.clock.advance(CACHED_SECONDS)
 
     assert not await process.restraints.is_stopped()
     assert process.telemetry.breaker_open is False
     assert "the breaker is released" in [message for message, _ in process.telemetry.problems]
+
+
+async def test_a_release_is_heard_of_whoever_reads_it_first(at):
+    """Also one within seconds of the trip, which a look for an open breaker would miss."""
+    process = at.process(breaker=BreakerLimits(count=1))
+    assert await process.restraints.releases() == 0
+    await process.delete("a")
+    await process.delete("b")
+
+    await release_breaker(at.state, at.tell)
+    at.clock.advance(CACHED_SECONDS)
+    assert isinstance(await process.delete("b"), ObjectDeleted)
+
+    assert await process.restraints.releases() == 1
+
+
+@pytest.mark.parametrize(("shared", "command"), [(True, "`kubectl ttl release --breaker -n here`"), (False, "anew")])
+async def test_the_log_and_the_event_name_what_ends_it(at, shared, command):
+    process = at.process(shared=shared, breaker=BreakerLimits(count=1))
+    for name in "abc":
+        await process.delete(name)
+    ((_, event),) = at.told
+    ((_, fields),) = process.telemetry.problems
+    assert all(command in told for told in (event, fields["then"], process.telemetry.records[-1].detail))
 
 
 async def test_a_closed_breaker_need_not_be_released(at):
