@@ -20,6 +20,7 @@ from shared.doctor.wiring import check_brokers, check_coverage, check_sources, c
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
 from shared.ports import Clock
+from shared.usecases.standing import NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, ver
     found = await read_inventory(cluster, place.namespace)
     sort = sort_of(found)
     if not sort.knative and not sort.standalone:
-        return [*findings, *check_unread(found, place), *await _check_absence(cluster, place)]
+        findings += [*check_unread(found, place), *_check_state(found, now, place)]
+        return [*findings, *await _check_absence(cluster, place)]
     place = replace(place, is_own=is_own(found))
     known = read_known(found, place, sort.overlay)
     place = replace(place, own_kinds=known.own)
@@ -92,6 +94,13 @@ async def _check_absence(cluster: KubernetesCluster, place: Place) -> list[Findi
     knative = await check_knative(cluster, place)
     overlay = "standalone" if any(one.mend for one in knative) else "knative"
     return [fail("installation", detail, place.apply(overlay, "or an overlay of your own"))]
+
+
+def _check_state(found: Inventory, now: datetime, place: Place) -> list[Finding]:
+    """What a `run` keeps in the namespace of its Lease; of what cannot be read is told elsewhere."""
+    if found.get("ConfigMap", NAME) is None:
+        return []
+    return [check_breaker(found, now, place), check_loops(found, now, place)]
 
 
 def _check_sort(sort: Sort, place: Place) -> Iterator[Finding]:

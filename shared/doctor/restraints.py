@@ -1,5 +1,6 @@
 """What stands between due objects and their DELETE: an open breaker, and names in a recreate loop."""
 
+import shlex
 from datetime import datetime
 
 from shared.core.durations import format_duration
@@ -23,8 +24,8 @@ def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
         ago = now.replace(microsecond=0) - trip.at.replace(microsecond=0)
         since = f" since {trip.at:%Y-%m-%d %H:%M:%S} UTC ({format_duration(ago)} ago)"
     by = f", told by {trip.by}" if trip.by else ""
-    why = "once you know what wanted to be deleted: kubectl ttl plan"
-    release = f"kubectl ttl release --breaker -n {place.namespace}    # {why}"
+    words = ("kubectl", "ttl", "release", "--breaker", "-n", place.namespace, *place.options)
+    release = f"{shlex.join(words)}    # once you know what wanted to be deleted: kubectl ttl plan"
     return fail("breaker", f"open: nothing is deleted{since}: {trip.why}{by}", release)
 
 

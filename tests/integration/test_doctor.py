@@ -17,6 +17,7 @@ from shared.adapters.connect import connect
 from shared.core.objects import ObjectRef
 from shared.local.realserver import RealServer
 from shared.ports import EventLevel
+from shared.usecases.standing import NAME as STATE
 from tests.integration.conftest import Api
 
 ROOT = Path(__file__).parents[2]
@@ -118,6 +119,21 @@ def test_nothing_installed_is_one_sentence_and_how_to_install(operator: Operator
     # There is no Knative here.
     assert found["installation"]["mend"].startswith("kubectl apply -k knative/overlays/standalone")
     operator.paste(found["installation"]["mend"])
+
+
+def test_where_only_run_keeps_its_state_an_open_breaker_is_told(api: Api, operator: Operator) -> None:
+    loops = json.dumps({"Job.batch/ci/nightly": "2999-01-02T03:04:05Z"})
+    data = {"breaker": '{"at":"2026-01-02T03:04:05Z","why":"too many","by":"sweep"}', "recreation": loops}
+    api.call("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": STATE}, "data": data})
+    try:
+        _, found = operator.doctor("--namespace", "default")
+    finally:
+        api.call("DELETE", f"/api/v1/namespaces/default/configmaps/{STATE}")
+
+    assert list(troubles(found)) == ["breaker", "recreate loops", "installation"]
+    assert "since 2026-01-02 03:04:05 UTC" in found["breaker"]["detail"]
+    assert found["breaker"]["mend"].startswith("kubectl ttl release --breaker -n default")
+    assert "Job.batch/ci/nightly" in found["recreate loops"]["detail"]
 
 
 def test_a_sound_installation_is_a_line_for_each_check_and_no_command(standalone: Operator) -> None:

@@ -765,12 +765,13 @@ def test_a_closed_breaker_and_no_loop_are_well():
 
 
 def test_an_open_breaker_says_why_since_when_and_what_ends_it():
-    finding = check_breaker(state(**with_trip({}, Trip(ago(300), "too many", "sweep"))), NOW, PLACE)
+    place = replace(PLACE, namespace="default", options=("--context=east",))
+    finding = check_breaker(state(**with_trip({}, Trip(ago(300), "too many", "sweep"))), NOW, place)
     assert finding.level == "FAIL"
     assert finding.detail == (
         "open: nothing is deleted since 2026-03-14 15:04:26 UTC (5m ago): too many, told by sweep"
     )
-    assert finding.mend.startswith("kubectl ttl release --breaker")
+    assert finding.mend.startswith("kubectl ttl release --breaker -n default --context=east    # ")
 
 
 def test_an_open_breaker_that_cannot_be_read_is_open():
