@@ -12,7 +12,7 @@ from shared.core.limits import BreakerLimits, Limits, Rate
 LIMIT = 1_000
 """Objects due at once, unless the policy's own breaker says another number."""
 
-_RELEASE = "the rest stays until `kubectl ttl release --breaker`"
+_RELEASE = "the rest stays until somebody releases it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 _NAMESPACE = click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
 _HOME = "ttl-after-finished"
 """The namespace of an installation, if it was not changed."""
+_RUN = "default"
+"""That of the Lease of `run`, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ async def _release_breaker(namespace: str, kubeconfig: str | None, context: str 
     async with options.connected(kubeconfig, context) as cluster:
         trip = await release_breaker(cluster, namespace)
     if trip is None:
-        raise TtlError(f"no breaker is open in namespace {namespace}; that of a plain `run` is in -n default")
+        elsewhere = f"an installation is in -n {_HOME}" if namespace == _RUN else f"a plain `run` is in -n {_RUN}"
+        raise TtlError(f"no breaker is open in namespace {namespace}; that of {elsewhere}")
     click.echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
 
 
