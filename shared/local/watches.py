@@ -118,13 +118,13 @@ class Watches:
                     pause = min(2 * pause, REFUSED_SECONDS_MAX)
                     self._refusals.pop(id(watch))
                 except Exception:  # noqa: BLE001 - one kind's fault must not end the others
-                    _log.exception("a watch failed and is started again", extra={"fields": {"kind": watch.rule.kind}})
+                    _log.exception("a watch failed and is started again", extra={"fields": {"kind": watch.rule.name}})
                     await asyncio.sleep(RESTART_SECONDS)
         finally:
             self._refusals.pop(id(watch), None)
 
     def _refuse(self, watch: KindWatch, error: ForbiddenError) -> None:
-        self._world.telemetry.problem("kind not watched: a right is missing", kind=watch.rule.plural, error=str(error))
+        self._world.telemetry.problem("kind not watched: a right is missing", kind=watch.rule.name, error=str(error))
         self._refusals[id(watch)] = error
         if len(self._refusals) == len(self._running):
             self._none_left.set()

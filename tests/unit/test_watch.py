@@ -388,7 +388,7 @@ def test_a_kind_that_was_refused_once_does_not_count_for_ever():
     bench.server.watches["pods"] = [[MINUTE, GoneError("too old")]]
     bench.run(5 * MINUTE)
 
-    assert {fields["kind"] for _, fields in bench.telemetry.problems} == {"jobs", "pods"}
+    assert {fields["kind"] for _, fields in bench.telemetry.problems} == {"jobs.batch", "pods"}
     assert bench.refusal is None
 
 
