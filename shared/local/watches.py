@@ -50,6 +50,7 @@ class Watches:
         self._send = send
         self._publish = publish
         self._running: list[_Running] = []
+        self._names: set[str] | None = None
         self._refusals: dict[int, ForbiddenError] = {}  # by watch: kinds of two groups may have one plural
         self._none_left = asyncio.Event()
 
@@ -86,12 +87,21 @@ class Watches:
 
     def _follow(self, served: Sequence[KindRule], group: asyncio.TaskGroup) -> None:
         """End the watches of what is not served any more, or not in that way; start those of what is."""
+        self._tell_change({rule.name for rule in served})
         for one in [one for one in self._running if one.watch.rule not in served]:
             one.task.cancel()
             self._running.remove(one)
         watched = [one.watch.rule for one in self._running]
         for watch in map(self._watch_of, (rule for rule in served if rule not in watched)):
             self._running.append(_Running(watch, group.create_task(self._watch_on(watch))))
+
+    def _tell_change(self, names: set[str]) -> None:
+        """One line for each kind that came or went since the last look; what there is at the start is told by others."""
+        before = names if self._names is None else self._names
+        for words, kinds in (("kind served from now on", names - before), ("kind not served any more", before - names)):
+            for kind in sorted(kinds):
+                _log.info(words, extra={"fields": {"kind": kind}})
+        self._names = names
 
     def _watch_of(self, rule: KindRule) -> KindWatch:
         return KindWatch(
