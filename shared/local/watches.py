@@ -96,7 +96,7 @@ class Watches:
             self._running.append(_Running(watch, group.create_task(self._watch_on(watch))))
 
     def _tell_change(self, names: set[str]) -> None:
-        """One line for each kind that came or went since the last look; what there is at the start is told by others."""
+        """One line for each kind that came or went since the last look; those of the start are told by others."""
         before = names if self._names is None else self._names
         for words, kinds in (("kind served from now on", names - before), ("kind not served any more", before - names)):
             for kind in sorted(kinds):
