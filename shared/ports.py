@@ -213,7 +213,7 @@ class Telemetry(Protocol):
         """An event came to nothing: nobody would take it, and `status` was the last answer's."""
         ...
 
-    def swept(self, kind: str) -> None:
+    def swept(self, rule: KindRule) -> None:
         """A sweep has seen the last page of a kind."""
         ...
 

@@ -304,8 +304,8 @@ class FakeTelemetry:
     def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
         self.problem("an event went to the dead letter", type=event_type, status=status, **fields)
 
-    def swept(self, kind: str) -> None:
-        self.swept_kinds.append(kind)
+    def swept(self, rule: KindRule) -> None:
+        self.swept_kinds.append(rule.kind)
 
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
         self.waits.append(seconds)

@@ -1,7 +1,8 @@
 """Prometheus metrics on a port of their own; loaded only where TTL_METRICS_PORT asks for them.
 
-Labels have few values, whoever sends events: a kind is one of the catalogue; verdicts, reasons, problems and functions
-are words of the code. What is none of them is `other`. Never the name of an object, never free text.
+Labels have few values, whoever sends events: a kind is one of the catalogue, with its group where several groups have
+one of its name; verdicts, reasons, problems and functions are words of the code. What is none of them is `other`. Never
+the name of an object, never free text.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from shared import __version__
 from shared.adapters.events import SOURCED, TICK
 from shared.adapters.scraping import CountsTimers, ask
 from shared.core.decide import Reason
-from shared.core.kinds import Catalogue
+from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
@@ -60,7 +61,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, which nothing here needs
         self.registry = CollectorRegistry()
         self._told = told
-        self._kinds = {rule.kind for rule in kinds.rules}
+        self._labels = {(rule.group, rule.kind): kinds.label_of(rule.group, rule.kind) for rule in kinds.rules}
         self._problems_seen: set[str] = set()
         self._is_open = False
         ProcessCollector(registry=self.registry)
@@ -102,12 +103,12 @@ class Metrics:
     ) -> None:
         """See `shared.ports.Telemetry`."""
         self._told.record(verdict, ref, reason, detail=detail, by=by)
-        self._objects.labels(verdict, self._kind(ref.kind), reason, by).inc()
+        self._objects.labels(verdict, self._label(ref), reason, by).inc()
 
     def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
         """See `shared.ports.Telemetry`."""
         self._told.deleted(deleted, by=by, missed=missed)
-        kind = self._kind(deleted.ref.kind)
+        kind = self._label(deleted.ref)
         self._objects.labels(Verdict.DELETED, kind, Reason.EXPIRED, by).inc()
         self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # clocks differ
         if missed:
@@ -126,15 +127,15 @@ class Metrics:
         known = event_type if event_type in _TYPES else OTHER
         self._dead.labels(known, status if str(status) in _STATUSES else OTHER).inc()
 
-    def swept(self, kind: str) -> None:
+    def swept(self, rule: KindRule) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.swept(kind)
-        self._swept.labels(self._kind(kind)).set_to_current_time()
+        self._told.swept(rule)
+        self._swept.labels(self._label(rule)).set_to_current_time()
 
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
         """See `shared.ports.Telemetry`."""
         self._told.put_off(ref, seconds)
-        self._waits.labels(self._kind(ref.kind)).observe(seconds)
+        self._waits.labels(self._label(ref)).observe(seconds)
 
     def breaker(self, *, is_open: bool) -> None:
         """See `shared.ports.Telemetry`."""
@@ -145,7 +146,7 @@ class Metrics:
     def recreate_loop(self, ref: ObjectRef) -> None:
         """See `shared.ports.Telemetry`."""
         self._told.recreate_loop(ref)
-        self._loops.labels(self._kind(ref.kind)).inc()
+        self._loops.labels(self._label(ref)).inc()
 
     def answered(self, function: str, status: int) -> None:
         """A function answered an event."""
@@ -203,8 +204,8 @@ class Metrics:
 
         return close
 
-    def _kind(self, kind: str) -> str:
-        return kind if kind in self._kinds else OTHER
+    def _label(self, of: ObjectRef | KindRule) -> str:
+        return self._labels.get((of.group, of.kind), OTHER)
 
 
 class _MeasuredPublisher:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import IO, Any
 
 from shared.core.decide import Reason
+from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant
 from shared.messages import ObjectDeleted
 from shared.ports import Verdict
@@ -36,7 +37,7 @@ class LogTelemetry:
         _log.log(
             logging.WARNING if reason in _UNREADABLE else _LEVELS.get(verdict, logging.DEBUG),
             str(verdict),
-            extra={"fields": _fields(object=str(ref), uid=ref.uid, reason=str(reason), detail=detail, by=by)},
+            extra={"fields": _fields(**_identity(ref), reason=str(reason), detail=detail, by=by)},
         )
 
     def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
@@ -45,8 +46,7 @@ class LogTelemetry:
         if missed:
             self.counts["missed-by-events"] += 1
         fields = _fields(
-            object=str(deleted.ref),
-            uid=deleted.ref.uid,
+            **_identity(deleted.ref),
             reason=str(Reason.EXPIRED),
             due=format_instant(deleted.due_at),
             lateness_seconds=round(deleted.lateness_seconds, 3),
@@ -65,9 +65,9 @@ class LogTelemetry:
         """See `shared.ports.Telemetry`."""
         self.problem("an event went to the dead letter", type=event_type, status=status, **fields)
 
-    def swept(self, kind: str) -> None:
+    def swept(self, rule: KindRule) -> None:
         """See `shared.ports.Telemetry`."""
-        _log.debug("swept", extra={"fields": {"kind": kind}})
+        _log.debug("swept", extra={"fields": {"kind": rule.name}})
 
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
         """See `shared.ports.Telemetry`; the verdict is logged anyway."""
@@ -77,7 +77,7 @@ class LogTelemetry:
 
     def recreate_loop(self, ref: ObjectRef) -> None:
         """See `shared.ports.Telemetry`."""
-        _log.warning("recreate loop", extra={"fields": {"object": str(ref), "uid": ref.uid}})
+        _log.warning("recreate loop", extra={"fields": _fields(**_identity(ref))})
 
 
 _LEVELS = {
@@ -88,6 +88,11 @@ _LEVELS = {
     Verdict.FAILED: logging.ERROR,
 }
 _UNREADABLE = {Reason.INVALID_TTL, Reason.INVALID_POLICY}
+
+
+def _identity(ref: ObjectRef) -> dict[str, object]:
+    """Kinds that are not built in share their names: their group tells them apart."""
+    return {"object": str(ref), "api_version": ref.api_version if "." in ref.group else "", "uid": ref.uid}
 
 
 def _fields(**fields: object) -> dict[str, object]:

@@ -2,14 +2,14 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
-from shared.cli.surroundings import Surroundings, find_owner, look_around, read_owner
+from shared.cli.surroundings import Owner, Surroundings, find_owner, look_around, read_owner
 from shared.core.decide import Decision, Facts, Ignore, Reason
 from shared.core.finish import Finish
 from shared.core.kinds import Catalogue, KindRule
@@ -137,9 +137,11 @@ async def find_one(
     if snapshot is None:
         place = f" in namespace {namespace}" if namespace else ""
         raise TtlError(f"there is no {rule.kind} {name}{place}")
-    decision = await Judge(cluster, kinds, lambda: policy).decide(snapshot, rule)
+    judge = Judge(cluster, kinds, lambda: policy)
+    decision = await judge.decide(snapshot, rule)
+    namespace_of_it, _ = await _read_namespace(judge.namespaces, snapshot.obj)
     owner = await read_owner(snapshot.obj, cluster=cluster, kinds=kinds)
-    around = look_around(snapshot.obj, rule, decision.facts, owner)
+    around = look_around(snapshot.obj, rule, decision.facts, owner, namespace_of_it)
     return Finding(ref_of(snapshot.obj), decision, snapshot.read_at, around)
 
 
@@ -164,7 +166,9 @@ async def find_offline(
 
     decided = iter(await survey.settle(keeps))
     return [
-        _unknown(obj, now) if rule is None else _found(obj, rule, next(decided), documents, kinds)
+        _unknown(obj, now)
+        if rule is None
+        else _found(obj, rule, next(decided), find_owner(obj, documents, kinds), namespaces)
         for obj, rule in rules
     ]
 
@@ -185,8 +189,8 @@ def _unknown(obj: dict[str, Any], now: datetime) -> Finding:
 
 
 def _found(
-    obj: dict[str, Any], rule: KindRule, one: Surveyed, documents: Sequence[dict[str, Any]], kinds: Catalogue
+    obj: dict[str, Any], rule: KindRule, one: Surveyed, owner: Owner | None, namespaces: Mapping[str, Namespace]
 ) -> Finding:
     (decision,) = one.decisions
-    around = look_around(obj, rule, decision.facts, find_owner(obj, documents, kinds))
+    around = look_around(obj, rule, decision.facts, owner, namespaces.get(one.ref.namespace))
     return Finding(one.ref, decision, one.now, around)

@@ -5,6 +5,7 @@ import functools
 import importlib.util
 import signal
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -86,7 +87,9 @@ def read_policy(path: Path | None, kinds: Catalogue) -> Policy:
 async def name_served(world: World, cluster: KubernetesCluster) -> str:
     """The enabled kinds that are served, as a start tells them, and what of the named ones is not."""
     served = await list_served(world.catalogue, cluster=cluster, namespace=world.namespace)
-    plurals = ", ".join(dict.fromkeys(rule.plural for rule in served)) or "nothing yet"
+    groups = Counter(plural for plural, _ in {(rule.plural, rule.group) for rule in served})
+    named = dict.fromkeys(rule.plural if groups[rule.plural] == 1 else rule.name for rule in served)
+    plurals = ", ".join(named) or "nothing yet"
     absent = list_unserved(world.settings.kinds, served)
     return f"{plurals} (not served yet: {', '.join(absent)})" if absent else plurals
 

@@ -82,6 +82,7 @@ def as_text(ref: ObjectRef, decision: Decision, now: datetime, around: Surroundi
 
 def _around_as_lines(decision: Decision, around: Surroundings) -> Iterator[tuple[str, str]]:
     rule = around.rule
+    yield from (("problem", slip) for slip in around.slips)
     if around.hold:
         yield "hold", around.hold
     if around.powerless:
@@ -105,6 +106,7 @@ def _around_as_json(facts: Facts, around: Surroundings) -> dict[str, Any]:
     return {
         "hold": around.hold or None,
         "powerlessAgainst": facts.powerless or None,
+        "unknownAnnotations": list(around.slips),
         "neverFinishes": around.rule.never_finishes,
         "optIn": around.rule.opt_in,
         "owner": {"kind": owner.ref.kind, "name": owner.ref.name, "state": owner.state} if owner else None,

@@ -106,7 +106,14 @@ async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | Non
 def _banner(world: World, server: str, plurals: str) -> str:
     place = f"namespace {world.namespace}" if world.namespace else "all namespaces"
     dry_run = "\ndry run: nothing will be deleted" if world.settings.dry_run else ""
-    return f"ttl-after-finished: {plurals} in {place} of {server}{dry_run}"
+    return f"ttl-after-finished: {plurals} in {place} of {server}\n{_name_policy(world)}{dry_run}"
+
+
+def _name_policy(world: World) -> str:
+    if world.settings.policy is None:
+        return "no policy"
+    count = len(world.policy().rules)
+    return f"policy {world.settings.policy}: {count} {'rule' if count == 1 else 'rules'}"
 
 
 def _timers_path(server: str, *, dry_run: bool) -> Path:

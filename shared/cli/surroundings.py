@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
+from shared.core.annotations import describe_unknown, describe_unknown_of
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
 from shared.core.finish import finish_of
 from shared.core.holding import HELD_TTL
 from shared.core.kinds import Catalogue, KindRule
+from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
 from shared.core.powerless import advise_powerless, describe_powerless
 from shared.errors import TtlError
@@ -40,6 +42,7 @@ class Surroundings:
         cleaners: Who else deletes it, or makes it anew: name and what it does.
         finalizers: What keeps it after a DELETE: name and what it waits for.
         powerless: Who acts on it before we would, and what to do; empty where nobody does.
+        slips: Annotations of our domain that nobody knows, on it or on its namespace, in sentences.
     """
 
     rule: KindRule
@@ -48,10 +51,13 @@ class Surroundings:
     cleaners: Sequence[tuple[str, str]]
     finalizers: Sequence[tuple[str, str]]
     powerless: str
+    slips: Sequence[str]
 
 
-def look_around(obj: Mapping[str, Any], rule: KindRule, facts: Facts, owner: Owner | None) -> Surroundings:
-    """What the object itself tells of that, and its kind's rule."""
+def look_around(
+    obj: Mapping[str, Any], rule: KindRule, facts: Facts, owner: Owner | None, namespace: Namespace | None
+) -> Surroundings:
+    """What the object itself tells of that, its kind's rule, and its namespace where that is known."""
     field = facts.powerless
     return Surroundings(
         rule,
@@ -60,6 +66,7 @@ def look_around(obj: Mapping[str, Any], rule: KindRule, facts: Facts, owner: Own
         [(one.name, one.does) for one in find_cleaners(obj, rule)],
         list(find_finalizers(obj, rule)),
         f"{describe_powerless(obj, rule, field)}; {advise_powerless(field)}" if field else "",
+        [*describe_unknown(obj), *(describe_unknown_of(namespace) if namespace else [])],
     )
 
 

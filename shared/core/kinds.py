@@ -284,6 +284,14 @@ class Catalogue:
         """The rules of a kind, whatever their versions; a cluster goes by one of them."""
         return tuple(rule for rule in self.rules if (rule.group, rule.kind) == (group, kind))
 
+    def label_of(self, group: str, kind: str) -> str:
+        """What tells a kind from others of its name: `Job`, and `Backup.velero.io` where several groups have Backups.
+
+        A built-in one, that of a group without a dot, goes by its plain name in any case.
+        """
+        is_shared = len({rule.group for rule in self.rules if rule.kind == kind}) > 1
+        return f"{kind}.{group}" if is_shared and "." in group else kind
+
     def meant_by(self, word: str) -> tuple[KindRule, ...]:
         """The rules that a word names: those of one kind, or of several that share the name.
 

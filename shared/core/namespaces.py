@@ -19,7 +19,8 @@ NAMESPACES = KindRule(
 )
 """How Namespaces are read; they never finish."""
 
-_DEFAULTS = {"default-ttl": None, "default-ttl-succeeded": Outcome.SUCCEEDED, "default-ttl-failed": Outcome.FAILED}
+DEFAULTS = {"default-ttl": None, "default-ttl-succeeded": Outcome.SUCCEEDED, "default-ttl-failed": Outcome.FAILED}
+"""Annotations that give a default, and the outcome that each is for; None for any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _defaults(said: Mapping[str, Any]) -> Mapping[Outcome | None, Ttl]:
     return {
         outcome: read_duration(name, said[name], origin="namespace")
-        for name, outcome in _DEFAULTS.items()
+        for name, outcome in DEFAULTS.items()
         if name in said
     }
 

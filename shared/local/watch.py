@@ -117,12 +117,12 @@ class KindWatch:
     def _problem(self, error: TtlError, failures: int) -> None:
         """Said once in a row, and not for a kind that is only not served any more."""
         if failures == 1 and not isinstance(error, AbsentKindError):
-            self.telemetry.problem("watch interrupted", kind=self.rule.kind, error=str(error))
+            self.telemetry.problem("watch interrupted", kind=self.rule.name, error=str(error))
 
     async def _take(self, change: WatchEvent, outbox: Outbox) -> None:
         ref = ref_of(change.obj)
         if change.type == "UNREADABLE":
-            self.telemetry.problem("an object is nested too deeply to be read", kind=self.rule.kind)
+            self.telemetry.problem("an object is nested too deeply to be read", kind=self.rule.name)
         if change.type not in _TYPES:
             if change.type == "DELETED" and self.cluster.memory:
                 self.cluster.memory.forget(ref.uid)
@@ -137,7 +137,8 @@ class KindWatch:
             event = event_of_change(change, self.rule, server=self.cluster.server, data=data)
             await outbox.put(ref.uid, event)
         elif decision.reason in (Reason.INVALID_TTL, Reason.INVALID_POLICY):
-            self.telemetry.problem(str(decision.reason), object=str(ref), error=decision.facts.problem)
+            about = {"object": str(ref), "api_version": ref.api_version}
+            self.telemetry.problem(str(decision.reason), **about, error=decision.facts.problem)
 
     async def _decide(self, change: WatchEvent) -> Decision:
         """The namespace is read, if it may count and is not remembered; the owner and the group are not."""
@@ -167,9 +168,9 @@ class KindWatch:
             self._gap.clear()
             kind, now = f"{self.rule.api_version}/{self.rule.kind}", self.clock.now().isoformat()
             try:
-                await self.publish(SweepStep(kinds=(kind,), sweep_id=f"{self.rule.kind}/{now}"))
+                await self.publish(SweepStep(kinds=(kind,), sweep_id=f"{self.rule.name}/{now}"))
             except TtlError as error:
-                self.telemetry.problem("sweep put off", kind=self.rule.kind, error=str(error))
+                self.telemetry.problem("sweep put off", kind=self.rule.name, error=str(error))
                 if isinstance(error, TryLaterError):
                     self._gap.set()
             await asyncio.sleep(SWEEP_PAUSE_SECONDS)

@@ -50,6 +50,7 @@ class Watches:
         self._send = send
         self._publish = publish
         self._running: list[_Running] = []
+        self._names: set[str] | None = None
         self._refusals: dict[int, ForbiddenError] = {}  # by watch: kinds of two groups may have one plural
         self._none_left = asyncio.Event()
 
@@ -86,12 +87,21 @@ class Watches:
 
     def _follow(self, served: Sequence[KindRule], group: asyncio.TaskGroup) -> None:
         """End the watches of what is not served any more, or not in that way; start those of what is."""
+        self._tell_change({rule.name for rule in served})
         for one in [one for one in self._running if one.watch.rule not in served]:
             one.task.cancel()
             self._running.remove(one)
         watched = [one.watch.rule for one in self._running]
         for watch in map(self._watch_of, (rule for rule in served if rule not in watched)):
             self._running.append(_Running(watch, group.create_task(self._watch_on(watch))))
+
+    def _tell_change(self, names: set[str]) -> None:
+        """One line for each kind that came or went since the last look; those of the start are told by others."""
+        before = names if self._names is None else self._names
+        for words, kinds in (("kind served from now on", names - before), ("kind not served any more", before - names)):
+            for kind in sorted(kinds):
+                _log.info(words, extra={"fields": {"kind": kind}})
+        self._names = names
 
     def _watch_of(self, rule: KindRule) -> KindWatch:
         return KindWatch(
@@ -118,13 +128,13 @@ class Watches:
                     pause = min(2 * pause, REFUSED_SECONDS_MAX)
                     self._refusals.pop(id(watch))
                 except Exception:  # noqa: BLE001 - one kind's fault must not end the others
-                    _log.exception("a watch failed and is started again", extra={"fields": {"kind": watch.rule.kind}})
+                    _log.exception("a watch failed and is started again", extra={"fields": {"kind": watch.rule.name}})
                     await asyncio.sleep(RESTART_SECONDS)
         finally:
             self._refusals.pop(id(watch), None)
 
     def _refuse(self, watch: KindWatch, error: ForbiddenError) -> None:
-        self._world.telemetry.problem("kind not watched: a right is missing", kind=watch.rule.plural, error=str(error))
+        self._world.telemetry.problem("kind not watched: a right is missing", kind=watch.rule.name, error=str(error))
         self._refusals[id(watch)] = error
         if len(self._refusals) == len(self._running):
             self._none_left.set()

@@ -87,7 +87,7 @@ class Breaker:
         if limits.share is None or ofkind < limits.at_least or ofkind + 1 <= limits.share * objects:
             return ""
         share = f"{limits.share:.0%}"
-        return f"{ofkind} of {objects} {rule.plural} were deleted within {window}, and the limit is {share}"
+        return f"{ofkind} of {objects} {rule.name} were deleted within {window}, and the limit is {share}"
 
     def _count(self, kind: str, now: float, number: int) -> None:
         part = int(now / self._seconds * PARTS)

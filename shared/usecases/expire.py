@@ -232,7 +232,8 @@ class Expiry:
         try:
             await self.cluster.record_event(ref, reason, message)
         except TtlError as error:  # the verdict stands, told or not
-            self.telemetry.problem("could not write an Event", object=str(ref), error=str(error))
+            about = {"object": str(ref), "api_version": ref.api_version}
+            self.telemetry.problem("could not write an Event", **about, error=str(error))
 
 
 _INVALID = {Reason.INVALID_TTL: "InvalidTtl", Reason.INVALID_POLICY: "InvalidPolicy"}

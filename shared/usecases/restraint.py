@@ -141,10 +141,10 @@ class Restraints:
         try:
             await self._breaker.get_ready(rule, self._monotonic())
         except PermanentError as error:
-            if rule.plural not in self._uncounted:
-                self._uncounted.add(rule.plural)
-                self._telemetry.problem("could not count the objects of a kind", kind=rule.plural, error=str(error))
-            return Kept(Restraint.BREAKER_UNREAD, f"{rule.plural} cannot be counted: {error}")
+            if rule.name not in self._uncounted:
+                self._uncounted.add(rule.name)
+                self._telemetry.problem("could not count the objects of a kind", kind=rule.name, error=str(error))
+            return Kept(Restraint.BREAKER_UNREAD, f"{rule.name} cannot be counted: {error}")
         return None
 
     async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], stands_until: datetime | None) -> Kept | None:

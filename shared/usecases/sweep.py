@@ -131,7 +131,8 @@ class Sweep:
         """List one page of the present kind; the answer says where to go on. A kind that fails is passed over."""
         next_kind = step.model_copy(update={"kinds": step.kinds[1:], "continue_token": ""})
         api_version, _, kind = step.kinds[0].rpartition("/")
-        if self.expiry.catalogue.get(api_version, kind) is None:
+        known = self.expiry.catalogue.get(api_version, kind)
+        if known is None:
             return next_kind
         try:
             rule = await self.expiry.find_rule(api_version.rpartition("/")[0], kind)
@@ -141,13 +142,13 @@ class Sweep:
         except TtlError as error:
             work.failures.append(error)
             work.passed_over.append(step.kinds[0])
-            self.expiry.telemetry.problem("sweep passed a kind over", kind=step.kinds[0], error=str(error))
+            self.expiry.telemetry.problem("sweep passed a kind over", kind=known.name, error=str(error))
             return next_kind
         for one in found:
             await queue.put((rule, one))
         if page.continue_token:
             return step.model_copy(update={"continue_token": page.continue_token})
-        self.expiry.telemetry.swept(rule.kind)
+        self.expiry.telemetry.swept(rule)
         return next_kind
 
     async def _read_page(self, rule: KindRule, token: str) -> tuple[Page, Sequence[_Found]]:
@@ -209,7 +210,7 @@ class Sweep:
         if self.tell is None or not step.whole:
             return
         try:
-            seen = ", ".join(rule.plural for rule in await self._served()) or "no kinds"
+            seen = ", ".join(rule.name for rule in await self._served()) or "no kinds"
             told = f"saw the last of {seen}: sweep {step.sweep_id}, steps: {step.step + 1}"
             if passed_over:
                 await self.tell(SWEPT_IN_PART, f"could not list {', '.join(passed_over)}; {told}", "Warning")

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from shared.core.annotations import OF_NAMESPACES, OF_OBJECTS
 from shared.core.durations import parse_duration
 from shared.core.objects import ANNOTATION_DOMAIN, parse_instant
 from shared.local.realserver import RealServer
@@ -215,6 +216,7 @@ def in_force(user: User) -> User:
         lambda: not user.create(thing("ConfigMap", {"ttl": "soon"})).is_taken,
         lambda: not user.create(thing("ConfigMap", {"hold": "why"})).is_taken,
         lambda: user.create(thing("ConfigMap", {"ttl": "1s"})).warnings,
+        lambda: user.create(thing("ConfigMap", {"tttl": "1h"})).warnings,
         lambda: user.create(thing("Job", spec=job_spec({"ttl": "1d"}))).warnings,
         lambda: not user.create(thing("TrainJob", spec={"ttlSecondsAfterFinished": -1})).is_taken,
         lambda: not user.create(runtime(pod={"restartPolicy": "Always"})).is_taken,
@@ -605,6 +607,38 @@ def test_what_is_seldom_meant_is_warned_about(obj, said, ann):
         assert said in warning
     else:
         assert not answer.warnings
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        ("ConfigMap", "tttl", OF_OBJECTS),
+        ("ConfigMap", "default-ttl", OF_OBJECTS),  # of Namespaces alone
+        ("Job", "TTL", OF_OBJECTS),
+        ("Namespace", "default-ttll", (*OF_NAMESPACES, *OF_OBJECTS)),
+    ],
+)
+def test_an_annotation_that_nobody_knows_is_warned_about(kind, name, expected, ann):
+    answer = ann.create(thing(kind, {name: "1h"}))
+    assert answer.is_taken
+    (warning,) = answer.warnings
+    assert f"unknown annotation {ANNOTATION_DOMAIN}/{name}: expected one of {', '.join(expected)}" in warning
+
+
+@pytest.mark.parametrize(("kind", "names"), [("ConfigMap", OF_OBJECTS), ("Namespace", (*OF_NAMESPACES, *OF_OBJECTS))])
+def test_what_we_know_is_no_slip(kind, names, chief):
+    texts = {"exempt": "true", "expire-at": "2026-01-02T03:04:05Z"}
+    answer = chief.create(thing(kind, {name: texts.get(name, "1h") for name in names}))
+    assert answer.is_taken
+    assert not answer.warnings
+
+
+def test_a_slip_that_is_there_already_is_not_told_again(ann):
+    slip = thing("ConfigMap", {"tttl": "1h"}, "slip")
+    assert ann.create(slip, dry=False).warnings
+    assert not ann.patch(slip, {"metadata": {"labels": {"a": "b"}}}).warnings
+    assert ann.patch(slip, {"metadata": {"annotations": ours({"tttl": "2h"})}}).warnings
+    ann.ask("DELETE", path_of(slip))
 
 
 def test_a_hold_beside_a_native_field_is_powerless(chief):

@@ -107,6 +107,18 @@ def test_what_was_set_while_it_was_held_is_not_overwritten(jobs: Cluster, ttl: T
     assert annotations(job) == {}
 
 
+def test_explain_names_slips_on_the_object_and_on_its_namespace(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
+    jobs.create_job("slip", annotations={"ttlafterfinished.dev/tttl": "1h"})
+    slip = {"metadata": {"annotations": {"ttlafterfinished.dev/default-ttll": "1d"}}}
+    jobs.api.call("PATCH", f"/api/v1/namespaces/{namespace}", slip)
+
+    told = ttl("explain", "job/slip")
+
+    assert told.returncode == 0, told.stderr
+    assert "unknown annotation ttlafterfinished.dev/tttl: expected one of hold, ttl, " in told.stdout
+    assert f"ttlafterfinished.dev/default-ttll of namespace {namespace}: expected one of default-ttl, " in told.stdout
+
+
 def test_an_annotation_that_asks_for_longer_than_the_field_is_said_to_be_powerless(
     jobs: Cluster,
     ttl: Ttl,

@@ -7,6 +7,7 @@ import time
 import urllib.error
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -210,6 +211,15 @@ def test_the_environment_narrows_the_kinds(cluster: Cluster, start_run: Start, m
     assert cluster.job("due") is not None
 
 
+def test_the_start_names_the_policy_in_force(cluster: Cluster, start_run: Start, tmp_path: Path) -> None:
+    policy = tmp_path / "fleet.yaml"
+    policy.write_text("rules: [{name: ci, match: {kinds: [Job]}, ttl: 1d}]")
+    with_policy, without = start_run("--policy", str(policy)), start_run()
+    cluster.api.wait(
+        "both starts", lambda: f"\npolicy {policy}: 1 rule\n" in with_policy.text and "\nno policy\n" in without.text
+    )
+
+
 def test_an_api_server_that_stops_for_a_while_ends_nothing(cluster: Cluster, start_run: Start) -> None:
     """Longer than a Lease lasts: the leader stops leading, waits, leads again, and deletes what was due."""
     run = start_run()
@@ -254,7 +264,8 @@ def test_a_malformed_ttl_keeps_the_job_and_says_so_on_it(cluster: Cluster, start
 
 
 def test_a_kind_is_picked_up_when_its_crd_is_installed(cluster: Cluster, start_run: Start, namespace: str) -> None:
-    start_run()
+    run = start_run()
+    cluster.api.wait("the start", lambda: "sweep at start" in run.text)
     time.sleep(1)
     install_trainjob_crd(cluster.api)
     trainjobs = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{namespace}/trainjobs"
@@ -268,6 +279,7 @@ def test_a_kind_is_picked_up_when_its_crd_is_installed(cluster: Cluster, start_r
     done = {"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "", "lastTransitionTime": now()}
     cluster.api.call("PATCH", f"{trainjobs}/llm/status", {"status": {"conditions": [done]}})
     cluster.api.wait("the deletion", lambda: cluster.api.get(f"{trainjobs}/llm") is None, 60)
+    assert "kind served from now on kind=trainjobs.trainer.kubeflow.org" in run.text
 
 
 def created(api: Api, path: str, body: Any) -> bool:

@@ -327,7 +327,7 @@ def test_list_and_watch_are_enough_and_a_kind_without_rights_stops_no_other(
     pods.create_finished("hello", ttl="1h")
     pods.api.wait("the event", lambda: "hello" in sink.told())
 
-    assert "kind not watched: a right is missing kind=jobs" in run.text
+    assert "kind not watched: a right is missing kind=jobs.batch" in run.text
     assert run.process.poll() is None
 
 

@@ -60,7 +60,7 @@ async def measured():
     metrics.deleted(ObjectDeleted(ref=ref, due_at=now, deleted_at=now, **outcome), by="expire", missed=True)
     metrics.problem("a problem")
     metrics.dead_letter(Timer.type, 422)
-    metrics.swept("Job")
+    metrics.swept(read_catalogue().of("batch", "Job")[0])
     metrics.put_off(ref, 1.0)
     metrics.recreate_loop(ref)
     metrics.answered("expire", 503)

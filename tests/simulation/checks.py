@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
+from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef
 from shared.local.apiserver.deletion import DeleteOptions
 from shared.local.apiserver.resources import Resource
@@ -60,8 +61,8 @@ class SimTelemetry:
     def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
         self.world.note("dead letter", f"{event_type} {status} {fields}")
 
-    def swept(self, kind: str) -> None:
-        self.world.note("sweep", f"all of {kind}")
+    def swept(self, rule: KindRule) -> None:
+        self.world.note("sweep", f"all of {rule.name}")
 
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
         self.world.note("budget", f"{ref} {ref.uid} in {seconds:.3f} s")

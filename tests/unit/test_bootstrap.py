@@ -4,6 +4,7 @@ import pytest
 
 from shared.adapters.bootstrap import build
 from shared.adapters.settings import read_settings
+from shared.cli.options import name_served
 from shared.messages import SweepStep
 from tests.fakes import FakeCluster, FakePublisher
 
@@ -41,3 +42,11 @@ async def test_made_up_last_steps_do_not_fill_etcd():
 @pytest.mark.parametrize("settings", [{}, {"TTL_NAMESPACE": "home", "TTL_DRY_RUN": "true"}])
 async def test_nothing_is_written_without_a_place_or_in_a_dry_run(settings):
     assert await swept(**settings) == []
+
+
+async def test_a_start_names_the_groups_of_kinds_that_share_a_name():
+    world, cluster = build(read_settings(environment={})), FakeCluster()
+    cluster.served_kinds = {"Backup", "JobSet"}
+    told = (await name_served(world, cluster)).split(", ")
+    assert {"backups.velero.io", "backups.postgresql.cnpg.io", "jobsets"} <= set(told)
+    assert "backups" not in told

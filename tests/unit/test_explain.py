@@ -7,7 +7,8 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from tests.builders import ago, annotated, having, job, owned_by, pod
+from shared.core.annotations import OF_NAMESPACES, OF_OBJECTS
+from tests.builders import ago, annotated, having, job, namespace, owned_by, pod
 
 NEVER = {
     "apiVersions": ["example.com/v1"],
@@ -58,6 +59,32 @@ def test_a_powerless_annotation_is_said_to_be_and_what_to_do(explain):
     assert "kube-controller-manager acts on spec.ttlSecondsAfterFinished: 60" in line
     assert "kubectl ttl hold" in line
     assert explain(job(ttl=60, hold="why"), output="json")["powerlessAgainst"] == "spec.ttlSecondsAfterFinished"
+
+
+def test_an_annotation_that_nobody_knows_is_named_with_those_there_are(explain):
+    told = (
+        "unknown annotation ttlafterfinished.dev/tttl: "
+        "expected one of hold, ttl, ttl-succeeded, ttl-failed, expire-at, owner, held-ttl"
+    )
+    assert [line for line in explain(job(tttl="1h")) if "unknown" in line] == [f"  problem   {told}"]
+    assert explain(job(tttl="1h"), output="json")["unknownAnnotations"] == [told]
+
+
+def test_one_on_its_namespace_is_named_too(explain):
+    ci = namespace("ci", default_ttll="1d", max_ttl="30d")
+    (told,) = explain(ci, job(), output="json")["unknownAnnotations"]
+    assert told == (
+        "unknown annotation ttlafterfinished.dev/default-ttll of namespace ci: "
+        "expected one of default-ttl, default-ttl-succeeded, default-ttl-failed, max-ttl, exempt"
+    )
+
+
+def test_each_that_is_known_is_no_slip(explain):
+    known = annotated(job(), **dict.fromkeys(OF_OBJECTS, "1h"))
+    ci = namespace("ci", **dict.fromkeys((*OF_NAMESPACES, *OF_OBJECTS), "1h"))
+    assert explain(ci, known, output="json")["unknownAnnotations"] == []
+    elsewhere = having(job(), "metadata.annotations", {"example.com/tttl": "1h"})
+    assert explain(elsewhere, output="json")["unknownAnnotations"] == []
 
 
 def test_a_hold_says_why_and_what_waits_for_its_end(explain):

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from shared.adapters.catalogue import read_catalogue
 from shared.core.kinds import Catalogue, FinishSource, KindRule
 from tests.builders import JOB, KINDS, POD, TRAINJOB, having, without
 
@@ -284,3 +285,16 @@ class TestNamesThatKindsShare:
     def test_several_rules_of_one_kind_are_one_kind(self):
         older = kind("workflows", "argoproj.io").model_copy(update={"api_versions": ("argoproj.io/v1alpha1",)})
         assert Catalogue((self.ARGO, older)).parse_names(("workflows",)).rules == (self.ARGO, older)
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "label"),
+    [
+        ("velero.io", "Backup", "Backup.velero.io"),
+        ("batch", "Job", "Job"),
+        ("batch.volcano.sh", "Job", "Job.batch.volcano.sh"),
+        ("kubeflow.org", "MPIJob", "MPIJob"),  # two versions of one group are one kind
+    ],
+)
+def test_a_label_tells_kinds_of_one_name_apart(group, kind, label):
+    assert read_catalogue().label_of(group, kind) == label

@@ -38,6 +38,10 @@ def ref(kind="Job"):
     return ObjectRef("batch/v1", kind, "ns", "done", "uid")
 
 
+def kind_of(group, kind):
+    return read_catalogue().of(group, kind)[0]
+
+
 def deleted(seconds, kind="Job"):
     return ObjectDeleted(
         ref=ref(kind),
@@ -97,7 +101,7 @@ def test_forged_kinds_types_and_statuses_share_one_label():
         metrics.record(Verdict.KEPT, ref(f"Gizmo{number}"), "kind-not-enabled", by="schedule")
         metrics.deleted(deleted(1.0, f"Gizmo{number}"), by="expire", missed=True)
         metrics.dead_letter(f"com.example.{number}", 10_000 + number)
-        metrics.swept(f"Gizmo{number}")
+        metrics.swept(kind_of("batch", "Job").model_copy(update={"kind": f"Gizmo{number}"}))
 
     kept = value(metrics, "ttl_objects_total", verdict="kept", kind="other", reason="kind-not-enabled", by="schedule")
     assert kept == 100
@@ -135,10 +139,40 @@ def test_the_last_sweep_of_a_kind_has_its_time():
     assert value(metrics, "ttl_sweep_last_end_timestamp_seconds", kind="Job") is None
 
     before = datetime.now(UTC).timestamp()
-    metrics.swept("Job")
+    metrics.swept(kind_of("batch", "Job"))
 
     assert value(metrics, "ttl_sweep_last_end_timestamp_seconds", kind="Job") >= before
     assert value(metrics, "ttl_sweep_interval_seconds") == 600
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "label"),
+    [
+        ("velero.io", "Backup", "Backup.velero.io"),
+        ("postgresql.cnpg.io", "Backup", "Backup.postgresql.cnpg.io"),
+        ("batch.volcano.sh", "Job", "Job.batch.volcano.sh"),
+        ("batch", "Job", "Job"),
+        ("", "Pod", "Pod"),
+        ("jobset.x-k8s.io", "JobSet", "JobSet"),
+    ],
+)
+def test_kinds_that_share_a_name_have_series_of_their_own(group, kind, label):
+    metrics, rule = of(), kind_of(group, kind)
+    one = ObjectRef(rule.api_version, kind, "ns", "done", "uid")
+
+    metrics.swept(rule)
+    metrics.record(Verdict.KEPT, one, Reason.UNFINISHED, by="sweep")
+    metrics.put_off(one, 1.0)
+
+    assert series(metrics, "ttl_sweep_last_end_timestamp_seconds") == [{"kind": label}]
+    assert [labels["kind"] for labels in series(metrics, "ttl_objects_total")] == [label]
+    assert [labels["kind"] for labels in series(metrics, "ttl_budget_wait_seconds_count")] == [label]
+
+
+def test_a_known_kind_of_a_group_that_nobody_knows_is_other():
+    metrics = of()
+    metrics.record(Verdict.KEPT, ObjectRef("example.com/v1", "Job", "ns", "done", "uid"), "kind-not-enabled")
+    assert [labels["kind"] for labels in series(metrics, "ttl_objects_total")] == ["other"]
 
 
 async def test_what_is_published_counts_with_what_came_of_it():

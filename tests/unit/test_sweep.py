@@ -140,7 +140,7 @@ async def test_what_is_not_served_is_not_even_listed(bench):
     assert await bench.sweep() is None
     assert [call.what for call in bench.cluster.calls] == ["jobs"]
     assert [message for _, _, message in bench.told] == [
-        "saw the last of jobs: sweep 2026-03-14T15:09:26+00:00, steps: 1"
+        "saw the last of jobs.batch: sweep 2026-03-14T15:09:26+00:00, steps: 1"
     ]
 
 
@@ -295,7 +295,7 @@ async def test_a_kind_that_cannot_be_listed_does_not_stop_the_others(bench, erro
 
     assert bench.cluster.names == set()
     ((_, fields),) = bench.telemetry.problems
-    assert fields == {"kind": "v1/Pod", "error": str(error)}
+    assert fields == {"kind": "pods", "error": str(error)}
     assert bench.telemetry.swept_kinds == ["Job", "TrainJob"]
 
 
@@ -402,7 +402,7 @@ async def test_the_end_of_a_sweep_is_told_and_each_time_in_other_words(bench):
 
     assert [(reason, level) for reason, level, _ in bench.told] == [("Swept", "Normal")] * 2
     first, second = (message for _, _, message in bench.told)
-    assert first.startswith("saw the last of jobs, pods, trainjobs: sweep 20")
+    assert first.startswith("saw the last of jobs.batch, pods, trainjobs.trainer.kubeflow.org: sweep 20")
     assert first != second  # the same words would be the same Event, which is written once
 
 

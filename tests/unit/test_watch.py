@@ -289,7 +289,8 @@ def test_a_kind_that_is_not_installed_is_waited_for_and_swept_once_it_is():
     assert bench.problems() == []
 
 
-def test_a_kind_whose_crd_is_removed_is_left_and_found_again_later():
+def test_a_kind_whose_crd_is_removed_is_left_and_found_again_later(caplog):
+    caplog.set_level("INFO", logger="ttl")
     bench = Bench()
     without = ("jobs", "pods")
     bench.server.served_plurals = [None, without, without, without, None]
@@ -301,6 +302,9 @@ def test_a_kind_whose_crd_is_removed_is_left_and_found_again_later():
     assert [at for kind, at in bench.broker.sweeps if kind == trainjobs] == [0.0, 4 * LOOK_SECONDS]
     assert len(bench.broker.sweeps) == 4, "the others go on"
     assert bench.problems() == []
+    told = [(record.message, record.fields) for record in caplog.records]
+    kind = {"kind": "trainjobs.trainer.kubeflow.org"}
+    assert told == [("kind not served any more", kind), ("kind served from now on", kind)]
 
 
 def test_a_kind_that_is_back_before_anybody_looked_is_swept_again(bench):
@@ -311,7 +315,8 @@ def test_a_kind_that_is_back_before_anybody_looked_is_swept_again(bench):
     assert [at for _, at in bench.broker.sweeps] == [0.0, SWEEP_PAUSE_SECONDS]
 
 
-def test_a_kind_that_is_served_in_another_way_is_watched_anew(bench):
+def test_a_kind_that_is_served_in_another_way_is_watched_anew(bench, caplog):
+    caplog.set_level("INFO", logger="ttl")
     newer = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
     answers = [(JOB,), (JOB,), (newer,)]
 
@@ -322,6 +327,7 @@ def test_a_kind_that_is_served_in_another_way_is_watched_anew(bench):
     bench.run(HOUR)
 
     assert bench.broker.sweeps == [("batch/v1/Job", 0.0), ("batch/v2/Job", 2 * LOOK_SECONDS)]
+    assert caplog.records == []
 
 
 def test_what_is_served_is_asked_for_until_it_is_told(bench):
@@ -388,7 +394,7 @@ def test_a_kind_that_was_refused_once_does_not_count_for_ever():
     bench.server.watches["pods"] = [[MINUTE, GoneError("too old")]]
     bench.run(5 * MINUTE)
 
-    assert {fields["kind"] for _, fields in bench.telemetry.problems} == {"jobs", "pods"}
+    assert {fields["kind"] for _, fields in bench.telemetry.problems} == {"jobs.batch", "pods"}
     assert bench.refusal is None
 
 

@@ -1,0 +1,46 @@
+"""Log lines: which of several kinds of one name an object is of."""
+
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.telemetry import LogTelemetry
+from shared.core.decide import Reason
+from shared.core.objects import ObjectRef
+from shared.messages import ObjectDeleted
+from shared.ports import Verdict
+
+BACKUP = ObjectRef("velero.io/v1", "Backup", "bk", "precious", "uid")
+JOB = ObjectRef("batch/v1", "Job", "ci", "done", "uid")
+DUE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def logged(caplog):
+    caplog.set_level(logging.DEBUG, logger="ttl")
+    return lambda: [record.fields for record in caplog.records]
+
+
+def test_every_line_about_an_object_tells_which_of_the_kinds_of_its_name_it_is_of(logged):
+    telemetry = LogTelemetry()
+    outcome = {"outcome": None, "finished_at": None, "ttl_from": "", "lateness_seconds": 1.0}
+
+    telemetry.record(Verdict.KEPT, BACKUP, Reason.UNFINISHED, by="sweep")
+    telemetry.deleted(ObjectDeleted(ref=BACKUP, due_at=DUE, deleted_at=DUE, **outcome), by="expire")
+    telemetry.recreate_loop(BACKUP)
+
+    identities = [(fields["object"], fields["api_version"]) for fields in logged()]
+    assert identities == [("Backup bk/precious", "velero.io/v1")] * 3
+
+
+def test_a_built_in_kind_needs_no_more_than_its_name(logged):
+    LogTelemetry().record(Verdict.KEPT, JOB, Reason.UNFINISHED, by="sweep")
+    assert logged() == [{"object": "Job ci/done", "uid": "uid", "reason": "unfinished", "by": "sweep"}]
+
+
+def test_a_sweep_names_the_kind_as_kubectl_does(logged):
+    (rule,) = read_catalogue().of("velero.io", "Backup")
+    LogTelemetry().swept(rule)
+    assert logged() == [{"kind": "backups.velero.io"}]
