@@ -85,19 +85,21 @@ async def test_an_arbitrary_envelope(app, name, envelope):
     assert await status_of(app, [(b"content-type", STRUCTURED.encode())], body.encode()) < 500
 
 
+# No `st.data()` in an async test: Hypothesis ends a draw by what is no Exception, and thrown within a task it is lost
+# there, to be logged as "never retrieved" by whatever test runs when the task is collected.
 @FUNCTIONS
 @QUICK
-@given(data=st.data())
-async def test_one_part_of_good_data_is_something_else(app, name, data):
+@given(way=st.lists(st.integers(0, 20), max_size=4), last=st.integers(0, 20), other=_JSON)
+async def test_one_part_of_good_data_is_something_else(app, name, way, last, other):
     type_, good = TAKEN[name]
     broken = json.loads(json.dumps(good or {"kinds": ["v1/Pod"], "continueToken": "", "sweepId": "s", "step": 1}))
     place = broken
-    for _ in range(data.draw(st.integers(0, 4))):
+    for turn in way:
         inner = [value for value in (place.values() if isinstance(place, dict) else place) if value]
         inner = [value for value in inner if isinstance(value, dict | list)]
-        place = data.draw(st.sampled_from(inner)) if inner else place
-    key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else range(len(place))))
-    place[key] = data.draw(_JSON)
+        place = inner[turn % len(inner)] if inner else place
+    keys = list(place) if isinstance(place, dict) else range(len(place))
+    place[keys[last % len(keys)]] = other
     type_ = "dev.ttlafterfinished.sweep.continue" if name == "sweep" else type_
 
     assert await status_of(app, headers_of(type_), json.dumps(broken).encode()) < 500

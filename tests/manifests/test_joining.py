@@ -133,7 +133,7 @@ def run(*words):
 def test_the_command_prints_documents_that_can_be_applied():
     result = run("workflows.argoproj.io", "pods", "--source", "apiserver", "--namespace", "elsewhere")
     assert result.exit_code == 0
-    bodies = [body for body in yaml.safe_load_all(result.output) if body]
+    bodies = [body for body in yaml.safe_load_all(result.stdout) if body]
     rules = [kind_rule("pod"), kind_rule("workflows.argoproj.io")]
     assert bodies == [one.body for one in join(rules, namespace="elsewhere", with_source=True)]
     assert {body["metadata"].get("namespace") for body in bodies if body["kind"] != "ClusterRole"} == {"elsewhere"}

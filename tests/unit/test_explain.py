@@ -45,7 +45,7 @@ def explain(tmp_path):
         words = ["explain", "-f", "-", "--kinds-dir", str(tmp_path), "-o", output]
         result = CliRunner().invoke(main, words, input=yaml.safe_dump_all(objects))
         assert result.exit_code == 0, result.output
-        return json.loads(result.output) if output == "json" else result.output.splitlines()
+        return json.loads(result.stdout) if output == "json" else result.stdout.splitlines()
 
     return run
 

@@ -27,8 +27,8 @@ def explain(tmp_path):
         result = CliRunner().invoke(main, words, input=yaml.safe_dump_all(objects))
         assert result.exit_code == 0, result.output
         if output == "text":
-            return result.output.splitlines()
-        told = json.loads(result.output)
+            return result.stdout.splitlines()
+        told = json.loads(result.stdout)
         return told if isinstance(told, list) else [told]
 
     return run

@@ -96,10 +96,10 @@ def test_all_that_a_shipped_rule_says_of_a_job_is_told():
 
 
 def test_a_kind_as_json(folder):
-    told = json.loads(run("render", "--kinds-dir", folder, "-o", "json").output)
+    told = json.loads(run("render", "--kinds-dir", folder, "-o", "json").stdout)
     assert told["rule"] == RULE
     assert (told["name"], told["shipped"], told["replaces"]) == ("renders.example.com", False, None)
-    assert len(json.loads(run("-o", "json").output)) == len(kind_rules())
+    assert len(json.loads(run("-o", "json").stdout)) == len(kind_rules())
 
 
 def test_an_unknown_kind_is_an_error():
@@ -150,7 +150,7 @@ def test_plain_objects_are_told_what_their_rule_says():
     objects = {"kind": "List", "items": [job(complete=ago(10), ttl=60), job(name="other")]}
     result = run("test", "-", stdin=yaml.safe_dump(objects))
     assert result.exit_code == 0
-    assert result.output.splitlines() == [
+    assert result.stdout.splitlines() == [
         "Job ci/build-42",
         f"  finished, succeeded, at {stamp(ago(10))}; TTL of its own: 1m",
         "Job ci/other",
@@ -183,7 +183,7 @@ def test_what_is_not_as_expected_is_said_and_ends_with_1(folder, expect):
     )
     result = run("test", "-", "--rule", folder / "renders.yaml", stdin=cases)
     assert result.exit_code == 1
-    lines = result.output.splitlines()
+    lines = result.stdout.splitlines()
     assert lines[0].startswith("ok     right: finished, succeeded, at 2026-01-02T03:04:05Z")
     assert lines[1] == "WRONG  wrong"
     assert "got      finished, succeeded, at 2026-01-02T03:04:05Z" in lines[3]
