@@ -65,6 +65,21 @@ def test_what_a_machine_runs_on_stays_whoever_asks(name):
     assert RULES[name].while_owner_unfinished == "keep"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "jobs.batch.volcano.sh",
+        "jobsets.jobset.x-k8s.io",
+        "customruns.tekton.dev",
+        "challenges.acme.cert-manager.io",
+        "dnschaos.chaos-mesh.org",
+        "datadownloads.velero.io",
+    ],
+)
+def test_what_its_owner_would_make_anew_stays_whoever_asks(name):
+    assert RULES[name].while_owner_unfinished == "keep"
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.stem)
 def test_each_rule_says_where_it_was_read_and_has_fixtures(file):
     assert file.path.read_text().startswith("# ")
