@@ -249,6 +249,12 @@ class World:
         """How often the breaker was released, as far as this process knows."""
         return await self._restraints.releases() if self._restraints is not None else 0
 
+    async def end(self) -> None:
+        """What a process does at last, in a few seconds: stop the timers, and write down what nobody else knows."""
+        await self.stop_timers()
+        if self._restraints is not None:
+            await self._restraints.flush()
+
     async def expiry(self, by: str = "expire") -> Expiry:
         """What deletes due objects, for the named function."""
         return Expiry(

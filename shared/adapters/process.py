@@ -29,8 +29,9 @@ def start(*needs: Callable[[World], object]) -> None:
         if is_alone:
             _end_with(error)
         raise
-    if is_alone and world().timers:
+    if is_alone:
         _stop_before_end(world())
+    if is_alone and world().timers:
         _end_with_the_engine(world())
 
 
@@ -42,13 +43,16 @@ def _end_with(error: TtlError) -> None:
 
 
 def _stop_before_end(world: World) -> None:
-    """Have SIGTERM stop the timers before it ends the process: uvicorn waits for requests, not for deliveries."""
+    """Have SIGTERM stop what works beside requests before it ends the process: uvicorn waits for requests alone.
+
+    What a request in flight deletes after that no other process hears of; Knative lets all requests end first.
+    """
     loop = asyncio.get_running_loop()
     then = signal.getsignal(signal.SIGTERM)
 
     async def stop() -> None:
         try:
-            await world.stop_timers()
+            await world.end()
         finally:
             signal.raise_signal(signal.SIGTERM)
 

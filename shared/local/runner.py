@@ -48,6 +48,7 @@ async def local_broker(world: World) -> AsyncIterator[LocalBroker]:
                 finally:
                     await world.stop_timers()
                     await broker.close(grace_seconds=GRACE_SECONDS)
+                    await world.end()
 
 
 class Runner:

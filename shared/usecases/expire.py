@@ -193,7 +193,7 @@ class Expiry:
                 self.restraints.spared(rule, ref)
             raise
         if self.restraints and is_accepted:
-            self.restraints.deleted(ref)
+            self.restraints.deleted(snapshot.obj)
         elif self.restraints:
             self.restraints.spared(rule, ref)
         return is_accepted

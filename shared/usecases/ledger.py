@@ -1,20 +1,55 @@
-"""What stands, as this process knows it: read at most every few seconds, and written when something trips."""
+"""What all processes know of each other: what stands, and what was deleted.
+
+It is looked at every few seconds, and only while somebody wants to delete. Such a look is a read where this process has
+nothing to add, else a read and a write of what it did since the last one. So others know of it within seconds, or when
+it ends, and nothing is asked of the API server for each deletion.
+"""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Protocol
 
 from shared.errors import PermanentError, TtlError
 from shared.ports import Clock, State, Telemetry
 from shared.usecases.recreation import NAMES_MAX
-from shared.usecases.standing import NAME, OPEN, Standing, Tell, Trip, parse_standing, with_loop, with_trip
+from shared.usecases.standing import NAME, OPEN, Data, Standing, Tell, Trip, parse_standing, with_loop, with_trip
 
 CACHED_SECONDS = 5.0
-"""How long what was read counts: so long after one process tripped, another may go on deleting."""
+"""How long a look counts: so long after one process tripped, another may go on deleting."""
 
 TROUBLED_SECONDS = 1.0
 """How long it counts that the API server was busy or away: not everybody need ask it at once."""
+
+FLUSH_SECONDS_MAX = 3.0
+"""What the last look of a process may take."""
+
+_UNREAD = "could not read the state"
+_UNWRITTEN = "could not write the state: what this process does, no other knows"
+
+
+class Shared(Protocol):
+    """What a process counts, and the others too."""
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether this process knows something that the others do not."""
+        ...
+
+    def merge(self, data: Data, now: datetime) -> Data:
+        """The data with what only this process knew. It may be asked more than once: others write, too."""
+        ...
+
+    def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:
+        """Take what all know.
+
+        Args:
+            data: What is there now.
+            now: By the clock on the wall.
+            is_written: Whether it is what `merge` made of it.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +88,28 @@ class Ledger:
         self._fresh_until: float | None = None
         self._error: TtlError | None = None
         self._unwritten: Trip | None = None
-        self._reading = asyncio.Lock()
-        self._reported = ""
+        self._shared: tuple[Shared, ...] = ()
+        self._looking = asyncio.Lock()
+        self._reported: dict[str, str] = {}
+        self._is_refused = False
+        self._told = ""
         self.releases = 0
 
     @property
     def how_to_release(self) -> str:
         """For people, wherever an open breaker is told of."""
-        if self._state is None:
+        if self._state is None or (self._unwritten and self._is_refused):  # nobody else knows of it
             return "see what wanted to be deleted, then start this process anew"
         return f"see what wanted to be deleted, then `kubectl ttl release --breaker -n {self._namespace}`"
+
+    def share(self, *shared: Shared) -> None:
+        """Share these from now on, in place of those before; what others know of them is looked up at once."""
+        self._shared, self._fresh_until = shared, None
 
     async def is_open(self) -> bool:
         """Whether nothing may be deleted: read anew where it was so lately, and not at all where nothing tripped."""
         if self._standing.trip is not None and self._state is not None:
-            async with self._reading:
+            async with self._looking:
                 await self._refresh(self._state)
             self._telemetry.breaker(is_open=self._standing.trip is not None)
         return self._standing.trip is not None
@@ -85,7 +127,7 @@ class Ledger:
             TryLaterError: It is demanded, and cannot be read now.
         """
         if self._state is not None and not self._is_fresh():
-            async with self._reading:
+            async with self._looking:
                 if not self._is_fresh():  # nobody else read it meanwhile
                     await self._refresh(self._state)
         self._telemetry.breaker(is_open=self._standing.trip is not None)
@@ -101,14 +143,24 @@ class Ledger:
             return
         trip = Trip(self._clock.now().replace(microsecond=0), why, by)
         self._standing = Standing(trip, self._standing.loops)
+        self._unwritten = trip if self._state is not None else None
         self._telemetry.breaker(is_open=True)
         self._telemetry.problem("the breaker is open", why=why, by=by, then=self.how_to_release)
         if self._state is None:
             await self._tell_open(trip)
             return
-        self._unwritten = trip
-        async with self._reading:
+        async with self._looking:
             await self._refresh(self._state)
+
+    async def flush(self) -> None:
+        """Write what nobody else knows yet, before this process ends; if it cannot be done soon, it is not."""
+        if self._state is None or not self._has_unwritten():
+            return
+        try:
+            async with asyncio.timeout(FLUSH_SECONDS_MAX), self._looking:
+                await self._refresh(self._state)
+        except TimeoutError:
+            self._telemetry.problem(_UNWRITTEN, configmap=NAME, error=f"no answer within {FLUSH_SECONDS_MAX:.0f} s")
 
     async def leave_alone(self, name: str, until: datetime) -> None:
         """Remember a name that is in a loop, here and for a restart."""
@@ -122,33 +174,67 @@ class Ledger:
         try:
             await self._state.write(lambda data: with_loop(data, name, until, now))
         except TtlError as error:
-            self._report("could not write the state", error)
+            self._report(_UNWRITTEN, error)
 
     async def _refresh(self, state: State) -> None:
-        """Read what stands; what this process has to say and could not write yet is written first."""
-        unwritten, now = self._unwritten, self._clock.now()
+        """Look at what stands, and add what only this process knows."""
         try:
-            data = await (state.write(lambda data: with_trip(data, unwritten)) if unwritten else state.read())
+            data, is_written = await self._look(state)
         except TtlError as error:
             self._error = error
             lasts = CACHED_SECONDS if isinstance(error, PermanentError) else TROUBLED_SECONDS
             self._fresh_until = self._monotonic() + lasts
-            self._report("could not write the state" if unwritten else "could not read the state", error)
+            self._report(_UNWRITTEN if self._has_unwritten() else _UNREAD, error)
             return
-        self._error, self._unwritten, self._reported = None, None, ""
+        self._error = None
+        self._reported.pop(_UNREAD, None)
         self._fresh_until = self._monotonic() + CACHED_SECONDS
-        found = parse_standing(data)
-        own = {name: at for name, at in self._standing.loops.items() if at > now}
-        if self._standing.trip is not None and found.trip is None:
+        for one in self._shared:
+            one.learn(data, self._clock.now(), is_written=is_written)
+        await self._stand(parse_standing(data))
+
+    async def _look(self, state: State) -> tuple[Data, bool]:
+        """What is there now, and whether what this process had to say is in it."""
+        if not self._has_unwritten():
+            return await state.read(), False
+        try:
+            data = await state.write(self._merge)
+        except PermanentError as error:  # what stands may be readable all the same
+            self._is_refused = True
+            self._report(_UNWRITTEN, error)
+            return await state.read(), False
+        self._is_refused = False
+        self._reported.pop(_UNWRITTEN, None)
+        return data, True
+
+    async def _stand(self, found: Standing) -> None:
+        mine, now = self._unwritten, self._clock.now()
+        if found.trip is not None:
+            self._unwritten = None  # written, or another's is there, which is as good
+        trip = found.trip or mine
+        if self._standing.trip is not None and trip is None:
             self.releases += 1
             self._telemetry.problem("the breaker is released", configmap=NAME)
-        self._standing = Standing(found.trip, {**own, **found.loops})
-        if unwritten and found.trip == unwritten:  # who was first tells it
-            await self._tell_open(unwritten)
+        own = {name: at for name, at in self._standing.loops.items() if at > now}
+        self._standing = Standing(trip, {**own, **found.loops})
+        if mine is not None and trip == mine:  # who was first tells it
+            await self._tell_open(mine)
+
+    def _has_unwritten(self) -> bool:
+        return self._unwritten is not None or any(one.has_unwritten for one in self._shared)
+
+    def _merge(self, data: Data) -> Data:
+        for one in self._shared:
+            data = one.merge(data, self._clock.now())
+        return with_trip(data, self._unwritten) if self._unwritten else data
 
     async def _tell_open(self, trip: Trip) -> None:
+        message = f"nothing is deleted {trip}; {self.how_to_release}"
+        if message == self._told:
+            return
+        self._told = message
         try:
-            await self._tell(OPEN, f"nothing is deleted {trip}; {self.how_to_release}", "Warning")
+            await self._tell(OPEN, message, "Warning")
         except TtlError as error:  # it is open, told or not
             self._telemetry.problem("could not write an Event", error=str(error))
 
@@ -157,6 +243,6 @@ class Ledger:
 
     def _report(self, what: str, error: TtlError) -> None:
         """Once, not at every look, for as long as it is the same."""
-        if str(error) != self._reported:
-            self._reported = str(error)
+        if str(error) != self._reported.get(what):
+            self._reported[what] = str(error)
             self._telemetry.problem(what, configmap=NAME, error=str(error))

@@ -17,7 +17,7 @@ from shared.errors import PermanentError
 from shared.usecases.breaker import Breaker, CountObjects
 from shared.usecases.budget import Budget
 from shared.usecases.ledger import Instruments, Ledger
-from shared.usecases.recreation import Recreations, name_of
+from shared.usecases.recreation import Recreations, may_recur, name_of
 
 
 class Restraint(StrEnum):
@@ -59,7 +59,7 @@ class Restraints:
 
     Args:
         limits: Those of the moment; a change of them begins anew.
-        ledger: What stands.
+        ledger: What stands, and what all processes deleted.
         instruments: Clocks and telemetry.
         count_objects: How many objects of a kind there are.
         horizon: How far ahead the budget gives places: twice the time between two sweeps.
@@ -111,20 +111,24 @@ class Restraints:
         later = self._budget.ask(ref.uid, ref.namespace, self._monotonic())
         if later is not None:
             return self._put_off(ref, later.at)
-        if why := self._breaker.admit(rule, self._monotonic()):
+        if why := self._breaker.admit(rule, self._clock.now()):
             self._was_open = True
             await self._ledger.trip(why, by=by)
             return Kept(Restraint.BREAKER_OPEN, why)
         return None
 
-    def deleted(self, ref: ObjectRef) -> None:
+    def deleted(self, obj: dict[str, Any]) -> None:
         """The object that was let through is deleted."""
-        self._recreations.deleted(ref, self._clock.now())
+        self._recreations.deleted(ref_of(obj), self._clock.now(), recurs=may_recur(obj))
 
     def spared(self, rule: KindRule, ref: ObjectRef) -> None:
         """The object that was let through was not deleted by us."""
-        self._breaker.give_back(rule, self._monotonic())
+        self._breaker.give_back(rule, self._clock.now())
         self._budget.give_back(ref.namespace, self._monotonic())
+
+    async def flush(self) -> None:
+        """Let the other processes know what this one deleted; to be called at its end."""
+        await self._ledger.flush()
 
     async def _keep(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Kept | None:
         standing = await self._ledger.read(demand=self._breaker.is_asked_for)
@@ -139,7 +143,7 @@ class Restraints:
         if loop := await self._find_loop(ref, obj, standing.loops.get(name_of(ref))):
             return loop
         try:
-            await self._breaker.get_ready(rule, self._monotonic())
+            await self._breaker.get_ready(rule, self._clock.now())
         except PermanentError as error:
             if rule.name not in self._uncounted:
                 self._uncounted.add(rule.name)
@@ -183,3 +187,4 @@ class Restraints:
         self._budget = Budget(limits.everywhere, limits.per_namespace, horizon=self._horizon)
         self._breaker = Breaker(limits.breaker, self._count_objects)
         self._recreations = Recreations(limits.recreation)
+        self._ledger.share(self._breaker.tally, self._recreations)

@@ -4,26 +4,36 @@ It is the `data` of a ConfigMap, each value compact JSON:
 
     breaker       {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "sweep"}    there: tripped
     recreation    {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}              left alone until then
+    deletions     how many were deleted lately, see `tally`
+    names         which names were deleted lately, see `recreation`
 
-Whoever cannot read that something tripped must take it for tripped: any value of `breaker` but none counts.
+Whoever cannot read that something tripped must take it for tripped: any value of `breaker` but none counts. Of all
+else, what nobody can read is not there.
 """
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.objects import format_instant, get_text, parse_instant
 from shared.ports import EventLevel, State
-from shared.usecases.recreation import LOOPS_MAX
 
 NAME = "ttl-after-finished-state"
 """Of the ConfigMap, in the installation's namespace."""
 
 BREAKER = "breaker"
 RECREATION = "recreation"
+DELETIONS = "deletions"
+NAMES = "names"
+
+LOOPS_MAX = 200
+"""Names that are left alone at a time, and that outlive a restart: some 80 kB at the most, of a ConfigMap's MiB."""
+
+AHEAD_MAX = timedelta(minutes=1)
+"""How far another's clock may be ahead of ours; what is said to have been deleted later than that is nonsense."""
 
 OPEN = "BreakerOpen"
 """Of the Kubernetes Event about the installation, when the breaker trips."""
@@ -74,23 +84,38 @@ def parse_standing(data: Data) -> Standing:
 
 
 def with_trip(data: Data, trip: Trip) -> dict[str, str]:
-    """The data with a trip; one that is there stays, the first being the one that tells why."""
+    """The data with a trip; one that is there stays, the first being the one that tells why.
+
+    Nothing is counted any more: after the release, whoever makes it, it would trip again at once.
+    """
     if data.get(BREAKER):
         return dict(data)
     told = {"at": format_instant(trip.at) if trip.at else "", "why": trip.why, "by": trip.by}
-    return {**data, BREAKER: _compact(told)}
+    return {**_without(data, DELETIONS), BREAKER: compact(told)}
 
 
 def without_trip(data: Data) -> dict[str, str]:
-    """The data with a closed breaker."""
-    return {name: value for name, value in data.items() if name != BREAKER}
+    """The data with a closed breaker, and without what others have counted up to its trip."""
+    return _without(data, BREAKER, DELETIONS)
 
 
 def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str, str]:
     """The data with one more name that is left alone; those whose time has come are dropped."""
     loops = {**_parse_loops(data.get(RECREATION, "")), name: until}
     standing = sorted(((at, one) for one, at in loops.items() if at > now), reverse=True)[:LOOPS_MAX]
-    return {**data, RECREATION: _compact({one: format_instant(at) for at, one in sorted(standing)})}
+    return {**data, RECREATION: compact({one: format_instant(at) for at, one in sorted(standing)})}
+
+
+def read_json(text: str) -> Any:
+    """The value of a text that anybody may have edited; None where it is no JSON."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return None
+
+
+def compact(value: Any) -> str:
+    """A value as JSON, without spaces."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 async def release_breaker(state: State, tell: Tell) -> Trip | None:
@@ -117,7 +142,7 @@ async def release_breaker(state: State, tell: Tell) -> Trip | None:
 def _parse_trip(text: str) -> Trip | None:
     if not text:
         return None
-    told = _loads(text)
+    told = read_json(text)
     at = None
     with suppress(ValueError):
         at = parse_instant(get_text(told, "at"))
@@ -126,18 +151,12 @@ def _parse_trip(text: str) -> Trip | None:
 
 def _parse_loops(text: str) -> dict[str, datetime]:
     loops = {}
-    told = _loads(text)
+    told = read_json(text)
     for name, until in told.items() if isinstance(told, dict) else ():
         with suppress(ValueError):
             loops[name] = parse_instant(until)
     return loops
 
 
-def _loads(text: str) -> Any:
-    with suppress(ValueError, RecursionError):
-        return json.loads(text)
-    return None
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+def _without(data: Data, *names: str) -> dict[str, str]:
+    return {name: value for name, value in data.items() if name not in names}

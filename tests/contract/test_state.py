@@ -13,7 +13,6 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.connect import connect
 from shared.adapters.state import ConfigMapState, Home, count_objects, release, restrain
 from shared.core.limits import BreakerLimits, Limits, RecreationLimits
-from shared.core.objects import ref_of
 from shared.usecases.ledger import CACHED_SECONDS, Instruments
 from shared.usecases.restraint import Restraint
 from shared.usecases.standing import NAME, OPEN, RELEASED, Trip, parse_standing, with_loop, with_trip
@@ -144,7 +143,7 @@ async def test_a_name_in_a_loop_is_known_after_a_restart(api, start):
         job = await api.job("again")
         assert await before.ask(job) is None
         await before.cluster.delete(JOB, job)
-        before.restraints.deleted(ref_of(job))
+        before.restraints.deleted(job)
         await api.becomes(api.jobs("again"), lambda answer: answer.status == 404)
     job = await api.job("again")
     assert (await before.ask(job)).reason is Restraint.RECREATE_LOOP

@@ -228,9 +228,9 @@ class _SlotsAsTokens(CheckedRestraints):
 class _PaidNever(CheckedRestraints):
     """Every deletion is given back, whatever became of it."""
 
-    def deleted(self, ref: ObjectRef) -> None:
-        super().deleted(ref)
-        self._budget.give_back(ref.namespace, self._monotonic())
+    def deleted(self, obj: dict[str, Any]) -> None:
+        super().deleted(obj)
+        self._budget.give_back(ref_of(obj).namespace, self._monotonic())
 
 
 def _mutant(*rules: str, **parts: Any) -> Mutant:

@@ -13,9 +13,9 @@ from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import CLOCKS_APART_MAX, Expiry
 from shared.usecases.judge import Judge
 from shared.usecases.ledger import CACHED_SECONDS, Instruments, Ledger
-from shared.usecases.recreation import LOOPS_MAX, name_of
+from shared.usecases.recreation import name_of
 from shared.usecases.restraint import Restraints
-from shared.usecases.standing import Trip, parse_standing, release_breaker, with_loop, with_trip
+from shared.usecases.standing import LOOPS_MAX, Trip, parse_standing, release_breaker, with_loop, with_trip
 from shared.usecases.sweep import Sweep
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, having, job, later
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
@@ -286,10 +286,8 @@ async def test_what_cannot_be_counted_stays_from_where_the_share_counts(at):
 
 
 async def test_one_trips_and_all_others_stop_within_the_time_that_the_state_is_remembered(at):
-    limits = BreakerLimits(count=1)
-    one, other = at.process(breaker=limits), at.process(breaker=limits)
+    one, other = (at.process(breaker=BreakerLimits(count=count)) for count in (1, 100))
     await other.delete("first-of-the-other")
-    other.limits = Limits(breaker=replace(limits, count=100))
     await one.delete("a")
     await one.delete("b")  # trips
 
