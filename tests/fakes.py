@@ -235,11 +235,20 @@ class FakeTimers:
 
 @dataclass
 class FakeState:
-    """What processes share; `failure` is raised by every call."""
+    """What processes share.
+
+    Attributes:
+        failure: Raised by every call.
+        write_failure: Raised by every write that would change something.
+        before_put: Another's chance to write, between what a write has read and what it puts.
+    """
 
     data: dict[str, str] = field(default_factory=dict)
     failure: Exception | None = None
+    write_failure: Exception | None = None
+    before_put: Callable[[], None] = lambda: None
     reads: int = 0
+    writes: int = 0
 
     async def read(self) -> Mapping[str, str]:
         self.reads += 1
@@ -248,10 +257,22 @@ class FakeState:
         return dict(self.data)
 
     async def write(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Mapping[str, str]:
-        if self.failure:
-            raise self.failure
-        self.data = dict(change(self.data))
-        return dict(self.data)
+        while True:
+            if self.failure:
+                raise self.failure
+            before = dict(self.data)
+            after = dict(change(dict(before)))
+            if after == before:
+                return after
+            if self.write_failure:
+                raise self.write_failure
+            before_put, self.before_put = self.before_put, lambda: None
+            before_put()
+            if self.data == before:
+                break
+        self.data = after
+        self.writes += 1
+        return dict(after)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import shutil
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -149,6 +150,49 @@ async def test_a_name_in_a_loop_is_known_after_a_restart(api, start):
     assert (await before.ask(job)).reason is Restraint.RECREATE_LOOP
     assert (await (await start(recreation=limits)).ask(job)).reason is Restraint.RECREATE_LOOP
     assert await (await start(recreation=limits)).ask(await api.job("another")) is None
+
+
+async def test_the_breaker_trips_at_the_sum_of_what_two_processes_deleted(api, start):
+    limits = BreakerLimits(count=4)
+    jobs = [await api.job(f"job-{number}") for number in range(6)]
+    one, other = await start(breaker=limits), await start(breaker=limits)
+    assert [await process.ask(job) for process in (one, other) for job in jobs[:2]] == [None] * 4
+    await asyncio.gather(one.restraints.flush(), other.restraints.flush())  # at once: one of them has to read again
+
+    for process in (one, other, await start(breaker=limits)):
+        process.seconds.at += CACHED_SECONDS
+        assert (await process.ask(jobs[4])).reason is Restraint.BREAKER_OPEN
+
+    await release(one.cluster, api.namespace)
+    one.seconds.at += CACHED_SECONDS
+    assert await one.ask(jobs[4]) is None
+    assert await (await start(breaker=limits)).ask(jobs[5]) is None
+
+
+async def test_a_loop_is_found_by_processes_of_which_none_sees_two_rounds(api, start):
+    limits = RecreationLimits(times=3)
+    for _ in range(limits.times):
+        process, job = await start(recreation=limits), await api.job("again")
+        assert await process.ask(job) is None
+        await process.cluster.delete(JOB, job)
+        process.restraints.deleted(job)
+        await process.restraints.flush()
+        await api.becomes(api.jobs("again"), lambda answer: answer.status == 404)
+    assert (await (await start(recreation=limits)).ask(await api.job("again"))).reason is Restraint.RECREATE_LOOP
+
+
+async def test_nonsense_in_the_state_is_written_over(api, start, state):
+    nonsense = {"deletions": "[" * 50_000, "names": "\u0001", "recreation": "5", "other": "x" * 500_000}
+    await state.write(lambda data: nonsense)
+    process = await start(breaker=BreakerLimits(count=9))
+    job = await api.job("a")
+    assert await process.ask(job) is None
+    process.restraints.deleted(job)
+    await process.restraints.flush()
+    data = await state.read()
+    assert list(json.loads(data["names"])) == [f"Job.batch/{api.namespace}/a"]
+    assert list(json.loads(data["deletions"])["kinds"]) == ["Job.batch"]
+    assert data["other"] == nonsense["other"]
 
 
 async def test_objects_are_counted_without_being_listed(api, start):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -99,11 +100,12 @@ async def running(name, tmp_path, **settings):
 
 @dataclass
 class Server:
-    """An HTTP server of the test: a Broker, or an API server that has DUE and nothing else.
+    """An HTTP server of the test: a Broker, or an API server that has DUE and a shared state, and nothing else.
 
     Attributes:
         pause: Seconds it takes to answer.
         answered: What it answered completely.
+        state: The data of the ConfigMap; None while there is none.
     """
 
     pause: float = 0.0
@@ -111,10 +113,13 @@ class Server:
     asked: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     events: list[Event] = field(default_factory=list)
     answered: list[str] = field(default_factory=list)
+    state: dict | None = None
 
     async def handle(self, request):
         if request.path in DISCOVERY:
             return web.json_response(DISCOVERY[request.path])
+        if "/configmaps" in request.path:
+            return await self.handle_state(request)
         body = await request.read()
         self.asked.put_nowait(request.method)
         await asyncio.sleep(self.pause)
@@ -130,6 +135,14 @@ class Server:
         await response.write_eof()
         self.answered.append(request.method)
         return response
+
+    async def handle_state(self, request):
+        if request.method != "GET":
+            self.state = (await request.json())["data"]
+        elif self.state is None:
+            missing = {"kind": "Status", "details": {"name": "ttl-after-finished-state"}, "code": 404}
+            return web.json_response(missing, status=404)
+        return web.json_response({"metadata": {"name": "ttl-after-finished-state"}, "data": self.state})
 
 
 @pytest.fixture
@@ -301,6 +314,19 @@ async def test_sigterm_lets_a_request_in_flight_finish(server, tmp_path):
         await process.process.wait()
 
     assert answer.event().type == ObjectDeleted.type
+    assert process.process.returncode in (0, -signal.SIGTERM)
+
+
+async def test_sigterm_lets_the_others_know_what_was_deleted(server, tmp_path):
+    async with running("expire", tmp_path, TTL_NAMESPACE="here") as process:
+        assert await process.is_ready(), process.lines()
+        assert (await process.post(*binary(FIRED, timer()))).event().type == ObjectDeleted.type
+        assert server.state is None  # nobody has asked since
+        process.process.send_signal(signal.SIGTERM)
+        await process.process.wait()
+
+    (name,) = json.loads(server.state["names"])
+    assert name.endswith(DUE["metadata"]["name"])
     assert process.process.returncode in (0, -signal.SIGTERM)
 
 

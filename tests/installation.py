@@ -1,0 +1,85 @@
+"""Processes of one installation that delete: what stands between a due object and its DELETE is theirs together."""
+
+from datetime import timedelta
+
+from shared.core.kinds import Catalogue
+from shared.core.limits import Limits
+from shared.core.objects import ref_of
+from shared.messages import Purpose, SweepStep, Timer, TimersSet
+from shared.usecases.expire import Expiry
+from shared.usecases.judge import Judge
+from shared.usecases.ledger import Instruments, Ledger
+from shared.usecases.restraint import Restraints
+from shared.usecases.sweep import Sweep
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, job
+from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+INTERVAL = timedelta(minutes=10)
+
+
+class Installation:
+    """Processes that share a cluster, a clock and a state."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.cluster = FakeCluster(self.clock)
+        self.state = FakeState()
+        self.told: list[tuple[str, str]] = []
+        self.objects: int | Exception = 1_000
+
+    def seconds(self):
+        return (self.clock.now() - NOW).total_seconds()
+
+    async def tell(self, reason, message, level):
+        self.told.append((reason, message))
+
+    async def count(self, rule):
+        if isinstance(self.objects, Exception):
+            raise self.objects
+        return self.objects
+
+    def process(self, *, shared=True, by="expire", **limits):
+        return Process(self, Limits(**limits), self.state if shared else None, by)
+
+
+class Process:
+    """One that deletes."""
+
+    def __init__(self, installation, limits, state, by):
+        self.at, self.limits, self.telemetry = installation, limits, FakeTelemetry()
+        clock = installation.clock
+        instruments = Instruments(clock, installation.seconds, self.telemetry)
+        ledger = Ledger(state, instruments, tell=installation.tell, namespace="here")
+        self.restraints = Restraints(
+            lambda: self.limits, ledger, instruments, count_objects=installation.count, horizon=2 * INTERVAL
+        )
+        self.expiry = Expiry(
+            installation.cluster,
+            KINDS,
+            Judge(installation.cluster, KINDS),
+            clock,
+            self.telemetry,
+            dry_run=False,
+            by=by,
+            restraints=self.restraints,
+        )
+        self.publisher = FakePublisher()
+        self.sweeper = Sweep(self.expiry, self.publisher, INTERVAL, concurrency=1)
+
+    async def delete(self, name, *, uid="", namespace="ci", due_at=None, metadata=None):
+        """A due Job of this name is there, and its timer fires."""
+        obj = job(complete=ago(86_400), ttl=0, name=name, uid=uid or f"uid-{name}", namespace=namespace)
+        obj["metadata"] |= metadata or {}
+        self.at.cluster.put(obj)
+        timer = Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=due_at or self.at.clock.now())
+        return await self.expiry.expire(timer)
+
+    async def sweep(self):
+        self.publisher.published.clear()
+        assert await self.sweeper.sweep(SweepStep()) is None
+        return [timer for each in self.publisher.published if isinstance(each, TimersSet) for timer in each.timers]
+
+    @property
+    def last(self):
+        return self.telemetry.verdicts()[-1]

@@ -1,0 +1,451 @@
+"""What processes count together: none of them sees all deletions, and all of them know how many there were."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+
+from shared.core.limits import BreakerLimits, Limits, RecreationLimits
+from shared.core.objects import ObjectRef
+from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.messages import ObjectDeleted
+from shared.usecases import ledger
+from shared.usecases.ledger import CACHED_SECONDS
+from shared.usecases.recreation import LENGTH_MAX, SHARED_MAX, Recreations
+from shared.usecases.standing import DELETIONS, NAMES, Trip, parse_standing, release_breaker, with_trip
+from shared.usecases.tally import KINDS_MAX, PARTS, Tally
+from tests.builders import JOB, NOW, later
+from tests.installation import Installation
+
+pytestmark = pytest.mark.anyio
+
+LIMITS = BreakerLimits(count=3, window=timedelta(minutes=10))
+LOOP = RecreationLimits(times=3, window=timedelta(minutes=10))
+NONSENSE = ["", "yes", "5", "[1]", "null", "[" * 5_000, '{"a": 5}', '{"a": {"b": "c"}}', '{"a": {"b": 1e400}}', "\x00"]
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
+def at():
+    return Installation()
+
+
+async def deleted(process, *names):
+    """Which of them it deletes."""
+    return [name for name in names if isinstance(await process.delete(name), ObjectDeleted)]
+
+
+def looks_again(at):
+    at.clock.advance(CACHED_SECONDS)
+
+
+def counts(at):
+    return json.loads(at.state.data[DELETIONS])["kinds"]
+
+
+# The breaker
+
+
+async def test_the_breaker_trips_at_the_sum_of_what_all_processes_deleted(at):
+    limits = BreakerLimits(count=10, window=timedelta(minutes=10))
+    processes = [at.process(by=by, breaker=limits) for by in ("expire", "sweep")]
+    gone = 0
+    while await deleted(processes[gone % 2], f"job-{gone}"):
+        gone += 1
+        looks_again(at)
+
+    assert gone == 11  # what one deleted last, the other hears of at its next look
+    assert parse_standing(at.state.data).trip.why == "10 objects were deleted within 10m, and the limit is 10"
+    looks_again(at)
+    assert await deleted(processes[0], "another") == []
+
+
+async def test_what_a_process_deleted_counts_after_its_end(at):
+    for name in "abc":
+        process = at.process(breaker=LIMITS)
+        assert await deleted(process, name) == [name]
+        await process.restraints.flush()
+    assert await deleted(at.process(breaker=LIMITS), "d") == []
+
+
+async def test_a_share_is_of_what_all_processes_deleted(at):
+    limits = BreakerLimits(share=0.5, at_least=2)
+    one, other = at.process(breaker=limits), at.process(breaker=limits)
+    assert await deleted(one, *"abc") == [*"abc"]
+    await one.restraints.flush()
+    at.objects = 7  # three of ten are gone
+    assert await deleted(other, *"defg") == [*"de"]
+
+
+async def test_what_others_deleted_before_the_window_counts_no_more(at):
+    one, other = at.process(breaker=LIMITS), at.process(breaker=LIMITS)
+    for number in range(9):
+        process = (one, other)[number % 2]
+        assert await deleted(process, f"job-{number}") == [f"job-{number}"]
+        at.clock.advance(250)
+    assert len(counts(at)["Job.batch"]) <= 3  # nor is it kept
+
+
+async def test_a_process_writes_no_more_than_once_in_five_seconds(at):
+    process = at.process(breaker=BreakerLimits(count=1_000))
+    for second in range(20):
+        for number in range(10):
+            await process.delete(f"job-{second}-{number}")
+        at.clock.advance(1)
+    assert at.state.reads == 1
+    assert at.state.writes == 3
+    await process.restraints.flush()
+    assert sum(counts(at)["Job.batch"].values()) == 200
+
+
+async def test_who_deletes_nothing_writes_nothing(at):
+    process = at.process(breaker=LIMITS)
+    at.cluster.before_delete = at.cluster.remove
+    for _ in range(3):
+        await process.delete("gone-meanwhile")
+        looks_again(at)
+    await process.restraints.flush()
+    assert at.state.writes == 0
+
+
+async def test_a_deletion_that_was_counted_and_was_none_is_taken_back_for_all(at):
+    tally, other = Tally(LIMITS), Tally(LIMITS)
+    tally.count("Pod", NOW)
+    tally.count("Pod", NOW)
+    data = tally.merge({}, NOW)
+    tally.learn(data, NOW, is_written=True)
+
+    tally.take_back("Pod", later(30))  # three parts after it was counted
+    data = tally.merge(data, later(30))
+
+    other.learn(data, later(30), is_written=False)
+    assert (tally.of("Pod", later(30)), other.of("Pod", later(30))) == (1, 1)
+    tally.take_back("Job.batch", later(30))
+    assert tally.total(later(30)) == 1
+
+
+async def test_what_is_deleted_while_the_rest_is_written_is_written_next(at):
+    tally = Tally(LIMITS)
+    tally.count("Pod", NOW)
+    data = tally.merge({}, NOW)
+    tally.count("Pod", NOW)
+    assert tally.merge(data, NOW) != data  # after a conflict it is asked again
+    data = tally.merge({}, NOW)
+    tally.count("Pod", NOW)
+    tally.learn(data, NOW, is_written=True)
+    assert tally.of("Pod", NOW) == 3
+    assert sum(json.loads(tally.merge(data, NOW)[DELETIONS])["kinds"]["Pod"].values()) == 3
+
+
+async def test_two_that_write_at_once_lose_nothing_and_count_nothing_twice(at):
+    one, other = at.process(breaker=BreakerLimits(count=9)), at.process(breaker=BreakerLimits(count=9))
+    await deleted(one, "a", "b")
+    await deleted(other, "c")
+    between = Tally(BreakerLimits(count=9))
+    between.count("Job.batch", at.clock.now())
+
+    def write():
+        at.state.data = dict(between.merge(at.state.data, at.clock.now()))
+
+    at.state.before_put = write
+    await one.restraints.flush()
+    await other.restraints.flush()
+    assert sum(counts(at)["Job.batch"].values()) == 4
+
+
+# Released
+
+
+async def test_after_a_release_everybody_counts_anew(at):
+    one, other = at.process(breaker=LIMITS), at.process(breaker=LIMITS)
+    await deleted(one, "a", "b")
+    await deleted(other, "c", "d")
+    looks_again(at)
+    assert await deleted(one, "e") == ["e"]  # it cannot know of the other's before
+    looks_again(at)
+    assert await deleted(other, "f") == []
+    looks_again(at)
+    assert await deleted(one, "f") == []
+
+    await release_breaker(at.state, at.tell)
+    assert DELETIONS not in at.state.data
+    looks_again(at)
+
+    assert await deleted(one, "f", "g") == ["f", "g"]
+    looks_again(at)
+    assert await deleted(at.process(breaker=LIMITS), "h") == ["h"]
+    looks_again(at)
+    assert await deleted(other, "i") == ["i"]
+    await other.restraints.flush()
+    looks_again(at)
+    assert await deleted(one, "j") == []
+
+
+async def test_a_release_by_hand_is_one_too(at):
+    """`kubectl edit`, and away with the value of `breaker`."""
+    process = at.process(breaker=LIMITS)
+    await deleted(process, *"abcd")
+    del at.state.data["breaker"]
+    looks_again(at)
+    assert await deleted(process, *"defg") == [*"def"]
+
+
+async def test_new_limits_begin_anew_for_everybody(at):
+    one, other = at.process(breaker=LIMITS), at.process(breaker=LIMITS)
+    await deleted(one, "a", "b")
+    looks_again(at)
+    await deleted(other, "c")
+    one.limits = other.limits = Limits(breaker=BreakerLimits(count=2, window=LIMITS.window))
+    looks_again(at)
+    assert await deleted(one, "d") == ["d"]
+    await one.restraints.flush()
+    assert await deleted(other, "e", "f") == ["e"]
+
+
+async def test_limits_that_stay_do_not_begin_anew(at):
+    process = at.process(breaker=LIMITS)
+    await deleted(process, "a", "b", "c")
+    await process.restraints.flush()
+    process.limits = Limits(breaker=LIMITS, recreation=LOOP)
+    assert await deleted(process, "d") == []
+
+
+# Names that come back
+
+
+async def test_a_loop_is_found_by_processes_that_live_for_one_round_each(at):
+    for number in range(LOOP.times):
+        process = at.process(recreation=LOOP)
+        assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
+        await process.restraints.flush()
+        at.clock.advance(100)
+
+    process = at.process(recreation=LOOP)
+    assert await process.delete("nightly", uid="uid-new") is None
+    assert process.last == ("kept", "recreate-loop")
+    assert process.telemetry.loops == ["nightly"]
+
+
+async def test_a_loop_is_found_by_processes_that_take_turns(at):
+    processes = [at.process(recreation=LOOP) for _ in range(2)]
+    gone = 0
+    while isinstance(await processes[gone % 2].delete("nightly", uid=f"uid-{gone}"), ObjectDeleted):
+        gone += 1
+        at.clock.advance(60)
+    assert gone == LOOP.times + 1  # what one did last, the other hears of a round later
+
+
+async def test_rounds_that_are_longer_than_the_window_allows_are_no_loop(at):
+    for number in range(9):
+        process = at.process(recreation=LOOP)
+        assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
+        await process.restraints.flush()
+        at.clock.advance(250)
+    (marks,) = json.loads(at.state.data[NAMES]).values()
+    assert len(marks) == 3
+
+
+async def test_one_object_that_two_processes_deleted_was_deleted_once(at):
+    """Its finalizers hold it; neither of them made it anew."""
+    for _ in range(9):
+        process = at.process(recreation=LOOP)
+        assert isinstance(await process.delete("nightly", uid="uid"), ObjectDeleted)
+        await process.restraints.flush()
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "is_shared"),
+    [("build-x7k2p", "build-", False), ("web-0", "web-", True), ("web-12345", "web-", True), ("nightly", "", True)],
+)
+async def test_a_name_that_the_api_server_made_up_does_not_come_back_and_is_not_shared(at, name, prefix, is_shared):
+    process = at.process(recreation=LOOP)
+    await process.delete(name, metadata={"generateName": prefix} if prefix else {})
+    await process.restraints.flush()
+    assert at.state.writes == int(is_shared)
+
+
+async def test_names_are_shared_up_to_a_bound_those_that_came_back_most_first(at):
+    limits = RecreationLimits(times=5, window=timedelta(minutes=10))
+    many = Recreations(limits)
+    for number in range(3):
+        many.deleted(_ref("often", f"uid-{number}"), NOW)
+    for number in range(SHARED_MAX + 50):
+        many.deleted(_ref(f"{'j' * 200}-{number}", "uid"), later(number / 10))
+    data = many.merge({"mine": "stays"}, later(30))
+
+    names = json.loads(data[NAMES])
+    assert len(names) <= SHARED_MAX
+    assert len(data[NAMES]) <= LENGTH_MAX + SHARED_MAX
+    assert {"Job.batch/ci/often", f"Job.batch/ci/{'j' * 200}-{SHARED_MAX + 49}"} <= names.keys()
+    assert f"Job.batch/ci/{'j' * 200}-0" not in names
+    assert data["mine"] == "stays"
+
+    few = Recreations(limits)
+    for number in range(SHARED_MAX + 50):
+        few.deleted(_ref(f"job-{number}", "uid"), later(number / 10))
+    assert len(json.loads(few.merge({}, later(30))[NAMES])) == SHARED_MAX
+
+
+def _ref(name, uid):
+    return ObjectRef(JOB.api_version, "Job", "ci", name, uid)
+
+
+# What nobody can use
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+async def test_nonsense_keeps_nothing_and_is_replaced(at, text):
+    at.state.data = {DELETIONS: text, NAMES: text, "another": text}
+    process = at.process(breaker=LIMITS, recreation=LOOP)
+    assert await deleted(process, *"abc") == [*"abc"]
+    await process.restraints.flush()
+    assert sum(counts(at)["Job.batch"].values()) == 3
+    assert len(json.loads(at.state.data[NAMES])) == 3
+    assert at.state.data["another"] == text
+
+
+@pytest.mark.parametrize("number", [-5, 0, 1.5, True, "9", None, 10**10, 10**400, {}])
+async def test_a_count_that_is_none_does_not_count(at, number):
+    tally = Tally(LIMITS)
+    tally.count("Job.batch", NOW)
+    told = json.loads(tally.merge({}, NOW)[DELETIONS])
+    ((part, _),) = told["kinds"]["Job.batch"].items()
+    told["kinds"] = {"Job.batch": {part: number, "x": 5, "9" * 9_999: 5}, "Pod": number}
+    at.state.data = {DELETIONS: json.dumps(told) if number != 10**400 else f'{{"kinds": {"9" * 9_999}}}'}
+
+    assert await deleted(at.process(breaker=LIMITS), *"abc") == [*"abc"]
+
+
+@pytest.mark.parametrize(("ahead", "is_counted"), [(30, True), (3_600, False), (1e9, False)])
+async def test_what_is_far_in_the_future_is_nonsense_and_a_clock_a_little_ahead_is_not(at, ahead, is_counted):
+    tally, names = Tally(LIMITS), Recreations(LOOP)
+    for number in range(3):
+        tally.count("Job.batch", later(ahead))
+        names.deleted(_ref("nightly", f"uid-{number}"), later(ahead))
+    at.state.data = dict(names.merge(tally.merge({}, later(ahead)), later(ahead)))
+
+    assert await deleted(at.process(recreation=LOOP), "nightly") == [] if is_counted else ["nightly"]
+    assert await deleted(at.process(breaker=LIMITS, recreation=RecreationLimits(times=0)), "a") == (
+        [] if is_counted else ["a"]
+    )
+
+
+async def test_forged_data_of_any_size_are_cut_down(at):
+    tally, names = Tally(LIMITS), Recreations(LOOP)
+    tally.count("Job.batch", NOW)
+    names.deleted(_ref("nightly", "uid"), NOW)
+    told = json.loads(tally.merge({}, NOW)[DELETIONS])
+    ((part, _),) = told["kinds"]["Job.batch"].items()
+    parts = {str(int(part) - number): 1 for number in range(1_000)}
+    told["kinds"] = {f"Kind-{number}": parts for number in range(KINDS_MAX + 10)}
+    marks = {f"{number:08x}": int(NOW.timestamp()) - number for number in range(1_000)}
+    forged = {f"{'n' * 300}-{number}": marks for number in range(40)} | {"x" * 100_000: marks}
+
+    data = tally.merge({DELETIONS: json.dumps(told)}, NOW)
+    kinds = json.loads(data[DELETIONS])["kinds"]
+    assert len(kinds) == KINDS_MAX
+    assert max(map(len, kinds.values())) <= PARTS + 1
+    assert len(names.merge({NAMES: json.dumps(forged)}, NOW)[NAMES]) <= LENGTH_MAX + SHARED_MAX
+    names.learn({NAMES: json.dumps(forged)}, NOW, is_written=False)
+    assert not names.is_loop(_ref("nightly", "another"), NOW)
+
+
+# What may not be written
+
+
+async def test_who_may_not_write_counts_for_itself_and_says_so_once(at):
+    at.state.write_failure = ForbiddenError("configmaps is forbidden: cannot update")
+    process = at.process(breaker=LIMITS, recreation=LOOP)
+    for name in "abc":
+        assert await deleted(process, name) == [name]
+        looks_again(at)
+    assert [what for what, _ in process.telemetry.problems] == [ledger._UNWRITTEN]
+
+    assert await deleted(process, "d", "d") == []
+    assert "start this process anew" in process.telemetry.records[-1].detail  # a release could not reach it
+    looks_again(at)
+    assert await deleted(process, "d") == []
+    assert [reason for reason, _ in at.told] == ["BreakerOpen"]
+    assert await release_breaker(at.state, at.tell) is None
+
+
+async def test_who_may_not_write_hears_of_the_others_all_the_same(at):
+    other = at.process(breaker=LIMITS)
+    await deleted(other, "a", "b")
+    await other.restraints.flush()
+    at.state.write_failure = PermanentError("too large")
+    process = at.process(breaker=LIMITS)
+    assert await deleted(process, "c") == ["c"]
+    looks_again(at)
+    assert await deleted(process, "d") == []  # its own trip
+
+    at.state.data = with_trip(at.state.data, Trip(NOW, "another's"))
+    looks_again(at)
+    assert await deleted(process, "d") == []
+    assert "another's" in process.telemetry.records[-1].detail
+    await release_breaker(_writable(at), at.tell)
+    looks_again(at)
+    assert await deleted(process, "d") == ["d"]
+
+
+async def test_who_may_write_again_writes_its_own_trip(at):
+    at.state.write_failure = ForbiddenError("configmaps is forbidden: cannot update")
+    process = at.process(breaker=LIMITS)
+    await deleted(process, *"abcd")
+    assert parse_standing(at.state.data).trip is None
+
+    _writable(at)
+    looks_again(at)
+    assert await deleted(process, "d") == []
+    assert "release --breaker" in process.telemetry.records[-1].detail
+    await release_breaker(at.state, at.tell)
+    looks_again(at)
+    assert await deleted(process, "d") == ["d"]
+
+
+def _writable(at):
+    at.state.write_failure = None
+    return at.state
+
+
+async def test_what_cannot_be_written_now_is_written_once_later(at):
+    process = at.process(breaker=BreakerLimits(count=9))
+    await deleted(process, "a")
+    looks_again(at)
+    at.state.write_failure = TryLaterError("busy")
+    with pytest.raises(TryLaterError):
+        await process.delete("b")
+    at.state.write_failure = None
+    at.clock.advance(1)
+    assert await deleted(process, "b") == ["b"]
+    await process.restraints.flush()
+    assert sum(counts(at)["Job.batch"].values()) == 2
+
+
+async def test_an_end_does_not_wait_for_a_state_that_does_not_answer(at, monkeypatch):
+    monkeypatch.setattr(ledger, "FLUSH_SECONDS_MAX", 0.01)
+    process = at.process(breaker=LIMITS)
+    await deleted(process, "a")
+
+    async def write(change):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(at.state, "write", write)
+    await process.restraints.flush()
+    assert [what for what, _ in process.telemetry.problems] == [ledger._UNWRITTEN]
+
+
+async def test_an_end_that_fails_is_one_all_the_same(at):
+    process = at.process(breaker=LIMITS)
+    await deleted(process, "a")
+    at.state.failure = TryLaterError("away")
+    await process.restraints.flush()
+    assert [what for what, _ in process.telemetry.problems] == [ledger._UNWRITTEN]
+    alone = at.process(shared=False, breaker=LIMITS)
+    await deleted(alone, "a")
+    await alone.restraints.flush()
