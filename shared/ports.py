@@ -163,7 +163,8 @@ class State(Protocol):
             What is there now.
 
         Raises:
-            TryLaterError: The API server is busy or away, or others write all the time.
+            TryLaterError: The API server is busy or away.
+            ConflictError: Others write all the time.
             PermanentError: They may not be written.
         """
         ...

@@ -1,5 +1,7 @@
 """What the processes of an installation share, in a ConfigMap; and how many objects of a kind there are."""
 
+import asyncio
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +13,7 @@ from shared.adapters.cluster import KubernetesCluster
 from shared.core.kinds import KindRule
 from shared.core.limits import Limits
 from shared.core.objects import ObjectRef, get_in, get_text, list_mappings
-from shared.errors import ConflictError, PermanentError, TryLaterError
+from shared.errors import ConflictError, PermanentError
 from shared.ports import EventLevel
 from shared.usecases.ledger import Instruments, Ledger
 from shared.usecases.restraint import Restraints
@@ -19,6 +21,9 @@ from shared.usecases.standing import NAME, Tell, Trip, release_breaker
 
 ATTEMPTS_MAX = 5
 """Reads and writes while others keep writing."""
+
+PAUSE_SECONDS = 0.1
+"""After the first conflict, at the most; twice as long after each other. A crowd in step would never get through."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
@@ -44,7 +49,7 @@ class ConfigMapState:
 
     async def write(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Mapping[str, str]:
         """See `shared.ports.State`. The resourceVersion of what was read is the precondition."""
-        for _ in range(ATTEMPTS_MAX):
+        for attempt in range(ATTEMPTS_MAX):
             present = await self._get()
             before = _texts(present)
             after = dict(change(before))
@@ -53,9 +58,10 @@ class ConfigMapState:
             try:
                 await self._put(present, after)
             except ConflictError:
+                await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * 2**attempt))  # noqa: S311 - no secret
                 continue
             return after
-        raise TryLaterError(f"the ConfigMap {NAME} changed {ATTEMPTS_MAX} times while it was about to be written")
+        raise ConflictError(f"the ConfigMap {NAME} changed {ATTEMPTS_MAX} times while it was about to be written")
 
     async def _get(self) -> Any:
         answer = await self._server.request("GET", f"{self._collection}/{NAME}", missing_ok=True)

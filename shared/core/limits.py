@@ -65,7 +65,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
 class BreakerLimits:
-    """What trips the breaker: within `window`, as many deletions, or as large a share of one kind's objects.
+    """What trips the breaker: within `window`, as many deletions by all processes, or as large a share of a kind.
 
     Attributes:
         count: Deletions of all kinds together; None for no such limit.
@@ -92,7 +92,7 @@ class BreakerLimits:
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
 class RecreationLimits:
-    """What is a recreate loop: a name that we deleted so often within `window`, and that is back under a new uid.
+    """What is a recreate loop: a name deleted so often within `window`, by any process, and back under a new uid.
 
     Attributes:
         times: Deletions under one name; 0 turns the detector off.

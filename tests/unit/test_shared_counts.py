@@ -8,7 +8,7 @@ import pytest
 
 from shared.core.limits import BreakerLimits, Limits, RecreationLimits
 from shared.core.objects import ObjectRef
-from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted
 from shared.usecases import ledger
 from shared.usecases.ledger import CACHED_SECONDS
@@ -423,6 +423,17 @@ async def test_what_cannot_be_written_now_is_written_once_later(at):
     at.state.write_failure = None
     at.clock.advance(1)
     assert await deleted(process, "b") == ["b"]
+    await process.restraints.flush()
+    assert sum(counts(at)["Job.batch"].values()) == 2
+
+
+async def test_a_crowd_that_writes_all_the_time_keeps_nobody_from_deleting(at):
+    process = at.process(breaker=BreakerLimits(count=9))
+    await deleted(process, "a")
+    looks_again(at)
+    at.state.write_failure = ConflictError("it changed 5 times")
+    assert await deleted(process, "b") == ["b"]
+    _writable(at)
     await process.restraints.flush()
     assert sum(counts(at)["Job.batch"].values()) == 2
 
