@@ -70,8 +70,7 @@ class Breaker:
         self.tally.take_back(_key(rule), now)
 
     def forget(self) -> None:
-        """Begin anew: somebody has looked at what was counted, and released the breaker."""
-        self.tally.forget()
+        """Count the objects anew: the breaker was open, and much may have changed."""
         self._objects.clear()
 
     def _why_not(self, rule: KindRule, now: datetime) -> str:

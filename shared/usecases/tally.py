@@ -5,7 +5,8 @@ the shared state (see `standing`), compact JSON; parts are counted from 1970 on:
 
     deletions    {"limits": "1000/0.5/100/600", "kinds": {"Job.batch": {"29445387": 12, "29445388": 7}}}
 
-Whoever counts for other limits begins anew.
+Whoever counts for other limits begins anew, and so do all with an open breaker: once it is released, what led to it
+must not trip it again.
 """
 
 import math
@@ -16,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.core.limits import BreakerLimits
-from shared.usecases.standing import AHEAD_MAX, DELETIONS, Data, compact, read_json
+from shared.usecases.standing import AHEAD_MAX, BREAKER, DELETIONS, Data, compact, read_json
 
 PARTS = 60
 """Of a window: a deletion counts for up to one part longer than the window."""
@@ -70,11 +71,6 @@ class Tally:
         if counted:
             self._add(max(counted), -1)
 
-    def forget(self) -> None:
-        """Begin anew, with what is known of all."""
-        self._own, self._sent = Counter(), Counter()
-        self._sum()
-
     @property
     def has_unwritten(self) -> bool:
         """See `shared.usecases.ledger.Shared`."""
@@ -84,7 +80,7 @@ class Tally:
         """See `shared.usecases.ledger.Shared`."""
         self._move(now)
         self._sent = Counter(self._own)
-        if not self.has_unwritten:
+        if data.get(BREAKER) or not self.has_unwritten:
             return data
         merged = self._parse(data, now)
         merged.update(self._sent)
@@ -93,7 +89,9 @@ class Tally:
     def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:
         """See `shared.usecases.ledger.Shared`."""
         self._known = self._parse(data, now)
-        if is_written:
+        if data.get(BREAKER):
+            self._own = Counter()
+        elif is_written:
             self._own.subtract(self._sent)
             self._own = Counter({key: number for key, number in self._own.items() if number})
         self._move(now)
