@@ -12,30 +12,28 @@ from shared.adapters.clock import SystemClock
 from shared.cli import options
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, Place, as_json
+from shared.doctor.homes import HOME
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative"
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
 @click.command()
-@click.option(
-    "-n", "--namespace", default="ttl-after-finished", show_default=True, metavar="NAME", help="Of the installation."
-)
+@click.option("-n", "--namespace", metavar="NAME", help=f"Of the installation. Default: $TTL_NAMESPACE, else {HOME}.")
 @click.option("--overlay", default="", metavar="FOLDER", help="What was applied; the commands name it.")
 @options.cluster_options
 @options.output
 @options.asynchronous
-async def doctor(namespace: str, overlay: str, kubeconfig: str | None, context: str | None, output: str) -> None:
+async def doctor(namespace: str | None, overlay: str, kubeconfig: str | None, context: str | None, output: str) -> None:
     """Check an installation: a line for each check, and below what is wrong the command that mends it.
 
     Changes nothing. The exit code is 0 where everything could be checked and is well, else 1.
     """
-    given = (("--kubeconfig", kubeconfig), ("--context", context))
     place = Place(
-        namespace=namespace,
+        namespace=namespace or options.home_namespace(),
         manifests=_short(MANIFESTS),
         overlay=overlay,
-        options=tuple(f"{name}={value}" for name, value in given if value),
+        options=options.flags(kubeconfig, context),
     )
     async with options.connected(kubeconfig, context) as cluster:
         findings = await examine(cluster, SystemClock(), place, version=shared.__version__)

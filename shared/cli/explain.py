@@ -10,10 +10,13 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli import options
+from shared.cli.answer import as_text
 from shared.cli.documents import open_file, read_documents
+from shared.cli.inforce import read_in_force
 from shared.cli.look import Finding, find_offline, find_one
-from shared.cli.report import as_json, as_text
-from shared.cli.target import find_rule, parse_target
+from shared.cli.obstacles import Scene, find_obstacles
+from shared.cli.report import as_json
+from shared.cli.target import find_rule, parse_target, split_target
 from shared.core.objects import parse_instant
 
 
@@ -30,7 +33,7 @@ def _instant(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option("--now", callback=_instant, metavar="TIME", help="With -f: as of this instant (RFC 3339).")
 @click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
 @options.kinds_dir_option
-@options.policy_option
+@options.judged_option
 @options.cluster_options
 @options.output
 @options.asynchronous
@@ -45,31 +48,39 @@ async def explain(
     context: str | None,
     output: str,
 ) -> None:
-    """Say for one object which rule speaks, when it finished, when it is due, and what holds it back."""
-    known = options.known_kinds(kinds_dir)
-    in_force = options.read_policy(policy, known)
+    """Say for one object what becomes of it, why, and what to do; then when it finished, and which rule speaks.
+
+    It is judged by the policy that is installed, unless --policy names another; a file by that of $TTL_POLICY, or none.
+    """
     if filename is not None:
         if target:
             raise click.UsageError("expected either KIND/NAME or -f FILE, got both")
+        known = options.known_kinds(kinds_dir)
+        in_force = options.read_policy(policy, known)
         with sys.stdin if filename == "-" else open_file(filename) as stream:
             documents = list(read_documents(stream, filename))
         moment = now or SystemClock().now()
-        _print(await find_offline(documents, kinds=known, now=moment, policy=in_force), output)
+        found = await find_offline(documents, kinds=known, now=moment, policy=in_force)
+        _print([(one, None) for one in found], output)
         return
     if now is not None:
         raise click.UsageError("--now goes with -f: a cluster is asked at its own clock")
-    rules, name = parse_target(target, known, or_else=", or -f FILE")
+    split_target(target, or_else=", or -f FILE")
     async with options.connected(kubeconfig, context) as cluster:
+        force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
+        named = force.choose(policy)
+        rules, name = parse_target(target, force.kinds)
         rule = await find_rule(cluster, rules, target[0])
         place = namespace or options.context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
-        found = await find_one(cluster, rule, kinds=known, namespace=place, name=name, policy=in_force)
-        _print([found], output)
+        one = await find_one(cluster, rule, kinds=force.kinds, namespace=place, name=name, policy=named.policy)
+        obstacles = tuple(find_obstacles(force, one.ref, rule, one.decision, one.now))
+        _print([(one, Scene(named, obstacles, force.flags))], output)
 
 
-def _print(findings: Sequence[Finding], output: str) -> None:
+def _print(findings: Sequence[tuple[Finding, Scene | None]], output: str) -> None:
     if output == "json":
-        reports = [as_json(one.ref, one.decision, one.around) for one in findings]
+        reports = [as_json(one.ref, one.decision, one.around, scene) for one, scene in findings]
         click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
         return
-    for finding in findings:
-        click.echo(as_text(finding.ref, finding.decision, finding.now, finding.around))
+    for one, scene in findings:
+        click.echo(as_text(one.ref, one.decision, one.now, one.around, scene))

@@ -10,24 +10,22 @@ import click
 from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.state import release as release_breaker
 from shared.cli import options
+from shared.cli.inforce import InForce, Named, read_in_force
+from shared.cli.obstacles import find_obstacles
 from shared.cli.report import describe_fate, is_ahead
-from shared.cli.target import find_rule, parse_target, ref_to
+from shared.cli.target import find_rule, parse_target, ref_to, split_target
 from shared.core import holding
 from shared.core.decide import Decision
-from shared.core.kinds import Catalogue, KindRule, Outcome
+from shared.core.kinds import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
-from shared.core.policy import Policy
 from shared.core.powerless import advise_powerless, describe_powerless
+from shared.doctor.homes import HOME, RUN
 from shared.errors import TtlError
 from shared.usecases.hold import Written, hold_object, write
 from shared.usecases.judge import Judge
 
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 _NAMESPACE = click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
-_HOME = "ttl-after-finished"
-"""The namespace of an installation, if it was not changed."""
-_RUN = "default"
-"""That of the Lease of `run`, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +33,8 @@ class _Aim:
     """The object that is meant, and its cluster."""
 
     cluster: KubernetesCluster
-    known: Catalogue
-    policy: Policy
+    force: InForce
+    named: Named
     rule: KindRule
     ref: ObjectRef
 
@@ -46,7 +44,7 @@ class _Aim:
 @click.option("--reason", required=True, metavar="WHY", help="For the people who find it there.")
 @_NAMESPACE
 @options.kinds_dir_option
-@options.policy_option
+@options.judged_option
 @options.cluster_options
 @options.asynchronous
 async def hold(
@@ -77,10 +75,10 @@ async def hold(
     "-n",
     "--namespace",
     metavar="NAME",
-    help=f"Default: the context's; with --breaker, {_HOME}. For `run`, its Lease's.",
+    help=f"Default: the context's; with --breaker, $TTL_NAMESPACE, else {HOME}. For `run`, its Lease's.",
 )
 @options.kinds_dir_option
-@options.policy_option
+@options.judged_option
 @options.cluster_options
 @options.asynchronous
 async def release(
@@ -96,14 +94,14 @@ async def release(
     if breaker:
         if target:
             raise click.UsageError("expected either KIND/NAME or --breaker, got both")
-        await _release_breaker(namespace or _HOME, kubeconfig, context)
+        await _release_breaker(namespace or options.home_namespace(), kubeconfig, context)
         return
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         written = await write(aim.rule, aim.ref, lambda obj: holding.release(obj, aim.rule), editor=aim.cluster)
         click.echo(f"{aim.ref} is {'released' if written.change else 'not held'}")
         _tell(written)
         decision = await _decide(written, aim)
-        _tell_fate(decision, written, aim.rule)
+        _tell_fate(decision, written, aim)
         if powerless := _describe_powerless(decision, written, aim.rule):
             click.echo(f"  mind: {powerless}")
 
@@ -115,7 +113,7 @@ async def release(
 @click.option("--unset", is_flag=True, help="Without TIME: take back what was said before.")
 @_NAMESPACE
 @options.kinds_dir_option
-@options.policy_option
+@options.judged_option
 @options.cluster_options
 @options.asynchronous
 async def set_ttl(
@@ -149,7 +147,7 @@ async def set_ttl(
         click.echo(_headline(written, aim.ref))
         _tell(written)
         decision = await _decide(written, aim)
-        _tell_fate(decision, written, aim.rule)
+        _tell_fate(decision, written, aim)
         if powerless := _describe_powerless(decision, written, aim.rule):
             raise TtlError(f"this is powerless: {powerless}")
 
@@ -158,7 +156,8 @@ async def _release_breaker(namespace: str, kubeconfig: str | None, context: str 
     async with options.connected(kubeconfig, context) as cluster:
         trip = await release_breaker(cluster, namespace)
     if trip is None:
-        elsewhere = f"an installation is in -n {_HOME}" if namespace == _RUN else f"a plain `run` is in -n {_RUN}"
+        home = options.home_namespace()
+        elsewhere = f"an installation is in -n {home}" if namespace == RUN else f"a plain `run` is in -n {RUN}"
         raise TtlError(f"no breaker is open in namespace {namespace}; that of {elsewhere}")
     click.echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
 
@@ -172,13 +171,14 @@ async def _aimed(
     kubeconfig: str | None,
     context: str | None,
 ) -> AsyncIterator[_Aim]:
-    known = options.known_kinds(kinds_dir)
-    in_force = options.read_policy(policy, known)
-    rules, name = parse_target(target, known)
+    split_target(target)
     async with options.connected(kubeconfig, context) as cluster:
+        force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
+        named = force.choose(policy)
+        rules, name = parse_target(target, force.kinds)
         rule = await find_rule(cluster, rules, target[0])
         place = namespace or options.context_namespace(kubeconfig, context)
-        yield _Aim(cluster, known, in_force, rule, ref_to(rule, place, name))
+        yield _Aim(cluster, force, named, rule, ref_to(rule, place, name))
 
 
 def _headline(written: Written, ref: ObjectRef) -> str:
@@ -197,13 +197,18 @@ def _tell(written: Written) -> None:
 
 
 async def _decide(written: Written, aim: _Aim) -> Decision:
-    return await Judge(aim.cluster, aim.known, lambda: aim.policy).decide(written.snapshot, aim.rule)
+    return await Judge(aim.cluster, aim.force.kinds, lambda: aim.named.policy).decide(written.snapshot, aim.rule)
 
 
-def _tell_fate(decision: Decision, written: Written, rule: KindRule) -> None:
-    click.echo(f"  {describe_fate(decision, written.snapshot.read_at)}")
-    if rule.opt_in and is_ahead(decision):
-        click.echo(f"  mind: {rule.opt_in}")
+def _tell_fate(decision: Decision, written: Written, aim: _Aim) -> None:
+    now = written.snapshot.read_at
+    click.echo(f"  {describe_fate(decision, now)}")
+    if aim.named.name or not aim.named.is_known:
+        click.echo(f"  policy: {printable(aim.named.told)}")
+    if aim.rule.opt_in and is_ahead(decision):
+        click.echo(f"  mind: {aim.rule.opt_in}")
+    for one in find_obstacles(aim.force, aim.ref, aim.rule, decision, now):
+        click.echo(f"  mind: {printable(one.told)}; {one.cure}")
 
 
 def _describe_powerless(decision: Decision, written: Written, rule: KindRule) -> str:

@@ -12,6 +12,7 @@ from shared.adapters.cluster import KubernetesCluster
 from shared.cli.surroundings import Owner, Surroundings, find_owner, look_around, read_owner
 from shared.core.decide import Decision, Facts, Ignore, Reason
 from shared.core.finish import Finish
+from shared.core.holding import describe_parked
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.namespaces import Namespace, namespace_of, plain_namespace
 from shared.core.objects import ObjectRef, get_text, ref_of
@@ -43,10 +44,12 @@ class Sight:
     Attributes:
         objects: What is decided about each object.
         refused: The kinds that could not be listed, and why.
+        parked: Objects whose TTL a hold that is gone put aside.
     """
 
     objects: Sequence[Surveyed]
     refused: Sequence[tuple[KindRule, TtlError]]
+    parked: Sequence[ObjectRef] = ()
 
 
 async def find_all(
@@ -60,19 +63,20 @@ async def find_all(
     """Every object of the kinds, each read once and judged under each policy."""
     survey, namespaces = Survey(policies), Namespaces(cluster, only=namespace)
     refused: list[tuple[KindRule, TtlError]] = []
+    parked: list[ObjectRef] = []
     places = asyncio.Semaphore(LISTS_AT_ONCE)
 
     async def look(rule: KindRule) -> None:
         async with places:
             try:
-                await _survey_kind(cluster, rule, survey, namespaces)
+                await _survey_kind(cluster, rule, survey, namespaces, parked)
             except TtlError as error:
                 refused.append((rule, error))
 
     with _uncollected():
         await asyncio.gather(*map(look, rules))
         objects = await survey.settle(lambda owner: is_unfinished(owner, cluster=cluster, kinds=kinds))
-    return Sight(objects, refused)
+    return Sight(objects, refused, parked)
 
 
 @contextmanager
@@ -87,7 +91,9 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-async def _survey_kind(cluster: KubernetesCluster, rule: KindRule, survey: Survey, namespaces: Namespaces) -> None:
+async def _survey_kind(
+    cluster: KubernetesCluster, rule: KindRule, survey: Survey, namespaces: Namespaces, parked: list[ObjectRef]
+) -> None:
     """Page by page; the next one is on its way while one is judged."""
 
     def ask(token: str) -> asyncio.Task[Page]:
@@ -102,6 +108,8 @@ async def _survey_kind(cluster: KubernetesCluster, rule: KindRule, survey: Surve
             await namespaces.prime()
             for obj in page.items:
                 survey.add(obj, rule, page.read_at, *await _read_namespace(namespaces, obj))
+                if describe_parked(obj, rule):
+                    parked.append(ref_of(obj))
     finally:
         if asked is not None:
             asked.cancel()

@@ -21,6 +21,7 @@ from shared.adapters.memory import Memory
 from shared.adapters.settings import read_settings
 from shared.core.kinds import Catalogue
 from shared.core.policy import NO_POLICY, Policy
+from shared.doctor.homes import HOME
 from shared.errors import TtlError
 from shared.usecases.served import list_served, list_unserved
 
@@ -44,6 +45,14 @@ kinds_dir_option = click.option(
 policy_option = click.option(
     "--policy", metavar="FILE", type=click.Path(path_type=Path), help="By the rules of this file. Default: $TTL_POLICY."
 )
+NONE = "none"
+"""In place of a file: no policy, whatever is in force."""
+judged_option = click.option(
+    "--policy",
+    metavar="FILE|none",
+    type=click.Path(path_type=Path),
+    help="Judge by the rules of this file, or by none. Default: $TTL_POLICY, else the policy that is installed.",
+)
 output = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
 )
@@ -54,6 +63,17 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_CLUSTER):
         command = option(command)
     return command
+
+
+def flags(kubeconfig: str | None, context: str | None) -> tuple[str, ...]:
+    """What leads kubectl to the same cluster, too."""
+    given = (("--kubeconfig", kubeconfig), ("--context", context))
+    return tuple(f"{name}={value}" for name, value in given if value)
+
+
+def home_namespace() -> str:
+    """Where an installation is looked for: in $TTL_NAMESPACE, else where the manifests put it."""
+    return read_settings().home_namespace or HOME
 
 
 def split_kinds(words: str) -> tuple[str, ...]:
@@ -71,11 +91,13 @@ def known_kinds(kinds_dir: Path | None) -> Catalogue:
 
 
 def read_policy(path: Path | None, kinds: Catalogue) -> Policy:
-    """The policy of a file, else that of $TTL_POLICY, else none.
+    """The policy of a file, or `none`, else that of $TTL_POLICY, else none.
 
     Raises:
         TtlError: The file is none.
     """
+    if path == Path(NONE):
+        return NO_POLICY
     path = path or read_settings().policy
     if path is None:
         return NO_POLICY

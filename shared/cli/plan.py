@@ -13,15 +13,17 @@ from rich.table import Table
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.cli import options
-from shared.cli.against import Against, find_against
 from shared.cli.alarm import LIMIT, Alarm, describe_restraints, sound
 from shared.cli.comparison import Comparison
 from shared.cli.contrast import as_document, show
+from shared.cli.inforce import InForce, Named, read_in_force
 from shared.cli.look import Sight, find_all
+from shared.cli.obstacles import find_open
 from shared.cli.report import as_json, describe_time, is_ahead
 from shared.cli.target import find_kinds
 from shared.core.decide import Expire, Reason, Wait
 from shared.core.kinds import Catalogue
+from shared.core.objects import printable
 from shared.core.policy import Policy
 from shared.usecases.served import list_served, list_unserved
 from shared.usecases.survey import Surveyed
@@ -30,6 +32,7 @@ TOO_MANY = 3
 """The exit code where more would go at once than the limit."""
 
 _WIDE = 1_000
+_SHOWN = 5
 _SOON = timedelta(hours=1)
 _HELD_BACK = (
     Reason.HELD,
@@ -49,14 +52,16 @@ _HELD_BACK = (
 @options.kinds_dir_option
 @click.option(
     "--policy",
-    metavar="FILE",
+    metavar="FILE|none",
     type=click.Path(path_type=Path),
-    help="What this policy would change. Default: the one of $TTL_POLICY, compared with nothing.",
+    help="What this policy, or none, would change. Default: the policy in force, compared with nothing.",
 )
 @click.option(
     "--against",
-    metavar="FILE|cluster",
-    help="What --policy is compared with: a file, or the policy that is installed. Default: $TTL_POLICY, else none.",
+    metavar="FILE|cluster|none",
+    type=click.Path(path_type=Path),
+    help="What --policy is compared with: a file, the policy that is installed, or none. Default: the one in force, "
+    "which is that of $TTL_POLICY, else the installed one.",
 )
 @click.option(
     "--limit",
@@ -74,7 +79,7 @@ async def plan(
     kinds: str,
     kinds_dir: Path | None,
     policy: Path | None,
-    against: str | None,
+    against: Path | None,
     limit: int | None,
     yes: bool,
     kubeconfig: str | None,
@@ -90,26 +95,45 @@ async def plan(
     """
     if policy is None and (against is not None or limit is not None or yes):
         raise click.UsageError("--against, --limit and --yes go with --policy FILE")
-    known = options.known_kinds(kinds_dir)
-    new = options.read_policy(policy, known)
     async with options.connected(kubeconfig, context) as cluster:
-        in_force = await find_against(against, cluster, known) if policy else None
-        policies = [in_force.policy, new] if in_force else [new]
-        sight = await _look(cluster, known, policies, kinds=kinds, namespace=namespace)
-    unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in sight.objects)
-    if unread:
-        click.echo(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them", err=True)
-    code = 1 if sight.refused or unread else 0  # what is missing was said; a script must not take the rest for all
-    if policy is not None and in_force is not None:
-        alarm = _print_comparison(sight, (policy, new), in_force, limit, output=output, everything=everything, yes=yes)
+        force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
+        new, old = force.choose(policy), force.choose(against) if policy else None
+        policies = [old.policy, new.policy] if old else [new.policy]
+        sight = await _look(cluster, force.kinds, policies, kinds=kinds, namespace=namespace)
+    code = 0 if _tell(sight, force, old or new) else 1
+    if old is not None:
+        alarm = _print_comparison(sight, new, old, limit, output=output, everything=everything, yes=yes)
         code = TOO_MANY if alarm.is_raised and not yes else code
     elif output == "json":
         told = [one for one in sight.objects if everything or is_ahead(one.decisions[0])]
         click.echo(json.dumps([as_json(one.ref, one.decisions[0]) for one in told], indent=2))
     else:
         _print_table(sight.objects)
+        click.echo(f"policy: {new.told}")
     if code:
         raise SystemExit(code)
+
+
+def _tell(sight: Sight, force: InForce, in_force: Named) -> bool:
+    """What must be known beside the numbers, on standard error.
+
+    Returns:
+        Whether nothing is missing: a script must not take the rest for all.
+    """
+    unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in sight.objects)
+    if unread:
+        click.echo(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them", err=True)
+    if not in_force.is_known:
+        click.echo(f"policy: {printable(in_force.told)}", err=True)
+    if sight.objects:
+        for one in find_open(force, sight.objects[0].now):
+            click.secho(f"{printable(one.told)}; {one.cure}", fg="yellow", err=True)
+    if sight.parked:
+        shown = ", ".join(map(str, sight.parked[:_SHOWN])) + (", ..." if len(sight.parked) > _SHOWN else "")
+        detail = "stay since a hold that is gone put their TTL aside; `kubectl ttl release` puts it back"
+        click.echo(f"{len(sight.parked)} objects {detail}: {printable(shown)}", err=True)
+    unreadable = bool(force.policy_problem) and not in_force.is_known
+    return not (sight.refused or unread or unreadable)
 
 
 async def _look(
@@ -134,8 +158,8 @@ async def _look(
 
 def _print_comparison(
     sight: Sight,
-    new: tuple[Path, Policy],
-    in_force: Against,
+    new: Named,
+    in_force: Named,
     limit: int | None,
     *,
     output: str,
@@ -143,15 +167,14 @@ def _print_comparison(
     yes: bool,
 ) -> Alarm:
     """The comparison on standard output, and on the other what must not be overlooked."""
-    path, policy = new
     comparison = Comparison(sight.objects)
-    alarm = sound(comparison, policy.limits, limit)
-    restraints = list(describe_restraints(comparison, policy.limits))
+    alarm = sound(comparison, new.policy.limits, limit)
+    restraints = list(describe_restraints(comparison, new.policy.limits))
     if output == "json":
-        names = {"policy": str(path), "inForce": in_force.name}
+        names = {"policy": str(new), "inForce": str(in_force)}
         click.echo(json.dumps(as_document(comparison, names, alarm, restraints)))  # indented it takes a second more
     else:
-        click.echo(f"{path}, compared with {in_force.name}; (+8) is 8 more than under that")
+        click.echo(f"{new}, compared with {in_force}; (+8) is 8 more than under that")
         show(_console(), comparison, everything=everything)
     for sentence in restraints:
         click.secho(sentence, fg="yellow", err=True)

@@ -17,6 +17,7 @@ from shared.adapters.settings import read_settings, state_folder
 from shared.adapters.telemetry import LogTelemetry, configure_logging
 from shared.cli import options
 from shared.core.durations import format_duration
+from shared.doctor.homes import LEASE, RUN
 from shared.errors import TtlError
 from shared.local.lease import LeadershipLostError, Lease
 from shared.local.runner import Runner
@@ -34,7 +35,7 @@ from shared.local.runner import Runner
     "--timers", metavar="FILE", help="The timers' SQLite file. Default: one per cluster, in your state folder."
 )
 @click.option("--lease/--no-lease", default=True, help="Be the only one of its kind in the cluster.")
-@click.option("--lease-namespace", default="default", show_default=True, metavar="NAME", help="Where the Lease lies.")
+@click.option("--lease-namespace", default=RUN, show_default=True, metavar="NAME", help="Where the Lease lies.")
 @click.option("-v", "--verbose", is_flag=True, help="Also say what is kept, and why.")
 @options.cluster_options
 @options.asynchronous
@@ -77,7 +78,7 @@ async def run(
         candidate = Lease(
             cluster,
             namespace=lease_namespace,
-            name="ttl-after-finished",
+            name=LEASE,
             identity=f"{socket.gethostname()}/{os.getpid()}",
             clock=world.clock,
         )

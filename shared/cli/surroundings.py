@@ -9,7 +9,7 @@ from shared.core.annotations import describe_unknown, describe_unknown_of
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
 from shared.core.finish import finish_of
-from shared.core.holding import HELD_TTL
+from shared.core.holding import HELD_TTL, describe_parked
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
@@ -38,6 +38,7 @@ class Surroundings:
     Attributes:
         rule: Its kind.
         hold: Why it is held, and what a release gives back; empty where it is not.
+        parked: A TTL that a hold put aside and nobody put back; empty where there is none.
         owner: Its controller owner, if it has one.
         cleaners: Who else deletes it, or makes it anew: name and what it does.
         finalizers: What keeps it after a DELETE: name and what it waits for.
@@ -47,6 +48,7 @@ class Surroundings:
 
     rule: KindRule
     hold: str
+    parked: str
     owner: Owner | None
     cleaners: Sequence[tuple[str, str]]
     finalizers: Sequence[tuple[str, str]]
@@ -62,6 +64,7 @@ def look_around(
     return Surroundings(
         rule,
         describe_hold(obj),
+        describe_parked(obj, rule),
         owner,
         [(one.name, one.does) for one in find_cleaners(obj, rule)],
         list(find_finalizers(obj, rule)),

@@ -8,18 +8,28 @@ from shared.core.objects import ObjectRef
 from shared.errors import TtlError
 
 
-def parse_target(words: tuple[str, ...], known: Catalogue, *, or_else: str = "") -> tuple[tuple[KindRule, ...], str]:
-    """The rules that the kind's word may mean, and the name.
+def split_target(words: tuple[str, ...], *, or_else: str = "") -> tuple[str, str]:
+    """The kind's word, and the name.
 
     Raises:
-        TtlError: No kind is named so.
         UsageError: Something else than a kind and a name is given.
     """
     parts = words[0].split("/", 1) if len(words) == 1 else list(words)
     if len(parts) != 2 or not all(parts):  # noqa: PLR2004 - kind and name
         raise click.UsageError(f"expected KIND/NAME, for instance job/backup{or_else}")
+    return parts[0], parts[1]
+
+
+def parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[tuple[KindRule, ...], str]:
+    """The rules that the kind's word may mean, and the name.
+
+    Raises:
+        TtlError: No kind is named so.
+        UsageError: As above.
+    """
+    word, name = split_target(words)
     try:
-        return known.meant_by(parts[0]), parts[1]
+        return known.meant_by(word), name
     except ValueError as error:
         raise TtlError(str(error)) from None
 

@@ -94,6 +94,22 @@ def release(obj: Any, rule: KindRule) -> Change | None:
     return Change(ended, back, tuple(told))
 
 
+def describe_parked(obj: Any, rule: KindRule) -> str:
+    """What a hold put aside and nobody put back, since its annotation was taken away by hand; empty where all is well.
+
+    Nothing acts on a field that is not there: the object may stay for good.
+    """
+    annotations = get_annotations(obj)
+    if "hold" in annotations or HELD_TTL not in annotations:
+        return ""
+    try:
+        kept = _read_held(obj, rule)
+    except ValueError as error:
+        return f"a hold that is gone put a TTL aside, and what was kept cannot be read: {error}"
+    missing = [f"{path}: {json.dumps(value)}" for path, value in kept.items() if get_in(obj, path) is None]
+    return f"a hold that is gone put {', '.join(missing)} aside, and nothing acts on it" if missing else ""
+
+
 def set_ttl(obj: Any, rule: KindRule, wish: str, outcome: Outcome | None = None) -> Change:
     """Say how long the object stays: a duration since its finish, `never`, or an instant.
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import get_text, parse_instant
+from shared.doctor.alone import check_alone
 from shared.doctor.configured import Configured, check_settings, check_version
 from shared.doctor.findings import Finding, Place, fail, warn
 from shared.doctor.ownkinds import Known, read_known
@@ -20,7 +21,6 @@ from shared.doctor.wiring import check_brokers, check_coverage, check_sources, c
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
 from shared.ports import Clock
-from shared.usecases.standing import NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,7 @@ async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, ver
     found = await read_inventory(cluster, place.namespace)
     sort = sort_of(found)
     if not sort.knative and not sort.standalone:
-        findings += [*check_unread(found, place), *_check_state(found, now, place)]
-        return [*findings, *await _check_absence(cluster, place)]
+        return [*findings, *check_unread(found, place), *await check_alone(cluster, found, place, now)]
     place = replace(place, is_own=is_own(found))
     known = read_known(found, place, sort.overlay)
     place = replace(place, own_kinds=known.own)
@@ -87,20 +86,6 @@ async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, ver
     patient = _Patient(cluster, place, found, sort, known, configured, now)
     findings += [*_check_sort(sort, place), *check_version(found, version, place, sort.overlay)]
     return [*findings, *await _check_parts(patient), *await _check_life(patient)]
-
-
-async def _check_absence(cluster: KubernetesCluster, place: Place) -> list[Finding]:
-    detail = f"there is none in namespace {place.namespace}; --namespace names another"
-    knative = await check_knative(cluster, place)
-    overlay = "standalone" if any(one.mend for one in knative) else "knative"
-    return [fail("installation", detail, place.apply(overlay, "or an overlay of your own"))]
-
-
-def _check_state(found: Inventory, now: datetime, place: Place) -> list[Finding]:
-    """What a `run` keeps in the namespace of its Lease; of what cannot be read is told elsewhere."""
-    if found.get("ConfigMap", NAME) is None:
-        return []
-    return [check_breaker(found, now, place), check_loops(found, now, place)]
 
 
 def _check_sort(sort: Sort, place: Place) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from shared.doctor.findings import Finding, Place, fail, ok, warn
 from shared.doctor.reading import Inventory, Obj, environment_of, name_of, volume_at
 from shared.errors import TtlError
 
-_READ = ("Knative Service", "StatefulSet", "Deployment", "ContainerSource", "ConfigMap")
+READ = ("Deployment", "StatefulSet", "Knative Service", "ContainerSource", "ConfigMap")
 """What has to be read to know which policy is in force."""
 
 
@@ -25,31 +25,29 @@ def check_policies(found: Inventory, kinds: Catalogue, place: Place, overlay: st
 
 
 def read_mounted(found: Inventory, kinds: Catalogue, namespace: str) -> tuple[str, Policy]:
-    """What the installation calls its policy, and the policy; none where its workloads name no file.
+    """What the installation calls its policy, and the policy; an empty name where its workloads name no file.
 
     Args:
         found: The installation.
-        kinds: All that are known.
+        kinds: All that it knows.
         namespace: Where it is.
 
     Raises:
-        TtlError: There is no installation, or its parts may not be read, or what they name is no policy.
+        TtlError: It cannot be read, or what its workloads name is no policy, or they differ.
     """
-    for kind, problem in found.problems():
-        if kind in _READ:
-            raise TtlError(f"what is installed cannot be told: {kind}: {problem}")
-    if not any(found.workloads()):
-        raise TtlError(f"nothing is installed in namespace {namespace}: expected a file to compare with")
     named = list(_find_mounted(found))
     if not named:
-        return f"namespace {namespace}, which has no policy", NO_POLICY
+        return "", NO_POLICY
     if len(named) > 1:
         raise TtlError(f"not all decide by the same: expected one policy, got {', '.join(name for name, _ in named)}")
     name, key = named[0]
+    called = f"ConfigMap {namespace}/{name}"
+    if problem := found.parts["ConfigMap"].problem:
+        raise TtlError(f"{called}: {problem}")
     text = _text_of(found, name, key)
     if text is None:
-        raise TtlError(f"configmap {name} in namespace {namespace}: expected {key} in it, got none")
-    return f"configmap {name} in namespace {namespace}", parse_policy(text, kinds, name=f"configmap {name}, {key}")
+        raise TtlError(f"{called}: expected {key} in it, got none")
+    return called, parse_policy(text, kinds, name=f"{called}, {key}")
 
 
 def _find_mounted(found: Inventory) -> dict[tuple[str, str], list[str]]:

@@ -1,14 +1,14 @@
 """What there is in the installation's namespace, read once; a list that may not be read says why."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import get_in, get_text, list_mappings
-from shared.errors import AbsentKindError, TtlError
+from shared.errors import AbsentKindError, ForbiddenError, TtlError
 
 Obj = dict[str, Any]
 
@@ -77,10 +77,10 @@ class Inventory:
                 yield kind, listed.problem
 
 
-async def read_inventory(cluster: KubernetesCluster, namespace: str) -> Inventory:
-    """Read all parts, each in a request of its own."""
-    lists = await asyncio.gather(*(read_list(cluster, path_of(what, namespace)) for what in PARTS.values()))
-    return Inventory(dict(zip(PARTS, lists, strict=True)))
+async def read_inventory(cluster: KubernetesCluster, namespace: str, kinds: Sequence[str] = tuple(PARTS)) -> Inventory:
+    """Read all parts, or those of some kinds, each in a request of its own."""
+    lists = await asyncio.gather(*(read_list(cluster, path_of(PARTS[kind], namespace)) for kind in kinds))
+    return Inventory(dict(zip(kinds, lists, strict=True)))
 
 
 async def read_list(cluster: KubernetesCluster, path: str, **selectors: str) -> Listed:
@@ -93,6 +93,8 @@ async def read_list(cluster: KubernetesCluster, path: str, **selectors: str) -> 
             answer = await cluster.request("GET", f"{path}?{query}", missing_ok=True)
         except AbsentKindError:
             return Listed()
+        except ForbiddenError as error:
+            return Listed() if await _is_unserved(cluster, path) else Listed(problem=str(error))
         except TtlError as error:
             return Listed(problem=str(error))
         body = answer.body if answer else {}
@@ -100,6 +102,18 @@ async def read_list(cluster: KubernetesCluster, path: str, **selectors: str) -> 
         token = get_text(body, "metadata.continue")
         if not token:
             return Listed(tuple(items))
+
+
+async def _is_unserved(cluster: KubernetesCluster, path: str) -> bool:
+    """Whether the API server does not know the group: it refuses before it looks, but tells all what it serves."""
+    group, _, _ = path.partition("/namespaces/")
+    try:
+        await cluster.request("GET", group, missing_ok=True)
+    except AbsentKindError:
+        return True
+    except TtlError:
+        return False
+    return False
 
 
 def path_of(what: str, namespace: str) -> str:

@@ -1,19 +1,18 @@
 """The engine of the timers, and the Lease of `standalone`: what has to be there exactly once."""
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import get_in, get_text, list_mappings, parse_instant
 from shared.doctor.conditions import is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.homes import LEASE
+from shared.doctor.leader import LEASE_AGE_MAX
 from shared.doctor.reading import Inventory, Obj, name_of
 from shared.doctor.workloads import pods_of
 from shared.errors import TtlError
-
-LEASE_AGE_MAX = timedelta(seconds=30)
-"""Twice its duration."""
 
 _QUEUE_PROXY_PORT = 8012
 _FUNCTION_PORT = 8080
@@ -83,7 +82,7 @@ def check_lease(found: Inventory, now: datetime, place: Place) -> Finding:
     """Whether a `standalone` leads."""
     if found.parts["Lease"].problem:
         return unknown("Lease", found.parts["Lease"].problem, place)
-    lease = found.get("Lease", "ttl-after-finished")
+    lease = found.get("Lease", LEASE)
     holder = get_text(lease, "spec.holderIdentity")
     logs = place.command("logs", "deployment/standalone", "--tail=20")
     if not holder:

@@ -74,22 +74,21 @@ def mounted(*workloads, problems=None, **policies):
 def test_what_is_mounted_is_read():
     text = "apiVersion: ttlafterfinished.dev/v1\nkind: Policy\nrules: [{name: a, match: {kinds: [jobs]}, ttl: 1h}]\n"
     name, policy = mounted(deployment(), policy_1={"policy.yaml": text})
-    assert name == "configmap policy-1 in namespace home"
+    assert name == "ConfigMap home/policy-1"
     assert [rule.name for rule in policy.rules] == ["a"]
 
 
 def test_an_installation_without_one_has_no_rules():
-    assert mounted(deployment(path="")) == ("namespace home, which has no policy", NO_POLICY)
+    assert mounted(deployment(path="")) == ("", NO_POLICY)
 
 
 @pytest.mark.parametrize(
     ("workloads", "rest", "told"),
     [
-        ((), {}, "nothing is installed in namespace home: expected a file"),
-        ((deployment(),), {}, "configmap policy-1 in namespace home: expected policy.yaml in it"),
-        ((deployment(),), {"policy_1": {"policy.yaml": "rules: 1"}}, "configmap policy-1, policy.yaml:1: rules"),
+        ((deployment(),), {}, "ConfigMap home/policy-1: expected policy.yaml in it"),
+        ((deployment(),), {"policy_1": {"policy.yaml": "rules: 1"}}, "ConfigMap home/policy-1, policy.yaml:1: rules"),
         ((deployment(), deployment("b", "policy-2")), {}, "expected one policy, got policy-1, policy-2"),
-        ((deployment(),), {"problems": {"ConfigMap": "no right"}}, "cannot be told: ConfigMap: no right"),
+        ((deployment(),), {"problems": {"ConfigMap": "no right"}}, "ConfigMap home/policy-1: no right"),
     ],
 )
 def test_what_cannot_be_compared_with_is_said(workloads, rest, told):

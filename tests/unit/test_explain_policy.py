@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.cli.report import _WORDS
+from shared.cli.report import WORDS
 from shared.core.decide import Reason
 from tests.builders import NOW, ago, job, namespace, owned_by, pod, stamp
 
@@ -39,7 +39,7 @@ def jobs(count, **options):
 
 
 def test_each_reason_has_words():
-    assert set(_WORDS) == set(Reason)
+    assert set(WORDS) == set(Reason)
 
 
 def test_the_rule_that_speaks_is_named(explain):

@@ -1,0 +1,166 @@
+"""What is in force on a cluster: the installation and its policy, a `run`, an open breaker, names in a loop."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.settings import read_settings
+from shared.adapters.state import ConfigMapState
+from shared.cli import options
+from shared.core.kinds import Catalogue
+from shared.core.policy import NO_POLICY, Policy
+from shared.doctor.homes import RUN
+from shared.doctor.installed import Installed, read_installed
+from shared.doctor.leader import Leader, read_leader
+from shared.errors import TtlError
+from shared.usecases.standing import Standing, parse_standing
+
+CLUSTER = "cluster"
+"""In place of a file: the policy that is installed, or an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A policy, and what to call it.
+
+    Attributes:
+        policy: Its rules.
+        name: A file, or `ConfigMap ttl-after-finished/policy-x`; empty where there is none.
+        why: Why there is none, or why it is not known.
+        is_known: Whether it is what is in force, or what was asked for.
+    """
+
+    policy: Policy
+    name: str = ""
+    why: str = ""
+    is_known: bool = True
+
+    def __str__(self) -> str:
+        """`no policy` where it has no name."""
+        return self.name or "no policy"
+
+    @property
+    def told(self) -> str:
+        """In one line, with the reason."""
+        if self.name:
+            return self.name
+        return f"none: {self.why}" if self.is_known else f"judged without: {self.why}; --policy FILE names one, or none"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A namespace in which who deletes may have a Lease, and keep what stands.
+
+    Attributes:
+        standing: What stands; nothing where that could not be read.
+        leader: A `run` that has, or had, its Lease there.
+        problem: What could not be read, and why.
+    """
+
+    namespace: str
+    standing: Standing
+    leader: Leader | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What was found.
+
+    Attributes:
+        home: The namespace in which an installation was looked for.
+        kinds: All that are known: with the rules of one's own directory, else with those of the installation.
+        installed: The installation; None where there is none, or that cannot be told.
+        problem: Why it cannot be told whether there is one.
+        homes: That namespace, and the one of a `run`.
+        flags: What leads kubectl to the same cluster.
+    """
+
+    home: str
+    kinds: Catalogue
+    installed: Installed | None = None
+    problem: str = ""
+    homes: Sequence[Home] = ()
+    flags: tuple[str, ...] = ()
+
+    @property
+    def policy_problem(self) -> str:
+        """Why it cannot be told which policy is installed; empty where it can."""
+        return self.problem or (self.installed.problem if self.installed else "")
+
+    def leader(self, now: datetime) -> Leader | None:
+        """The `run` that leads; None where none does, as far as can be told."""
+        return next((one.leader for one in self.homes if one.leader and one.leader.leads(now)), None)
+
+    def choose(self, asked: Path | None) -> Named:
+        """The policy to judge by: the file, or `none`, that was asked for, else $TTL_POLICY, else the installed one.
+
+        Raises:
+            TtlError: The file is no policy; or `cluster` was asked for, and there is none to compare with.
+        """
+        if asked == Path(options.NONE):
+            return Named(NO_POLICY, why="as was asked for")
+        path = None if asked == Path(CLUSTER) else asked or read_settings().policy
+        if path is not None:
+            return Named(options.read_policy(path, self.kinds), str(path))
+        problem = self.policy_problem
+        if asked and (problem or self.installed is None):
+            raise TtlError(problem or f"nothing is installed in namespace {self.home}: expected a file, or none")
+        if problem:
+            return Named(NO_POLICY, why=f"the policy in force is not known: {problem}", is_known=False)
+        if self.installed is None:
+            return self._of_run()
+        why = f"the installation in namespace {self.home} has no policy"
+        return Named(self.installed.policy, self.installed.policy_name, why)
+
+    def _of_run(self) -> Named:
+        """Where nothing is installed: the policy of a `run` is a file on another machine."""
+        why = f"nothing is installed in namespace {self.home}"
+        runs = [one.leader for one in self.homes if one.leader and one.leader.holder]
+        if not runs:
+            return Named(NO_POLICY, why=why)
+        return Named(NO_POLICY, why=f"{why}, and only `run` on {runs[0].holder} knows its own", is_known=False)
+
+
+async def read_in_force(
+    cluster: KubernetesCluster, kinds_dir: Path | None, *, kubeconfig: str | None, context: str | None
+) -> InForce:
+    """Look for an installation, and for a `run`. What may not be read is told, and keeps nobody from going on.
+
+    Args:
+        cluster: Where to look.
+        kinds_dir: A directory of kind rules, which then count in place of the installation's.
+        kubeconfig: How the cluster was named.
+        context: Likewise.
+
+    Raises:
+        TtlError: A rule of the directory is none.
+    """
+    home, kinds = options.home_namespace(), options.known_kinds(kinds_dir)
+    (installed, problem), homes = await asyncio.gather(
+        _read_installed(cluster, home),
+        asyncio.gather(*(_read_home(cluster, one) for one in dict.fromkeys((home, RUN)))),
+    )
+    if installed and kinds_dir is None and read_settings().kinds_dir is None:
+        kinds = installed.kinds
+    return InForce(home, kinds, installed, problem, homes, options.flags(kubeconfig, context))
+
+
+async def _read_installed(cluster: KubernetesCluster, namespace: str) -> tuple[Installed | None, str]:
+    try:
+        return await read_installed(cluster, namespace), ""
+    except TtlError as error:
+        return None, str(error)
+
+
+async def _read_home(cluster: KubernetesCluster, namespace: str) -> Home:
+    standing, leader, problem = Standing(), None, ""
+    try:
+        standing = parse_standing(await ConfigMapState(cluster, namespace).read())
+        leader = await read_leader(cluster, namespace)
+    except TtlError as error:
+        problem = str(error)
+    return Home(namespace, standing, leader, problem)

@@ -1,0 +1,10 @@
+"""Where an installation lives, and where a `run` has its Lease and its state, if nobody said otherwise."""
+
+HOME = "ttl-after-finished"
+"""The namespace of an installation."""
+
+RUN = "default"
+"""That of the Lease of `run`."""
+
+LEASE = "ttl-after-finished"
+"""The name of the Lease of a `run`, and of a `standalone`."""
