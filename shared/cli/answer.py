@@ -13,6 +13,7 @@ from shared.core.durations import format_duration
 from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy import PolicyRule
 
+_OF_OTHERS = "none of its own; what a policy or its namespace says is told once it has finished"
 _HOW_TO_OPT_IN = "so nothing but its own annotation has it deleted, or a policy rule that names its kind"
 
 
@@ -24,7 +25,8 @@ def as_text(
     scene: Scene | None = None,
 ) -> str:
     """A few lines: first what becomes of it, why, and what to do, then all that is known."""
-    first = ("decision", "but", _BESIDE.get(decision.reason, "but"), "powerless", "parked", "do")
+    beside = "policy" if _is_unsure(decision, scene) else _BESIDE.get(decision.reason, "")
+    first = ("decision", "but", "problem", beside, "powerless", "parked", "do")
     lines = list(_lines(ref, decision, now, around, scene))
     lines.sort(key=lambda line: first.index(line[0]) if line[0] in first else len(first))
     return "\n".join([str(ref), *_columns(lines)])
@@ -34,15 +36,15 @@ _BESIDE = {
     Reason.HELD: "hold",
     Reason.TERMINATING: "finalizer",
     Reason.NEVER_FINISHES: "kind",
-    Reason.INVALID_TTL: "problem",
-    Reason.INVALID_POLICY: "problem",
-    Reason.UNKNOWN_SHAPE: "problem",
     Reason.OWNER_UNFINISHED: "owner",
     Reason.KEPT_LAST: "keeper",
     Reason.LEFT_TO_CONTROLLER: "others",
     Reason.NO_TTL: "policy",
 }
-"""What explains the answer, and so stands beside it."""
+"""What explains the answer, and so stands beside it, as a problem always does."""
+
+_RULED = (Reason.NO_TTL, Reason.NOT_DUE, Reason.EXPIRED)
+"""What a policy may well say otherwise."""
 
 
 def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -61,7 +63,7 @@ def _lines(
     yield from (("but", one.told) for one in (scene.obstacles if scene else ()))
     yield from (("do", cure) for cure in _cures(ref, decision, around, scene) if cure)
     yield "finished", _finished(facts, now)
-    yield "ttl", _ttl(facts)
+    yield "ttl", _OF_OTHERS if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
     if facts.keeper:
         yield "keeper", _keeper(facts, facts.keeper)
@@ -75,8 +77,10 @@ def _lines(
 
 def _decision(decision: Decision, now: datetime, scene: Scene | None) -> str:
     """What becomes of it: `stays (held): ...`, `goes in 5m (not-due): ...`, `goes now (expired): ...`."""
-    bound = not decision.facts.powerless  # whether its own controller does as is said here
     words = f"({decision.reason}): {WORDS[decision.reason]}"
+    if _is_unsure(decision, scene):
+        words += ", as far as can be told without its policy"
+    bound = not decision.facts.powerless  # whether its own controller does as is said here
     match decision:
         case Ignore():
             return f"{'stays' if bound else 'stays, as far as we go'} {words}"
@@ -85,14 +89,18 @@ def _decision(decision: Decision, now: datetime, scene: Scene | None) -> str:
         case Expire() if scene is None:
             return f"goes now {words}, unless a budget, an open breaker or a recreate loop holds it back"
         case Expire():
-            return f"{'is due, and yet there' if scene.obstacles else 'goes now'} {words}"
+            return f"{'is due' if scene.obstacles else 'goes now'} {words}"
+
+
+def _is_unsure(decision: Decision, scene: Scene | None) -> bool:
+    """Whether a policy may have another say that is not known."""
+    return scene is not None and not scene.named.is_known and decision.reason in _RULED
 
 
 def _cures(ref: ObjectRef, decision: Decision, around: Surroundings | None, scene: Scene | None) -> Iterator[str]:
-    if scene and scene.obstacles:
-        yield from (one.cure for one in scene.obstacles)
-    elif around:
-        flags = scene.flags if scene else ()
+    obstacles, flags = (scene.obstacles, scene.flags) if scene else ((), ())
+    yield from (one.cure for one in obstacles)
+    if around and (around.parked or not obstacles):
         yield advise(decision, ref, around.rule, flags=flags, is_parked=bool(around.parked))
 
 

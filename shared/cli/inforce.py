@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from shared.adapters.cluster import KubernetesCluster
@@ -47,7 +46,9 @@ class Named:
         """In one line, with the reason."""
         if self.name:
             return self.name
-        return f"none: {self.why}" if self.is_known else f"judged without: {self.why}; --policy FILE names one, or none"
+        return (
+            f"none: {self.why}" if self.is_known else f"judged without one: {self.why}; --policy FILE|none says which"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +92,10 @@ class InForce:
         """Why it cannot be told which policy is installed; empty where it can."""
         return self.problem or (self.installed.problem if self.installed else "")
 
-    def leader(self, now: datetime) -> Leader | None:
+    @property
+    def leader(self) -> Leader | None:
         """The `run` that leads; None where none does, as far as can be told."""
-        return next((one.leader for one in self.homes if one.leader and one.leader.leads(now)), None)
+        return next((one.leader for one in self.homes if one.leader and one.leader.leads), None)
 
     def choose(self, asked: Path | None) -> Named:
         """The policy to judge by: the file, or `none`, that was asked for, else $TTL_POLICY, else the installed one.
@@ -110,19 +112,19 @@ class InForce:
         if asked and (problem or self.installed is None):
             raise TtlError(problem or f"nothing is installed in namespace {self.home}: expected a file, or none")
         if problem:
-            return Named(NO_POLICY, why=f"the policy in force is not known: {problem}", is_known=False)
+            return Named(NO_POLICY, why=f"the one in force is not known: {problem}", is_known=False)
         if self.installed is None:
             return self._of_run()
-        why = f"the installation in namespace {self.home} has no policy"
+        why = "" if self.installed.policy_name else f"the installation in namespace {self.home} has no policy"
         return Named(self.installed.policy, self.installed.policy_name, why)
 
     def _of_run(self) -> Named:
         """Where nothing is installed: the policy of a `run` is a file on another machine."""
         why = f"nothing is installed in namespace {self.home}"
-        runs = [one.leader for one in self.homes if one.leader and one.leader.holder]
-        if not runs:
+        if self.leader is None:
             return Named(NO_POLICY, why=why)
-        return Named(NO_POLICY, why=f"{why}, and only `run` on {runs[0].holder} knows its own", is_known=False)
+        why = f"{why}, and what `run` goes by only {self.leader.holder} knows"
+        return Named(NO_POLICY, why=why, is_known=False)
 
 
 async def read_in_force(

@@ -80,9 +80,9 @@ def find_obstacles(
         return
     ttl = decision.facts.ttl
     if not (rule.ttl and rule.ttl.honoured_by and ttl and ttl.origin == "native"):  # its own controller deletes it, too
-        yield from _find_idle(found, rule, now)
+        yield from _find_idle(found, rule)
     yield from find_open(found, now)
-    for home in _active(found, now):
+    for home in _active(found):
         until = home.standing.loops.get(name_of(ref))
         if until is not None and until > now:
             yield _loop(ref, until, now, found)
@@ -94,25 +94,25 @@ def find_open(found: InForce, now: datetime) -> Iterator[Obstacle]:
     if installed and installed.dry_run:
         told = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
         yield Obstacle(DRY_RUN, told, f"apply it with TTL_DRY_RUN=false: `{_command(found, 'doctor', found.home)}`")
-    for home in _active(found, now):
+    for home in _active(found):
         if home.standing.trip:
             yield _open(home, home.standing.trip, now, found)
-    if problem := next((one.problem for one in _active(found, now) if one.problem), ""):
+    if problem := next((one.problem for one in _active(found) if one.problem), ""):
         cure = "ask somebody who may read ConfigMaps and Leases there"
         yield Obstacle(Restraint.BREAKER_UNREAD, f"whether a breaker is open cannot be told: {problem}", cure)
 
 
-def _active(found: InForce, now: datetime) -> Iterator[Home]:
+def _active(found: InForce) -> Iterator[Home]:
     """Where what stands counts: with an installation or a `run`, or nobody knows whose it is."""
     for home in found.homes:
         is_installed = found.installed is not None and home.namespace == found.home
-        if is_installed or found.installed is None or (home.leader and home.leader.leads(now)):
+        if is_installed or found.installed is None or (home.leader and home.leader.leads):
             yield home
 
 
-def _find_idle(found: InForce, rule: KindRule, now: datetime) -> Iterator[Obstacle]:
-    installed, leader = found.installed, found.leader(now)
-    if leader is not None:
+def _find_idle(found: InForce, rule: KindRule) -> Iterator[Obstacle]:
+    installed = found.installed
+    if found.leader is not None:
         return  # a `run` says to nobody which kinds it has
     if installed and installed.enabled is not None and rule.name not in installed.enabled:
         named = ",".join(installed.kinds_named)
@@ -137,10 +137,8 @@ def _loop(ref: ObjectRef, until: datetime, now: datetime, found: InForce) -> Obs
         f"{format_instant(until)}, for another {_distance(now, until)}"
     )
     place = ("-n", ref.namespace) if ref.namespace else ("-A",)
-    words = ("get", "events", *place, "--field-selector", "reason=RecreateLoop")
-    cure = (
-        f"have what makes it stop: `{shlex.join(('kubectl', *found.flags, *words))}` names it; then it goes by itself"
-    )
+    look = shlex.join(("kubectl", "get", "events", *place, "--field-selector", "reason=RecreateLoop", *found.flags))
+    cure = f"have what makes it stop: `{look}` names it; then it goes by itself, with nothing to release"
     return Obstacle(Restraint.RECREATE_LOOP, told, cure, until=until)
 
 

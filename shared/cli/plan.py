@@ -100,7 +100,7 @@ async def plan(
         new, old = force.choose(policy), force.choose(against) if policy else None
         policies = [old.policy, new.policy] if old else [new.policy]
         sight = await _look(cluster, force.kinds, policies, kinds=kinds, namespace=namespace)
-    code = 0 if _tell(sight, force, old or new) else 1
+    code = 0 if _tell(sight, force, old or new, is_named=old is None and output == "text") else 1
     if old is not None:
         alarm = _print_comparison(sight, new, old, limit, output=output, everything=everything, yes=yes)
         code = TOO_MANY if alarm.is_raised and not yes else code
@@ -114,8 +114,14 @@ async def plan(
         raise SystemExit(code)
 
 
-def _tell(sight: Sight, force: InForce, in_force: Named) -> bool:
+def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool) -> bool:
     """What must be known beside the numbers, on standard error.
+
+    Args:
+        sight: What was seen.
+        force: What was found of who deletes.
+        in_force: The policy that counts.
+        is_named: Whether it is told beside the numbers anyway.
 
     Returns:
         Whether nothing is missing: a script must not take the rest for all.
@@ -123,15 +129,17 @@ def _tell(sight: Sight, force: InForce, in_force: Named) -> bool:
     unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in sight.objects)
     if unread:
         click.echo(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them", err=True)
-    if not in_force.is_known:
+    if not in_force.is_known and not is_named:
         click.echo(f"policy: {printable(in_force.told)}", err=True)
     if sight.objects:
         for one in find_open(force, sight.objects[0].now):
             click.secho(f"{printable(one.told)}; {one.cure}", fg="yellow", err=True)
     if sight.parked:
         shown = ", ".join(map(str, sight.parked[:_SHOWN])) + (", ..." if len(sight.parked) > _SHOWN else "")
-        detail = "stay since a hold that is gone put their TTL aside; `kubectl ttl release` puts it back"
-        click.echo(f"{len(sight.parked)} objects {detail}: {printable(shown)}", err=True)
+        cure = "nothing acts on it, and `kubectl ttl release` puts it back"
+        click.echo(
+            f"a hold that is gone put the TTL of {len(sight.parked)} aside: {cure}: {printable(shown)}", err=True
+        )
     unreadable = bool(force.policy_problem) and not in_force.is_known
     return not (sight.refused or unread or unreadable)
 

@@ -15,7 +15,7 @@ WORDS = {
     Reason.TERMINATING: "it is being deleted already",
     Reason.HELD: "held by annotation ttlafterfinished.dev/hold",
     Reason.INVALID_TTL: "kept, because what speaks of its TTL cannot be read",
-    Reason.UNFINISHED: "it has not finished",
+    Reason.UNFINISHED: "it has not finished, and its TTL begins when it has",
     Reason.NEVER_FINISHES: "objects of its kind never finish",
     Reason.LEFT_TO_CONTROLLER: "its kind's own controller acts on its TTL field, and does more than delete",
     Reason.NO_TTL: "nothing gives it a TTL",

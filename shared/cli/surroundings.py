@@ -14,6 +14,7 @@ from shared.core.kinds import Catalogue, KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
 from shared.core.powerless import advise_powerless, describe_powerless
+from shared.core.ttl import native_ttl
 from shared.errors import TtlError
 from shared.usecases.served import find_served
 
@@ -60,7 +61,6 @@ def look_around(
     obj: Mapping[str, Any], rule: KindRule, facts: Facts, owner: Owner | None, namespace: Namespace | None
 ) -> Surroundings:
     """What the object itself tells of that, its kind's rule, and its namespace where that is known."""
-    field = facts.powerless
     return Surroundings(
         rule,
         describe_hold(obj),
@@ -68,9 +68,19 @@ def look_around(
         owner,
         [(one.name, one.does) for one in find_cleaners(obj, rule)],
         list(find_finalizers(obj, rule)),
-        f"{describe_powerless(obj, rule, field)}; {advise_powerless(field)}" if field else "",
+        _describe_powerless(obj, rule, facts),
         [*describe_unknown(obj), *(describe_unknown_of(namespace) if namespace else [])],
     )
+
+
+def _describe_powerless(obj: Mapping[str, Any], rule: KindRule, facts: Facts) -> str:
+    """Who deletes it by which field, and when; empty where nobody does before us."""
+    if not facts.powerless:
+        return ""
+    native = native_ttl(obj, rule)
+    due_at = native.due_at(facts.finish.at) if native and facts.finish.finished else None
+    when = f", which is due at {format_instant(due_at)}" if due_at else ""
+    return f"{describe_powerless(obj, rule, facts.powerless)}{when}; {advise_powerless(facts.powerless)}"
 
 
 def describe_hold(obj: Mapping[str, Any]) -> str:

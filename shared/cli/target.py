@@ -31,7 +31,7 @@ def parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[tuple[KindRu
     try:
         return known.meant_by(word), name
     except ValueError as error:
-        raise TtlError(str(error)) from None
+        raise TtlError(f"{error}; what has no rule is never deleted") from None
 
 
 async def find_rule(cluster: KubernetesCluster, rules: tuple[KindRule, ...], word: str) -> KindRule:

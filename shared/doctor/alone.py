@@ -36,10 +36,13 @@ async def check_alone(cluster: KubernetesCluster, found: Inventory, place: Place
 
 
 async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place, now: datetime) -> list[Finding]:
-    run = await check_run(cluster, place, now)
+    run = await check_run(cluster, place)
+    told = [run] if run else []
     if run is None and found.get("ConfigMap", NAME) is None:
-        return []
-    return [*([run] if run else []), check_breaker(found, now, place), check_loops(found, now, place)]
+        return told
+    if run and run.level is Level.WARN and found.parts["ConfigMap"].problem:
+        return told  # neither may be read, which is one trouble
+    return [*told, check_breaker(found, now, place), check_loops(found, now, place)]
 
 
 async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:

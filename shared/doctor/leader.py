@@ -1,5 +1,6 @@
 """A `run` on somebody's machine, as far as a cluster knows of it: its Lease."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
@@ -9,7 +10,6 @@ from shared.core.durations import format_duration
 from shared.core.objects import get_text, parse_instant
 from shared.doctor.findings import Finding, Place, ok, unknown, warn
 from shared.doctor.homes import LEASE, RUN
-from shared.doctor.reading import Obj
 from shared.errors import AbsentKindError, TtlError
 
 LEASE_AGE_MAX = timedelta(seconds=30)
@@ -27,30 +27,30 @@ class Leader:
         namespace: Of the Lease.
         holder: Who leads: `host/process`; empty where the last one gave it back.
         renewed_at: When that was said last, by the holder's clock; None where it cannot be read.
+        read_at: When the Lease was read, by the API server's clock.
     """
 
     namespace: str
     holder: str
     renewed_at: datetime | None
+    read_at: datetime
 
-    def leads(self, now: datetime) -> bool:
+    @property
+    def leads(self) -> bool:
         """Whether it is somebody who still says so."""
-        return bool(self.holder) and self.renewed_at is not None and now - self.renewed_at <= LEASE_AGE_MAX
+        return bool(self.holder) and self.renewed_at is not None and self._age <= LEASE_AGE_MAX
 
-    def describe(self, now: datetime) -> str:
+    @property
+    def _age(self) -> timedelta:
+        """Whole seconds since the Lease was renewed."""
+        age = self.read_at - (self.renewed_at or self.read_at)
+        return timedelta(seconds=max(0, int(age.total_seconds())))
+
+    def __str__(self) -> str:
         """`host/123, by Lease default/ttl-after-finished, renewed 3s ago`."""
         who = self.holder or "nobody, since the last one stopped"
-        at = "cannot be told when" if self.renewed_at is None else f"{_ago(now - self.renewed_at)} ago"
+        at = f"{format_duration(self._age)} ago" if self.renewed_at else "nobody can tell when"
         return f"{who}, by Lease {self.namespace}/{LEASE}, renewed {at}"
-
-
-def leader_of(lease: Obj, namespace: str) -> Leader:
-    """What is written on a Lease, by whoever may."""
-    try:
-        renewed_at = parse_instant(get_text(lease, "spec.renewTime"))
-    except ValueError:
-        renewed_at = None
-    return Leader(namespace, get_text(lease, "spec.holderIdentity"), renewed_at)
 
 
 async def read_leader(cluster: KubernetesCluster, namespace: str) -> Leader | None:
@@ -64,16 +64,20 @@ async def read_leader(cluster: KubernetesCluster, namespace: str) -> Leader | No
         answer = await cluster.request("GET", path, missing_ok=True)
     except AbsentKindError:
         return None
-    return leader_of(answer.body, namespace) if answer else None
+    if answer is None:
+        return None
+    renewed_at = None
+    with suppress(ValueError):  # anybody may have edited it
+        renewed_at = parse_instant(get_text(answer.body, "spec.renewTime"))
+    return Leader(namespace, get_text(answer.body, "spec.holderIdentity"), renewed_at, answer.read_at)
 
 
-async def check_run(cluster: KubernetesCluster, place: Place, now: datetime) -> Finding | None:
+async def check_run(cluster: KubernetesCluster, place: Place) -> Finding | None:
     """Whether a `run` works here; None where there is no trace of one.
 
     Args:
         cluster: As its operator reaches it.
         place: With the namespace of the Lease.
-        now: By the API server's clock.
     """
     try:
         leader = await read_leader(cluster, place.namespace)
@@ -81,12 +85,8 @@ async def check_run(cluster: KubernetesCluster, place: Place, now: datetime) -> 
         return unknown(CHECK, str(error), place)
     if leader is None:
         return None
-    if leader.leads(now):
-        return ok(CHECK, f"on its own machine leads {leader.describe(now)}")
+    if leader.leads:
+        return ok(CHECK, f"on its own machine leads {leader}")
     again = "" if place.namespace == RUN else f" --lease-namespace={place.namespace}"
-    detail = f"none leads, and nothing is deleted: {leader.describe(now)}"
+    detail = f"none leads, and nothing is deleted: {leader}"
     return warn(CHECK, detail, f"ttl-after-finished run{again}{''.join(f' {one}' for one in place.options)}")
-
-
-def _ago(age: timedelta) -> str:
-    return format_duration(timedelta(seconds=max(0, int(age.total_seconds()))))

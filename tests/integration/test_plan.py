@@ -98,7 +98,7 @@ def test_what_is_installed_is_what_it_is_compared_with(api, plan):
     done = plan("--policy", "new.yaml", "--against", "cluster", "-o", "json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["inForce"] == "configmap policy-x in namespace ttl-after-finished"
+    assert told["inForce"] == "ConfigMap ttl-after-finished/policy-x"
     assert told["totals"]["within24h"] == {"inForce": 4, "new": 0}
 
 

@@ -98,6 +98,24 @@ def test_a_field_is_given_back_where_only_the_hold_was_taken_away():
     assert holding.release(job(held_ttl=json.dumps({FIELD: 60})), JOB).fields == {FIELD: 60}
 
 
+KEPT = json.dumps({FIELD: 60})
+
+
+@pytest.mark.parametrize(
+    ("obj", "told"),
+    [
+        (job(held_ttl=KEPT), f"a hold that is gone put {FIELD}: 60 aside, and nothing acts on it"),
+        (job(held_ttl="{"), "a hold that is gone put a TTL aside, and what was kept cannot be read: annotation"),
+        (job(held_ttl=KEPT, hold="why"), ""),
+        (job(held_ttl=KEPT, ttl=5), ""),
+        (job(ttl=5), ""),
+    ],
+)
+def test_what_a_hold_that_is_gone_left_behind_is_told(obj, told):
+    found = holding.describe_parked(obj, JOB)
+    assert found.startswith(told) if told else not found
+
+
 def test_what_is_not_held_is_not_written():
     assert holding.release(job(ttl=60, ttl_failed="1h"), JOB) is None
 

@@ -1,0 +1,325 @@
+"""What is in force on a real kube-apiserver, what stands in the way, who may read it: `explain`, `plan`, `doctor`."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.core.objects import format_instant
+from shared.local.realserver import RealServer
+from shared.usecases.standing import NAME as STATE
+from tests.integration.conftest import Api
+from tests.integration.test_plan import deployment
+
+HOME = "ttl-after-finished"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+RULES = [{"name": "fleet", "match": {"kinds": ["*"]}, "ttl": "5m"}]
+TRIPPED = json.dumps({"at": "2026-01-02T03:04:05Z", "why": "too many", "by": "sweep"})
+
+Ttl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def job(api: Api, namespace: str) -> Callable[..., str]:
+    """Creates a Job that has finished, and answers with its path."""
+
+    def create(name: str, ttl: int | None = None, **annotations: str) -> str:
+        path, at = f"/apis/batch/v1/namespaces/{namespace}/jobs", format_instant(now())
+        container = {"name": "main", "image": "example.com/x"}
+        spec: dict[str, Any] = {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+        spec |= {"suspend": True, **({"ttlSecondsAfterFinished": ttl} if ttl else {})}
+        ours = {f"ttlafterfinished.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        api.call("POST", path, {"metadata": {"name": name, "annotations": ours}, "spec": spec})
+        types = ("SuccessCriteriaMet", "Complete")
+        conditions = [{"type": one, "status": "True", "lastTransitionTime": at} for one in types]
+        status = {"startTime": at, "completionTime": at, "succeeded": 1, "conditions": conditions}
+        api.call("PATCH", f"{path}/{name}/status", {"status": status})
+        return f"{path}/{name}"
+
+    return create
+
+
+@pytest.fixture
+def ttl(server: RealServer, namespace: str) -> Ttl:
+    """`kubectl ttl` in the test's namespace, or in none."""
+
+    def run(*words: str, kubeconfig: Path = server.kubeconfig, everywhere: bool = False) -> Any:
+        program = [sys.executable, "-c", "from shared.cli.main import main; main()", *words]
+        place = () if everywhere else ("-n", namespace)
+        environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+        return subprocess.run(
+            [*program, *place], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def install(api: Api) -> Iterator[Callable[..., None]]:
+    """A Deployment of ours whose policy and settings are ConfigMaps; it is gone after the test."""
+    made: list[str] = []
+
+    def create(path: str, obj: Any) -> None:
+        api.call("POST", path, obj)
+        made.append(f"{path}/{obj['metadata']['name']}")
+
+    def put(rules: Any, **settings: str) -> None:
+        if api.get(f"/api/v1/namespaces/{HOME}") is None:
+            api.call("POST", "/api/v1/namespaces", {"metadata": {"name": HOME}})
+        policy = yaml.safe_dump({"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": rules})
+        maps = f"/api/v1/namespaces/{HOME}/configmaps"
+        create(maps, {"metadata": {"name": "policy-x"}, "data": {"policy.yaml": policy}})
+        create(maps, {"metadata": {"name": "settings"}, "data": settings})
+        workload = deployment()
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        container["envFrom"] = [{"configMapRef": {"name": "settings"}}]
+        create(f"/apis/apps/v1/namespaces/{HOME}/deployments", workload)
+
+    yield put
+    for path in made:
+        api.call("DELETE", path)
+
+
+@pytest.fixture
+def keep(api: Api) -> Iterator[Callable[[str, Any], None]]:
+    """Creates an object that is gone after the test."""
+    made: list[str] = []
+
+    def create(path: str, obj: Any) -> None:
+        api.call("POST", path, obj)
+        made.append(f"{path}/{obj['metadata']['name']}")
+
+    yield create
+    for path in made:
+        api.call("DELETE", path)
+
+
+def lease(renewed_at: datetime, holder: str = "laptop/7") -> Any:
+    spec = {"holderIdentity": holder, "renewTime": format_instant(renewed_at.replace(microsecond=1))}
+    return {"metadata": {"name": HOME}, "spec": {**spec, "leaseDurationSeconds": 15}}
+
+
+def explain(ttl: Ttl, *words: str, **options: Any) -> Any:
+    done = ttl("explain", *words, "-o", "json", **options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def reasons(told: Any) -> list[str]:
+    return [one["reason"] for one in told["obstacles"]]
+
+
+def test_where_nothing_deletes_that_is_the_answer(job: Callable[..., str], ttl: Ttl) -> None:
+    job("due", ttl_succeeded="0s")
+    job("native", ttl=3600)
+
+    told = explain(ttl, "job/due")
+
+    assert (told["decision"], reasons(told)) == ("expire", ["nobody-deletes"])
+    assert told["policy"]["why"] == "nothing is installed in namespace ttl-after-finished"
+    assert reasons(explain(ttl, "job/native")) == []  # its own controller deletes it
+
+
+def test_the_installed_policy_counts_unless_another_is_named(
+    job: Callable[..., str], ttl: Ttl, install: Callable[..., None], tmp_path: Path
+) -> None:
+    job("build")
+    install(RULES)
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump({"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": []}))
+
+    told = explain(ttl, "job/build")
+    text = ttl("explain", "job/build").stdout.splitlines()
+    planned = ttl("plan")
+
+    assert (told["decision"], told["policyRule"], told["ttlSeconds"]) == ("wait", "fleet", 300)
+    assert told["policy"] == {"name": "ConfigMap ttl-after-finished/policy-x", "known": True, "why": None}
+    assert text[1].startswith("  decision  goes in ")
+    assert "  policy    ConfigMap ttl-after-finished/policy-x" in text
+    assert explain(ttl, "job/build", "--policy", "none")["reason"] == "no-ttl"
+    assert explain(ttl, "job/build", "--policy", str(other))["policy"]["name"] == str(other)
+    assert (planned.returncode, planned.stderr) == (0, "")
+    assert planned.stdout.endswith(
+        "0 due now, 1 due later, 0 stay, of 1\npolicy: ConfigMap ttl-after-finished/policy-x\n"
+    )
+    compared = json.loads(ttl("plan", "--policy", "none", "-o", "json").stdout)
+    assert (compared["policy"], compared["inForce"]) == ("no policy", "ConfigMap ttl-after-finished/policy-x")
+    assert compared["totals"]["within1h"] == {"inForce": 1, "new": 0}
+
+
+def test_release_and_set_say_what_the_installed_policy_makes_of_it(
+    job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
+) -> None:
+    job("build", hold="why")
+    install(RULES)
+
+    released = ttl("release", "job/build")
+
+    assert released.returncode == 0, released.stderr
+    assert "by policy rule fleet\n  policy: ConfigMap ttl-after-finished/policy-x" in released.stdout
+    assert "it stays (no-ttl)" in ttl("release", "job/build", "--policy", "none").stdout
+
+
+def test_an_installation_that_deletes_nothing_or_not_this_kind_is_said_to(
+    job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
+) -> None:
+    job("build")
+    install(RULES, TTL_DRY_RUN="true", TTL_KINDS="pods")
+
+    told = explain(ttl, "job/build")
+    planned = ttl("plan")
+
+    assert sorted(reasons(told)) == ["dry-run", "kind-not-enabled"]
+    assert "leaves jobs.batch alone: TTL_KINDS is pods" in str(told["obstacles"])
+    assert "TTL_DRY_RUN is on" in planned.stderr
+
+
+def test_a_policy_that_cannot_be_read_is_said_to_be_bad(
+    job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
+) -> None:
+    job("build")
+    install([{"name": "fleet"}])
+
+    told = explain(ttl, "job/build")
+
+    assert told["policy"]["known"] is False
+    assert "ConfigMap ttl-after-finished/policy-x, policy.yaml:" in told["policy"]["why"]
+    assert ttl("plan").returncode == 1
+
+
+def test_an_open_breaker_and_a_loop_are_the_reason_and_how_to_release_is_told(
+    job: Callable[..., str],
+    ttl: Ttl,
+    install: Callable[..., None],
+    keep: Callable[[str, Any], None],
+    namespace: str,
+) -> None:
+    job("due", ttl_succeeded="0s")
+    job("held", ttl_succeeded="0s", hold="why")
+    install(RULES)
+    until = format_instant(now() + timedelta(hours=1))
+    data = {"breaker": TRIPPED, "recreation": json.dumps({f"Job.batch/{namespace}/due": until})}
+    keep(f"/api/v1/namespaces/{HOME}/configmaps", {"metadata": {"name": STATE}, "data": data})
+
+    breaker, loop = explain(ttl, "job/due")["obstacles"]
+    text = ttl("explain", "job/due").stdout
+    planned = ttl("plan")
+
+    assert (breaker["reason"], breaker["since"]) == ("breaker-open", "2026-01-02T03:04:05Z")
+    assert "`kubectl ttl release --breaker -n ttl-after-finished`" in breaker["cure"]
+    assert (loop["reason"], loop["until"]) == ("recreate-loop", until)
+    assert f"kubectl get events -n {namespace} --field-selector reason=RecreateLoop" in loop["cure"]
+    assert "  decision  is due (expired)" in text
+    assert "  but       the breaker in namespace ttl-after-finished is open for " in text
+    assert explain(ttl, "job/held")["obstacles"] == []
+    assert "the breaker in namespace ttl-after-finished is open" in planned.stderr
+    released = ttl("release", "job/held").stdout
+    assert "mind: the breaker in namespace ttl-after-finished is open" in released
+
+
+def test_a_ttl_that_a_hold_left_behind_is_told_with_its_cure(
+    api: Api, job: Callable[..., str], ttl: Ttl, namespace: str
+) -> None:
+    path = job("report", ttl=3600)
+    assert ttl("hold", "job/report", "--reason", "why").returncode == 0
+    api.call("PATCH", path, {"metadata": {"annotations": {"ttlafterfinished.dev/hold": None}}})
+
+    told, text, planned = explain(ttl, "job/report"), ttl("explain", "job/report").stdout, ttl("plan")
+
+    assert told["parkedTtl"].startswith("a hold that is gone put spec.ttlSecondsAfterFinished: 3600 aside")
+    assert f"  do        `kubectl ttl release jobs.batch/report -n {namespace}` puts it back" in text
+    assert f"`kubectl ttl release` puts it back: Job {namespace}/report" in planned.stderr
+    assert ttl("release", "job/report").returncode == 0
+    assert explain(ttl, "job/report")["parkedTtl"] is None
+    assert api.get(path)["spec"]["ttlSecondsAfterFinished"] == 3600
+
+
+@pytest.fixture
+def developer(api: Api, server: RealServer, namespace: str, tmp_path: Path) -> Path:
+    """The kubeconfig of somebody who may read Jobs in the test's namespace, and that namespace, and nothing else."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    api.call("POST", accounts, {"metadata": {"name": "dev"}})
+    rules = [
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
+    ]
+    api.call("POST", f"{rbac}/namespaces/{namespace}/roles", {"metadata": {"name": "dev"}, "rules": rules})
+    subjects = [{"kind": "ServiceAccount", "name": "dev", "namespace": namespace}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "dev"}
+    binding = {"metadata": {"name": "dev"}, "roleRef": role, "subjects": subjects}
+    api.call("POST", f"{rbac}/namespaces/{namespace}/rolebindings", binding)
+    token = api.call("POST", f"{accounts}/dev/token", {"spec": {"expirationSeconds": 3600}})["status"]["token"]
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_who_may_not_read_the_installation_is_told_and_answered_all_the_same(
+    job: Callable[..., str], ttl: Ttl, install: Callable[..., None], developer: Path
+) -> None:
+    job("plain")
+    job("due", ttl_succeeded="0s")
+    install(RULES)
+
+    plain = ttl("explain", "job/plain", kubeconfig=developer)
+    due = explain(ttl, "job/due", kubeconfig=developer)
+
+    assert (plain.returncode, plain.stderr) == (0, "")
+    first, second, *_ = plain.stdout.splitlines()[1:]
+    assert first.endswith("nothing gives it a TTL, as far as can be told without its policy")
+    assert second.startswith("  policy    judged without one: the one in force is not known: what is installed in ")
+    assert (due["decision"], due["policy"]["known"], reasons(due)) == ("expire", False, ["breaker-unread"])
+    named = explain(ttl, "job/plain", "--policy", "none", kubeconfig=developer)
+    assert named["policy"]["known"] is True
+
+
+def test_a_run_is_found_by_its_lease(job: Callable[..., str], ttl: Ttl, keep: Callable[[str, Any], None]) -> None:
+    job("due", ttl_succeeded="0s")
+    keep(LEASES, lease(now() + timedelta(hours=1)))
+
+    well = ttl("doctor", everywhere=True)
+    told = explain(ttl, "job/due")
+    planned = ttl("plan")
+
+    assert well.returncode == 0, well.stdout
+    assert "ok    run — on its own machine leads laptop/7, by Lease default/ttl-after-finished, renewed " in well.stdout
+    assert "ok    breaker — closed" in well.stdout
+    assert "ok    installation — none in namespace ttl-after-finished; a run does the work" in well.stdout
+    assert reasons(told) == []
+    assert told["policy"]["known"] is False
+    assert "laptop/7" in told["policy"]["why"]
+    assert planned.returncode == 0, planned.stderr
+
+    keep("/api/v1/namespaces/default/configmaps", {"metadata": {"name": STATE}, "data": {"breaker": TRIPPED}})
+
+    stopped = ttl("doctor", everywhere=True)
+
+    assert stopped.returncode == 1
+    assert "kubectl ttl release --breaker -n default" in stopped.stdout
+    assert reasons(explain(ttl, "job/due")) == ["breaker-open"]
+
+
+@pytest.mark.parametrize("holder", ["", "laptop/7"])
+def test_a_run_that_has_gone_is_said_to_have(ttl: Ttl, keep: Callable[[str, Any], None], holder: str) -> None:
+    keep(LEASES, lease(now() - timedelta(hours=3), holder))
+
+    gone = ttl("doctor", everywhere=True)
+
+    assert gone.returncode == 1
+    assert "warn  run — none leads, and nothing is deleted: " in gone.stdout
+    assert "renewed 3h" in gone.stdout
+    assert "FAIL  installation — there is none in namespace ttl-after-finished" in gone.stdout

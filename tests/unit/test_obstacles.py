@@ -1,0 +1,164 @@
+"""Why what is due is still there: who stands in the way is told of what goes, and of nothing that stays anyway."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.adapters.policyfile import parse_policy
+from shared.cli.answer import as_text
+from shared.cli.inforce import Home, InForce, Named
+from shared.cli.obstacles import Scene, find_obstacles
+from shared.core.decide import Context, decide
+from shared.core.kinds import Catalogue
+from shared.core.namespaces import plain_namespace
+from shared.core.objects import ref_of
+from shared.core.policy import NO_POLICY
+from shared.doctor.installed import Installed
+from shared.doctor.leader import LEASE_AGE_MAX, Leader
+from shared.errors import TtlError
+from shared.usecases.recreation import name_of
+from shared.usecases.standing import Standing, Trip
+from tests.builders import JOB, NOW, POD, ago, job, later
+
+KINDS = Catalogue((JOB, POD))
+FILE = """apiVersion: ttlafterfinished.dev/v1
+kind: Policy
+rules: [{name: NAME, match: {kinds: [jobs]}, ttl: 1h}]
+"""
+RULES = parse_policy(FILE, KINDS, name="policy.yaml")
+CLOSED = Standing()
+DUE = job(complete=ago(60), ttl_succeeded="1s")
+WAITS = job(complete=ago(60), ttl_succeeded="1h")
+NATIVE = job(complete=ago(60), ttl=1)
+NAME = name_of(ref_of(DUE))
+OPEN = Standing(Trip(ago(90), "too many", "sweep"))
+INSTALLED = Installed("home", KINDS, RULES, "ConfigMap home/policy", enabled=frozenset({"jobs.batch", "pods"}))
+
+
+def leader(seconds=3.0, holder="laptop/7"):
+    return Leader("default", holder, ago(seconds), NOW)
+
+
+def of(installed=INSTALLED, home=CLOSED, run=CLOSED, led=None, problem="", unread="", flags=()):
+    homes = (Home("home", home, problem=unread), Home("default", run, led))
+    return InForce("home", KINDS, installed, problem, homes, flags)
+
+
+def obstacles(found, obj=DUE):
+    decision = decide(obj, JOB, NOW, Context(namespace=plain_namespace("ci")))
+    return list(find_obstacles(found, ref_of(obj), JOB, decision, NOW))
+
+
+def reasons(found, obj=DUE):
+    return [one.reason for one in obstacles(found, obj)]
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (of(), []),
+        (of(home=OPEN), ["breaker-open"]),
+        (of(home=Standing(loops={NAME: later(60)})), ["recreate-loop"]),
+        (of(home=Standing(loops={NAME: ago(1)})), []),
+        (of(home=Standing(loops={"Job.batch/ci/another": later(60)})), []),
+        (of(run=OPEN), []),  # of a run that is gone
+        (of(run=OPEN, led=leader()), ["breaker-open"]),
+        (of(installed=None), ["nobody-deletes"]),
+        (of(installed=None, run=OPEN), ["nobody-deletes", "breaker-open"]),
+        (of(installed=None, led=leader()), []),
+        (of(installed=None, led=leader(holder="")), ["nobody-deletes"]),
+        (of(installed=None, led=leader(LEASE_AGE_MAX.total_seconds() + 1)), ["nobody-deletes"]),
+        (of(installed=None, problem="forbidden"), []),
+        (of(installed=None, unread="forbidden"), ["breaker-unread"]),
+    ],
+)
+def test_what_stands_in_the_way(found, told):
+    assert reasons(found) == told
+
+
+def test_of_what_stays_nothing_is_told():
+    held = job(complete=ago(60), ttl_succeeded="1s", hold="why")
+    assert reasons(of(installed=None, home=OPEN), held) == []
+
+
+def test_what_goes_later_is_told_now():
+    assert reasons(of(home=OPEN), WAITS) == ["breaker-open"]
+
+
+def test_what_its_own_controller_deletes_needs_none_of_ours():
+    assert reasons(of(installed=None), NATIVE) == []
+
+
+def test_a_kind_that_is_not_enabled_and_a_dry_run_are_told():
+    idle = Installed("home", KINDS, RULES, enabled=frozenset({"pods"}), kinds_named=("pods",), dry_run=True)
+    first, second = obstacles(of(installed=idle))
+    assert (first.reason, second.reason) == ("kind-not-enabled", "dry-run")
+    assert first.told == "the installation in namespace home leaves jobs.batch alone: TTL_KINDS is pods"
+    assert reasons(of(installed=Installed("home", KINDS, RULES))) == []  # its settings cannot be read
+
+
+def test_how_to_release_leads_to_the_same_cluster():
+    (one,) = obstacles(of(home=OPEN, flags=("--context=prod",)))
+    assert "`kubectl ttl release --breaker -n home --context=prod`" in one.cure
+    assert one.told.startswith("the breaker in namespace home is open for 1m30s; nothing is deleted since ")
+    assert (one.since, one.until) == (ago(90), None)
+
+
+def test_the_answer_comes_first_then_why_and_what_to_do():
+    decision = decide(DUE, JOB, NOW, Context(namespace=plain_namespace("ci")))
+    scene = Scene(Named(RULES, "ConfigMap home/policy"), tuple(obstacles(of(home=OPEN))))
+    lines = as_text(ref_of(DUE), decision, NOW, None, scene).splitlines()
+    assert lines[1].startswith("  decision  is due (expired)")
+    assert lines[2].startswith("  but       the breaker in namespace home is open")
+    assert lines[3].startswith("  do        see what wants to be deleted, then `kubectl ttl release --breaker")
+    assert "  policy    ConfigMap home/policy" in lines
+
+
+# Which policy counts
+
+
+def test_the_installed_one_counts_and_none_where_that_is_asked_for():
+    assert str(of().choose(None)) == "ConfigMap home/policy"
+    none = of().choose(Path("none"))
+    assert (none.policy, none.is_known, none.told) == (NO_POLICY, True, "none: as was asked for")
+
+
+@pytest.mark.parametrize(
+    ("found", "is_known", "told"),
+    [
+        (of(installed=None), True, "none: nothing is installed in namespace home"),
+        (of(installed=Installed("home", KINDS, NO_POLICY)), True, "none: the installation in namespace home has no"),
+        (
+            of(installed=None, led=leader()),
+            False,
+            "judged without one: nothing is installed in namespace home, and what",
+        ),
+        (
+            of(installed=None, problem="forbidden"),
+            False,
+            "judged without one: the one in force is not known: forbidden",
+        ),
+        (of(Installed("home", KINDS, NO_POLICY, problem="bad")), False, "judged without one: the one in force is not"),
+    ],
+)
+def test_why_there_is_none_is_told(found, is_known, told):
+    named = found.choose(None)
+    assert (named.policy, named.is_known) == (NO_POLICY, is_known)
+    assert named.told.startswith(told)
+
+
+@pytest.mark.parametrize("found", [of(installed=None), of(installed=None, problem="forbidden")])
+def test_who_asks_for_the_installed_one_gets_it_or_an_error(found):
+    assert str(of().choose(Path("cluster"))) == "ConfigMap home/policy"
+    with pytest.raises(TtlError, match=r"nothing is installed in namespace home|forbidden"):
+        found.choose(Path("cluster"))
+
+
+def test_a_file_that_is_named_counts_before_all(tmp_path, monkeypatch):
+    for name in ("asked", "usual"):
+        (tmp_path / name).write_text(FILE.replace("NAME", name))
+    monkeypatch.setenv("TTL_POLICY", str(tmp_path / "usual"))
+    assert of().choose(tmp_path / "asked").policy.rules[0].name == "asked"
+    assert of().choose(None).policy.rules[0].name == "usual"
+    assert of().choose(Path("none")).policy is NO_POLICY
+    assert str(of().choose(Path("cluster"))) == "ConfigMap home/policy"
