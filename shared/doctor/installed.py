@@ -9,7 +9,7 @@ from shared.doctor.configured import check_settings
 from shared.doctor.findings import Place
 from shared.doctor.ownkinds import read_known
 from shared.doctor.policies import READ, read_mounted
-from shared.doctor.reading import read_inventory
+from shared.doctor.reading import Inventory, read_inventory
 from shared.errors import TtlError
 
 
@@ -44,7 +44,15 @@ async def read_installed(cluster: KubernetesCluster, namespace: str) -> Installe
     Raises:
         TtlError: It may not be told whether anything is.
     """
-    found = await read_inventory(cluster, namespace, READ)
+    return find_installed(await read_inventory(cluster, namespace, READ), namespace)
+
+
+def find_installed(found: Inventory, namespace: str) -> Installed | None:
+    """The same, of what was read.
+
+    Raises:
+        TtlError: As above.
+    """
     for kind, problem in found.problems():
         if kind != "ConfigMap":
             raise TtlError(f"what is installed in namespace {namespace} cannot be told: {problem}")

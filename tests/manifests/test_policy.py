@@ -6,6 +6,8 @@ import yaml
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.policyfile import parse_policy
 from shared.core.policy import Policy
+from shared.doctor.installed import find_installed
+from shared.doctor.reading import PARTS, Inventory, Listed
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
 
@@ -41,6 +43,23 @@ def test_who_decides_reads_the_config_map_by_its_hash(objects, readers):
     assert {pod for pod, source in found.items() if source} == readers
     assert {source for source in found.values() if source} == {name}
     assert name != "policy"
+
+
+@pytest.mark.parametrize("objects", [ON_KNATIVE, STANDALONE], ids=["knative", "standalone"])
+def test_whoever_asks_what_is_installed_finds_it(objects):
+    (name,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("policy")]
+    kinds = {called: called.removeprefix("Knative ") for called in PARTS}
+    groups = {called: what.rpartition("/")[0] for called, what in PARTS.items()}
+    parts = {
+        called: Listed(tuple(obj for obj in objects if (obj["apiVersion"], obj["kind"]) == (groups[called], kind)))
+        for called, kind in kinds.items()
+    }
+
+    installed = find_installed(Inventory(parts), "ttl-after-finished")
+
+    assert (installed.policy_name, installed.problem) == (f"ConfigMap ttl-after-finished/{name}", "")
+    assert installed.policy == Policy()
+    assert "jobs.batch" in installed.enabled
 
 
 def test_the_shipped_one_is_a_policy_that_says_nothing():
