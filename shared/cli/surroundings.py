@@ -79,7 +79,7 @@ def _describe_powerless(obj: Mapping[str, Any], rule: KindRule, facts: Facts) ->
         return ""
     native = native_ttl(obj, rule)
     due_at = native.due_at(facts.finish.at) if native and facts.finish.finished else None
-    when = f", which is due at {format_instant(due_at)}" if due_at else ""
+    when = f": it is due by that at {format_instant(due_at)}" if due_at else ""
     return f"{describe_powerless(obj, rule, facts.powerless)}{when}; {advise_powerless(facts.powerless)}"
 
 

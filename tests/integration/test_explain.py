@@ -315,7 +315,7 @@ def test_a_run_is_found_by_its_lease(job: Callable[..., str], ttl: Ttl, keep: Ca
 
 @pytest.mark.parametrize("holder", ["", "laptop/7"])
 def test_a_run_that_has_gone_is_said_to_have(ttl: Ttl, keep: Callable[[str, Any], None], holder: str) -> None:
-    keep(LEASES, lease(now() - timedelta(hours=3), holder))
+    keep(LEASES, lease(now() - timedelta(hours=3, minutes=30), holder))
 
     gone = ttl("doctor", everywhere=True)
 

@@ -131,3 +131,26 @@ def test_a_kind_of_data_says_how_to_ask_for_its_deletion_where_nobody_did(explai
     assert "  do        `kubectl ttl set backups.example.com/b 1h` has it deleted an hour after it finished" in lines
     assert "  opt-in    deleting it deletes the data" in explain(annotated(BACKUP, ttl="1h"))
     assert "  note      A backup is data." in explain(BACKUP)
+
+
+def test_the_first_lines_are_the_answer_the_reason_and_what_to_do(explain):
+    held = explain(job(complete=ago(60), ttl_succeeded="1s", hold="looking"))
+    assert [line.split()[0] for line in held[1:4]] == ["decision", "hold", "do"]
+    assert held[3] == "  do        `kubectl ttl release jobs.batch/build-42 -n ci` ends the hold"
+    malformed = explain(job(complete=ago(60), ttl="soon"))
+    assert [line.split()[0] for line in malformed[1:4]] == ["decision", "problem", "do"]
+
+
+def test_a_ttl_that_a_hold_left_behind_is_said_to_be_and_its_cure(explain):
+    kept = '{"spec.ttlSecondsAfterFinished": 60}'
+    lines = explain(job(complete=ago(60), held_ttl=kept))
+    assert "  parked    a hold that is gone put spec.ttlSecondsAfterFinished: 60 aside, and nothing acts on it" in lines
+    (cure,) = [one for one in lines if one.startswith("  do  ")]
+    assert "kubectl ttl release jobs.batch/" in cure
+
+
+def test_what_its_own_controller_deletes_is_not_said_to_stay(explain):
+    lines = explain(job(complete=ago(60), ttl=3600, hold="why"))
+    assert lines[1].startswith("  decision  stays, as far as we go (held)")
+    (told,) = [one for one in lines if one.startswith("  powerless")]
+    assert "it is due by that at 2026-03-14T16:08:26Z" in told
