@@ -94,8 +94,9 @@ class InForce:
 
     @property
     def leader(self) -> Leader | None:
-        """The `run` that leads; None where none does, as far as can be told."""
-        return next((one.leader for one in self.homes if one.leader and one.leader.leads), None)
+        """The `run` that leads; None where none does, as far as can be told. An installation's own Lease is none."""
+        others = [one.leader for one in self.homes if not (self.installed and one.namespace == self.home)]
+        return next((one for one in others if one and one.leads), None)
 
     def choose(self, asked: Path | None) -> Named:
         """The policy to judge by: the file, or `none`, that was asked for, else $TTL_POLICY, else the installed one.

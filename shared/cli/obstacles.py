@@ -91,7 +91,7 @@ def find_obstacles(
 def find_open(found: InForce, now: datetime) -> Iterator[Obstacle]:
     """What keeps everything: a breaker that is open, or of which that cannot be told, and a dry run."""
     installed = found.installed
-    if installed and installed.dry_run:
+    if installed and installed.dry_run and found.leader is None:
         told = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
         yield Obstacle(DRY_RUN, told, f"apply it with TTL_DRY_RUN=false: `{_command(found, 'doctor', found.home)}`")
     for home in _active(found):

@@ -94,6 +94,9 @@ def test_a_kind_that_is_not_enabled_and_a_dry_run_are_told():
     first, second = obstacles(of(installed=idle))
     assert (first.reason, second.reason) == ("kind-not-enabled", "dry-run")
     assert first.told == "the installation in namespace home leaves jobs.batch alone: TTL_KINDS is pods"
+    assert reasons(of(installed=idle, led=leader())) == []  # a run may well delete it
+    own = InForce("home", KINDS, idle, "", (Home("home", CLOSED, leader()),))
+    assert reasons(own) == ["kind-not-enabled", "dry-run"]  # its Lease is no run's
     assert reasons(of(installed=Installed("home", KINDS, RULES))) == []  # its settings cannot be read
 
 
