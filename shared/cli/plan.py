@@ -136,10 +136,8 @@ def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool) -> b
             click.secho(f"{printable(one.told)}; {one.cure}", fg="yellow", err=True)
     if sight.parked:
         shown = ", ".join(map(str, sight.parked[:_SHOWN])) + (", ..." if len(sight.parked) > _SHOWN else "")
-        cure = "nothing acts on it, and `kubectl ttl release` puts it back"
-        click.echo(
-            f"a hold that is gone put the TTL of {len(sight.parked)} aside: {cure}: {printable(shown)}", err=True
-        )
+        said = "a TTL that a hold put aside, which is gone: nothing acts on it until `kubectl ttl release` puts it back"
+        click.echo(f"{len(sight.parked)} with {said}: {printable(shown)}", err=True)
     unreadable = bool(force.policy_problem) and not in_force.is_known
     return not (sight.refused or unread or unreadable)
 

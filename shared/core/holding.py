@@ -105,7 +105,7 @@ def describe_parked(obj: Any, rule: KindRule) -> str:
     try:
         kept = _read_held(obj, rule)
     except ValueError as error:
-        return f"a hold that is gone put a TTL aside, and what was kept cannot be read: {error}"
+        return f"a hold that is gone put a TTL aside, and it cannot be put back until this is mended: {error}"
     missing = [f"{path}: {json.dumps(value)}" for path, value in kept.items() if get_in(obj, path) is None]
     return f"a hold that is gone put {', '.join(missing)} aside, and nothing acts on it" if missing else ""
 

@@ -105,7 +105,7 @@ KEPT = json.dumps({FIELD: 60})
     ("obj", "told"),
     [
         (job(held_ttl=KEPT), f"a hold that is gone put {FIELD}: 60 aside, and nothing acts on it"),
-        (job(held_ttl="{"), "a hold that is gone put a TTL aside, and what was kept cannot be read: annotation"),
+        (job(held_ttl="{"), "a hold that is gone put a TTL aside, and it cannot be put back until this is mended"),
         (job(held_ttl=KEPT, hold="why"), ""),
         (job(held_ttl=KEPT, ttl=5), ""),
         (job(ttl=5), ""),
