@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import NullableSchema, WithDefaultSchema
+
 from shared.adapters.yamlfile import FileError, parse_model
 from shared.core.kinds import Catalogue
 from shared.core.policy import Policy
@@ -98,11 +101,22 @@ def _read(path: Path) -> str:
         raise FileError(f"{path.name}: expected a text file: {error}") from None
 
 
+class _Schema(GenerateJsonSchema):
+    """Without null, and without what is empty: who says nothing leaves the field out."""
+
+    def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        says_nothing = schema.get("default", ...) in (None, ())
+        return self.generate_inner(schema["schema"]) if says_nothing else super().default_schema(schema)
+
+
 def schema() -> str:
     """The JSON Schema of a policy file, for editors."""
     told = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Policy.model_json_schema(),
+        **Policy.model_json_schema(schema_generator=_Schema),
         "title": "Policy of ttl-after-finished",
         "description": "What should happen to the finished objects of a fleet.",
     }

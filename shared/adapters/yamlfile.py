@@ -1,6 +1,7 @@
 """YAML that people write, read into a model: what is wrong is told with file, line and what was expected."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,27 @@ DEPTH_MAX = 100
 """Lists and mappings in each other: the C library that reads YAML overflows its stack on tens of thousands."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Safe):  # type: ignore[misc]
+    """YAML 1.1, and what JSON and YAML 1.2 take for a number beside: 1e-05."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"),
+    list("-+.0123456789"),
+)
+
+_ALIKE = {
+    "bool": re.compile("true|True|TRUE|false|False|FALSE"),
+    "int": re.compile("[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+"),
+    "float": re.compile("[^_:]+"),
+    "timestamp": re.compile("(?!)"),
+    "str": re.compile("(?![-+]?[0-9]+$|0o[0-7]+$).*", re.DOTALL),
+}
+"""What is the same in YAML 1.1 and 1.2 though it has no quotes, by what 1.1 takes it for."""
 
 
 class FileError(TtlError):
@@ -32,7 +53,8 @@ def read_model(path: Path, model: type[ModelT], *, context: object = None) -> Mo
     """A file as a model; `context` is for the model's validators.
 
     Raises:
-        FileError: It cannot be read, is not one YAML document, has a field twice, or is not what the model expects.
+        FileError: It cannot be read, is not one YAML document, has a field twice or a value that versions of YAML read
+            differently, or is not what the model expects.
     """
     try:
         text = path.read_text()
@@ -67,7 +89,7 @@ def parse_model(
         _check_depth(text, name)
         loader = _Loader(text)
         node = loader.get_single_node()
-        _check_keys(node, name)
+        _refuse(sorted(_slips(node)), name)
         document = loader.construct_document(node) if node else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -80,10 +102,16 @@ def parse_model(
         read = refine(model.model_validate(document, context=context))
     except ValidationError as error:
         told = error.errors(include_url=False)
-        lines = [f"{name}:{_line_of(node, one['loc'])}: {_sentence(one)}" for one in told[:TOLD_MAX]]
+        _refuse([(_line_of(node, one["loc"]), _sentence(one)) for one in told], name)
+        raise
+    return read
+
+
+def _refuse(told: Sequence[tuple[int, str]], name: str) -> None:
+    if told:
+        lines = [f"{name}:{line}: {sentence}" for line, sentence in told[:TOLD_MAX]]
         more = [f"{name}: and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
         raise FileError("\n".join(lines + more)) from None
-    return read
 
 
 def _check_depth(text: str, name: str) -> None:
@@ -95,23 +123,38 @@ def _check_depth(text: str, name: str) -> None:
             raise FileError(f"{name}:{line}: expected at most {DEPTH_MAX} lists and mappings in each other")
 
 
-def _check_keys(node: Any, name: str) -> None:
-    """YAML takes the last of two equal keys without a word; whoever wrote both meant something else."""
+def _slips(node: Any) -> Iterator[tuple[int, str]]:
+    """Lines of what YAML takes without a word and some writer did not mean, and what was expected there."""
     pending, seen = [node], set()
     while pending:
         one = pending.pop()
-        if id(one) in seen:  # an alias
+        if one is None or id(one) in seen:  # an alias
             continue
         seen.add(id(one))
-        if isinstance(one, yaml.MappingNode):
-            keys: set[str] = set()
-            for key in (key for key, _ in one.value if isinstance(key, yaml.ScalarNode)):
-                if key.value in keys:
-                    raise FileError(f"{name}:{key.start_mark.line + 1}: {key.value}: expected it once, got it twice")
-                keys.add(key.value)
-            pending.extend(value for _, value in one.value)
-        elif isinstance(one, yaml.SequenceNode):
+        if isinstance(one, yaml.ScalarNode):
+            yield from _ambiguous(one)
+        elif isinstance(one, yaml.MappingNode):
+            yield from _repeated(one)
+            pending.extend(part for entry in one.value for part in entry)
+        else:
             pending.extend(one.value)
+
+
+def _repeated(node: Any) -> Iterator[tuple[int, str]]:
+    """YAML takes the last of two equal keys; whoever wrote both meant something else."""
+    keys: set[str] = set()
+    for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+        if key.value in keys:
+            yield key.start_mark.line + 1, f"{key.value}: expected it once, got it twice"
+        keys.add(key.value)
+
+
+def _ambiguous(node: Any) -> Iterator[tuple[int, str]]:
+    """Octal 010, sexagesimal 1:30, yes and no: texts, or other numbers, to whoever reads YAML 1.2."""
+    alike = None if node.style else _ALIKE.get(node.tag.rpartition(":")[2])
+    if alike and not alike.fullmatch(node.value):
+        expected = "expected quotes around it, or a plain number, true or false"
+        yield node.start_mark.line + 1, f"{quote(node.value)}: {expected}: YAML 1.1 and 1.2 read it differently"
 
 
 def _line_of(node: Any, place: Sequence[str | int]) -> int:

@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 
 from shared.core.matching import Duration
 from shared.core.objects import quote
-from shared.core.predicates import RuleModel
+from shared.core.predicates import Narrowing
 
 _CONFIG = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
 _SHARE = "expected a share such as 50%"
@@ -103,7 +103,7 @@ class RecreationLimits:
     window: Duration = timedelta(minutes=10)
 
 
-class Budget(RuleModel):
+class Budget(Narrowing):
     """As a policy says it; what is not said has no limit."""
 
     global_: Rate | None = Field(default=None, alias="global")

@@ -17,7 +17,7 @@ from shared.core.durations import parse_duration
 from shared.core.kinds import KindRule, Outcome
 from shared.core.namespaces import Namespace
 from shared.core.objects import get_controller, get_in, quote
-from shared.core.predicates import RuleModel
+from shared.core.predicates import Narrowing, RuleModel
 
 DURATION_SCHEMA = {
     "anyOf": [
@@ -98,11 +98,11 @@ class Requirement(RuleModel):
                 return self.key not in labels
 
 
-class LabelSelector(RuleModel):
-    """As everywhere in Kubernetes: all of it must hold, and an empty one selects everything."""
+class LabelSelector(Narrowing):
+    """As everywhere in Kubernetes: all of it must hold. An empty one, which selects everything there, is refused."""
 
-    match_labels: dict[str, str] = Field(default_factory=dict)
-    match_expressions: tuple[Requirement, ...] = ()
+    match_labels: dict[str, str] = Field(default_factory=dict, min_length=1)
+    match_expressions: tuple[Requirement, ...] = Field(default=(), min_length=1)
 
     def selects(self, labels: Any) -> bool:
         """Whether these labels are selected; what is no mapping is no labels."""
@@ -112,11 +112,11 @@ class LabelSelector(RuleModel):
         )
 
 
-class NamespaceMatch(RuleModel):
+class NamespaceMatch(Narrowing):
     """Namespaces by globs and labels. Objects without a namespace are in none of them."""
 
-    names: tuple[str, ...] = ()
-    except_: tuple[str, ...] = Field(default=(), alias="except")
+    names: tuple[str, ...] = Field(default=(), min_length=1)
+    except_: tuple[str, ...] = Field(default=(), alias="except", min_length=1)
     selector: LabelSelector | None = None
 
     def tests(self) -> Iterable[Test]:
@@ -137,7 +137,7 @@ class NamespaceMatch(RuleModel):
         return self.selector is None or self.selector.selects(subject.namespace.labels)
 
 
-class OwnerMatch(RuleModel):
+class OwnerMatch(Narrowing):
     """A controller owner, by globs."""
 
     kind: str = "*"
@@ -150,7 +150,7 @@ class Match(RuleModel):
     kinds: tuple[str, ...] = Field(min_length=1)
     namespaces: NamespaceMatch | None = None
     labels: LabelSelector | None = None
-    annotations: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict, min_length=1)
     owners: tuple[OwnerMatch, ...] | None = None
     age: Duration | None = None
 

@@ -13,8 +13,8 @@ One YAML file:
       - name: failed-ci              # unique
         match:                       # all that is given must hold; kinds is required
           kinds: [jobs, pipelineruns.tekton.dev, "*"]
-          namespaces: {names: ["ci-*"], except: ["ci-prod"], selector: {matchLabels: {}, matchExpressions: []}}
-          labels: {matchLabels: {}, matchExpressions: []}
+          namespaces: {names: ["ci-*"], except: ["ci-prod"], selector: SELECTOR}
+          labels: SELECTOR           # {matchLabels: {app: web}, matchExpressions: [{key: tier, operator: Exists}]}
           annotations: {example.com/team: "a*"}
           owners: [{kind: CronJob, name: "nightly-*"}]     # any of them; [] means: controlled by nobody
           age: 7d                    # says how long only from its creation + this on
@@ -27,6 +27,8 @@ One YAML file:
         keepLast: 3                  # the newest of the group stay, however old
         keepLastFailed: 5            # failed ones are counted apart
         keepLastBy: owner            # or namespace (the default), {label: app}, {cel: "..."}; always of one kind, too
+
+What should not limit a rule is left out: a list or a mapping that is empty is refused, but for `owners` and `rules`.
 
 A rule that says no ttl only guards: minAge and keepLast hold for whatever matches, whoever else says how long. Of
 several that match, the largest minAge counts, and the first that says keepLast or keepLastFailed.
@@ -122,7 +124,7 @@ class Policy(RuleModel):
 
     api_version: Literal["ttlafterfinished.dev/v1"] = "ttlafterfinished.dev/v1"
     kind: Literal["Policy"] = "Policy"
-    budget: Budget = Budget()
+    budget: Budget = Budget.model_construct()
     recreation: RecreationLimits = RecreationLimits()
     rules: tuple[PolicyRule, ...] = Field(default=(), max_length=1_000)
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from shared.core.expressions import Expression, ExpressionError, Returns, compile_expression
@@ -29,11 +30,33 @@ class RuleModel(BaseModel):
     @classmethod
     def _nothing_is_null(cls, value: Any) -> Any:
         """A field with nothing after its colon is a slip: what it was to limit must not go unlimited."""
-        optional = {field.alias for field in cls.model_fields.values() if field.default is None}
-        empty = [name for name in value if name in optional and value[name] is None] if isinstance(value, dict) else []
+        optional = {field.alias or "": field for field in cls.model_fields.values() if not field.is_required()}
+        said = value if isinstance(value, dict) else {}
+        empty = [name for name, field in optional.items() if name in said and _is_slip(said[name], field)]
         if empty:
             told = {"names": ", ".join(empty)}
             raise PydanticCustomError("null", "expected a value for {names}, or no such field", told)
+        return value
+
+
+def _is_slip(value: Any, field: FieldInfo) -> bool:
+    """Whether it is null where null is the default, or is empty and must not be."""
+    if value is None:
+        return field.default is None
+    return value in ([], {}) and any(getattr(one, "min_length", 0) for one in field.metadata)
+
+
+class Narrowing(RuleModel):
+    """What limits a rule to some objects: to say nothing would mean all of them, and is a slip, too."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_something(cls, value: Any) -> Any:
+        if value == {}:
+            names = ", ".join(field.alias or name for name, field in cls.model_fields.items())
+            raise PydanticCustomError("empty", "expected at least one of {names}, or no such field", {"names": names})
         return value
 
 
@@ -63,12 +86,12 @@ class Predicate(RuleModel):
     """One test; exactly one of `condition`, `field`, `label`, `annotation`, `all`, `any`, `none` and `cel` is set."""
 
     condition: str | None = None
-    status: str | tuple[str, ...] = "True"
-    reasons: tuple[str, ...] = ()
+    status: str | tuple[str, ...] = Field(default="True", min_length=1)
+    reasons: tuple[str, ...] = Field(default=(), min_length=1)
     field: Path | None = None
     label: str | None = None
     annotation: str | None = None
-    values: tuple[Scalar, ...] = ()
+    values: tuple[Scalar, ...] = Field(default=(), min_length=1)
     all: tuple["Predicate", ...] = ()
     any: tuple["Predicate", ...] = ()
     none: tuple["Predicate", ...] = ()

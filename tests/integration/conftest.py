@@ -74,7 +74,13 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+def controllers() -> list[str]:
+    """Which of Kubernetes' own controllers run; a file may have others."""
+    return ["job-controller", "garbage-collector-controller", "clusterrole-aggregation-controller"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, controllers: list[str]) -> Iterator[RealServer]:
     """One for each file: some install CRDs that others want absent."""
     assets = find_assets()
     if assets is None or not (assets / "kube-controller-manager").exists():
@@ -86,8 +92,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
         pytest.skip(reason)
     server = RealServer(assets, tmp_path_factory.mktemp("real"), fsync=False)
     try:
-        names = ["job-controller", "garbage-collector-controller", "clusterrole-aggregation-controller"]
-        server.start_controllers(names, qps=200, burst=400)
+        server.start_controllers(controllers, qps=200, burst=400)
         yield server
     finally:
         server.stop()
@@ -108,11 +113,12 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start_run(server: RealServer, tmp_path: Path, namespace: str) -> Iterator[Callable[..., Run]]:
-    """Start `run` on the test's namespace; it is stopped with the test."""
+    """Start `run` on the test's namespace, or on all of them; it is stopped with the test."""
     started: list[Run] = []
 
-    def start(*options: str) -> Run:
-        run = Run(server, tmp_path, "run", "--namespace", namespace, "--lease-namespace", namespace, *options)
+    def start(*options: str, everywhere: bool = False) -> Run:
+        place = () if everywhere else ("--namespace", namespace)
+        run = Run(server, tmp_path, "run", *place, "--lease-namespace", namespace, *options)
         started.append(run)
         return run
 

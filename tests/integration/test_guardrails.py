@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 
 from shared.core.annotations import OF_NAMESPACES, OF_OBJECTS
 from shared.core.durations import parse_duration
+from shared.core.kinds import KindRule, TtlField
 from shared.core.objects import ANNOTATION_DOMAIN, parse_instant
 from shared.local.realserver import RealServer
+from tests.builders import kind_rules
+from tests.crds import BUILT_IN, crds_of
 
 KUBECTL = shutil.which("kubectl")
 COMPONENT = Path(__file__).parents[2] / "knative/components/guardrails"
@@ -639,6 +642,114 @@ def test_a_slip_that_is_there_already_is_not_told_again(ann):
     assert not ann.patch(slip, {"metadata": {"labels": {"a": "b"}}}).warnings
     assert ann.patch(slip, {"metadata": {"annotations": ours({"tttl": "2h"})}}).warnings
     ann.ask("DELETE", path_of(slip))
+
+
+HONOURED = {
+    name: rule
+    for name, rule in kind_rules().items()
+    if rule.ttl and rule.ttl.honoured_by and rule.group not in BUILT_IN
+}
+
+
+@pytest.fixture(scope="module")
+def honoured(ann: User) -> User:
+    """With a CRD of every kind whose own controller acts on its TTL field."""
+    served = {one["metadata"]["name"] for one in CRDS}
+    wanted = [
+        one for one in crds_of(kind_rules().values()) if one["metadata"]["name"] in {r.name for r in HONOURED.values()}
+    ]
+    crds = [one for one in wanted if one["metadata"]["name"] not in served]
+    kubectl(ann.server, "create", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": crds})
+    kubectl(ann.server, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    for rule in HONOURED.values():
+        wait(lambda rule=rule: ann.ask("GET", rule.collection_path).is_taken)
+    return ann
+
+
+def with_field(rule: KindRule, field: TtlField) -> Object:
+    """An object that its own controller deletes 100 seconds after its end."""
+    value = {"seconds": 100, "milliseconds": 100_000, "duration": "1m40s"}[field.unit]
+    for part in reversed(field.path.split(".")):
+        value = {part: value}
+    return {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "x"}, **value}
+
+
+def warnings_of(user: User, rule: KindRule, obj: Object, said: dict[str, str]) -> tuple[str, ...]:
+    """What is said when somebody annotates an object that is there, its status included."""
+    folder = rule.path_in("default")
+    assert user.ask("POST", folder, obj).is_taken
+    try:
+        if "status" in obj:
+            assert user.ask("PATCH", f"{folder}/x/status", {"status": obj["status"]}).is_taken
+        answer = user.ask("PATCH", f"{folder}/x", {"metadata": {"annotations": ours(said)}}, dry=True)
+        assert answer.is_taken
+        return answer.warnings
+    finally:
+        user.ask("DELETE", f"{folder}/x")
+
+
+@pytest.mark.parametrize(
+    ("rule", "field"),
+    [
+        pytest.param(rule, field, id=f"{name}-{field.path}")
+        for name, rule in HONOURED.items()
+        for field in rule.ttl.fields
+    ],
+)
+def test_whoever_else_acts_on_a_field_of_the_catalogue_is_named(rule, field, honoured):
+    obj = with_field(rule, field)
+    means = next((one for one in ("succeeded", "failed") if one[:4] in field.path.lower()), "finished")
+    (warning,) = warnings_of(honoured, rule, obj, {"ttl": "101s"})
+    assert f"/ttl: powerless, since its own controller deletes this {rule.kind} 100 s after it {means}, by " in warning
+    assert f", by {field.path}{',' if field.path.startswith('status') else ';'}" in warning
+    assert not warnings_of(honoured, rule, obj, {"ttl": "100s"})
+    for outcome in ("succeeded", "failed"):
+        assert bool(warnings_of(honoured, rule, obj, {f"ttl-{outcome}": "1d"})) == (means in (outcome, "finished"))
+
+
+def test_a_field_of_the_same_name_that_nobody_honours_is_nobodys_concern(honoured):
+    rule = kind_rules()["mpijobs-v2beta1.kubeflow.org"]
+    crd = next(one for one in crds_of(kind_rules().values()) if one["metadata"]["name"] == rule.name)
+    versions = [{**crd["spec"]["versions"][0], "name": "v2beta1", "storage": False}]
+    there = honoured.ask("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{rule.name}").body
+    changed = {"spec": {"versions": [*there["spec"]["versions"], *versions]}}
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{rule.name}"
+    assert honoured.ask("PATCH", path, changed).is_taken
+    wait(lambda: honoured.ask("GET", rule.collection_path).is_taken)
+    obj = with_field(rule, TtlField(path="spec.runPolicy.ttlSecondsAfterFinished"))
+    assert not warnings_of(honoured, rule, obj, {"ttl": "1d"})
+
+
+def test_the_field_that_speaks_of_an_outcome_counts(honoured):
+    rule = kind_rules()["workflows.argoproj.io"]
+    strategy = {"secondsAfterCompletion": 100, "secondsAfterSuccess": 604_800}
+    obj = {**with_field(rule, rule.ttl.fields[0]), "spec": {"ttlStrategy": strategy}}
+    template = {"ttlStrategy": {"secondsAfterFailure": 1}}
+    assert not warnings_of(honoured, rule, obj, {"ttl-succeeded": "1d"})
+    assert "secondsAfterCompletion" in warnings_of(honoured, rule, obj, {"ttl-failed": "1d"})[0]
+    replaced = {**obj, "status": {"storedWorkflowTemplateSpec": template}}
+    assert "spec.ttlStrategy.secondsAfterCompletion" in warnings_of(honoured, rule, replaced, {"ttl-failed": "1d"})[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "is_powerless"),
+    [
+        ("sparkapplications.spark.apache.org", "spec.applicationTolerations.ttlAfterStopMillis", -1, False),
+        ("sparkapplications.sparkoperator.k8s.io", "spec.timeToLiveSeconds", -1, True),
+        ("buildruns.shipwright.io", "spec.retention.ttlAfterFailed", "soon", False),
+        ("buildruns.shipwright.io", "spec.retention.ttlAfterFailed", "99999999999999h", False),
+        ("buildruns.shipwright.io", "spec.retention.ttlAfterFailed", "1.5h30m", True),
+        ("workflows.argoproj.io", "spec.ttlStrategy.secondsAfterCompletion", "100", False),
+        ("workflows.argoproj.io", "spec.ttlStrategy", "text", False),
+    ],
+)
+def test_odd_values_of_a_field(name, path, value, is_powerless, honoured):
+    rule = kind_rules()[name]
+    for part in reversed(path.split(".")):
+        value = {part: value}
+    obj = {**with_field(rule, rule.ttl.fields[0]), **value}
+    assert bool(warnings_of(honoured, rule, obj, {"ttl": "1d"})) == is_powerless
+    assert warnings_of(honoured, rule, obj, {"ttl": "1s"})  # the other hints are there all the same
 
 
 def test_a_hold_beside_a_native_field_is_powerless(chief):

@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shared.local.realserver import RealServer, find_assets
+from shared.local.realserver import RealServer
 from shared.usecases.standing import NAME
 from tests.integration.conftest import Api
 from tests.integration.test_run import Cluster
@@ -23,21 +23,9 @@ TRIPPED = json.dumps({"at": "2026-01-02T03:04:05Z", "why": "too many", "by": "sw
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
+def controllers() -> list[str]:
     """With Kubernetes' own TTL controller, which knows nothing of our annotations."""
-    assets = find_assets()
-    if assets is None or not (assets / "kube-controller-manager").exists():
-        reason = "no kube-apiserver, etcd and kube-controller-manager in $KUBEBUILDER_ASSETS"
-        if os.getenv("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    server = RealServer(assets, tmp_path_factory.mktemp("real"), fsync=False)
-    try:
-        names = ["job-controller", "garbage-collector-controller", "ttl-after-finished-controller"]
-        server.start_controllers(names, qps=200, burst=400)
-        yield server
-    finally:
-        server.stop()
+    return ["job-controller", "garbage-collector-controller", "ttl-after-finished-controller"]
 
 
 @pytest.fixture

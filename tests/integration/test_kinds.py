@@ -1,5 +1,6 @@
 """Every kind that finishes, driven through its life on a real API server, by what its operator writes."""
 
+import base64
 import re
 import time
 import urllib.error
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.core.kinds import KindRule
 from shared.core.objects import format_instant, parse_instant
@@ -17,21 +21,20 @@ from tests.builders import FIXTURES, kind_rules
 from tests.crds import BUILT_IN, crds_of
 from tests.integration.conftest import Api, Run
 
-TTL_SECONDS = 20  # longer than it takes to write an object of each kind
 _EPOCH_MILLISECONDS = re.compile(r"1[0-9]{12}")
 
 
-def finishing_rules() -> dict[str, KindRule]:
-    """By file name: those that need a CRD and live in namespaces, one for each CRD."""
+def finishing_rules(scope: str) -> dict[str, KindRule]:
+    """By file name: those of a scope that need a CRD, one for each CRD."""
     rules: dict[str, KindRule] = {}
     for name, rule in kind_rules().items():
-        is_wanted = rule.group not in BUILT_IN and rule.scope == "Namespaced" and not rule.never_finishes
+        is_wanted = rule.group not in BUILT_IN and rule.scope == scope and not rule.never_finishes
         if is_wanted and rule.name not in {r.name for r in rules.values()}:
             rules[name] = rule
     return rules
 
 
-RULES = finishing_rules()
+NAMESPACED, CLUSTER_SCOPED = finishing_rules("Namespaced"), finishing_rules("Cluster")
 
 
 def fixtures(name: str) -> tuple[Any, Any]:
@@ -62,8 +65,8 @@ def moved(value: Any, by: timedelta) -> Any:
 class Life:
     """One object of one kind."""
 
-    def __init__(self, api: Api, rule: KindRule, namespace: str) -> None:
-        self.api, self.rule = api, rule
+    def __init__(self, api: Api, rule: KindRule, namespace: str, ttl_seconds: int) -> None:
+        self.api, self.rule, self.ttl = api, rule, f"{ttl_seconds}s"
         self.collection = rule.path_in(namespace if rule.scope == "Namespaced" else "")
         self.path = f"{self.collection}/one"
 
@@ -79,7 +82,7 @@ class Life:
         return self.api.get(self.path) is not None
 
     def begin(self, fixture: Any) -> None:
-        annotations = fixture["metadata"].get("annotations", {}) | {"ttlafterfinished.dev/ttl": f"{TTL_SECONDS}s"}
+        annotations = fixture["metadata"].get("annotations", {}) | {"ttlafterfinished.dev/ttl": self.ttl}
         self._post(fixture, annotations)
         self._write_status(fixture)
 
@@ -108,9 +111,9 @@ class Life:
 class Lives:
     """One object of each kind."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: Api, namespace: str, rules: dict[str, KindRule], ttl_seconds: int) -> None:
         self.api = api
-        self.by_name = {name: Life(api, rule, namespace) for name, rule in RULES.items()}
+        self.by_name = {name: Life(api, rule, namespace, ttl_seconds) for name, rule in rules.items()}
         self.ended_at: dict[str, datetime] = {}
 
     def begin(self) -> None:
@@ -148,28 +151,90 @@ class Lives:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("rules", "ttl_seconds"),
+    [(NAMESPACED, 20), (CLUSTER_SCOPED, 3)],  # longer than it takes to write an object of each kind
+    ids=["namespaced", "cluster-scoped"],
+)
 def test_each_is_kept_while_it_runs_and_when_it_runs_again_and_deleted_when_it_is_due(
-    api: Api, namespace: str, start_run: Callable[..., Run]
+    rules: dict[str, KindRule], ttl_seconds: int, api: Api, namespace: str, start_run: Callable[..., Run]
 ) -> None:
-    for crd in crds_of(RULES.values()):
+    for crd in crds_of(rules.values()):
         api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
-    lives = Lives(api, namespace)
+    lives = Lives(api, namespace, rules, ttl_seconds)
     lives.begin()
-    run = start_run("--kinds", ",".join(rule.name for rule in RULES.values()))
+    run = start_run("--kinds", ",".join(rule.name for rule in rules.values()), everywhere=rules is CLUSTER_SCOPED)
     api.wait("the first sweep", lambda: "sweep at start" in run.text)
     time.sleep(2)  # that nothing happens takes time
     assert lives.are_gone() == set()
 
     lives.end()
-    api.wait("a timer for each", lambda: run.text.count("timer-set") >= len(RULES))
+    api.wait("a timer for each", lambda: run.text.count("timer-set") >= len(rules))
     lives.run_again()
-    time.sleep(TTL_SECONDS + 1)
+    time.sleep(ttl_seconds + 1)
     assert lives.are_gone() == set()
 
     lives.end()
     gone = lives.wait_for_the_end()
-    assert [name for name in gone if gone[name] < lives.ended_at[name] + timedelta(seconds=TTL_SECONDS)] == []
+    assert [name for name in gone if gone[name] < lives.ended_at[name] + timedelta(seconds=ttl_seconds)] == []
 
 
 def test_they_are_many() -> None:
-    assert len(RULES) >= 10
+    assert len(NAMESPACED) >= 10
+    assert CLUSTER_SCOPED
+
+
+class Requests:
+    """CertificateSigningRequests, and what approvers and signers write."""
+
+    PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "somebody")])
+
+    def ask(self, name: str) -> None:
+        signed = x509.CertificateSigningRequestBuilder(self.subject).sign(self.key, hashes.SHA256())
+        spec = {"signerName": "example.com/tests", "usages": ["client auth"], "request": text_of(signed)}
+        metadata = {"name": name, "annotations": {"ttlafterfinished.dev/ttl": "1s"}}
+        self.api.call("POST", self.PATH, {"metadata": metadata, "spec": spec})
+
+    def judge(self, name: str, verdict: str) -> None:
+        request = self.api.get(f"{self.PATH}/{name}")
+        condition = {"type": verdict, "status": "True", "reason": "Tests", "message": "by a test"}
+        body = request | {"status": {"conditions": [condition]}}
+        self.api.call("PUT", f"{self.PATH}/{name}/approval", body)
+
+    def sign(self, name: str) -> None:
+        now = datetime.now(UTC)
+        who = self.subject, self.subject, self.key.public_key()
+        until = now + timedelta(days=1)
+        signed = x509.CertificateBuilder(*who, x509.random_serial_number(), now, until).sign(self.key, hashes.SHA256())
+        self.api.call("PATCH", f"{self.PATH}/{name}/status", {"status": {"certificate": text_of(signed)}})
+
+    def names(self) -> set[str]:
+        return {one["metadata"]["name"] for one in self.api.get(self.PATH)["items"]}
+
+
+def text_of(signed: x509.Certificate | x509.CertificateSigningRequest) -> str:
+    return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+def test_a_request_for_a_certificate_goes_once_it_is_signed_or_denied_and_not_when_it_is_approved(
+    api: Api, start_run: Callable[..., Run]
+) -> None:
+    requests = Requests(api)
+    for name in ("waiting", "approved", "signed", "denied"):
+        requests.ask(name)
+    requests.judge("approved", "Approved")
+    requests.judge("signed", "Approved")
+    run = start_run("--kinds", "csr", "-v", everywhere=True)
+    api.wait("the first sweep", lambda: "sweep at start" in run.text)
+    time.sleep(2)  # that nothing happens takes time
+    assert requests.names() == {"waiting", "approved", "signed", "denied"}
+
+    requests.judge("denied", "Denied")
+    requests.sign("signed")
+    api.wait("the end of both", lambda: requests.names() == {"waiting", "approved"})
+    assert run.stop() == 0

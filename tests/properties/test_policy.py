@@ -31,14 +31,15 @@ conditions = st.sampled_from(
     ["true", "false", "outcome == 'failed'", "object.spec.backoffLimit > 1", "size(object.status) > 2", "1 / 0 > 1"]
 )
 groups = st.sampled_from(["owner", "namespace", {"label": "app"}, {"cel": "object.metadata.name"}])
+ANY = {"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}
 
 
 @st.composite
 def policy_rules(draw: st.DrawFn) -> dict[str, Any]:
     match: dict[str, Any] = {"kinds": draw(st.sampled_from([["*"], ["jobs"], ["pods", "trainjobs"], ["*jobs"]]))}
     optional = {
-        "namespaces": st.sampled_from([{}, {"names": ["c*"]}, {"except": ["ci"]}, {"selector": {}}]),
-        "labels": st.sampled_from([{}, {"matchLabels": {"app": "x"}}]),
+        "namespaces": st.sampled_from([{"names": ["*"]}, {"names": ["c*"]}, {"except": ["ci"]}, {"selector": ANY}]),
+        "labels": st.sampled_from([ANY, {"matchLabels": {"app": "x"}}]),
         "owners": st.sampled_from([[], [{"kind": "Job"}]]),
         "age": durations,
     }
@@ -213,6 +214,7 @@ class TestPrecedence:
     @given(obj=finished_jobs, policy=policies, now=recent_instants)
     def test_a_maximum_is_kept_by_all_but_never(self, obj, policy, now):
         assume(all(rule.min_age == timedelta(0) for rule in policy.rules))
+        assume(all(rule.match.age is None for rule in policy.rules))  # before that age the rule says nothing
         spoken = result_of(InvalidTtlError, find_ttl, obj, JOB, None)
         decision = decide(obj, JOB, now, Context(policy, namespace_of(namespace(max_ttl="1h")), newer=9))
 

@@ -225,7 +225,7 @@ async def test_more_than_the_limit_at_once_raises_the_alarm(breaker, limit, rais
 @pytest.mark.parametrize(
     ("budget", "told"),
     [
-        ({}, []),
+        ({"perNamespace": {"perSecond": 0.5, "burst": 4}}, []),
         ({"breaker": {"count": 5}}, []),
         ({"breaker": {"count": 4}}, ["the policy's breaker would trip: 5 go within 10m, and 4 may"]),
         ({"breaker": {"count": 4, "window": "1s"}}, []),

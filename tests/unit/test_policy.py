@@ -123,6 +123,39 @@ def test_what_is_refused_says_where_and_why(given, place, message):
     assert message in first["msg"]
 
 
+@pytest.mark.parametrize(
+    ("match", "place", "names"),
+    [
+        ({"namespaces": {}}, "namespaces", "at least one of names, except, selector"),
+        ({"namespaces": {"names": []}}, "namespaces", "a value for names"),
+        ({"namespaces": {"names": ["ci"], "except": []}}, "namespaces", "a value for except"),
+        ({"namespaces": {"selector": {}}}, "namespaces.selector", "at least one of matchLabels, matchExpressions"),
+        ({"labels": {}}, "labels", "at least one of matchLabels, matchExpressions"),
+        ({"labels": {"matchLabels": {}}}, "labels", "a value for matchLabels"),
+        ({"labels": {"matchExpressions": []}}, "labels", "a value for matchExpressions"),
+        ({"annotations": {}}, "", "a value for annotations"),
+        ({"owners": [{}]}, "owners.0", "at least one of kind, name"),
+    ],
+)
+def test_what_is_empty_does_not_mean_everything(match, place, names):
+    with pytest.raises(ValidationError) as raised:
+        Policy.model_validate(ruled(match={"kinds": ["jobs"], **match}))
+
+    (error,) = raised.value.errors()
+    assert ".".join(map(str, error["loc"])) == f"rules.0.match.{place}".removesuffix(".")
+    assert error["msg"] == f"expected {names}, or no such field"
+
+
+def test_a_budget_that_is_empty_limits_nothing_and_is_refused():
+    with pytest.raises(ValidationError, match="at least one of global, perNamespace, breaker, or no such field"):
+        Policy.model_validate({"budget": {}})
+
+
+def test_what_may_be_empty():
+    assert Policy.model_validate({"rules": []}) == NO_POLICY
+    assert Policy.model_validate(ruled(match={"kinds": ["*"], "owners": []})).rules[0].match.owners == ()
+
+
 class TestKinds:
     KNOWN = read_catalogue()
 

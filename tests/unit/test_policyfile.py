@@ -1,5 +1,6 @@
 """The policy file: what it says counts from the next look, and a bad one changes nothing."""
 
+import json
 import os
 
 import pytest
@@ -153,6 +154,18 @@ def test_without_one_nothing_is_said():
 def test_the_schema_for_editors_is_what_the_models_take():
     """`python -c "from shared.adapters.policyfile import schema; print(schema(), end='')"` writes it anew."""
     assert (ROOT / "knative/components/policy/policy.schema.json").read_text() == schema()
+
+
+def test_an_editor_takes_nothing_for_a_value_that_says_nothing():
+    told = json.loads(schema())
+
+    assert '"null"' not in schema()
+    for place, field in (("NamespaceMatch", "names"), ("LabelSelector", "matchLabels"), ("Match", "annotations")):
+        limits = told["$defs"][place]["properties"][field]
+        assert limits.get("minItems") == 1 or limits.get("minProperties") == 1
+        assert "default" not in limits
+    for place in ("NamespaceMatch", "LabelSelector", "OwnerMatch", "Budget"):
+        assert told["$defs"][place]["minProperties"] == 1
 
 
 def test_brackets_without_end_are_an_error_and_not_the_end_of_the_process(tmp_path):

@@ -100,6 +100,9 @@ class TestOrder:
         assert decided(job(), rules(ttl="0s"), place=place) == ignore("unfinished")
 
 
+ANY, TEAM_A = {"names": ["*"]}, {"matchLabels": {"team": "a"}}
+
+
 class TestMatching:
     @pytest.mark.parametrize(
         ("match", "matches"),
@@ -109,9 +112,9 @@ class TestMatching:
             ({"namespaces": {"names": ["CI"]}}, False),
             ({"namespaces": {"names": ["c*"], "except": ["ci"]}}, False),
             ({"namespaces": {"except": ["prod-*"]}}, True),
-            ({"namespaces": {"selector": {"matchLabels": {"team": "a"}}}}, True),
+            ({"namespaces": {"selector": TEAM_A}}, True),
             ({"namespaces": {"selector": {"matchLabels": {"team": "b"}}}}, False),
-            ({"namespaces": {"selector": {}}}, True),
+            ({"namespaces": {"selector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}}, True),
             ({"labels": {"matchLabels": {"app": "x"}}}, True),
             ({"labels": {"matchLabels": {"app": "y"}}}, False),
             ({"labels": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["x", "y"]}]}}, True),
@@ -259,7 +262,7 @@ class TestUnknown:
             (DONE, NO_POLICY, "namespace-unread"),
             (annotated(DONE, ttl="0"), NO_POLICY, "namespace-unread"),
             (DONE, rules(ttl="0s"), "namespace-unread"),
-            (DONE, rules(match={"namespaces": {"selector": {}}}, ttl="0s"), "namespace-unread"),
+            (DONE, rules(match={"namespaces": {"selector": TEAM_A}}, ttl="0s"), "namespace-unread"),
             (DONE, rules(when="namespaceObject.metadata.name == 'ci'", ttl="0s"), "namespace-unread"),
             (job(conditions=[{"type": "Complete", "status": "True"}], ttl=1), NO_POLICY, "finish-time-unknown"),
         ],
@@ -272,9 +275,9 @@ class TestUnknown:
 
     def test_an_object_of_a_cluster_has_no_namespace(self):
         assert decided(DONE, rules(ttl="1s"), CLUSTERED, place=None)[0] == "expire"
-        assert decided(DONE, rules(match={"namespaces": {}}, ttl="1s"), CLUSTERED, place=None)[0] == "expire"
+        assert decided(DONE, rules(match={"namespaces": ANY}, ttl="1s"), CLUSTERED, place=None)[0] == "expire"
         nowhere = without(DONE, "metadata.namespace")
-        assert decided(nowhere, rules(match={"namespaces": {}}, ttl="1s"), CLUSTERED) == ignore("no-ttl")
+        assert decided(nowhere, rules(match={"namespaces": ANY}, ttl="1s"), CLUSTERED) == ignore("no-ttl")
 
 
 class TestOwners:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from shared.core.predicates import Predicate, UnknownShapeError, holds, values_at
 
@@ -95,6 +96,21 @@ def test_what_cannot_be_told_is_neither(test, obj):
 @pytest.mark.parametrize("test", [{"condition": "Ready"}, {"field": "status.parts[*].x"}, {"label": "a"}], ids=str)
 def test_what_is_not_there_does_not_hold(obj, test):
     assert not holds(Predicate.model_validate(test), obj)
+
+
+@pytest.mark.parametrize(
+    ("test", "field"),
+    [
+        ({"condition": "Ready", "status": []}, "status"),
+        ({"condition": "Ready", "reasons": []}, "reasons"),
+        ({"field": "status.phase", "values": []}, "values"),
+        ({"label": "a", "values": []}, "values"),
+    ],
+    ids=str,
+)
+def test_an_empty_list_does_not_mean_any(test, field):
+    with pytest.raises(ValidationError, match=f"expected a value for {field}, or no such field"):
+        Predicate.model_validate(test)
 
 
 def test_a_path_may_go_through_lists_of_lists():

@@ -1,0 +1,112 @@
+"""YAML as people write it: what readers take for different things is refused, and its line is told."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from shared.adapters.catalogue import read_catalogue
+from shared.adapters.policyfile import parse_policy
+from shared.adapters.yamlfile import TOLD_MAX, FileError, parse_model
+
+
+class Written(BaseModel):
+    """Whatever was written."""
+
+    a: Any
+
+
+def read(text: str) -> Any:
+    return parse_model(text, Written, name="policy.yaml").a
+
+
+def told(text: str) -> str:
+    with pytest.raises(FileError) as error:
+        read(text)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("010", "08", "-07", "0755", "0o10", "0b10", "-0x1f", "1_000", "1_0.5", "1:30", "-1:30:00", "1:30.5"),
+        *("yes", "No", "ON", "off", "2026-01-02", "2026-01-02T03:04:05Z", "2026-13-45"),
+    ],
+)
+def test_what_versions_of_yaml_read_differently_is_refused_without_quotes(text):
+    expected = f"policy.yaml:3: '{text}': expected quotes around it, or a plain number, true or false"
+
+    assert told(f"# a line\n\na: {text}").startswith(expected)
+    assert told(f"a: 1\n\n{text}: 1").startswith(expected)
+    assert told(f"a: 1\n\nb: [{{c: {text}}}]").startswith(expected)
+    assert read(f"a: '{text}'") == text
+    assert read(f"a: |-\n  {text}") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("-1", -1),
+        ("3600", 3600),
+        ("0x1F", 31),
+        ("0.50", 0.5),
+        ("-.5", -0.5),
+        ("1e-05", 1e-05),
+        ("1E+3", 1000.0),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("1h30m", "1h30m"),
+        ("50%", "50%"),
+        ("7d", "7d"),
+        ("1.2.3", "1.2.3"),
+        ("e3", "e3"),
+        ("yes please", "yes please"),
+    ],
+)
+def test_what_all_read_alike_needs_no_quotes(text, value):
+    assert read(f"a: {text}") == value
+
+
+def test_json_is_read_as_json():
+    document = {"a": [1e-05, 1e300, -1.5e-7, 0, -1, 2.0, True, None, "010", "yes", "2026-01-02", "1:30", ""]}
+
+    assert read(json.dumps(document)) == document["a"]
+    assert read(json.dumps(document, indent=2)) == document["a"]
+
+
+def test_a_key_that_comes_twice_is_refused_wherever_it_is():
+    assert told('{"a": {"x": 1, "x": 2}}') == "policy.yaml:1: x: expected it once, got it twice"
+    assert told("a:\n- b: 1\n  'b': 2") == "policy.yaml:3: b: expected it once, got it twice"
+
+
+def test_what_is_merged_may_be_said_anew():
+    assert read("b: &b {x: 1}\na: {<<: *b, x: 2}") == {"x": 2}
+
+
+def test_all_slips_are_told_in_their_order_and_an_aliased_one_once():
+    assert [line.split(": ")[:2] for line in told("a: &a [on, 010]\nb: *a\nc:\n  off: 1").splitlines()] == [
+        ["policy.yaml:1", "'010'"],
+        ["policy.yaml:1", "'on'"],
+        ["policy.yaml:4", "'off'"],
+    ]
+    many = told("\n".join(f"- 0{number}" for number in range(10, 30))).splitlines()
+    assert len(many) == TOLD_MAX + 1
+    assert many[-1] == "policy.yaml: and 10 more"
+
+
+@pytest.mark.parametrize("ttl", ["010", "1:30", "1_000", "2026-01-02", "{succeeded: 010}"])
+def test_no_policy_deletes_by_a_number_that_nobody_wrote(ttl):
+    text = f"rules: [{{name: a, match: {{kinds: [jobs]}}, ttl: {ttl}}}]"
+
+    with pytest.raises(FileError, match=r"policy\.yaml:1: .*expected quotes around it"):
+        parse_policy(text, read_catalogue(), name="policy.yaml")
+
+
+def test_nor_does_a_rule_take_a_word_for_true(tmp_path):
+    (tmp_path / "gizmo.yaml").write_text("finished: {field: status.done, values: {yes: succeeded}}")
+
+    with pytest.raises(FileError, match=r"gizmo\.yaml:1: 'yes': expected quotes"):
+        read_catalogue(tmp_path)
