@@ -29,6 +29,9 @@ RECREATION = "recreation"
 DELETIONS = "deletions"
 NAMES = "names"
 
+AFTER = "after"
+"""In the value of `deletions`: the last trip, since when they count; where there was none it is empty."""
+
 LOOPS_MAX = 200
 """Names that are left alone at a time, and that outlive a restart: some 80 kB at the most, of a ConfigMap's MiB."""
 
@@ -91,12 +94,14 @@ def with_trip(data: Data, trip: Trip) -> dict[str, str]:
     if data.get(BREAKER):
         return dict(data)
     told = {"at": format_instant(trip.at) if trip.at else "", "why": trip.why, "by": trip.by}
-    return {**_without(data, DELETIONS), BREAKER: compact(told)}
+    return {**data, BREAKER: compact(told), DELETIONS: compact({AFTER: told["at"]})}
 
 
 def without_trip(data: Data) -> dict[str, str]:
     """The data with a closed breaker, and without what others have counted up to its trip."""
-    return _without(data, BREAKER, DELETIONS)
+    at = get_text(read_json(data.get(BREAKER, "")), "at")
+    kept = {name: value for name, value in data.items() if name != BREAKER}
+    return {**kept, DELETIONS: compact({AFTER: at})}
 
 
 def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str, str]:
@@ -156,7 +161,3 @@ def _parse_loops(text: str) -> dict[str, datetime]:
         with suppress(ValueError):
             loops[name] = parse_instant(until)
     return loops
-
-
-def _without(data: Data, *names: str) -> dict[str, str]:
-    return {name: value for name, value in data.items() if name not in names}
