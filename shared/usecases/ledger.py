@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from shared.errors import ConflictError, PermanentError, TtlError
+from shared.errors import PermanentError, TtlError
 from shared.ports import Clock, State, Telemetry
 from shared.usecases.recreation import NAMES_MAX
 from shared.usecases.standing import NAME, OPEN, Data, Standing, Tell, Trip, parse_standing, with_loop, with_trip
@@ -199,7 +199,7 @@ class Ledger:
             return await state.read(), False
         try:
             data = await state.write(self._merge)
-        except (PermanentError, ConflictError) as error:  # what stands may be readable all the same
+        except TtlError as error:  # what stands may be readable all the same, as where the disk of etcd is full
             self._is_refused = isinstance(error, PermanentError)
             self._report(_UNWRITTEN, error)
             return await state.read(), False

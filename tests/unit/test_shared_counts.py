@@ -552,16 +552,24 @@ def _writable(at):
     return at.state
 
 
-async def test_what_cannot_be_written_now_is_written_once_later(at):
+async def test_who_cannot_write_now_deletes_up_to_the_limit_all_the_same(at):
+    process = at.process(breaker=BreakerLimits(count=9))
+    await deleted(process, "a")
+    looks_again(at)
+    at.state.write_failure = TryLaterError("mvcc: database space exceeded")
+    assert await deleted(process, "b") == ["b"]  # which makes space
+    looks_again(at)
+    assert await deleted(process, *"cdefghij") == [*"cdefghi"]
+    assert [what for what, _ in process.telemetry.problems] == [ledger._UNWRITTEN, "the breaker is open"]
+
+
+async def test_what_was_not_written_is_written_once_later(at):
     process = at.process(breaker=BreakerLimits(count=9))
     await deleted(process, "a")
     looks_again(at)
     at.state.write_failure = TryLaterError("busy")
-    with pytest.raises(TryLaterError):
-        await process.delete("b")
-    at.state.write_failure = None
-    at.clock.advance(1)
     assert await deleted(process, "b") == ["b"]
+    at.state.write_failure = None
     await process.restraints.flush()
     assert sum(counts(at)["Job.batch"].values()) == 2
 
