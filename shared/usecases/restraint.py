@@ -18,6 +18,7 @@ from shared.usecases.breaker import Breaker, CountObjects
 from shared.usecases.budget import Budget
 from shared.usecases.ledger import Instruments, Ledger
 from shared.usecases.recreation import Recreations, may_recur, name_of
+from shared.usecases.standing import Trip
 
 
 class Restraint(StrEnum):
@@ -135,8 +136,7 @@ class Restraints:
         if standing is None:
             return Kept(Restraint.BREAKER_UNREAD, "nobody can tell whether the breaker is open")
         if standing.trip:
-            self._was_open = True
-            return Kept(Restraint.BREAKER_OPEN, f"{standing.trip}; {self._ledger.how_to_release}")
+            return self._stopped(standing.trip)
         if self._was_open:
             self._was_open = False
             self._breaker.forget()
@@ -149,7 +149,12 @@ class Restraints:
                 self._uncounted.add(rule.name)
                 self._telemetry.problem("could not count the objects of a kind", kind=rule.name, error=str(error))
             return Kept(Restraint.BREAKER_UNREAD, f"{rule.name} cannot be counted: {error}")
-        return None
+        standing = await self._ledger.read(demand=False)  # it may have tripped while they were counted
+        return self._stopped(standing.trip) if standing and standing.trip else None
+
+    def _stopped(self, trip: Trip) -> Kept:
+        self._was_open = True
+        return Kept(Restraint.BREAKER_OPEN, f"{trip}; {self._ledger.how_to_release}")
 
     async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], stands_until: datetime | None) -> Kept | None:
         now = self._clock.now()

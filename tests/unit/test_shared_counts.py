@@ -308,6 +308,27 @@ async def test_a_breaker_that_was_opened_by_hand_is_released_by_the_command(at):
     assert await deleted(process, *"cdef") == [*"cde"]
 
 
+async def test_nothing_passes_once_the_process_knows_of_a_trip_though_it_asked_before(at, monkeypatch):
+    process = at.process(breaker=BreakerLimits(share=0.9, at_least=2))
+    await deleted(process, "a", "b")
+    is_counting, is_counted = asyncio.Event(), asyncio.Event()
+
+    async def count(rule):
+        is_counting.set()
+        await is_counted.wait()
+        return 1_000
+
+    monkeypatch.setattr(process.restraints._breaker, "_count_objects", count)
+    asked = asyncio.create_task(process.delete("c"))
+    await is_counting.wait()
+    at.state.data = with_trip(at.state.data, Trip(NOW, "another's"))
+    looks_again(at)
+    assert await deleted(process, "d") == []
+    is_counted.set()
+    assert await asked is None
+    assert process.last == ("kept", "breaker-open")
+
+
 async def test_a_release_by_hand_is_one_too(at):
     """`kubectl edit`, and away with the value of `breaker`."""
     process = at.process(breaker=LIMITS)
