@@ -72,7 +72,7 @@ class Recreations:
         if not self._limits.times:
             return
         name = name_of(ref)
-        self._remember(name, {_mark(ref): now})
+        self._remember(name, {_mark(ref): now}, now)
         self._deleted.move_to_end(name)
         if recurs:
             self._unwritten[name] = now
@@ -81,10 +81,8 @@ class Recreations:
         """Whether this object is back once too often: so many others of its name were deleted within the window."""
         if not self._limits.times:
             return False
-        deletions = self._deleted.get(name_of(ref), {})
-        mine = _mark(ref)
-        recent = [mark for mark, at in deletions.items() if now - at <= self._limits.window and mark != mine]
-        return len(recent) >= self._limits.times
+        recent = self._newest(self._deleted.get(name_of(ref), {}), now)
+        return len(recent.keys() - {_mark(ref)}) >= self._limits.times
 
     def left_alone_until(self, now: datetime) -> datetime:
         """When a name that is a loop now may be deleted again."""
@@ -110,14 +108,10 @@ class Recreations:
         if is_written:
             self._unwritten = {name: at for name, at in self._unwritten.items() if self._sent.get(name) != at}
         for name, marks in self._parse(data, now).items():
-            self._remember(name, marks)
+            self._remember(name, marks, now)
 
-    def _remember(self, name: str, marks: _Marks) -> None:
-        known = self._deleted.setdefault(name, {})
-        for mark, at in marks.items():
-            known.setdefault(mark, at)
-        while len(known) > self._limits.times:
-            del known[min(known, key=known.__getitem__)]
+    def _remember(self, name: str, marks: _Marks, now: datetime) -> None:
+        self._deleted[name] = self._newest({**marks, **self._deleted.get(name, {})}, now)
         if len(self._deleted) > NAMES_MAX:
             forgotten, _ = self._deleted.popitem(last=False)
             self._unwritten.pop(forgotten, None)

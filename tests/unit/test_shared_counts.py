@@ -394,6 +394,18 @@ async def test_rounds_that_are_longer_than_the_window_allows_are_no_loop(at):
     assert len(marks) == 3
 
 
+async def test_a_clock_that_is_set_back_makes_no_loop_and_hides_none(at):
+    names, now = Recreations(LOOP), 0
+    for number in range(LOOP.times):
+        now += 1_800
+        names.deleted(_ref("nightly", f"uid-{number}"), later(now))
+    now -= 10_000
+    assert not names.is_loop(_ref("nightly", "uid-new"), later(now))
+    for number in range(LOOP.times):
+        names.deleted(_ref("nightly", f"uid-back-{number}"), later(now + number))
+    assert names.is_loop(_ref("nightly", "uid-new"), later(now + 5))
+
+
 async def test_a_name_that_was_deleted_during_a_write_stays_unwritten():
     names = Recreations(LOOP)
     names.deleted(_ref("nightly", "uid-1"), NOW)
