@@ -209,9 +209,9 @@ class Ledger:
 
     async def _stand(self, found: Standing) -> None:
         mine, now = self._unwritten, self._clock.now()
-        if found.trip is not None:
+        if found.trip is not None or (mine and found.has_ended(mine)):
             self._unwritten = None  # written, or another's is there, which is as good
-        trip = found.trip or mine
+        trip = found.trip or self._unwritten
         if self._standing.trip is not None and trip is None:
             self.releases += 1
             self._telemetry.problem("the breaker is released", configmap=NAME)

@@ -75,15 +75,22 @@ class Standing:
     Attributes:
         trip: None while the breaker is closed.
         loops: Names that are left alone, and until when.
+        after: When it tripped the last time; empty where it never did.
     """
 
     trip: Trip | None = None
     loops: Mapping[str, datetime] = field(default_factory=dict)
+    after: str = ""
+
+    def has_ended(self, trip: Trip) -> bool:
+        """Whether this trip was written, though its process may never have heard of that, and was released."""
+        return self.trip is None and trip.at is not None and self.after == format_instant(trip.at)
 
 
 def parse_standing(data: Data) -> Standing:
     """What the ConfigMap's data say; it never raises, since anybody may have edited them."""
-    return Standing(_parse_trip(data.get(BREAKER, "")), _parse_loops(data.get(RECREATION, "")))
+    after = get_text(read_json(data.get(DELETIONS, "")), AFTER)
+    return Standing(_parse_trip(data.get(BREAKER, "")), _parse_loops(data.get(RECREATION, "")), after)
 
 
 def with_trip(data: Data, trip: Trip) -> dict[str, str]:
@@ -91,7 +98,7 @@ def with_trip(data: Data, trip: Trip) -> dict[str, str]:
 
     Nothing is counted any more: after the release, whoever makes it, it would trip again at once.
     """
-    if data.get(BREAKER):
+    if data.get(BREAKER) or parse_standing(data).has_ended(trip):
         return dict(data)
     told = {"at": format_instant(trip.at) if trip.at else "", "why": trip.why, "by": trip.by}
     return {**data, BREAKER: compact(told), DELETIONS: compact({AFTER: told["at"]})}

@@ -296,6 +296,25 @@ async def test_who_was_idle_while_the_breaker_was_open_does_not_count_what_led_t
     assert await deleted(idle, "h", "i", "j") == ["h", "i"]
 
 
+async def test_a_trip_that_was_written_without_an_answer_and_released_does_not_come_back(at, monkeypatch):
+    process = at.process(breaker=LIMITS)
+    await deleted(process, *"abc")
+    write = at.state.write
+
+    async def unanswered(change):
+        await write(change)
+        at.state.failure = TryLaterError("no answer")
+        raise at.state.failure
+
+    with monkeypatch.context() as patched:
+        patched.setattr(at.state, "write", unanswered)
+        assert await deleted(process, "d") == []
+    at.state.failure = None
+    await release_breaker(at.state, at.tell)
+    looks_again(at)
+    assert await deleted(process, *"defg") == [*"def"]
+
+
 async def test_a_breaker_that_was_opened_by_hand_is_released_by_the_command(at):
     process = at.process(breaker=LIMITS)
     await deleted(process, "a", "b")
