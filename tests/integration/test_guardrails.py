@@ -55,10 +55,10 @@ class User:
     name: str = "ann"
     group: str = ""
 
-    def ask(self, method: str, path: str, body: Any = None, *, dry: bool = False) -> Answer:
+    def ask(self, method: str, path: str, body: Any = None, *, dry: bool = False, media: str = "") -> Answer:
         headers = {
             "Authorization": f"Bearer {self.server.token}",
-            "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json",
+            "Content-Type": media or ("application/merge-patch+json" if method == "PATCH" else "application/json"),
             "Impersonate-User": self.name,
             **({"Impersonate-Group": self.group} if self.group else {}),
         }
@@ -136,8 +136,8 @@ def job_spec(said: dict[str, str] | None = None, **more: Any) -> Object:
     return {"template": pods(said), **more}
 
 
-def cron_spec(job: dict[str, str] | None = None, pod: dict[str, str] | None = None) -> Object:
-    template = {"metadata": {"annotations": ours(job or {})}, "spec": job_spec(pod)}
+def cron_spec(job: dict[str, str] | None = None, pod: dict[str, str] | None = None, **more: Any) -> Object:
+    template = {"metadata": {"annotations": ours(job or {})}, "spec": job_spec(pod, **more)}
     return {"schedule": "@daily", "jobTemplate": template}
 
 
@@ -322,6 +322,49 @@ def test_a_template_is_read_too(obj, where, ann):
     assert f"/ttl in {where}: expected" in ann.create(obj).said
 
 
+PATCHES = {
+    "merge": ("application/merge-patch+json", lambda meta: {"metadata": meta}),
+    "strategic": ("application/strategic-merge-patch+json", lambda meta: {"metadata": meta}),
+    "json": (
+        "application/json-patch+json",
+        lambda meta: [{"op": "add", "path": "/metadata/annotations", "value": meta["annotations"]}],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job", "Thing"])
+def test_a_value_is_read_however_it_is_written(kind, ann):
+    obj = thing(kind, {"ttl": "1h"}, "written")
+    assert ann.create(obj, dry=False).is_taken
+    bad, good = ({"annotations": ours({"ttl": text})} for text in ("soon", "2h"))
+    for form, (media, change) in PATCHES.items():
+        if (form, kind) != ("strategic", "Thing"):  # it has no such patches
+            assert "expected seconds" in ann.ask("PATCH", path_of(obj), change(bad), dry=True, media=media).said
+            assert ann.ask("PATCH", path_of(obj), change(good), dry=True, media=media).is_taken
+    there = ann.ask("GET", path_of(obj)).body
+    for meta, is_taken in ((bad, False), (good, True)):
+        put = {**there, "metadata": {**there["metadata"], **meta}}
+        assert ann.ask("PUT", path_of(obj), put, dry=True).is_taken == is_taken
+        for name in ("written", "applied"):  # that is there, and that is not
+            applied = {**obj, "metadata": {"name": name, **meta}}
+            path = f"{folder_of(obj)}/{name}?fieldManager=ann&force=true&dryRun=All"
+            assert ann.ask("PATCH", path, applied, media="application/apply-patch+yaml").is_taken == is_taken
+        generated = {**obj, "metadata": {"generateName": "written-", **meta}}
+        assert ann.create(generated).is_taken == is_taken
+    assert ann.ask("DELETE", path_of(obj)).is_taken
+
+
+def test_what_is_written_to_a_scale_reaches_no_annotation(ann):
+    pod = {**pods(), "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": pod}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "scaled"}, "spec": spec}
+    assert ann.create(deployment, dry=False).is_taken
+    change = {"metadata": {"annotations": ours({"ttl": "soon"})}, "spec": {"replicas": 1}}
+    assert ann.patch(deployment, change, subresource="/scale", dry=False).is_taken
+    assert "annotations" not in ann.ask("GET", path_of(deployment)).body["metadata"]
+    assert ann.ask("DELETE", path_of(deployment)).is_taken
+
+
 @pytest.mark.parametrize("text", ["9" * 100_000, "1h" * 50_000, "\n", "é" * 70, '"', "1h\n", "\x1b[31m", "\u2028"])
 def test_a_message_is_one_short_line_whatever_was_sent(text, ann):
     answer = ann.create(thing("ConfigMap", {"ttl": text, "expire-at": text}))
@@ -483,6 +526,17 @@ def test_who_may_not_set_a_hold_may_neither_change_nor_remove_it(ann, chief):
     assert ann.ask("DELETE", path_of(held)).is_taken
 
 
+def test_who_may_not_exempt_a_namespace_may_neither_change_that_nor_remove_it(ann, chief):
+    exempted = thing("Namespace", {"exempt": "true"}, "exempted")
+    assert chief.create(exempted, dry=False).is_taken
+    for change in ("false", None):
+        said = {"metadata": {"annotations": {f"{ANNOTATION_DOMAIN}/exempt": change}}}
+        assert ann.patch(exempted, said).status == 403
+        assert chief.patch(exempted, said).is_taken
+    assert ann.patch(exempted, {"metadata": {"annotations": ours({"default-ttl": "1d"})}}).is_taken
+    assert ann.ask("DELETE", path_of(exempted)).is_taken
+
+
 @pytest.mark.parametrize(("groups", "may"), [([], False), (["sre", HOLDERS], True), (["sre"], False)])
 def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
     before = ann.ask("GET", HOLDS).body["spec"]["variables"]
@@ -576,6 +630,19 @@ def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
         (thing("ConfigMap", {"ttl": "0"}), "ttl: 0 is less than a minute"),
         (thing("ConfigMap", {"ttl-failed": "1d", "ttl-succeeded": "5"}), "ttl-succeeded: 5 is less than a minute"),
         (thing("Namespace", {"default-ttl": "5"}), "default-ttl: 5 is less than a minute"),
+        (thing("Namespace", {"max-ttl": "59"}), "max-ttl: 59 is less than a minute"),
+        (thing("CronJob", spec=cron_spec(job={"ttl": "59s"})), "ttl in spec.jobTemplate: 59s is less than a minute"),
+        (
+            thing("CronJob", spec=cron_spec(ttlSecondsAfterFinished=59)),
+            "spec.jobTemplate.spec.ttlSecondsAfterFinished: 59 s is less than a minute",
+        ),
+        (thing("CronJob", spec=cron_spec(job={"ttl": "1m"}, ttlSecondsAfterFinished=60)), ""),
+        (
+            thing("CronJob", spec=cron_spec(job={"ttl": "1d"}, ttlSecondsAfterFinished=100)),
+            "ttl in spec.jobTemplate: powerless, since kube-controller-manager deletes each Job 100 s after",
+        ),
+        (thing("CronJob", {"ttl": "1d"}), "ttl: a CronJob never finishes, so this never counts; set it in spec.jobT"),
+        (thing("CronJob", {"ttl": "5s"}), "ttl: a CronJob never finishes"),
         (thing("ConfigMap", {"ttl": "1m"}), ""),
         (thing("ConfigMap", {"ttl": "60"}), ""),
         (thing("ConfigMap", {"ttl": "never"}), ""),
@@ -634,6 +701,24 @@ def test_what_we_know_is_no_slip(kind, names, chief):
     answer = chief.create(thing(kind, {name: texts.get(name, "1h") for name in names}))
     assert answer.is_taken
     assert not answer.warnings
+
+
+@pytest.mark.parametrize(
+    ("obj", "where"),
+    [
+        (thing("Job", spec=job_spec({"tttl": "1h"})), " in spec.template"),
+        (thing("CronJob", {"tttl": "1h"}), ""),
+        (thing("CronJob", spec=cron_spec(job={"tttl": "1h"})), " in spec.jobTemplate"),
+        (thing("CronJob", spec=cron_spec(pod={"default-ttl": "1h"})), " in spec.jobTemplate.spec.template"),
+    ],
+    ids=["job's pod", "cronjob", "cronjob's job", "cronjob's pod"],
+)
+def test_a_slip_in_a_template_is_told_where_it_is(obj, where, ann):
+    (warning,) = ann.create(obj).warnings
+    assert f"ttl{where}: expected one of {', '.join(OF_OBJECTS)}" in warning
+    assert ann.create({**obj, "metadata": {**obj["metadata"], "name": "slips"}}, dry=False).is_taken
+    assert not ann.patch({**obj, "metadata": {"name": "slips"}}, {"metadata": {"labels": {"a": "b"}}}).warnings
+    ann.ask("DELETE", path_of({**obj, "metadata": {"name": "slips"}}), {"propagationPolicy": "Background"})
 
 
 def test_a_slip_that_is_there_already_is_not_told_again(ann):
