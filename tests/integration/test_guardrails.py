@@ -197,6 +197,12 @@ ALL_RIGHTS = {
 
 
 @pytest.fixture(scope="module")
+def controllers() -> list[str]:
+    """Those that write and delete what people annotate."""
+    return ["job-controller", "cronjob-controller", "garbage-collector-controller", "namespace-controller"]
+
+
+@pytest.fixture(scope="module")
 def ann(server: RealServer) -> User:
     """With all rights and in none of the groups; the guard rails are in force."""
     kubectl(server, "create", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": [*CRDS, ALL_RIGHTS]})
@@ -492,6 +498,26 @@ def test_never_is_for_some_only_where_there_is_a_maximum(ann, chief):
     assert chief.create(within("bounded", "Pod", {"ttl": "never"})).is_taken
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "where"),
+    [
+        ("Job", job_spec, "spec.template"),
+        ("CronJob", lambda said: cron_spec(job=said), "spec.jobTemplate"),
+        ("CronJob", lambda said: cron_spec(pod=said), "spec.jobTemplate.spec.template"),
+    ],
+    ids=["job's pod", "cronjob's job", "cronjob's pod"],
+)
+def test_a_template_says_no_more_than_its_namespace_allows(kind, spec, where, ann, chief):
+    """What a controller makes of it is not asked about again, and `never` is cut short by nothing."""
+    made = {
+        said: thing(kind, metadata={"namespace": "bounded"}, spec=spec({"ttl": said})) for said in ("never", "8d", "7d")
+    }
+    assert f"/ttl in {where}: never is more than 7d, which" in ann.create(made["never"]).said
+    assert f"/ttl in {where}: 8d is longer than 7d, which" in ann.create(made["8d"]).said
+    assert ann.create(made["7d"]).is_taken
+    assert chief.create(made["never"]).is_taken
+
+
 # Who may hold
 
 
@@ -561,9 +587,13 @@ def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
 def owner(ann: User) -> Iterator[Object]:
     """What a controller owner reference names; the garbage collector would take a dependent of nothing away."""
     parent = thing("ConfigMap", name="parent")
-    uid = ann.create(parent, dry=False).body["metadata"]["uid"]
-    yield {"apiVersion": "v1", "kind": "ConfigMap", "name": "parent", "uid": uid, "controller": True}
+    yield owned_by(ann.create(parent, dry=False).body)
     ann.ask("DELETE", path_of(parent))
+
+
+def owned_by(parent: Object) -> Object:
+    named = {"name": parent["metadata"]["name"], "uid": parent["metadata"]["uid"]}
+    return {"apiVersion": parent["apiVersion"], "kind": parent["kind"], **named, "controller": True}
 
 
 BAD = {"ttl": "soon", "expire-at": "tomorrow", "hold": "audit"}
@@ -618,6 +648,49 @@ def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
     wait(lambda: ann.ask("GET", pods_of_it).body["items"])
     (made,) = ann.ask("GET", pods_of_it).body["items"]
     assert made["metadata"]["annotations"][f"{ANNOTATION_DOMAIN}/hold"] == "audit"
+
+
+def test_a_real_controller_makes_jobs_of_what_a_template_says(ann, controller, owner):
+    """Also of what was there before the guard rails, and cannot be read."""
+    spec = {**cron_spec(job=BAD), "schedule": "@every 1s"}
+    cron = thing("CronJob", name="bad", spec=spec, metadata={"ownerReferences": [owner]})
+    assert controller.create(cron, dry=False).is_taken
+    jobs_of_it = "/apis/batch/v1/namespaces/default/jobs"
+
+    def made() -> Any:
+        return [one for one in ann.ask("GET", jobs_of_it).body["items"] if one["metadata"]["name"].startswith("bad-")]
+
+    wait(made)
+    assert made()[0]["metadata"]["annotations"][f"{ANNOTATION_DOMAIN}/ttl"] == BAD["ttl"]
+    assert ann.ask("DELETE", path_of(cron), {"propagationPolicy": "Background"}).is_taken
+
+
+def test_a_namespace_goes_whatever_is_in_it(ann, chief, controller):
+    leaving = thing("Namespace", {"exempt": "true"}, "leaving")
+    assert chief.create(leaving, dry=False).is_taken
+    parent = ann.create(thing("ConfigMap", name="parent", metadata={"namespace": "leaving"}), dry=False).body
+    owner = owned_by(parent)
+    meta = {"namespace": "leaving", "annotations": ours(BAD)}
+    for name, finalizers in (("plain", []), ("waiting", ["example.com/wait"])):
+        held = thing("ConfigMap", name=name, metadata={**meta, "finalizers": finalizers, "ownerReferences": [owner]})
+        assert controller.create(held, dry=False).is_taken
+    assert ann.ask("DELETE", path_of(leaving)).is_taken
+    waiting = thing("ConfigMap", name="waiting", metadata=meta)
+    wait(lambda: "deletionTimestamp" in ann.ask("GET", path_of(waiting)).body["metadata"])
+    assert ann.patch(waiting, {"metadata": {"finalizers": None}}, dry=False).is_taken
+    wait(lambda: ann.ask("GET", path_of(leaving)).status == 404)
+
+
+def test_orphans_are_let_go(bad, ann, controller):
+    """The garbage collector takes the owner out of each."""
+    meta = {"annotations": ours(BAD), "ownerReferences": [owned_by(ann.ask("GET", path_of(bad)).body)]}
+    assert controller.create(thing("ConfigMap", name="orphan", metadata=meta), dry=False).is_taken
+    assert ann.patch(bad, {"metadata": {"finalizers": None}}, dry=False).is_taken
+    assert ann.ask("DELETE", path_of(bad), {"propagationPolicy": "Orphan"}).is_taken
+    wait(lambda: ann.ask("GET", path_of(bad)).status == 404)
+    orphan = thing("ConfigMap", name="orphan")
+    assert "ownerReferences" not in ann.ask("GET", path_of(orphan)).body["metadata"]
+    assert ann.ask("DELETE", path_of(orphan)).is_taken
 
 
 # Hints
