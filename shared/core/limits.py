@@ -130,7 +130,3 @@ class Limits:
     per_namespace: Rate | None = None
     breaker: BreakerLimits = field(default=BreakerLimits())
     recreation: RecreationLimits = field(default=RecreationLimits())
-
-
-NO_LIMITS = Limits(recreation=RecreationLimits(times=0))
-"""Nothing stands in the way."""

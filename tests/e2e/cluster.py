@@ -31,12 +31,6 @@ def get(kind: str, name: str, *, namespace: str) -> Any:
     return json.loads(out) if out else None
 
 
-def list_all(kind: str, *, namespace: str) -> list[dict[str, Any]]:
-    """All objects of a kind in a namespace."""
-    found: list[dict[str, Any]] = json.loads(kubectl("-n", namespace, "get", kind, "-o", "json"))["items"]
-    return found
-
-
 def create(obj: dict[str, Any]) -> dict[str, Any]:
     """Create an object; returns it as the API server has it."""
     made: dict[str, Any] = json.loads(kubectl("create", "-o", "json", "-f", "-", given=json.dumps(obj)))

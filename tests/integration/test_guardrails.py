@@ -55,10 +55,10 @@ class User:
     name: str = "ann"
     group: str = ""
 
-    def ask(self, method: str, path: str, body: Any = None, *, dry: bool = False) -> Answer:
+    def ask(self, method: str, path: str, body: Any = None, *, dry: bool = False, media: str = "") -> Answer:
         headers = {
             "Authorization": f"Bearer {self.server.token}",
-            "Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json",
+            "Content-Type": media or ("application/merge-patch+json" if method == "PATCH" else "application/json"),
             "Impersonate-User": self.name,
             **({"Impersonate-Group": self.group} if self.group else {}),
         }
@@ -136,8 +136,8 @@ def job_spec(said: dict[str, str] | None = None, **more: Any) -> Object:
     return {"template": pods(said), **more}
 
 
-def cron_spec(job: dict[str, str] | None = None, pod: dict[str, str] | None = None) -> Object:
-    template = {"metadata": {"annotations": ours(job or {})}, "spec": job_spec(pod)}
+def cron_spec(job: dict[str, str] | None = None, pod: dict[str, str] | None = None, **more: Any) -> Object:
+    template = {"metadata": {"annotations": ours(job or {})}, "spec": job_spec(pod, **more)}
     return {"schedule": "@daily", "jobTemplate": template}
 
 
@@ -194,6 +194,12 @@ ALL_RIGHTS = {
         {"kind": "User", "name": name, "apiGroup": "rbac.authorization.k8s.io"} for name in ("ann", "system:bob")
     ],
 }
+
+
+@pytest.fixture(scope="module")
+def controllers() -> list[str]:
+    """Those that write and delete what people annotate."""
+    return ["job-controller", "cronjob-controller", "garbage-collector-controller", "namespace-controller"]
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +326,49 @@ def test_what_a_namespace_says_can_be_read(said, is_taken, chief):
 )
 def test_a_template_is_read_too(obj, where, ann):
     assert f"/ttl in {where}: expected" in ann.create(obj).said
+
+
+PATCHES = {
+    "merge": ("application/merge-patch+json", lambda meta: {"metadata": meta}),
+    "strategic": ("application/strategic-merge-patch+json", lambda meta: {"metadata": meta}),
+    "json": (
+        "application/json-patch+json",
+        lambda meta: [{"op": "add", "path": "/metadata/annotations", "value": meta["annotations"]}],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job", "Thing"])
+def test_a_value_is_read_however_it_is_written(kind, ann):
+    obj = thing(kind, {"ttl": "1h"}, "written")
+    assert ann.create(obj, dry=False).is_taken
+    bad, good = ({"annotations": ours({"ttl": text})} for text in ("soon", "2h"))
+    for form, (media, change) in PATCHES.items():
+        if (form, kind) != ("strategic", "Thing"):  # it has no such patches
+            assert "expected seconds" in ann.ask("PATCH", path_of(obj), change(bad), dry=True, media=media).said
+            assert ann.ask("PATCH", path_of(obj), change(good), dry=True, media=media).is_taken
+    there = ann.ask("GET", path_of(obj)).body
+    for meta, is_taken in ((bad, False), (good, True)):
+        put = {**there, "metadata": {**there["metadata"], **meta}}
+        assert ann.ask("PUT", path_of(obj), put, dry=True).is_taken == is_taken
+        for name in ("written", "applied"):  # that is there, and that is not
+            applied = {**obj, "metadata": {"name": name, **meta}}
+            path = f"{folder_of(obj)}/{name}?fieldManager=ann&force=true&dryRun=All"
+            assert ann.ask("PATCH", path, applied, media="application/apply-patch+yaml").is_taken == is_taken
+        generated = {**obj, "metadata": {"generateName": "written-", **meta}}
+        assert ann.create(generated).is_taken == is_taken
+    assert ann.ask("DELETE", path_of(obj)).is_taken
+
+
+def test_what_is_written_to_a_scale_reaches_no_annotation(ann):
+    pod = {**pods(), "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": pod}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "scaled"}, "spec": spec}
+    assert ann.create(deployment, dry=False).is_taken
+    change = {"metadata": {"annotations": ours({"ttl": "soon"})}, "spec": {"replicas": 1}}
+    assert ann.patch(deployment, change, subresource="/scale", dry=False).is_taken
+    assert "annotations" not in ann.ask("GET", path_of(deployment)).body["metadata"]
+    assert ann.ask("DELETE", path_of(deployment)).is_taken
 
 
 @pytest.mark.parametrize("text", ["9" * 100_000, "1h" * 50_000, "\n", "é" * 70, '"', "1h\n", "\x1b[31m", "\u2028"])
@@ -449,6 +498,26 @@ def test_never_is_for_some_only_where_there_is_a_maximum(ann, chief):
     assert chief.create(within("bounded", "Pod", {"ttl": "never"})).is_taken
 
 
+@pytest.mark.parametrize(
+    ("kind", "spec", "where"),
+    [
+        ("Job", job_spec, "spec.template"),
+        ("CronJob", lambda said: cron_spec(job=said), "spec.jobTemplate"),
+        ("CronJob", lambda said: cron_spec(pod=said), "spec.jobTemplate.spec.template"),
+    ],
+    ids=["job's pod", "cronjob's job", "cronjob's pod"],
+)
+def test_a_template_says_no_more_than_its_namespace_allows(kind, spec, where, ann, chief):
+    """What a controller makes of it is not asked about again, and `never` is cut short by nothing."""
+    made = {
+        said: thing(kind, metadata={"namespace": "bounded"}, spec=spec({"ttl": said})) for said in ("never", "8d", "7d")
+    }
+    assert f"/ttl in {where}: never is more than 7d, which" in ann.create(made["never"]).said
+    assert f"/ttl in {where}: 8d is longer than 7d, which" in ann.create(made["8d"]).said
+    assert ann.create(made["7d"]).is_taken
+    assert chief.create(made["never"]).is_taken
+
+
 # Who may hold
 
 
@@ -483,6 +552,17 @@ def test_who_may_not_set_a_hold_may_neither_change_nor_remove_it(ann, chief):
     assert ann.ask("DELETE", path_of(held)).is_taken
 
 
+def test_who_may_not_exempt_a_namespace_may_neither_change_that_nor_remove_it(ann, chief):
+    exempted = thing("Namespace", {"exempt": "true"}, "exempted")
+    assert chief.create(exempted, dry=False).is_taken
+    for change in ("false", None):
+        said = {"metadata": {"annotations": {f"{ANNOTATION_DOMAIN}/exempt": change}}}
+        assert ann.patch(exempted, said).status == 403
+        assert chief.patch(exempted, said).is_taken
+    assert ann.patch(exempted, {"metadata": {"annotations": ours({"default-ttl": "1d"})}}).is_taken
+    assert ann.ask("DELETE", path_of(exempted)).is_taken
+
+
 @pytest.mark.parametrize(("groups", "may"), [([], False), (["sre", HOLDERS], True), (["sre"], False)])
 def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
     before = ann.ask("GET", HOLDS).body["spec"]["variables"]
@@ -507,9 +587,13 @@ def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
 def owner(ann: User) -> Iterator[Object]:
     """What a controller owner reference names; the garbage collector would take a dependent of nothing away."""
     parent = thing("ConfigMap", name="parent")
-    uid = ann.create(parent, dry=False).body["metadata"]["uid"]
-    yield {"apiVersion": "v1", "kind": "ConfigMap", "name": "parent", "uid": uid, "controller": True}
+    yield owned_by(ann.create(parent, dry=False).body)
     ann.ask("DELETE", path_of(parent))
+
+
+def owned_by(parent: Object) -> Object:
+    named = {"name": parent["metadata"]["name"], "uid": parent["metadata"]["uid"]}
+    return {"apiVersion": parent["apiVersion"], "kind": parent["kind"], **named, "controller": True}
 
 
 BAD = {"ttl": "soon", "expire-at": "tomorrow", "hold": "audit"}
@@ -566,6 +650,49 @@ def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
     assert made["metadata"]["annotations"][f"{ANNOTATION_DOMAIN}/hold"] == "audit"
 
 
+def test_a_real_controller_makes_jobs_of_what_a_template_says(ann, controller, owner):
+    """Also of what was there before the guard rails, and cannot be read."""
+    spec = {**cron_spec(job=BAD), "schedule": "@every 1s"}
+    cron = thing("CronJob", name="bad", spec=spec, metadata={"ownerReferences": [owner]})
+    assert controller.create(cron, dry=False).is_taken
+    jobs_of_it = "/apis/batch/v1/namespaces/default/jobs"
+
+    def made() -> Any:
+        return [one for one in ann.ask("GET", jobs_of_it).body["items"] if one["metadata"]["name"].startswith("bad-")]
+
+    wait(made)
+    assert made()[0]["metadata"]["annotations"][f"{ANNOTATION_DOMAIN}/ttl"] == BAD["ttl"]
+    assert ann.ask("DELETE", path_of(cron), {"propagationPolicy": "Background"}).is_taken
+
+
+def test_a_namespace_goes_whatever_is_in_it(ann, chief, controller):
+    leaving = thing("Namespace", {"exempt": "true"}, "leaving")
+    assert chief.create(leaving, dry=False).is_taken
+    parent = ann.create(thing("ConfigMap", name="parent", metadata={"namespace": "leaving"}), dry=False).body
+    owner = owned_by(parent)
+    meta = {"namespace": "leaving", "annotations": ours(BAD)}
+    for name, finalizers in (("plain", []), ("waiting", ["example.com/wait"])):
+        held = thing("ConfigMap", name=name, metadata={**meta, "finalizers": finalizers, "ownerReferences": [owner]})
+        assert controller.create(held, dry=False).is_taken
+    assert ann.ask("DELETE", path_of(leaving)).is_taken
+    waiting = thing("ConfigMap", name="waiting", metadata=meta)
+    wait(lambda: "deletionTimestamp" in ann.ask("GET", path_of(waiting)).body["metadata"])
+    assert ann.patch(waiting, {"metadata": {"finalizers": None}}, dry=False).is_taken
+    wait(lambda: ann.ask("GET", path_of(leaving)).status == 404)
+
+
+def test_orphans_are_let_go(bad, ann, controller):
+    """The garbage collector takes the owner out of each."""
+    meta = {"annotations": ours(BAD), "ownerReferences": [owned_by(ann.ask("GET", path_of(bad)).body)]}
+    assert controller.create(thing("ConfigMap", name="orphan", metadata=meta), dry=False).is_taken
+    assert ann.patch(bad, {"metadata": {"finalizers": None}}, dry=False).is_taken
+    assert ann.ask("DELETE", path_of(bad), {"propagationPolicy": "Orphan"}).is_taken
+    wait(lambda: ann.ask("GET", path_of(bad)).status == 404)
+    orphan = thing("ConfigMap", name="orphan")
+    assert "ownerReferences" not in ann.ask("GET", path_of(orphan)).body["metadata"]
+    assert ann.ask("DELETE", path_of(orphan)).is_taken
+
+
 # Hints
 
 
@@ -576,6 +703,19 @@ def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
         (thing("ConfigMap", {"ttl": "0"}), "ttl: 0 is less than a minute"),
         (thing("ConfigMap", {"ttl-failed": "1d", "ttl-succeeded": "5"}), "ttl-succeeded: 5 is less than a minute"),
         (thing("Namespace", {"default-ttl": "5"}), "default-ttl: 5 is less than a minute"),
+        (thing("Namespace", {"max-ttl": "59"}), "max-ttl: 59 is less than a minute"),
+        (thing("CronJob", spec=cron_spec(job={"ttl": "59s"})), "ttl in spec.jobTemplate: 59s is less than a minute"),
+        (
+            thing("CronJob", spec=cron_spec(ttlSecondsAfterFinished=59)),
+            "spec.jobTemplate.spec.ttlSecondsAfterFinished: 59 s is less than a minute",
+        ),
+        (thing("CronJob", spec=cron_spec(job={"ttl": "1m"}, ttlSecondsAfterFinished=60)), ""),
+        (
+            thing("CronJob", spec=cron_spec(job={"ttl": "1d"}, ttlSecondsAfterFinished=100)),
+            "ttl in spec.jobTemplate: powerless, since kube-controller-manager deletes each Job 100 s after",
+        ),
+        (thing("CronJob", {"ttl": "1d"}), "ttl: a CronJob never finishes, so this never counts; set it in spec.jobT"),
+        (thing("CronJob", {"ttl": "5s"}), "ttl: a CronJob never finishes"),
         (thing("ConfigMap", {"ttl": "1m"}), ""),
         (thing("ConfigMap", {"ttl": "60"}), ""),
         (thing("ConfigMap", {"ttl": "never"}), ""),
@@ -634,6 +774,24 @@ def test_what_we_know_is_no_slip(kind, names, chief):
     answer = chief.create(thing(kind, {name: texts.get(name, "1h") for name in names}))
     assert answer.is_taken
     assert not answer.warnings
+
+
+@pytest.mark.parametrize(
+    ("obj", "where"),
+    [
+        (thing("Job", spec=job_spec({"tttl": "1h"})), " in spec.template"),
+        (thing("CronJob", {"tttl": "1h"}), ""),
+        (thing("CronJob", spec=cron_spec(job={"tttl": "1h"})), " in spec.jobTemplate"),
+        (thing("CronJob", spec=cron_spec(pod={"default-ttl": "1h"})), " in spec.jobTemplate.spec.template"),
+    ],
+    ids=["job's pod", "cronjob", "cronjob's job", "cronjob's pod"],
+)
+def test_a_slip_in_a_template_is_told_where_it_is(obj, where, ann):
+    (warning,) = ann.create(obj).warnings
+    assert f"ttl{where}: expected one of {', '.join(OF_OBJECTS)}" in warning
+    assert ann.create({**obj, "metadata": {**obj["metadata"], "name": "slips"}}, dry=False).is_taken
+    assert not ann.patch({**obj, "metadata": {"name": "slips"}}, {"metadata": {"labels": {"a": "b"}}}).warnings
+    ann.ask("DELETE", path_of({**obj, "metadata": {"name": "slips"}}), {"propagationPolicy": "Background"})
 
 
 def test_a_slip_that_is_there_already_is_not_told_again(ann):

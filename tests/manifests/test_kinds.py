@@ -16,7 +16,6 @@ from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_
 pytestmark = needs_kubectl
 
 FOLDER = "/etc/ttl-after-finished-kinds"
-KUBECTL_IS_THERE = needs_kubectl.args[0] is False
 READERS = {"schedule", "expire", "sweep"}
 ORDERS = [
     *(pytest.param(order, "base", READERS, id="-".join(order)) for order in permutations(("kinds", "policy"))),
