@@ -11,7 +11,7 @@ from shared.doctor.configured import Configured, check_settings, check_version
 from shared.doctor.findings import Finding, Place, fail, warn
 from shared.doctor.ownkinds import Known, read_known
 from shared.doctor.policies import check_policies
-from shared.doctor.reading import Inventory, name_of, path_of, read_inventory, read_list
+from shared.doctor.reading import Inventory, environment_of, name_of, path_of, read_inventory, read_list
 from shared.doctor.restraints import check_breaker, check_loops
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.server import check_kinds, check_knative, check_server
@@ -44,9 +44,10 @@ def sort_of(found: Inventory) -> Sort:
 
 
 def is_own(found: Inventory) -> bool:
-    """Whether it has more than the two-minute starts: timers on a claim, a source of ours, or tokens."""
+    """Whether it has more than the two-minute starts: timers on a claim, our source, tokens, rules or a policy."""
     tokens = any(get_text(trigger, "spec.subscriber.audience") for trigger in found.all("Trigger"))
-    return tokens or bool(found.all("StatefulSet") or found.all("ContainerSource"))
+    files = any({"TTL_KINDS_DIR", "TTL_POLICY"} & environment_of(obj).keys() for _, obj in found.workloads())
+    return tokens or files or bool(found.all("StatefulSet") or found.all("ContainerSource"))
 
 
 @dataclass(frozen=True, slots=True)

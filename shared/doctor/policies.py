@@ -6,7 +6,7 @@ from shared.adapters.policyfile import parse_policy
 from shared.core.kinds import Catalogue
 from shared.core.objects import get_in
 from shared.core.policy import NO_POLICY, Policy
-from shared.doctor.findings import Finding, Place, fail, ok, warn
+from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.doctor.reading import Inventory, Obj, environment_of, name_of, volume_at
 from shared.errors import TtlError
 
@@ -21,7 +21,13 @@ def check_policies(found: Inventory, kinds: Catalogue, place: Place, overlay: st
         detail = "; ".join(f"{', '.join(users)} by {name}" for (name, _), users in named.items())
         yield warn("policy", f"not all decide by the same: {detail}", place.apply(overlay))
     for (name, key), users in named.items():
-        yield _check(found, name, key, users, kinds, place)
+        if problem := found.parts["ConfigMap"].problem:
+            yield unknown(f"policy {name}", problem, place)
+        elif found.is_absent("ConfigMap", name):
+            detail = f"the ConfigMap is not there, and {', '.join(users)} cannot start without it"
+            yield fail(f"policy {name}", detail, place.apply(overlay, "with a configMapGenerator that makes it"))
+        else:
+            yield _check(found, name, key, users, kinds, place)
 
 
 def read_mounted(found: Inventory, kinds: Catalogue, namespace: str) -> tuple[str, Policy]:

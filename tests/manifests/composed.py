@@ -9,18 +9,33 @@ import yaml
 
 from tests.manifests.test_manifests import KNATIVE, Object, build, pod_specs
 
+GENERATED = {"kinds": "components/kinds/rules/*.yaml", "policy": "components/policy/policy.yaml"}
+"""Components that want a ConfigMap of the overlay's own, and files for it."""
+
 
 @cache
 def composed(*components: str, base: str = "base") -> tuple[Object, ...]:
-    """All objects of the base with these components, in this order, and `release`."""
+    """All objects of the base with these components, in this order, and `release`; the examples are its files."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(KNATIVE, folder / "knative")  # kustomize takes relative paths only
         (folder / "overlay").mkdir()
         names = [f"../knative/components/{component}" for component in (*components, "release")]
-        kustomization = {"resources": [f"../knative/{base}"], "components": names}
+        kustomization = {
+            "resources": [f"../knative/{base}"],
+            "components": names,
+            "configMapGenerator": [_generator(each, folder / "overlay") for each in components if each in GENERATED],
+        }
         (folder / "overlay" / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         return build(folder / "overlay")
+
+
+def _generator(name: str, overlay: Path) -> Object:
+    """As knative/README.md has it; kustomize takes files of the overlay's own folder only."""
+    files = sorted(KNATIVE.glob(GENERATED[name]))
+    for path in files:
+        shutil.copy(path, overlay)
+    return {"name": name, "namespace": "ttl-after-finished", "files": [path.name for path in files]}
 
 
 def pods(objects: tuple[Object, ...]) -> dict[str, dict[str, str]]:

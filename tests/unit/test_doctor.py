@@ -384,6 +384,10 @@ def test_what_is_more_than_the_start_is_not_overwritten_by_it():
     assert is_own(inventory(StatefulSet=[{"metadata": {"name": "timers"}}]))
     assert is_own(inventory(ContainerSource=[{"metadata": {"name": "source"}}]))
     assert is_own(inventory(Trigger=[{"metadata": {"name": "expire"}, "spec": {"subscriber": {"audience": "us"}}}]))
+    assert is_own(with_rules({"render.yaml": RENDER}))
+    container = {"env": [{"name": "TTL_POLICY", "value": "/etc/ttl-after-finished/policy.yaml"}]}
+    deciding = having(fixture("service-expire"), "spec.template.spec.containers", [container])
+    assert is_own(inventory(Knative_Service=[deciding]))
     assert replace(PLACE, overlay="", is_own=True).apply() == (
         "kubectl apply -k YOUR_OVERLAY    # the overlay that you installed (--overlay)"
     )

@@ -24,9 +24,9 @@ def deployment(name="standalone", config="policy-1", path="/etc/ttl/policy.yaml"
     return {"kind": "Deployment", "metadata": {"name": name, "labels": OURS}, "spec": spec}
 
 
-def found(*workloads, **policies):
+def found(*workloads, problem="", **policies):
     maps = [{"metadata": {"name": name.replace("_", "-")}, "data": data} for name, data in policies.items()]
-    parts = {"Deployment": Listed(workloads), "ConfigMap": Listed(tuple(maps))}
+    parts = {"Deployment": Listed(workloads), "ConfigMap": Listed(tuple(maps), problem)}
     return list(check_policies(Inventory(parts), Catalogue((JOB,)), PLACE, "knative"))
 
 
@@ -51,6 +51,20 @@ def test_a_bad_one_is_told_with_its_place(data, detail):
     assert one.level is Level.FAIL
     assert detail in one.detail
     assert one.mend == "kubectl -n ttl-after-finished edit configmap policy-1"
+
+
+def test_one_that_nobody_generated_is_told_as_such():
+    (one,) = found(deployment(config="policy"))
+
+    assert one.level is Level.FAIL
+    assert one.detail == "the ConfigMap is not there, and standalone cannot start without it"
+    assert one.mend == "kubectl apply -k knative/overlays/knative    # with a configMapGenerator that makes it"
+
+
+def test_one_that_may_not_be_read_is_not_called_bad():
+    (one,) = found(deployment(), problem="no right to list")
+
+    assert (one.level, one.detail) == (Level.WARN, "cannot be checked: no right to list")
 
 
 def test_two_that_differ_are_told():

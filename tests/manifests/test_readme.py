@@ -1,0 +1,59 @@
+"""The overlays of knative/README.md, put together as its readers do: one kustomization.yaml, with files beside it."""
+
+import re
+import shutil
+
+import pytest
+import yaml
+
+from tests.manifests.test_manifests import KNATIVE, build, needs_kubectl, of_kind, pod_specs
+
+pytestmark = needs_kubectl
+
+README = (KNATIVE / "README.md").read_text()
+OVERLAY, *FRAGMENTS = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+FILES = {
+    "render.yaml": (KNATIVE / "components/kinds/rules/renders.example.com.yaml").read_text(),
+    "policy.yaml": (KNATIVE / "components/policy/policy.yaml").read_text(),
+}
+MORE = ("kinds", "policy", "eventpolicy", "guardrails")
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory):
+    """`An overlay of your own`, with all that later sections add to one."""
+    *first, release = OVERLAY["components"]
+    joined = {key: [*OVERLAY.get(key, ()), *parts(key)] for key in ("configMapGenerator", "patches")}
+    components = [*first, *(f"../../components/{name}" for name in MORE), release]
+    manifests = tmp_path_factory.mktemp("readme") / "knative"
+    shutil.copytree(KNATIVE, manifests)
+    mine = manifests / "overlays" / "mine"
+    mine.mkdir()
+    (mine / "kustomization.yaml").write_text(yaml.safe_dump({**OVERLAY, **joined, "components": components}))
+    for name, text in FILES.items():
+        (mine / name).write_text(text)
+    return build(mine)
+
+
+def parts(key):
+    return [one for fragment in FRAGMENTS for one in fragment.get(key, ())]
+
+
+@pytest.mark.parametrize(("name", "file"), [("kinds", "render.yaml"), ("policy", "policy.yaml")])
+def test_what_is_mounted_holds_the_files_of_the_user_and_no_others(objects, name, file):
+    (config,) = [
+        one for one in of_kind(objects, "ConfigMap").values() if one["metadata"]["name"].startswith(f"{name}-")
+    ]
+    volumes = {
+        volume["name"]: volume for pod, spec in pod_specs(objects) if pod == "expire" for volume in spec["volumes"]
+    }
+    assert config["data"] == {file: FILES[file]}
+    assert config["metadata"]["labels"]["app.kubernetes.io/component"] == name
+    assert volumes[name]["configMap"]["name"] == config["metadata"]["name"]
+
+
+def test_its_patches_find_what_they_mean(objects):
+    identities = [one["sub"] for one in of_kind(objects, "EventPolicy")["sources"]["spec"]["from"]]
+    holds = of_kind(objects, "ValidatingAdmissionPolicy")["ttl-after-finished-holds"]
+    assert any(":workflows-" in identity for identity in identities)
+    assert "sre" in holds["spec"]["variables"][0]["expression"]
