@@ -5,12 +5,16 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from tests.e2e.cluster import kubectl, server_pid, wait
+from tests.e2e.cluster import create, kubectl, server_pid, wait
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "ttl-after-finished"
@@ -77,23 +81,30 @@ def built(folder: Path, *, without: str = "") -> str:
     return re.sub(rf"image: {IMAGE}:\S+", f"image: {image}", text) if image else text
 
 
-def overlay(folder: Path, *, components: list[str], settings: dict[str, str]) -> Path:
+def overlay(
+    folder: Path, *, components: list[str], settings: dict[str, str], files: Mapping[str, Sequence[Path]] | None = None
+) -> Path:
     """A user's own overlay upon the two-minute start.
 
     Args:
         folder: Where to make it, with a copy of the manifests: kustomize takes relative paths only.
         components: Of `knative/components`.
         settings: In place of the two-minute start's.
+        files: ConfigMaps that components want, by name.
     """
     shutil.copytree(ROOT / "knative", folder / "knative")
     mine = folder / "knative" / "overlays" / "mine"
     mine.mkdir()
     literals = [f"{name}={value}" for name, value in settings.items()]
-    generator = {"name": "settings", "namespace": NAMESPACE, "behavior": "merge", "literals": literals}
+    generators: list[dict[str, Any]] = [{"name": "settings", "behavior": "merge", "literals": literals}]
+    for name, paths in (files or {}).items():
+        generators.append({"name": name, "files": [path.name for path in paths]})
+        for path in paths:
+            shutil.copy(path, mine)
     kustomization = {
         "resources": ["../knative"],
         "components": [f"../../components/{name}" for name in (*components, "release")],
-        "configMapGenerator": [generator],
+        "configMapGenerator": [{"namespace": NAMESPACE, **generator} for generator in generators],
     }
     (mine / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return mine
@@ -112,6 +123,66 @@ def wait_until_ready() -> None:
     kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", "--timeout=2m", kinds, "--all")
     for name in kubectl("-n", NAMESPACE, "get", "deployments,statefulsets", "-o", "name").split():
         kubectl("-n", NAMESPACE, "rollout", "status", name, "--timeout=2m")
+
+
+def ttl(*words: str) -> subprocess.CompletedProcess[str]:
+    """`kubectl ttl` as an operator calls it; what it says of failing is for the caller."""
+    command = [sys.executable, "-c", "from shared.cli.main import main; main()", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@contextmanager
+def without_ticks() -> Iterator[None]:
+    """No sweep for as long: what is deleted, events led to. A PingSource of the same name follows."""
+    tick = json.loads(kubectl("-n", NAMESPACE, "get", "pingsource", "sweep", "-o", "json"))
+    kubectl("-n", NAMESPACE, "delete", "pingsource", "sweep")
+    try:
+        yield
+    finally:
+        metadata = {name: tick["metadata"][name] for name in ("name", "namespace", "labels")}
+        create({**tick, "metadata": metadata})
+
+
+def edit(config_map: str, key: str, text: str) -> None:
+    """Change a ConfigMap that is mounted, in place, as `kubectl edit` does.
+
+    A kubelet brings it to the Pods within a minute or two. Where Pods are processes of this machine there is none, and
+    what it does is done here: a new folder beside the old one, and the link to it turned at once.
+
+    Args:
+        config_map: Its name up to the hash, which is the volume's name too.
+        key: The file.
+        text: What it holds from now on.
+    """
+    listed = kubectl(
+        "-n", NAMESPACE, "get", "configmaps", "-l", f"app.kubernetes.io/component={config_map}", "-o", "name"
+    )
+    (name,) = listed.split()
+    kubectl("-n", NAMESPACE, "patch", name, "--type=merge", "-p", json.dumps({"data": {key: text}}))
+    for volume in _pods_here().glob(f"{NAMESPACE}_*/volumes/{config_map}") if server_pid() else ():
+        folder = volume / f"..{time.time_ns()}"
+        folder.mkdir()
+        (folder / key).write_text(text)
+        _link(volume / "..data", folder.name)
+        _link(volume / key, f"..data/{key}")
+
+
+def _link(path: Path, target: str) -> None:
+    new = path.with_name("..new")
+    new.symlink_to(target)
+    new.replace(path)
+
+
+def log_of(function: str) -> str:
+    """What a function's Pods wrote so far."""
+    if server_pid():
+        return "".join(log.read_text() for log in _pods_here().glob(f"{NAMESPACE}_{function}-*/*.log"))
+    selector = f"serving.knative.dev/service={function}"
+    return kubectl("-n", NAMESPACE, "logs", "-l", selector, "-c", "user-container", "--tail=-1")
+
+
+def _pods_here() -> Path:
+    return Path(os.environ["KUBECONFIG"]).parent / "pods"
 
 
 def pods_of(function: str) -> dict[str, str]:

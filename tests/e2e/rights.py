@@ -34,11 +34,17 @@ def _rules(user: str, namespace: str) -> set[Right]:
     }
 
 
-def asked(log: Path, *, installation: str) -> dict[str, dict[Right, set[int]]]:
-    """By account: what it asked the API server for, with the statuses it was answered, by the server's audit log."""
+def asked(log: Path, *, installation: str, since: int = 0) -> dict[str, dict[Right, set[int]]]:
+    """By account: what it asked the API server for, with the statuses it was answered, by the server's audit log.
+
+    Args:
+        log: The server's audit log.
+        installation: Its namespace.
+        since: Lines of the log that are not looked at.
+    """
     prefix = f"system:serviceaccount:{installation}:"
     found: dict[str, dict[Right, set[int]]] = {}
-    for line in log.read_text().splitlines():
+    for line in log.read_text().splitlines()[since:]:
         event = json.loads(line)
         user, ref = event["user"]["username"], event.get("objectRef")
         if not user.startswith(prefix) or ref is None:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,19 +31,31 @@ class Deletion:
         """Kind and name."""
         return f"{self.obj['kind']} {self.obj['metadata']['name']}"
 
-    def earliness(self) -> timedelta | None:
+    def earliness(self, stays: "Stays") -> timedelta | None:
         """How much too early it was; None where it was due. Of an object that never was due: for ever."""
-        words = self.obj["metadata"].get("annotations", {})
-        finished_at = finish_of(self.obj)
-        if finished_at is None or f"{DOMAIN}/ttl" not in words or f"{DOMAIN}/hold" in words:
+        finished_at, ttl = finish_of(self.obj), stays(self.obj)
+        if finished_at is None or ttl is None:
             return timedelta.max
-        due_at = finished_at + timedelta(seconds=int(words[f"{DOMAIN}/ttl"].removesuffix("s")))
-        return due_at - self.seen_at if self.seen_at < due_at else None
+        return finished_at + ttl - self.seen_at if self.seen_at < finished_at + ttl else None
+
+
+Stays = Callable[[dict[str, Any]], timedelta | None]
+"""How long a finished object is to stay; None for ever."""
+
+
+def by_annotation(obj: dict[str, Any]) -> timedelta | None:
+    """What an object says of itself."""
+    words = obj["metadata"].get("annotations", {})
+    if f"{DOMAIN}/ttl" not in words or f"{DOMAIN}/hold" in words:
+        return None
+    return timedelta(seconds=int(words[f"{DOMAIN}/ttl"].removesuffix("s")))
 
 
 def finish_of(obj: dict[str, Any]) -> datetime | None:
     """When it finished, as its controller or kubelet says; None while it works."""
     status = obj.get("status", {})
+    if ended := status.get("finishedAt") or status.get("endedAt"):
+        return _instant(ended)
     if obj["kind"] == "Pod":
         ends = [one.get("state", {}).get("terminated", {}) for one in status.get("containerStatuses", [])]
         return max(_instant(end["finishedAt"]) for end in ends) if ends and all(ends) else None
@@ -62,9 +74,16 @@ class Witness:
     """What was deleted in a namespace by somebody else than the test.
 
     Objects with a controller owner are left out: the garbage collector takes them along.
+
+    Attributes:
+        namespace: Where it looks.
+        paths: What it looks at: by kind, the path of its collection.
+        stays: How long it holds that an object must stay.
     """
 
     namespace: str
+    paths: Mapping[str, str] = field(default_factory=lambda: PATHS)
+    stays: Stays = by_annotation
     deletions: list[Deletion] = field(default_factory=list)
     _ours: set[str] = field(default_factory=set)
     _end: threading.Event = field(default_factory=threading.Event)
@@ -80,10 +99,14 @@ class Witness:
         """How an object went, if it went."""
         return next((one for one in self.deletions if one.obj["metadata"]["uid"] == uid), None)
 
+    def early(self) -> dict[str, str]:
+        """What went too early, and by how much."""
+        return {one.name: str(too_early) for one in self.deletions if (too_early := one.earliness(self.stays))}
+
     @contextmanager
     def watching(self) -> Iterator["Witness"]:
         """Watch until the block ends."""
-        threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in PATHS]
+        threads = [threading.Thread(target=self._follow, args=(kind,), daemon=True) for kind in self.paths]
         for thread in threads:
             thread.start()
         try:
@@ -98,7 +121,8 @@ class Witness:
     def _follow(self, kind: str) -> None:
         version = ""
         while not self._end.is_set():
-            path = f"{PATHS[kind].format(self.namespace)}?watch=true&allowWatchBookmarks=true&resourceVersion={version}"
+            query = f"watch=true&allowWatchBookmarks=true&resourceVersion={version}"
+            path = f"{self.paths[kind].format(self.namespace)}?{query}"
             command = ["kubectl", "get", "--raw", path]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as watch:
                 self._watches[kind] = watch

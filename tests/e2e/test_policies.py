@@ -1,0 +1,410 @@
+"""A policy, kinds beyond the three and guard rails on a real Knative, installed as knative/README.md says.
+
+The operators of these kinds are not here: their CRDs are as small as can be, and the tests end the objects as those do.
+Most of the time there is no PingSource, so what is deleted then is deleted by events; a tick is posted where a sweep is
+wanted. The tests build on each other, in this order.
+"""
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.adapters.catalogue import read_catalogue
+from tests.crds import crd_of
+from tests.e2e import installation
+from tests.e2e.cluster import DOMAIN, create, get, job, kubectl, wait
+from tests.e2e.installation import broker_url, edit, log_of, pods_of, ttl
+from tests.e2e.post import post
+from tests.e2e.rights import asked, granted
+from tests.e2e.witness import Witness, by_annotation, finish_of
+
+FLEET = Path(__file__).parent / "fleet"
+POLICY = (FLEET / "policy.yaml").read_text()
+BAKERY, STUDIO = "ttl-e2e-bakery", "ttl-e2e-studio"
+"""The first has the label that the policy selects."""
+
+KINDS = {"Bake": "e2e.example.com/v1", "Workflow": "argoproj.io/v1alpha1"}
+JOINED = ("bakes.e2e.example.com", "workflows.argoproj.io")
+PATHS = {
+    "Bake": "/apis/e2e.example.com/v1/namespaces/{}/bakes",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "Workflow": "/apis/argoproj.io/v1alpha1/namespaces/{}/workflows",
+}
+COMPLETED = "workflows.argoproj.io/completed"
+HEARD_SECONDS = 6
+"""A release is heard of within five."""
+
+Object = dict[str, Any]
+Witnesses = dict[str, Witness]
+
+
+def stays(obj: Object) -> timedelta | None:
+    """How long each object of these tests is to stay: what it says itself, then what the policies say, retold."""
+    metadata, spec = obj["metadata"], obj.get("spec", {})
+    own = spec.get("keepSeconds", spec.get("ttlStrategy", {}).get("secondsAfterCompletion"))
+    if own is not None:
+        return timedelta(seconds=own)
+    if obj["kind"] == "Job":
+        return timedelta() if "app" in metadata.get("labels", {}) else by_annotation(obj)
+    is_trial = spec.get("size", 100) < 10 and obj["status"]["phase"] == "Baked"
+    return timedelta(seconds=3) if is_trial or metadata["namespace"] == BAKERY else None
+
+
+# The cluster, and the installation
+
+
+@pytest.fixture(scope="module")
+def witnesses() -> Iterator[Witnesses]:
+    """See all; in the end nothing was early, and nothing is gone that nobody wanted gone."""
+    known = read_catalogue(FLEET / "kinds")
+    crds = [crd_of(next(rule for rule in known.rules if rule.name == name)) for name in JOINED]
+    crds[-1]["spec"]["versions"][0].pop("subresources")  # as Argo's own
+    for crd in crds:
+        kubectl("apply", "-f", "-", given=json.dumps(crd))
+    kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in JOINED))
+    for name in (BAKERY, STUDIO):
+        kubectl("create", "namespace", name)
+    kubectl("label", "namespace", BAKERY, "team=bakery")
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(Witness(name, PATHS, stays).watching()) for name in (BAKERY, STUDIO)}
+        seen = stack.pop_all()
+    seen.close()
+
+
+@pytest.fixture(scope="module")
+def before(witnesses: Witnesses) -> list[Object]:
+    """One of each kind that finished when nobody listened yet."""
+    assert witnesses
+    things = [make(kind, "before", keep=1) for kind in KINDS]
+    for thing in things:
+        finish(thing)
+    return things
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(before: list[Object], tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """An overlay of a user's own; how many lines the audit log had before it. In the end it is uninstalled."""
+    assert before
+    since = len(audit_log().read_text().splitlines()) if audit_log() else 0
+    installation.prepare()
+    folder = installation.overlay(
+        tmp_path_factory.mktemp("fleet"),
+        components=["kinds", "policy", "guardrails"],
+        settings={"TTL_KINDS": ",".join(("jobs", "pods", *JOINED))},
+        files={"kinds": [FLEET / "kinds" / "bake.yaml"], "policy": [FLEET / "policy.yaml"]},
+    )
+    installation.apply(folder)
+    joining = ttl("kinds", "manifests", *JOINED, "--source", "apiserver", "--kinds-dir", str(FLEET / "kinds"))
+    assert joining.returncode == 0, joining.stderr
+    kubectl("apply", "-f", "-", given=joining.stdout)
+    installation.wait_until_ready()
+    yield since
+    kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
+    kubectl("delete", "--ignore-not-found", "-f", "-", given=joining.stdout)
+
+
+@pytest.fixture(scope="module")
+def unswept() -> Iterator[ExitStack]:
+    """No PingSource from here on; to be closed where one is wanted again."""
+    with ExitStack() as stack:
+        stack.enter_context(installation.without_ticks())
+        yield stack
+
+
+# Objects, and what becomes of them
+
+
+def make(kind: str, name: str, *, namespace: str = STUDIO, keep: int | None = None, **spec: Any) -> Object:
+    """A Bake or a Workflow that works; `keep` is its kind's own TTL, in seconds."""
+    if keep is not None:
+        spec |= {"keepSeconds": keep} if kind == "Bake" else {"ttlStrategy": {"secondsAfterCompletion": keep}}
+    thing = {"apiVersion": KINDS[kind], "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return create(thing)
+
+
+def finish(thing: Object, phase: str = "") -> None:
+    """As its operator does."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if thing["kind"] == "Bake":
+        patch(thing, {"status": {"phase": phase or "Baked", "endedAt": now}})
+    else:
+        done = {"phase": phase or "Succeeded", "finishedAt": now}
+        patch(thing, {"metadata": {"labels": {COMPLETED: "true"}}, "status": done})
+
+
+def run_again(thing: Object) -> None:
+    """As its operator does, and `argo retry`."""
+    if thing["kind"] == "Bake":
+        patch(thing, {"status": {"phase": "Baking", "endedAt": None}})
+    else:
+        patch(thing, {"metadata": {"labels": {COMPLETED: None}}, "status": {"phase": "Running", "finishedAt": None}})
+
+
+def patch(thing: Object, change: Object) -> None:
+    metadata = thing["metadata"]
+    subresource = ["--subresource=status"] if thing["kind"] == "Bake" else []
+    words = ("patch", thing["kind"], metadata["name"], "--type=merge", "-p", json.dumps(change))
+    kubectl("-n", metadata["namespace"], *words, *subresource)
+
+
+def goes(witnesses: Witnesses, thing: Object) -> None:
+    metadata = thing["metadata"]
+    what = f"the deletion of {thing['kind']} {metadata['name']}"
+    wait(what, lambda: is_gone(witnesses, thing))
+
+
+def is_gone(witnesses: Witnesses, thing: Object) -> bool:
+    return witnesses[thing["metadata"]["namespace"]].gone(thing["metadata"]["uid"]) is not None
+
+
+def fresh(thing: Object) -> Object | None:
+    found: Object | None = get(thing["kind"], thing["metadata"]["name"], namespace=thing["metadata"]["namespace"])
+    return found
+
+
+def is_there(thing: Object) -> bool:
+    return fresh(thing) is not None
+
+
+def passes(seconds: float) -> None:
+    """Time goes by in which something must not happen."""
+    time.sleep(seconds)
+
+
+_ticks = itertools.count()
+
+
+def tick() -> None:
+    """What a PingSource sends."""
+    type_ = "dev.knative.sources.ping"
+    headers = {"Ce-Id": "tick", "Ce-Source": "/e2e", "Ce-Specversion": "1.0", "Ce-Type": type_}
+    assert post(f"tick-{next(_ticks)}", broker_url(), {**headers, "Content-Type": "application/json"}, "{}") == 202
+
+
+def doctor() -> str:
+    return ttl("doctor").stdout
+
+
+def line_of(text: str, word: str) -> int:
+    return next(number for number, line in enumerate(text.splitlines(), 1) if word in line)
+
+
+def starts() -> dict[str, int]:
+    """The Pods that decide, and how often each was started anew."""
+    return {
+        name: get("pod", name, namespace=installation.NAMESPACE)["status"]["containerStatuses"][0]["restartCount"]
+        for function in ("schedule", "expire", "sweep")
+        for name in pods_of(function).values()
+    }
+
+
+def audit_log() -> Path | None:
+    path = os.environ.get("E2E_AUDIT_LOG")
+    assert path or not os.environ.get("CI")
+    return Path(path) if path else None
+
+
+# Kinds beyond the three
+
+
+def test_doctor_finds_all_well_and_knows_what_was_added() -> None:
+    said: str = wait("doctor's content", lambda: "all well" in (out := doctor()) and out)
+    for name in ("bakes", "workflows"):
+        assert f"kind {name} — served" in said
+    assert "newest-two-of-an-app, trials, team-bakery" in said
+
+
+def test_what_finished_before_its_source_is_swept(witnesses: Witnesses, before: list[Object]) -> None:
+    tick()
+    for thing in before:
+        goes(witnesses, thing)
+
+
+@pytest.mark.usefixtures("unswept")
+def test_objects_of_other_kinds_go_on_time(witnesses: Witnesses) -> None:
+    things = [make(kind, "goes", keep=3) for kind in KINDS]
+    for thing in things:
+        finish(thing)
+    for thing in things:
+        goes(witnesses, thing)
+
+
+@pytest.mark.usefixtures("unswept")
+def test_one_that_runs_again_is_kept_until_it_finished_again(witnesses: Witnesses) -> None:
+    things = [make(kind, "again", keep=4) for kind in KINDS]
+    for thing in things:
+        finish(thing)
+    passes(1)
+    for thing in things:
+        run_again(thing)
+    passes(4)  # the timers of the first run fire
+    assert all(is_there(thing) for thing in things)
+    for thing in things:
+        finish(thing)
+    for thing in things:
+        goes(witnesses, thing)
+
+
+# The policy
+
+
+@pytest.mark.usefixtures("unswept")
+def test_a_rule_speaks_for_the_namespaces_that_its_selector_means(witnesses: Witnesses) -> None:
+    theirs = [make(kind, "theirs", namespace=BAKERY) for kind in KINDS]
+    others = [make(kind, "others") for kind in KINDS]
+    for thing in (*theirs, *others):
+        finish(thing)
+    for thing in theirs:
+        goes(witnesses, thing)
+    assert all(is_there(thing) for thing in others)
+
+
+@pytest.fixture(scope="module")
+def larger() -> Object:
+    """Too large for a trial, by the first policy."""
+    thing = make("Bake", "larger", size=7)
+    finish(thing)
+    return thing
+
+
+@pytest.mark.usefixtures("unswept")
+def test_a_rule_speaks_where_its_expression_holds(witnesses: Witnesses, larger: Object) -> None:
+    trial, burnt = (make("Bake", name, size=1) for name in ("trial", "burnt"))
+    finish(trial)
+    finish(burnt, "Burnt")
+    goes(witnesses, trial)
+    assert is_there(larger)
+    assert is_there(burnt)
+
+
+@pytest.mark.usefixtures("unswept")
+def test_exactly_the_newest_of_each_app_are_kept(witnesses: Witnesses) -> None:
+    cake, older = batch("cake"), batch("bread")
+    for thing in (*cake, *older):
+        wait(f"the end of {thing['metadata']['name']}", lambda thing=thing: finish_of(fresh(thing)))
+    newer = batch("bread")  # its script makes a Job end in a later second than those before
+    for thing in older:
+        goes(witnesses, thing)
+    passes(3)
+    assert all(is_there(thing) for thing in (*cake, *newer))
+
+
+def batch(app: str) -> list[Object]:
+    """Two Jobs of an app."""
+    spec = job("", "sleep 1", namespace=STUDIO)
+    spec["metadata"] |= {"generateName": f"{app}-", "labels": {"app": app}}
+    return [create(spec) for _ in range(2)]
+
+
+def test_the_guard_rails_refuse_what_cannot_be_read() -> None:
+    with pytest.raises(AssertionError, match=r'expected seconds .* got "soon"'):
+        kubectl("-n", STUDIO, "annotate", "bake", "burnt", f"{DOMAIN}/ttl=soon")
+
+
+@pytest.mark.usefixtures("unswept")
+def test_a_bad_policy_leaves_the_last_good_one_in_force_and_is_told(witnesses: Witnesses) -> None:
+    bad = POLICY.replace("ttl: {succeeded: 3s}", "ttl: {succeeded: soon}")
+    place = f"policy.yaml:{line_of(bad, 'soon')}"
+    edit("policy", "policy.yaml", bad)
+    said = next(line for line in doctor().splitlines() if place in line)
+    assert said.startswith("FAIL  policy")
+    assert "the last good one stays in force" in said
+    thing = make("Bake", "under-a-bad-one", size=1)
+    finish(thing)
+    goes(witnesses, thing)
+    assert place in log_of("expire")
+
+
+@pytest.mark.usefixtures("unswept")
+def test_a_corrected_policy_is_taken_up_without_a_restart(witnesses: Witnesses, larger: Object) -> None:
+    before = starts()
+    edit("policy", "policy.yaml", POLICY.replace("object.spec.size < 3", "object.spec.size < 10"))
+    assert "ok    policy" in doctor()
+    thing = make("Bake", "corrected", size=7)
+    finish(thing)
+    goes(witnesses, thing)
+    assert is_there(larger)
+    tick()
+    goes(witnesses, larger)
+    assert starts() == before
+    assert set(before.values()) == {0}
+
+
+# The breaker
+
+
+MOST = 3
+
+
+@pytest.fixture(scope="module")
+def tripped(unswept: ExitStack, witnesses: Witnesses) -> list[Object]:
+    """Twice as many as may go."""
+    assert unswept
+    edit("policy", "policy.yaml", POLICY.replace("count: 1000", f"count: {MOST}"))
+    things = [make(kind, f"many-{number}", keep=2) for number in range(MOST) for kind in KINDS]
+    for thing in things:
+        finish(thing)
+    wait("the deletion of some", lambda: sum(is_gone(witnesses, thing) for thing in things) == MOST)
+    return things
+
+
+def test_the_breaker_trips_at_its_count_and_then_nothing_goes(witnesses: Witnesses, tripped: list[Object]) -> None:
+    thing = make("Bake", "too-late", keep=0)
+    finish(thing)
+    tick()
+    passes(3)
+    assert sum(is_gone(witnesses, one) for one in tripped) == MOST
+    assert is_there(thing)
+    said = next(line for line in doctor().splitlines() if "breaker" in line)
+    assert said.startswith("FAIL  breaker — open: nothing is deleted since")
+    assert f"{MOST} objects were deleted within 10m, and the limit is {MOST}, told by expire" in said
+    witnesses[STUDIO].delete("bake", "too-late")
+
+
+def test_released_the_rest_goes(witnesses: Witnesses, tripped: list[Object]) -> None:
+    assert ttl("release", "--breaker").returncode == 0
+    passes(HEARD_SECONDS)
+    tick()
+    for thing in tripped:
+        goes(witnesses, thing)
+
+
+# Rights, and the end
+
+
+IDLE = {
+    "source": {("get", name) for name in ("bakes", "workflows")},
+    "expire": {("list", name) for name in ("bakes", "workflows")},
+    "sweep": {("update", "configmaps")},
+}
+"""An ApiServerSource never uses its `get`; siblings are listed where a policy counts them; who trips it writes it."""
+
+
+def test_the_printed_rights_are_enough_and_none_is_never_used(installed: int) -> None:
+    """Those on the kinds that joined, on the state, and on Jobs that are counted."""
+    log = audit_log()
+    if log is None:
+        pytest.skip("needs the API server's audit log: see audit-policy.yaml")
+    calls = asked(log, installation=installation.NAMESPACE, since=installed)
+    refused = {(account, *right) for account, rights in calls.items() for right in rights if 403 in rights[right]}
+    assert refused == set()
+    for account in ("schedule", "timers", "expire", "sweep", "source"):
+        may = granted(account, installation=installation.NAMESPACE, namespace=installation.NAMESPACE)
+        used = set(calls.get(account, {}))
+        ours = {right for right in may if right[2] in {"bakes", "workflows", "configmaps"}}
+        busy = {right for right in ours if (right[0], right[2]) not in IDLE.get(account, set())}
+        assert busy <= used <= may, account
+    assert ("list", "batch", "jobs") in calls["expire"]
+
+
+def test_doctor_finds_all_well_again(unswept: ExitStack) -> None:
+    unswept.close()
+    wait("doctor's content", lambda: "all well" in doctor())
