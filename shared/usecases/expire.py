@@ -101,7 +101,9 @@ class Expiry:
     async def act(
         self, rule: KindRule, snapshot: Snapshot, *, missed_before: datetime
     ) -> ObjectDeleted | TimersSet | None:
-        """Decide about an object that was listed or read, and do what was decided.
+        """Decide about an object of many that are looked at, and do what was decided.
+
+        Whom it pushes out of its group is looked at, too, so no timer is set for that: it would hasten what is spread.
 
         Args:
             rule: The object's kind.
@@ -111,7 +113,7 @@ class Expiry:
         Raises:
             ConflictError: The object is not any more what was read.
         """
-        judgement = await self.judge.judge(snapshot, rule)
+        judgement = Judgement(await self.judge.decide(snapshot, rule))
         return await self._carry_out(judgement, rule, snapshot, missed_before=missed_before)
 
     async def _carry_out(

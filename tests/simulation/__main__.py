@@ -8,10 +8,12 @@ import sys
 import time
 
 from tests.simulation.checks import Violation
+from tests.simulation.lawless import OF_THE_LAW
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.world import World
 
 TAIL = 60
+_MUTANTS = {**MUTANTS, **OF_THE_LAW}
 
 
 def main() -> int:
@@ -20,7 +22,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="seconds of troubles, instead of what the seed says")
     parser.add_argument("--verbose", action="store_true", help="the whole trace, also of a seed that holds")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds, from SEED on")
-    parser.add_argument("--mutant", choices=sorted(MUTANTS), default="none", help="break the system on purpose")
+    parser.add_argument("--mutant", choices=sorted(_MUTANTS), default="none", help="break the system on purpose")
     options = parser.parse_args()
     begin, failed = time.perf_counter(), 0
     for seed in range(options.seed, options.seed + options.seeds):
@@ -31,7 +33,7 @@ def main() -> int:
 
 
 def _holds(seed: int, options: argparse.Namespace) -> bool:
-    world = World(seed, mutant=MUTANTS[options.mutant], steps=options.steps)
+    world = World(seed, mutant=_MUTANTS[options.mutant], steps=options.steps)
     try:
         world.run()
     except Violation as violation:

@@ -1,7 +1,7 @@
 """The checkers: what must always hold, looked at whenever it could be broken."""
 
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.kinds import KindRule
@@ -12,7 +12,9 @@ from shared.local.apiserver.table import Change
 from shared.messages import ObjectDeleted, Timer
 from shared.ports import Verdict
 from shared.usecases.expire import ATTEMPTS_MAX
+from tests.simulation.judging import judged
 from tests.simulation.process import Invocation, invocation
+from tests.simulation.rules import Rule
 from tests.simulation.things import Thing
 
 FIRES_MAX = 24
@@ -28,6 +30,10 @@ ASTRAY_MAX = 2
 
 LOOKS_MAX = 8
 """At discovery for one event: at the group and its two versions, again after a 404, and at the owner's group."""
+
+
+STALE_SECONDS = 5.0
+"""How old may be what is known beside an object: its namespace, and the others of its group."""
 
 
 class Violation(AssertionError):  # noqa: N818 - a violation of what must hold
@@ -84,6 +90,7 @@ class Checks:
         calls_about: By uid and verb.
         accepted: When the DELETE of each uid was accepted, by the API server's clock.
         due_of: When those were due.
+        jitter_of: What they may be spread over.
         refused: DELETEs of each uid of which the system heard that a right is missing.
         told_about: Kubernetes Events about each uid.
     """
@@ -97,6 +104,7 @@ class Checks:
         self.calls_about: Counter[tuple[str, str]] = Counter()
         self.accepted: dict[str, datetime] = {}
         self.due_of: dict[str, datetime] = {}
+        self.jitter_of: dict[str, timedelta] = {}
         self.refused: Counter[str] = Counter()
         self.told_about: Counter[str] = Counter()
         self._fires: dict[tuple[str, str], list[float]] = {}
@@ -120,6 +128,7 @@ class Checks:
         own = call.name == f"{kind}/{ref.namespace}/{ref.name}"
         call.reads += verb == "GET" and own
         call.others += verb == "GET" and not own
+        call.lists += verb == "LIST" and not ref.name  # a page that is not the first has a token there
         call.deletes += verb == "DELETE"
         call.told += verb == "POST"
         call.looks += verb == "LOOK"
@@ -151,19 +160,26 @@ class Checks:
             self.fail("S2", f"DELETE was meant for {uid} and met {thing}")
         if options.resource_version not in (None, metadata["resourceVersion"]):
             self.fail("S2", f"DELETE of {thing} by an outdated version was accepted")
-        why = self.world.things.why_kept(thing)
+        rule, why = self.world.things.why_not(thing, now, *self._known())
         if why:
-            self.fail("S3", f"{thing} was deleted, but {why}")
-        due = self.world.things.due_at(thing)
-        if due is not None and due > now:
-            self.fail("S1", f"{thing} was deleted {due - now} early")
+            self.fail(rule, f"{thing} was deleted, but {why}")
         self.accepted[thing.uid] = now
+        due = self.world.things.due_at(thing)
         if due is not None:
             self.due_of[thing.uid] = due
+            self.jitter_of[thing.uid] = self.world.things.word(thing).jitter
+
+    def _known(self) -> tuple[tuple[tuple[Rule, ...], ...], tuple[float, float]]:
+        """Which policies may have been in force when this DELETE was decided, and when the rest may have been read."""
+        known, now = judged.get(), self.world.loop.time()
+        if known is None:
+            return (self.world.things.law.rules,), (now, now)
+        return tuple(policy.rules for policy in known.policies), (known.at - STALE_SECONDS, known.sent_at)
 
     def changed(self, _resource: Resource, change: Change) -> None:
         """S2: what goes, goes because it was meant, because its owner went, or by its users' hands."""
         metadata = change.obj["metadata"]
+        self.world.things.changed(metadata["uid"])
         thing = self.world.things.all.get(metadata["uid"])
         if thing is None or not (change.type == "DELETED" or "deletionTimestamp" in metadata):
             return
@@ -171,7 +187,7 @@ class Checks:
         thing.dying, thing.gone = True, change.type == "DELETED"
         if thing.gone or new:
             self.world.note("store", f"{'loses' if thing.gone else 'marks'} {thing} by {self.world.actor}")
-        if new and self.world.actor == "system" and self._target not in (thing.uid, thing.owner):
+        if new and self.world.actor == "system" and self._target not in self.world.things.ancestry(thing):
             self.fail("S2", f"{thing} went when {self._target} was meant")
         elif new and self.world.actor not in ("system", "users"):
             self.fail("S2", f"{thing} went, and nobody did it")
@@ -183,6 +199,7 @@ class Checks:
         bounds = {
             "reads": call.reads <= 1 + call.conflicts + call.astray,
             "others": call.others <= 4 + 2 * call.conflicts,  # the owner and the namespace, each twice
+            "lists": call.lists <= 2 + 2 * call.conflicts + call.astray,  # of what is remembered, and of what is read
             "deletes": call.deletes <= ATTEMPTS_MAX + call.astray,
             "astray": call.astray <= ASTRAY_MAX,
             "looks": call.looks <= LOOKS_MAX,

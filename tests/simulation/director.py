@@ -5,6 +5,7 @@ import random
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.adapters.yamlfile import FileError
 from tests.simulation.process import NoProcess, Process
 from tests.simulation.things import Thing
 
@@ -44,6 +45,7 @@ class Director:
             self._repeat(lambda: self.rng.expovariate(1 / self._users_pause), world.users.act),
             self._repeat(lambda: self.rng.expovariate(1 / self._forger_pause), world.forger.act),
             self._repeat(lambda: self.rng.uniform(5, 90), self._trouble),
+            *([self._repeat(world.lawgiver.pause, world.lawgiver.act)] if world.lawgiver.active else []),
         ]
         await self._wait(world.steps or self.rng.uniform(120, 900))
         for task in troubles:
@@ -94,7 +96,12 @@ class Director:
     def _restart(self) -> None:
         if isinstance(self.world.process, NoProcess):
             self.world.note("director", "starts the process")
-            self.world.boot()
+            try:
+                self.world.boot()
+            except FileError as error:
+                self.world.note("director", f"it does not start: {error}")
+                self._later(5.0, self._restart)
+                return
             if self.world.broker.synchronous:
                 self.world.source.relist()
 
@@ -108,7 +115,10 @@ class Director:
         self.world.faults.away = False
 
     def _forbid(self) -> None:
-        what = self.rng.choice(("DELETE", "GET", "LIST", "POST")), self.rng.choice(("Job", "Pod", "TrainJob", "Event"))
+        what = (
+            self.rng.choice(("DELETE", "GET", "LIST", "POST")),
+            self.rng.choice(("Job", "Pod", "TrainJob", "Event", "Namespace")),
+        )
         self.world.note("director", f"forbids {what[0]} {what[1]}")
         self.world.faults.forbidden.add(what)
         self._later(self.rng.uniform(5, 200), lambda: self.world.faults.forbidden.discard(what))
@@ -150,6 +160,7 @@ class Director:
         world.note("director", "makes peace")
         world.faults.stop()
         world.users.active = False
+        world.lawgiver.settle()
         self._restart()
         if world.source.down:
             world.source.relist()
@@ -173,7 +184,8 @@ class Director:
         due = due or world.checks.due_of[thing.uid]
         now = world.clocks.server()
         one_sweep = world.interval + timedelta(seconds=SWEEP_SECONDS)
-        limit = max(due, self.peace_at) + one_sweep
+        jitter = world.checks.jitter_of[thing.uid] if accepted else world.things.word(thing).jitter
+        limit = max(due, self.peace_at) + one_sweep + jitter
         if world.rates:
             limit += one_sweep + world.rates.patience(len(world.things.all))
         elif due > self.peace_at + one_sweep:
@@ -191,7 +203,7 @@ class Director:
         """L2 and no storm: in peace an object costs a bounded number of calls, whatever is wrong with it."""
         world = self.world
         sweeps = PEACE_SECONDS / world.interval.total_seconds() + 1
-        for verb, bound in (("GET", 10 + 4 * sweeps), ("DELETE", 6 + 2 * sweeps)):
+        for verb, bound in (("GET", 10 + 4 * sweeps), ("DELETE", 8 + sweeps)):
             calls = world.checks.calls_about[thing.uid, verb] - self.peaceful_calls.get((thing.uid, verb), 0)
             if calls > bound:
                 world.checks.fail("storm", f"{calls} {verb} about {thing} in peace, expected at most {bound:.0f}")

@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from shared.adapters.events import Event
+from tests.simulation.statuses import stamp
 from tests.simulation.things import Thing
-from tests.simulation.users import RESOURCES, stamp
+from tests.simulation.users import RESOURCES
 
 _FIRED = "dev.ttlafterfinished.timer.fired"
 _SET = "dev.ttlafterfinished.timer.set"

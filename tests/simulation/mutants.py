@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.adapters.policyfile import PolicyFile
 from shared.core.decide import Context, Decision, Expire, decide
 from shared.core.kinds import KindRule
 from shared.core.namespaces import plain_namespace
@@ -18,6 +19,7 @@ from shared.usecases.expire import Expiry
 from shared.usecases.restraint import Kept, PutOff
 from shared.usecases.sweep import Sweep
 from tests.simulation.budget import CheckedRestraints
+from tests.simulation.judging import WatchedJudge
 from tests.simulation.simcluster import SimCluster, _NoPathError
 
 
@@ -28,14 +30,18 @@ class Mutant:
     Attributes:
         rules: Which checks are to catch it; empty for the real system.
         needs_memory: It shows only where the watch fills the process's memory.
+        needs_policy: Whether there is a policy; None where the seed says so.
     """
 
     cluster: Any = SimCluster
     expiry: Any = Expiry
     sweep: Any = Sweep
     restraints: Any = CheckedRestraints
+    judge: Any = WatchedJudge
+    policies: Any = PolicyFile
     rules: frozenset[str] = frozenset()
     needs_memory: bool = False
+    needs_policy: bool | None = None
 
 
 class _WithoutVersion(SimCluster):
@@ -234,7 +240,7 @@ class _PaidNever(CheckedRestraints):
 
 
 def _mutant(*rules: str, **parts: Any) -> Mutant:
-    return Mutant(rules=frozenset(rules), **parts)
+    return Mutant(rules=frozenset(rules), needs_policy=False, **parts)
 
 
 NONE = Mutant()

@@ -12,10 +12,10 @@ from shared.adapters.memory import Memory
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
 from shared.ports import Publisher
-from shared.usecases.judge import Judge
 from shared.usecases.schedule import schedule
 from shared.usecases.timers import set_timers
 from tests.simulation.clocks import ReadClock
+from tests.simulation.judging import judged, judges_of
 from tests.simulation.simtimers import SimTimers
 
 Answer = tuple[int, Event | None, float]
@@ -29,6 +29,7 @@ class Invocation:
         uid: Whose timer fired, for `expire`.
         reads: GETs of that object, or of what has its name now.
         others: GETs of anything else: its owner, its namespace.
+        lists: LISTs begun, of the others of its group.
         deletes: DELETEs of it, whatever became of them.
         conflicts: Those that met a 409.
         astray: Calls by a path that was gone.
@@ -40,6 +41,7 @@ class Invocation:
     uid: str = ""
     reads: int = 0
     others: int = 0
+    lists: int = 0
     deletes: int = 0
     conflicts: int = 0
     told: int = 0
@@ -63,13 +65,13 @@ class Process:
         mutant = world.mutant
         self.cluster = mutant.cluster(world, self.memory)
         parts: dict[str, Any] = {"cluster": self.cluster, "catalogue": world.catalogue}
-        parts["judge"] = self.judge = Judge(self.cluster, world.catalogue)
+        self.judges = judges_of(world, self.cluster)
         parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
         if world.rates:
             parts["restraints"] = mutant.restraints(world, world.rates, self.clock)
-        self.expiry = mutant.expiry(**parts)
+        self.expiry = mutant.expiry(**parts, judge=self.judges["expire"])
         self.sweep = mutant.sweep(
-            expiry=mutant.expiry(**parts, by="sweep"),
+            expiry=mutant.expiry(**parts, judge=self.judges["sweep"], by="sweep"),
             publisher=self.publisher,
             interval=world.interval,
             concurrency=world.concurrency,
@@ -108,6 +110,7 @@ class Process:
         """As `shared.adapters.answers`; anything but our own errors is a bug, however well it would be retried."""
         call = Invocation(function)
         invocation.set(call)
+        judged.set(None)
         note = f"{event.type.rpartition('.')[2]} {event.subject}"
         try:
             reply = await getattr(self, f"_{function}")(event, call)
@@ -127,13 +130,14 @@ class Process:
         return status, event_of(reply, source="simulation") if reply else None, retry_after
 
     async def _schedule(self, event: Event, _call: Invocation) -> Message | None:
-        obj = parse_object(event)
+        obj, judge = parse_object(event), self.judges["schedule"]
         return await schedule(
             obj,
             catalogue=self.world.catalogue,
             clock=self.clock,
             telemetry=self.telemetry,
-            recall=self.judge.namespaces.recall,
+            policy=judge.policy(),
+            recall=judge.namespaces.recall,
         )
 
     async def _timers(self, event: Event, _call: Invocation) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from email.utils import format_datetime
 from typing import Any
@@ -20,6 +21,7 @@ from shared.local.apiserver.listing import Query
 from shared.local.apiserver.resources import Resource
 from shared.ports import EventLevel, Page, Snapshot
 from tests.simulation.faults import TIMEOUT_SECONDS, draw_fate
+from tests.simulation.judging import judged
 
 _AWAY = 0
 _FORBIDDEN = 403
@@ -74,6 +76,8 @@ class SimCluster:
 
     async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
         metadata = obj["metadata"]
+        if known := judged.get():
+            judged.set(replace(known, sent_at=self.world.loop.time()))
         options = self.options(metadata["uid"], metadata["resourceVersion"], rule.propagation)
         ref = ObjectRef(rule.api_version, rule.kind, get_text(obj, "metadata.namespace"), metadata["name"], "")
         try:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from shared.adapters.events import TICK, Event, event_of
-from shared.core.decide import Context, Ignore, decide
+from shared.core.decide import Context, Ignore, Reason, decide
 from shared.core.namespaces import plain_namespace
 from shared.local.apiserver.resources import Resource
 from shared.local.apiserver.table import Change
@@ -68,8 +68,11 @@ class Source:
         memory = getattr(self.world.process, "memory", None)
         if memory is None:
             return
-        decision = decide(change.obj, rule, self.world.clocks.local(), Context(namespace=plain_namespace("any")))
-        if change.type == "DELETED" or isinstance(decision, Ignore):
+        judge = self.world.process.judges["schedule"]
+        namespace = judge.namespaces.recall(change.obj["metadata"]["namespace"]) or plain_namespace("any")
+        decision = decide(change.obj, rule, self.world.clocks.local(), Context(judge.policy(), namespace))
+        kept = isinstance(decision, Ignore) and decision.reason is not Reason.KEPT_LAST
+        if change.type == "DELETED" or kept:
             memory.forget(uid)
         else:
             memory.remember(uid, data)

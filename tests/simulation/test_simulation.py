@@ -11,10 +11,11 @@ import pytest
 from shared.core.limits import Rate
 from tests.simulation.budget import Rates
 from tests.simulation.checks import Violation
+from tests.simulation.lawless import OF_THE_LAW
 from tests.simulation.mutants import MUTANTS, OF_THE_BUDGET, Mutant
 from tests.simulation.world import World
 
-SEEDS = int(os.getenv("SIM_SEEDS", "200"))
+SEEDS = int(os.getenv("SIM_SEEDS", "150"))
 CHUNKS = 20
 MUTANT_SEEDS = 150
 RATES = Rates(everywhere=Rate(1.0, burst=3), per_namespace=Rate(0.5, burst=2))
@@ -33,10 +34,10 @@ def test_what_must_hold_holds_in_every_seed(chunk):
             pytest.fail(f"seed {seed}: {violation}\n\nmake sim SEED={seed}, or: {reproduce}\n\n{trace}", pytrace=False)
 
 
-@pytest.mark.parametrize("name", [name for name in MUTANTS if name != "none"])
+@pytest.mark.parametrize("name", [name for name in [*MUTANTS, *OF_THE_LAW] if name != "none"])
 def test_a_deliberate_mistake_is_caught(name):
     """A check that cannot fail is worth nothing."""
-    mutant = MUTANTS[name]
+    mutant = {**MUTANTS, **OF_THE_LAW}[name]
     caught = {_caught(seed, mutant) for seed in range(3)} - {""}
     for seed in range(3, MUTANT_SEEDS):
         if caught & mutant.rules:
@@ -65,7 +66,7 @@ def test_what_may_go_wrong_does():
     """The faults are worth something only where they meet the system."""
     answers: Counter[tuple[str, int]] = Counter()
     traces = []
-    for seed in range(30):
+    for seed in range(40):
         world = World(seed).run()
         answers += world.checks.answers
         traces += [line.partition(" ")[2] for line in world.trace]
@@ -73,7 +74,21 @@ def test_what_may_go_wrong_does():
     expected += [("LOOK", code) for code in (0, 200, 404, 429, 500)]
     assert [case for case in [*expected, ("DELETE", 409), ("LIST", 410)] if not answers[case]] == []
     told = "\n".join(traces)
-    for what in ("kills the process", "dead letter", "drops", "steps the local clock", "the watch breaks", "sends dev"):
+    for what in (
+        "kills the process",
+        "dead letter",
+        "drops",
+        "steps the local clock",
+        "the watch breaks",
+        "sends dev",
+        "lawgiver writes",
+        "bad policy file",
+        "it does not start",
+        "kept-last",
+        "exempt",
+        "jitter",
+        "invalid-policy",
+    ):
         assert what in told
 
 

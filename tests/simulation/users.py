@@ -9,6 +9,7 @@ from shared.core.objects import ANNOTATION_DOMAIN
 from shared.local.apiserver.deletion import DeleteOptions
 from shared.local.apiserver.resources import JOBS, PODS, Object, Resource
 from shared.local.apiserver.versions import WriteOptions
+from tests.simulation.statuses import finished_status, stamp
 from tests.simulation.things import Thing
 from tests.simulation.wishes import draw_duration, draw_instant, draw_native
 
@@ -18,12 +19,14 @@ TRAIN_JOBS = Resource(
 RESOURCES = {"Job": JOBS, "Pod": PODS, "TrainJob": TRAIN_JOBS}
 NAMESPACES = ("default", "kube-system")
 _NAMES = 7
+_TEAMS = ("a", "b")
+_OWNED = {"Pod": 0.5, "Job": 0.5, "TrainJob": 0.0}
+_WISHES = {False: (0, 1, 1, 2), True: (0, 0, 0, 1, 2)}
+"""How many an object begins with, where nothing else speaks and where a policy does."""
+
+_NATIVE = {False: 0.6, True: 0.3}
 _STATUS = WriteOptions(manager="controller", subresource="status")
 _MAIN = WriteOptions(manager="kubectl")
-
-
-def stamp(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Users:
@@ -41,11 +44,13 @@ class Users:
             self.hold: 1,
             self.release: 2,
             self.touch: 3,
+            self.relabel: 1,
             self.beat: 3,
             self.guard: 1,
             self.unguard: 2,
             self.remove: 1,
             self.replace: 1,
+            self.oust: 1,
         }
 
     def act(self) -> None:
@@ -72,7 +77,17 @@ class Users:
         thing = self.world.things.find(kind, namespace, name)
         if thing is None or not self.active:
             return
-        actions = (self.touch, self.beat, self.hold, self.wish, self.unwish, self.replace, self.remove, self.guard)
+        actions = (
+            self.touch,
+            self.beat,
+            self.relabel,
+            self.hold,
+            self.wish,
+            self.unwish,
+            self.replace,
+            self.remove,
+            self.guard,
+        )
         with self.world.acting("users"):
             self.rng.choice(actions)(thing)
 
@@ -90,23 +105,26 @@ class Users:
         thing = Thing(kind, namespace, name, "")
         metadata: Object = {"name": name}
         spec: Object = {"containers": [{"name": "main"}]} if kind == "Pod" else {}
-        if kind == "Job" and rng.random() < 0.6:
+        if kind == "Job" and rng.random() < _NATIVE[self.world.lawgiver.active]:
             spec["ttlSecondsAfterFinished"], thing.wishes["native"] = draw_native(rng)
-        if kind == "Pod" and rng.random() < 0.5:
+        if rng.random() < _OWNED[kind]:
             metadata["ownerReferences"] = self._owner(thing)
-        annotations = dict(self._draw_wish(thing) for _ in range(rng.choice((0, 1, 1, 2))))
-        if kind == "Pod" and rng.random() < 0.1:
+        if rng.random() < 0.7:
+            metadata["labels"] = thing.labels = {"team": rng.choice(_TEAMS)}
+        annotations = dict(self._draw_wish(thing) for _ in range(rng.choice(_WISHES[self.world.lawgiver.active])))
+        if thing.owner and rng.random() < 0.2:
             annotations["owner"], thing.owner_ignored = "ignore", True
         metadata["annotations"] = {f"{ANNOTATION_DOMAIN}/{name}": text for name, text in annotations.items()}
         obj = self.world.store.create(RESOURCES[kind], namespace, {"metadata": metadata, "spec": spec}, _MAIN)
-        thing.uid = obj["metadata"]["uid"]
+        thing.uid, thing.created_at = obj["metadata"]["uid"], self._server_second()
         self.world.things.all[thing.uid] = thing
         self._note("creates", thing)
         if rng.random() < 0.3:
             self.finish(thing)
 
     def _owner(self, thing: Thing) -> list[Object]:
-        owners = [t for t in self.world.things.alive() if t.kind != "Pod" and t.namespace == thing.namespace]
+        kinds = ("TrainJob",) if thing.kind == "Job" else ("Job", "TrainJob")
+        owners = [t for t in self.world.things.alive() if t.kind in kinds and t.namespace == thing.namespace]
         if not owners or self.rng.random() < 0.1:
             thing.owner = "nobody"
             return [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "nobody", "controller": True}]
@@ -124,16 +142,7 @@ class Users:
         at = self.world.clocks.controller().replace(microsecond=0)
         thing.moves = thing.kind != "Job" and self.rng.random() < 0.3
         thing.finished_at = self._server_second() if thing.moves else at
-        if thing.kind == "Pod":
-            terminated = {"name": "main", "state": {"terminated": {"exitCode": 0, "finishedAt": stamp(at)}}}
-            status: Object = {"phase": "Failed" if thing.failed else "Succeeded"}
-            status |= {} if thing.moves else {"containerStatuses": [terminated]}
-        else:
-            condition = {"type": "Failed" if thing.failed else "Complete", "status": "True"}
-            condition |= {} if thing.moves else {"lastTransitionTime": stamp(at)}
-            suspended = {"type": "Suspended", "status": "False", "lastTransitionTime": stamp(at)}
-            status = {"conditions": [suspended, condition]}
-        self._write_status(thing, status)
+        self._write_status(thing, finished_status(thing, at))
         self._note("finishes", thing)
         due = self.world.things.due_at(thing)
         if due is not None and self.rng.random() < 0.3:
@@ -150,6 +159,13 @@ class Users:
         self._note(f"deletes ({propagation})", thing)
         options = DeleteOptions(propagation=propagation)
         self.world.store.delete(RESOURCES[thing.kind], thing.namespace, thing.name, options)
+
+    def oust(self, thing: Thing) -> None:
+        """The newest of its like goes by hand: others that had newer ones beside them may have to stay now."""
+        alike = [t for t in self.world.things.alive() if (t.kind, t.namespace) == (thing.kind, thing.namespace)]
+        finished = [t for t in alike if t.finished_at and not t.dying]
+        if finished:
+            self.remove(max(finished, key=lambda t: (t.finished_at, t.uid)))
 
     def replace(self, thing: Thing) -> None:
         """Another object of the same name, at once."""
@@ -187,6 +203,12 @@ class Users:
         """A write that means nothing."""
         self._touches += 1
         self._write(thing, {"metadata": {"labels": {"touched": str(self._touches)}}})
+
+    def relabel(self, thing: Thing) -> None:
+        """Another team's from now on."""
+        thing.labels = {"team": self.rng.choice(_TEAMS)}
+        self._write(thing, {"metadata": {"labels": thing.labels}})
+        self._note(f"gives team {thing.labels['team']}", thing)
 
     def beat(self, thing: Thing) -> None:
         """A status write that means nothing, except where the newest status write is the finish time."""

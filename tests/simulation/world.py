@@ -14,19 +14,20 @@ from shared.local.apiserver.patches import merge_patch
 from shared.local.apiserver.resources import Object, Resource
 from shared.local.apiserver.store import Store
 from shared.local.apiserver.versions import WriteOptions
+from tests.simulation.annals import Things
 from tests.simulation.budget import Rates
 from tests.simulation.checks import Checks
 from tests.simulation.clocks import Clocks
 from tests.simulation.director import Director
 from tests.simulation.faults import Faults
 from tests.simulation.forger import Forger
+from tests.simulation.lawgiver import Lawgiver, NoLawgiver
 from tests.simulation.mutants import NONE, Mutant
 from tests.simulation.process import NoProcess, Process
 from tests.simulation.simbroker import SimBroker
 from tests.simulation.simcluster import Server
 from tests.simulation.simtimers import TimerFile
 from tests.simulation.source import Source
-from tests.simulation.things import Things
 from tests.simulation.users import RESOURCES, TRAIN_JOBS, Users
 from tests.simulation.virtualloop import VirtualLoop
 
@@ -75,7 +76,7 @@ class World:
         self.page_limit = self.rng.choice((3, 5, 10))
         synchronous = self.rng.random() < 0.5 or mutant.needs_memory
         self.remembers = synchronous and (self.rng.random() < 0.8 or mutant.needs_memory)
-        self.things = Things()
+        self.things = Things(self.loop.time)
         self.checks = Checks(self)
         self.store = self._store()
         self.server = Server(self)
@@ -85,6 +86,9 @@ class World:
         self.source = Source(self)
         self.store.listeners += [self.checks.changed, self.source.changed]
         self.forger = Forger(self)
+        drawn = self.rng.random() < 0.5
+        with_policy = drawn if mutant.needs_policy is None else mutant.needs_policy
+        self.lawgiver: Lawgiver | NoLawgiver = Lawgiver(self) if with_policy else NoLawgiver()
         self.process: Process | NoProcess = NoProcess()
         self.director = Director(self)
 
@@ -118,6 +122,7 @@ class World:
             yield
         finally:
             self.actor = before
+            self.things.settle()
 
     def boot(self) -> None:
         self.process = Process(self)

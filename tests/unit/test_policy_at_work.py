@@ -233,6 +233,18 @@ async def test_what_is_overdue_is_spread_where_its_rule_says_so():
     assert all(at > turns[0] + 300 for at in turns[-20:])
 
 
+async def test_a_number_that_stays_hastens_nothing_that_a_sweep_spreads():
+    bench = Bench(rules(ttl="0s", keepLast=2, jitter="10m"))
+    for number in range(6):
+        bench.cluster.put(named(number, complete=ago(3_600 - number)))
+
+    await bench.sweep()
+
+    timers = [timer for one in bench.published(TimersSet) for timer in one.timers]
+    assert sorted(timer.ref.name for timer in timers) == [f"job-00{number}" for number in range(4)]
+    assert all(timer.due_at > NOW for timer in timers)
+
+
 async def test_a_later_sweep_tells_the_same_turn():
     bench = Bench(rules(ttl="1s", jitter="10m"))
     bench.cluster.put(named(0, complete=ago(3_600)))

@@ -1,0 +1,239 @@
+"""Systems with one deliberate mistake each about policies, namespaces or ranks."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from shared.adapters.policyfile import PolicyFile
+from shared.core.conditions import NAMESPACE, Asked
+from shared.core.decide import Expire, Wait
+from shared.core.expressions import ExpressionError
+from shared.core.kinds import KindRule, Outcome
+from shared.core.lasting import Lasting
+from shared.core.matching import Subject
+from shared.core.policy import NO_POLICY, Policy, PolicyRule
+from shared.ports import Snapshot
+from shared.usecases.expire import Expiry
+from shared.usecases.judge import Judgement
+from shared.usecases.namespaces import Namespaces
+from shared.usecases.siblings import Siblings, Standing
+from tests.simulation.judging import WatchedJudge
+from tests.simulation.mutants import Mutant
+from tests.simulation.simcluster import SimCluster
+
+# Policies that are not taken for what they say.
+
+
+class _Misread(PolicyFile):
+    """Each is taken for another."""
+
+    def policy(self) -> Policy:
+        read = super().policy()
+        if getattr(self, "_of", None) is not read:
+            self._of, self._taken = read, read.model_copy(update={"rules": self.taken(read.rules)})
+        return self._taken
+
+    def taken(self, rules: tuple[PolicyRule, ...]) -> tuple[PolicyRule, ...]:
+        return rules
+
+
+def misread(**changes: Callable[[PolicyRule], Any]) -> type[PolicyFile]:
+    """Some fields of each rule are taken for something else."""
+
+    class Misread(_Misread):
+        def taken(self, rules: tuple[PolicyRule, ...]) -> tuple[PolicyRule, ...]:
+            return tuple(
+                rule.model_copy(update={name: change(rule) for name, change in changes.items()}) for rule in rules
+            )
+
+    return Misread
+
+
+class LastFirst(_Misread):
+    def taken(self, rules: tuple[PolicyRule, ...]) -> tuple[PolicyRule, ...]:
+        return rules[::-1]
+
+
+class ReadOnce(PolicyFile):
+    def policy(self) -> Policy:
+        return self._policy
+
+
+class BadIsNone(PolicyFile):
+    """Instead of a bad file nothing is in force."""
+
+    def policy(self) -> Policy:
+        policy = super().policy()
+        return policy if self.is_good else NO_POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class _Lenient(Asked):
+    def of(self, subject: Subject) -> Any:
+        try:
+            return super(_Lenient, self).of(subject)
+        except ExpressionError:
+            return False
+
+
+def _lenient(rule: PolicyRule) -> Any:
+    return _Lenient(rule.when.text, rule.when.expression) if rule.when else None
+
+
+def _swapped(rule: PolicyRule) -> Any:
+    other = {Outcome.SUCCEEDED: Outcome.FAILED, Outcome.FAILED: Outcome.SUCCEEDED, None: None}
+    return rule.ttl and Lasting(tuple((other[outcome], after) for outcome, after in rule.ttl.by_outcome))
+
+
+AgeIgnored = misread(match=lambda rule: rule.match.model_copy(update={"age": None}))
+LabelsIgnored = misread(match=lambda rule: rule.match.model_copy(update={"labels": None}))
+PlacesIgnored = misread(match=lambda rule: rule.match.model_copy(update={"namespaces": None}))
+OwnersIgnored = misread(match=lambda rule: rule.match.model_copy(update={"owners": None}))
+WhenIgnored = misread(when=lambda _: None)
+UnreadableIsFalse = misread(when=_lenient)
+OutcomesSwapped = misread(ttl=_swapped)
+MinAgeIgnored = misread(min_age=lambda _: None)
+GroupIgnored = misread(keep_last_by=lambda _: NAMESPACE)
+FailedNotApart = misread(keep_last_failed=lambda rule: None if rule.keep_last else rule.keep_last_failed)
+OnOwnedInverted = misread(on_owned=lambda rule: "keep" if rule.on_owned == "delete" else "delete")
+
+
+# Ranks.
+
+
+class _OffByOne(Siblings):
+    by = 1
+
+    async def standing(self, *about: Any) -> Standing:
+        standing = await super().standing(*about)
+        return replace(standing, newer=standing.newer + self.by)
+
+
+class _OffByOneMore(_OffByOne):
+    by = -1
+
+
+class _Remembered(Siblings):
+    """A LIST is good for ever."""
+
+    async def _listed(self, mine: Any, rule: KindRule, context: Any) -> Any:
+        key = rule.api_version, rule.kind, mine.ref.namespace
+        listed = self._lists.get(key)
+        return listed if listed and listed.policy is context.policy else await super()._listed(mine, rule, context)
+
+
+class _NamespaceRemembered(Namespaces):
+    """What a namespace once said is good for ever."""
+
+    def _remembered(self, name: str) -> Any:
+        return self._known.get(name)
+
+    async def prime(self) -> None:
+        pass
+
+
+def _judge(siblings: type[Siblings] = Siblings, namespaces: type[Namespaces] = Namespaces) -> type[WatchedJudge]:
+    class Judge(WatchedJudge):
+        def __post_init__(self, telemetry: Any, only: str) -> None:
+            self.siblings, self.namespaces = siblings(self.cluster), namespaces(self.cluster, telemetry, only)
+
+    return Judge
+
+
+RankTooHigh = _judge(_OffByOne)
+RankTooLow = _judge(_OffByOneMore)
+RankRemembered = _judge(_Remembered)
+NamespaceRemembered = _judge(namespaces=_NamespaceRemembered)
+
+
+# Instants.
+
+
+class MinAgeOfPoliciesOnly(WatchedJudge):
+    """A rule's minimum age does not hold for what says itself when it goes."""
+
+    async def judge(self, snapshot: Snapshot, rule: KindRule) -> Judgement:
+        judgement = await super().judge(snapshot, rule)
+        decision = judgement.decision
+        if isinstance(decision, Wait) and decision.facts.ttl and decision.facts.ttl.origin == "object":
+            due_at = decision.facts.ttl.due_at(decision.facts.finish.at)
+            if due_at is not None and due_at <= snapshot.read_at:
+                return Judgement(Expire(due_at, decision.reason, decision.facts))
+        return judgement
+
+
+class JitterNegative(WatchedJudge):
+    """What is spread out begins before it is due."""
+
+    async def judge(self, snapshot: Snapshot, rule: KindRule) -> Judgement:
+        judgement = await super().judge(snapshot, rule)
+        decision = judgement.decision
+        spoken = decision.facts.policy_rule
+        if (
+            isinstance(decision, Wait)
+            and spoken
+            and spoken.jitter
+            and decision.until - spoken.jitter < snapshot.read_at
+        ):
+            return Judgement(Expire(snapshot.read_at, decision.reason, decision.facts))
+        return judgement
+
+
+class JitterAnew(Expiry):
+    """Its turn has come, and is put off to the next."""
+
+    async def _carry_out(self, *about: Any, **options: Any) -> Any:
+        options["missed_before"] = datetime.max.replace(tzinfo=UTC)
+        return await super()._carry_out(*about, **options)
+
+
+# Namespaces.
+
+
+def _deaf(annotation: str) -> type[SimCluster]:
+    class Deaf(SimCluster):
+        def seen(self, obj: dict[str, Any]) -> dict[str, Any]:
+            if obj["kind"] != "Namespace":
+                return obj
+            said = obj["metadata"].get("annotations", {})
+            rest = {name: text for name, text in said.items() if not name.endswith(f"/{annotation}")}
+            return obj | {"metadata": obj["metadata"] | {"annotations": rest}}
+
+    return Deaf
+
+
+ExemptIgnored = _deaf("exempt")
+MaximumIgnored = _deaf("max-ttl")
+
+
+def _mutant(*rules: str, **parts: Any) -> Mutant:
+    return Mutant(rules=frozenset(rules), needs_policy=True, **parts)
+
+
+OF_THE_LAW: Mapping[str, Mutant] = {
+    "policy-read-once": _mutant("S1", "S3", "L1", policies=ReadOnce),
+    "bad-policy-for-none": _mutant("S1", "S3", policies=BadIsNone),
+    "last-rule-first": _mutant("S1", "S3", "L1", policies=LastFirst),
+    "age-ignored": _mutant("S1", "S3", policies=AgeIgnored),
+    "labels-ignored": _mutant("S1", "S3", policies=LabelsIgnored),
+    "namespaces-ignored": _mutant("S1", "S3", policies=PlacesIgnored),
+    "owners-ignored": _mutant("S1", "S3", policies=OwnersIgnored),
+    "when-ignored": _mutant("S1", "S3", policies=WhenIgnored),
+    "unreadable-for-false": _mutant("S1", "S3", policies=UnreadableIsFalse),
+    "outcomes-swapped": _mutant("S1", "S3", "L1", policies=OutcomesSwapped),
+    "min-age-ignored": _mutant("S1", policies=MinAgeIgnored),
+    "min-age-not-of-annotations": _mutant("S1", judge=MinAgeOfPoliciesOnly),
+    "on-owned-inverted": _mutant("S3", "L1", policies=OnOwnedInverted),
+    "group-ignored": _mutant("S3", policies=GroupIgnored),
+    "failed-not-apart": _mutant("S3", "L1", policies=FailedNotApart),
+    "rank-one-too-high": _mutant("S3", judge=RankTooHigh),
+    "rank-one-too-low": _mutant("L1", judge=RankTooLow),
+    "rank-remembered": _mutant("S3", judge=RankRemembered),
+    "namespace-remembered": _mutant("S3", judge=NamespaceRemembered),
+    "exempt-ignored": _mutant("S3", cluster=ExemptIgnored),
+    "maximum-ignored": _mutant("L1", cluster=MaximumIgnored),
+    "jitter-negative": _mutant("S1", judge=JitterNegative),
+    "jitter-anew": _mutant("L1", expiry=JitterAnew),
+}
+"""Those that show only where there is a policy."""

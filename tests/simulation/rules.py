@@ -1,0 +1,183 @@
+"""Policies as their authors mean them, beside the text of their files; nothing here is shared with the system."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+from tests.simulation.things import NEVER, Thing
+
+Test = Callable[[Thing], bool | None]
+"""Whether a rule is about an object; None where nobody can tell."""
+
+Group = Callable[[Thing], Any]
+"""In which of a rule's groups an object is counted."""
+
+UNREADABLE = "unreadable"
+"""In place of a group, where nobody can tell."""
+
+_PLURALS = {"Job": "jobs", "Pod": "pods", "TrainJob": "trainjobs.trainer.kubeflow.org"}
+_SECONDS = (0, 0, 1, 5, 20, 60, 120, 240, 400)
+_SOME = (5, 20, 60, 150, 300)
+_TEAM = "object.metadata.labels.team"
+_WHENS: tuple[tuple[str, Test], ...] = (
+    (f"{_TEAM} == 'a'", lambda thing: thing.labels["team"] == "a" if "team" in thing.labels else None),
+    ("outcome == 'failed'", lambda thing: thing.failed),
+    ("namespaceObject.metadata.name == 'default'", lambda thing: thing.namespace == "default"),
+    ("object.metadata.name.endsWith('3')", lambda thing: thing.name.endswith("3")),
+)
+_NOT_A = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}
+_MATCHES: tuple[tuple[str, Any, Test], ...] = (
+    ("namespaces", {"names": ["default"]}, lambda thing: thing.namespace == "default"),
+    ("namespaces", {"names": ["kube-*"]}, lambda thing: fnmatchcase(thing.namespace, "kube-*")),
+    ("namespaces", {"except": ["kube-*"]}, lambda thing: not fnmatchcase(thing.namespace, "kube-*")),
+    ("labels", {"matchLabels": {"team": "a"}}, lambda thing: thing.labels.get("team") == "a"),
+    ("labels", _NOT_A, lambda thing: thing.labels.get("team") != "a"),
+    ("owners", [], lambda thing: not thing.owner),
+    ("owners", [{"kind": "*"}], lambda thing: bool(thing.owner)),
+)
+_GROUPS: tuple[tuple[Any, Group], ...] = (
+    ("namespace", lambda _: ""),
+    ("owner", lambda thing: thing.owner),
+    ({"label": "team"}, lambda thing: thing.labels.get("team")),
+    ({"cel": "outcome"}, lambda thing: thing.failed),
+    ({"cel": _TEAM}, lambda thing: thing.labels.get("team", UNREADABLE)),
+)
+_HEAD = {"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy"}
+_BAD = (
+    "",
+    "rules: {",
+    json.dumps({**_HEAD, "rules": [{"name": "x", "match": {"kinds": ["cabbages"]}, "ttl": "0s"}]}),
+    json.dumps({**_HEAD, "rules": [{"name": "x", "match": {"kinds": ["jobs"]}, "ttl": "soon"}]}),
+    json.dumps({**_HEAD, "rules": [{"name": "x", "match": {"kinds": ["pods"]}, "ttl": "0s", "keepLast": 0}]}),
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        said: As the file says it.
+        kinds: Which it is about.
+        tests: What must hold of an object beside its kind.
+        age: From its creation on it speaks.
+        ttls: How long, by whether the object failed; nothing where it does not say.
+        kept: How many stay, by whether the object failed.
+        apart: Whether failed ones are counted apart.
+        deletes_owned: Whether an owner that works keeps nothing.
+    """
+
+    name: str
+    said: dict[str, Any]
+    kinds: frozenset[str]
+    tests: tuple[Test, ...] = ()
+    age: timedelta | None = None
+    ttls: dict[bool, timedelta | str] = field(default_factory=dict)
+    kept: dict[bool, int] = field(default_factory=dict)
+    apart: bool = False
+    group: Group = _GROUPS[0][1]
+    min_age: timedelta | None = None
+    deletes_owned: bool = False
+    jitter: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """What one file held; of a bad one nobody knows what it means."""
+
+    text: str
+    rules: tuple[Rule, ...] = ()
+    is_good: bool = True
+
+
+def draw_policy(rng: random.Random) -> Policy:
+    """A good one."""
+    rules = tuple(_draw_rule(rng, f"rule-{number}") for number in range(rng.choice((1, 2, 2, 3, 4))))
+    return Policy(json.dumps({**_HEAD, "rules": [rule.said for rule in rules]}), rules)
+
+
+def draw_bad(rng: random.Random) -> Policy:
+    """One that no process may act on."""
+    return Policy(rng.choice(_BAD), is_good=False)
+
+
+def _draw_rule(rng: random.Random, name: str) -> Rule:
+    chosen = frozenset(_PLURALS) if rng.random() < 0.6 else frozenset(rng.sample(sorted(_PLURALS), rng.choice((1, 2))))
+    kinds = ["*"] if len(chosen) == len(_PLURALS) else [_PLURALS[kind] for kind in sorted(chosen)]
+    rule = Rule(name, {"name": name, "match": {"kinds": kinds}}, chosen)
+    rule = _draw_match(rng, rule)
+    speaks = rng.random() < 0.75
+    guards = rng.choice(("age", "number", "both")) if not speaks else rng.choice(("", "", "age", "number", "number"))
+    if speaks:
+        rule = _draw_ttl(rng, rule)
+    if guards in ("age", "both"):
+        seconds = rng.choice(_SOME)
+        rule = replace(rule, said={**rule.said, "minAge": seconds}, min_age=timedelta(seconds=seconds))
+    return _draw_kept(rng, rule) if guards in ("number", "both") else rule
+
+
+def _draw_match(rng: random.Random, rule: Rule) -> Rule:
+    said, match, tests, age = rule.said, rule.said["match"], list(rule.tests), None
+    for place, words, test in rng.sample(_MATCHES, rng.choice((0, 0, 0, 1, 1, 2))):
+        if place not in match:
+            match = {**match, place: words}
+            tests.append(test)
+    if rng.random() < 0.3:
+        seconds = rng.choice(_SOME)
+        match, age = {**match, "age": f"{seconds}s"}, timedelta(seconds=seconds)
+    if rng.random() < 0.2:
+        text, test = rng.choice(_WHENS)
+        said = {**said, "when": text}
+        tests.append(test)  # the last, since what does not match before need not be readable
+    return replace(rule, said={**said, "match": match}, tests=tuple(tests), age=age)
+
+
+def _draw_ttl(rng: random.Random, rule: Rule) -> Rule:
+    said: Any
+    first, second = ({"said": NEVER, "after": NEVER} if rng.random() < 0.08 else _draw_after(rng) for _ in range(2))
+    if rng.random() < 0.6:
+        said, ttls = first["said"], {False: first["after"], True: first["after"]}
+    else:
+        said, ttls = (
+            {"succeeded": first["said"], "failed": second["said"]},
+            {False: first["after"], True: second["after"]},
+        )
+        if rng.random() < 0.4:
+            failed = rng.random() < 0.5
+            said, ttls = (
+                {"failed" if failed else "succeeded": (second if failed else first)["said"]},
+                {failed: ttls[failed]},
+            )
+    more: dict[str, Any] = {"ttl": said}
+    if (roll := rng.random()) < 0.5:
+        more["onOwned"] = "delete" if roll < 0.35 else "keep"
+    jitter = rng.choice((0, 0, 0, 30, 200))
+    if jitter:
+        more["jitter"] = jitter
+    deletes_owned = more.get("onOwned") == "delete"
+    return replace(
+        rule, said=rule.said | more, ttls=ttls, deletes_owned=deletes_owned, jitter=timedelta(seconds=jitter)
+    )
+
+
+def _draw_after(rng: random.Random) -> dict[str, Any]:
+    seconds = rng.choice(_SECONDS)
+    return {"said": rng.choice((seconds, str(seconds), f"{seconds}s")), "after": timedelta(seconds=seconds)}
+
+
+def _draw_kept(rng: random.Random, rule: Rule) -> Rule:
+    all_of_them, failed = rng.choice(((2, None), (1, None), (3, 1), (1, 2), (None, 1), (None, 2)))
+    more = {"keepLast": all_of_them, "keepLastFailed": failed}
+    kept = {False: all_of_them, True: failed or all_of_them}
+    said, group = rng.choice(_GROUPS)
+    return replace(
+        rule,
+        said=rule.said | {name: many for name, many in more.items() if many} | {"keepLastBy": said},
+        kept={outcome: many for outcome, many in kept.items() if many},
+        apart=failed is not None,
+        group=group,
+    )
