@@ -25,11 +25,11 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _Loader(_Safe):  # type: ignore[misc]
+class Loader(_Safe):  # type: ignore[misc]
     """YAML 1.1, and what JSON and YAML 1.2 take for a number beside: 1e-05."""
 
 
-_Loader.add_implicit_resolver(
+Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?$"),
     list("-+.0123456789"),
@@ -87,7 +87,7 @@ def parse_model(
         raise FileError(f"{name}: expected at most {SIZE_MAX} characters, got {len(text)}")
     try:
         _check_depth(text, name)
-        loader = _Loader(text)
+        loader = Loader(text)
         node = loader.get_single_node()
         _refuse(sorted(_slips(node)), name)
         document = loader.construct_document(node) if node else None
@@ -116,7 +116,7 @@ def _refuse(told: Sequence[tuple[int, str]], name: str) -> None:
 
 def _check_depth(text: str, name: str) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH_MAX:
             line = event.start_mark.line + 1 if event.start_mark else 1

@@ -106,6 +106,14 @@ def test_a_file_that_is_no_rule(tmp_path, document, told):
     assert str(error.value).startswith("gizmo.yaml:")
 
 
+@pytest.mark.parametrize("document", ["kind: a\nplural: [", "kind: a\nplural: gizmos"], ids=str)
+def test_a_shipped_file_that_is_no_rule_is_told_with_its_line(tmp_path, document):
+    write(tmp_path, "gizmo.yaml", document)
+
+    with pytest.raises(FileError, match=r"gizmo\.yaml:\d: "):
+        read_rule_files(shipped=tmp_path)
+
+
 def test_many_errors_are_told_at_once(tmp_path):
     write(tmp_path, "gizmo.yaml", {**GIZMO, "kind": "job", "scope": "Global"})
 

@@ -3,6 +3,8 @@
 import pytest
 
 from shared.adapters.catalogue import KINDS, read_catalogue, read_rule_files
+from shared.adapters.yamlfile import read_model
+from shared.core.kinds import KindRule
 from tests.builders import FIXTURES
 
 RULES = {rule.name: rule for rule in read_catalogue().rules}
@@ -93,3 +95,9 @@ def test_files_are_named_after_their_kinds():
 
     assert [file.path.stem for file in named] == [file.rule.name for file in named]
     assert len(FILES) == len(list(KINDS.glob("*.yaml")))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.stem)
+def test_each_rule_stands_what_one_of_a_user_must(file):
+    """A start reads shipped rules by less: whether a field is there twice, how deep it goes, and CEL are seen here."""
+    assert read_model(file.path, KindRule) == file.rule
