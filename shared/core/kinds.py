@@ -275,6 +275,9 @@ class Catalogue:
     def __init__(self, rules: tuple[KindRule, ...]) -> None:
         self.rules = rules
         self._by_kind = {(version, rule.kind): rule for rule in rules for version in rule.api_versions}
+        self._of_kind: dict[tuple[str, str], tuple[KindRule, ...]] = {}
+        for rule in rules:
+            self._of_kind[rule.group, rule.kind] = (*self.of(rule.group, rule.kind), rule)
 
     def get(self, api_version: str, kind: str) -> KindRule | None:
         """The rule of a kind, or None where the kind is not enabled."""
@@ -282,7 +285,7 @@ class Catalogue:
 
     def of(self, group: str, kind: str) -> tuple[KindRule, ...]:
         """The rules of a kind, whatever their versions; a cluster goes by one of them."""
-        return tuple(rule for rule in self.rules if (rule.group, rule.kind) == (group, kind))
+        return self._of_kind.get((group, kind), ())
 
     def label_of(self, group: str, kind: str) -> str:
         """What tells a kind from others of its name: `Job`, and `Backup.velero.io` where several groups have Backups.

@@ -30,7 +30,7 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,a
 _MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 _REQUESTS = re.compile(r'apiserver_request_total\{.*?resource="(\w*)".*?subresource="(\w*)".*?verb="(\w+)".*\} (\S+)')
 _VERSION = re.compile(rb'"resourceVersion":"(\d+)"')
-_ABOUT_OBJECTS = {"jobs", "pods", "events"}
+_ABOUT_OBJECTS = {"jobs", "pods", "events", "namespaces"}
 
 
 class BenchmarkError(Exception):
