@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -106,7 +108,8 @@ def api(server: RealServer) -> Api:
 @pytest.fixture
 def namespace(api: Api, request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
+    told = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
+    name = f"{told}-{zlib.crc32(request.node.nodeid.encode()):08x}"  # long names differ in their ends only
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
 
