@@ -101,7 +101,7 @@ def parse_model(
     try:
         read = refine(model.model_validate(document, context=context))
     except ValidationError as error:
-        told = error.errors(include_url=False)
+        told = list(_of_their_own(error.errors(include_url=False)))
         _refuse([(_line_of(node, one["loc"]), _sentence(one)) for one in told], name)
         raise
     return read
@@ -169,6 +169,15 @@ def _line_of(node: Any, place: Sequence[str | int]) -> int:
             node = node.value[part]
             line = node.start_mark.line
     return int(line) + 1
+
+
+def _of_their_own(errors: Sequence[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """Without the lists that are too short only since what they hold was refused."""
+    for one in errors:
+        inside = len(one["loc"]) + 1
+        spoiled = any(len(other["loc"]) >= inside and other["loc"][: inside - 1] == one["loc"] for other in errors)
+        if one["type"] != "too_short" or not spoiled:
+            yield one
 
 
 def _sentence(error: ErrorDetails) -> str:

@@ -41,6 +41,11 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def or_never(error: ValueError) -> str:
+    """The message of `parse_duration` where `never` would do as well."""
+    return str(error).replace("expected ", "expected never, ", 1)
+
+
 def parse_go_duration(text: object) -> timedelta:
     """A duration as Go's own fields hold it: `72h0m0s`, `1.5h`, `100ms`, `-1s`, `0`.
 

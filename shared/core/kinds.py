@@ -57,6 +57,7 @@ The whole schema:
       {cel: "object.status.replicas == 0"}
 """
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -146,6 +147,17 @@ TimeSource = Annotated[
 LatestTime.model_rebuild()
 
 
+_CONDITIONS = {FinishSource.FINISHING_CONDITION, FinishSource.FINISHING_CONDITION_UPDATE}
+
+
+def _plain(sources: Iterable[TimeSource]) -> Iterator[FinishSource]:
+    for source in sources:
+        if isinstance(source, FinishSource):
+            yield source
+        elif isinstance(source, LatestTime):
+            yield from _plain(source.latest)
+
+
 class FinishedCase(RuleModel):
     """A test, and how an object ended for which it holds."""
 
@@ -225,6 +237,15 @@ class KindRule(RuleModel):
         if len({version.rpartition("/")[0] for version in versions}) > 1:
             raise PydanticCustomError("one_group", "expected versions of one group")
         return versions
+
+    @field_validator("finished_at")
+    @classmethod
+    def _has_a_condition(cls, sources: tuple[TimeSource, ...], info: ValidationInfo) -> tuple[TimeSource, ...]:
+        finished = info.data.get("finished")
+        if finished and finished.field and (told := sorted(_CONDITIONS & {*_plain(sources)})):
+            message = "{word} needs a condition that finishes: expected `conditions` or `cases` in finished"
+            raise PydanticCustomError("no_condition", message, {"word": told[0].value})
+        return sources
 
     @model_validator(mode="after")
     def _finishes_or_never(self) -> Self:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from shared.core.durations import format_duration
+from shared.core.durations import format_duration, or_never
 from shared.core.kinds import Outcome
 from shared.core.matching import DURATION_SCHEMA, read_duration
 
@@ -46,7 +46,7 @@ def _read_after(value: Any) -> timedelta | None:
     try:
         return None if value == "never" else read_duration(value)
     except ValueError as error:
-        raise ValueError(f"{error}, or never") from None
+        raise ValueError(or_never(error)) from None
 
 
 AnyLasting = Annotated[

@@ -12,7 +12,7 @@ from dataclasses import field
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass
 
@@ -63,6 +63,16 @@ class Rate:
     burst: Annotated[int, Field(ge=1, le=1_000_000)] = 1
 
 
+def _check_window(value: timedelta) -> timedelta:
+    if value < timedelta(seconds=1):
+        raise ValueError("expected at least 1s: in no time nothing is counted")
+    return value
+
+
+Window = Annotated[Duration, AfterValidator(_check_window)]
+"""How long a deletion counts."""
+
+
 @dataclass(frozen=True, slots=True, config=_CONFIG)
 class BreakerLimits:
     """What trips the breaker: within `window`, as many deletions by all processes, or as large a share of a kind.
@@ -77,7 +87,7 @@ class BreakerLimits:
     count: Annotated[int, Field(ge=1)] | None = None
     share: Share | None = None
     at_least: Annotated[int, Field(ge=0)] = 100
-    window: Duration = timedelta(minutes=10)
+    window: Window = timedelta(minutes=10)
 
     @model_validator(mode="before")
     @classmethod
@@ -100,7 +110,7 @@ class RecreationLimits:
     """
 
     times: Annotated[int, Field(ge=0, le=100)] = 5
-    window: Duration = timedelta(minutes=10)
+    window: Window = timedelta(minutes=10)
 
 
 class Budget(Narrowing):

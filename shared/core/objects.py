@@ -121,6 +121,9 @@ def get_controller(obj: Any) -> ObjectRef | None:
     return None
 
 
+_CALLED: dict[type, str] = {dict: "a mapping", list: "a list"}
+
+
 def quote(value: Any) -> str:
     """A value as a message quotes it: short and printable, whatever was sent.
 
@@ -130,7 +133,8 @@ def quote(value: Any) -> str:
         return repr(value if len(value) <= _QUOTED_MAX else f"{value[:_QUOTED_MAX]}...")
     if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _QUOTED_MAX):
         return repr(value)
-    return f"a value of type {type(value).__name__}"
+    called = _CALLED.get(type(value))
+    return called or f"a value of type {type(value).__name__}"
 
 
 def printable(text: str) -> str:

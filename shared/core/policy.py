@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic import model_validator as checked
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -128,13 +128,14 @@ class Policy(RuleModel):
     recreation: RecreationLimits = RecreationLimits()
     rules: tuple[PolicyRule, ...] = Field(default=(), max_length=1_000)
 
-    @checked(mode="after")
-    def _named_once(self) -> Self:
-        names = [rule.name for rule in self.rules]
+    @field_validator("rules")
+    @classmethod
+    def _named_once(cls, rules: tuple[PolicyRule, ...]) -> tuple[PolicyRule, ...]:
+        names = [rule.name for rule in rules]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ValueError(f"rules: expected unique names, got {twice!r} twice")
-        return self
+            raise ValueError(f"expected unique names, got {twice!r} twice")
+        return rules
 
     def of_kinds(self, kinds: Catalogue) -> "Policy":
         """The same with every kind named in full: a slip must not mean nothing, and `backups` not four kinds at once.

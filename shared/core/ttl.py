@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from shared.core.durations import parse_duration
+from shared.core.durations import or_never, parse_duration
 from shared.core.kinds import KindRule, Outcome
 from shared.core.native import InvalidFieldError, read_native_ttl
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, parse_instant, quote
@@ -124,7 +124,7 @@ def read_duration(name: str, value: Any, *, origin: Origin = "object") -> Ttl:
     try:
         return Ttl(source, after=parse_duration(value), origin=origin)
     except ValueError as error:
-        raise InvalidTtlError(f"annotation {source}: {error}, or never") from None
+        raise InvalidTtlError(f"annotation {source}: {or_never(error)}") from None
 
 
 def _read_expire_at(value: Any) -> Ttl:

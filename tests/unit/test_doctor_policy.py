@@ -39,7 +39,7 @@ def test_a_good_one_is_told_with_its_rules():
 @pytest.mark.parametrize(
     ("data", "detail"),
     [
-        ({"policy.yaml": GOOD.replace("1h", "soon")}, "policy.yaml:1: rules.0.ttl: expected seconds (3600)"),
+        ({"policy.yaml": GOOD.replace("1h", "soon")}, "policy.yaml:1: rules.0.ttl: expected never, seconds (3600)"),
         ({"policy.yaml": GOOD.replace("jobs", "jbos")}, "policy.yaml:1: rules.0.match.kinds.0: unknown kind"),
         ({}, "there is no policy.yaml in it, and standalone cannot start without"),
         (None, "there is no policy.yaml in it"),

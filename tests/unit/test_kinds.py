@@ -126,6 +126,12 @@ class TestSchema:
     def test_a_malformed_field_is_named(self, path, value):
         assert any(f"{where}.".startswith(f"{path}.") for where in where_it_fails(having(RULE, path, value)))
 
+    @pytest.mark.parametrize("source", ["finishing-condition", {"latest": ["finishing-condition-update"]}])
+    def test_the_time_of_a_condition_needs_one_that_finishes(self, source):
+        field = having(RULE, "finished", {"field": "status.phase", "values": {"Done": "succeeded"}})
+
+        assert where_it_fails(field | {"finishedAt": ["managed-fields", source]}) == {"finishedAt"}
+
     def test_the_message_says_which_of_the_forms_was_expected(self):
         with pytest.raises(ValidationError, match="expected one of `conditions`, `field`"):
             KindRule.model_validate(having(RULE, "finished", {}))

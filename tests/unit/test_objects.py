@@ -198,9 +198,9 @@ class TestQuotes:
             (10**5000, "a value of type int"),
             (1.5, "1.5"),
             (float("nan"), "nan"),
-            ([], "a value of type list"),
-            (nested(100_000), "a value of type list"),
-            ({"a": 1}, "a value of type dict"),
+            ([], "a list"),
+            (nested(100_000), "a list"),
+            ({"a": 1}, "a mapping"),
         ],
         ids=lambda value: value[:20] if isinstance(value, str) else type(value).__name__,
     )

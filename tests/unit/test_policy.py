@@ -72,8 +72,12 @@ def test_nothing_said_limits_nothing():
 @pytest.mark.parametrize(
     ("given", "place", "message"),
     [
-        (ruled(ttl="soon"), "rules.0.ttl", "expected seconds (3600) or a duration such as 90s"),
-        (ruled(ttl=-1), "rules.0.ttl", "got '-1', or never"),
+        (ruled(ttl="soon"), "rules.0.ttl", "expected never, seconds (3600) or a duration such as 90s"),
+        (
+            ruled(ttl=-1),
+            "rules.0.ttl",
+            "expected never, seconds (3600) or a duration such as 90s, 1h30m, 2d, 1w, got '-1'",
+        ),
         (ruled(ttl=True), "rules.0.ttl", "got True"),
         (ruled(ttl={"unknown": 1}), "rules.0.ttl", "for each of succeeded and failed"),
         (ruled(ttl=None), "rules.0", "expected a value for ttl, or no such field"),
@@ -106,11 +110,13 @@ def test_nothing_said_limits_nothing():
             "rules.0",
             "expected a ttl beside them",
         ),
-        ({"rules": [ruled()["rules"][0]] * 2}, "", "expected unique names, got 'one' twice"),
+        ({"rules": [ruled()["rules"][0]] * 2}, "rules", "expected unique names, got 'one' twice"),
         ({"budget": {"breaker": {"share": "200%"}}}, "budget.breaker.share", "up to 100%, got '200%'"),
         ({"budget": {"breaker": {"share": 5}}}, "budget.breaker.share", "expected a share such as 50%, got 5"),
         ({"budget": {"breaker": {"share": -0.5}}}, "budget.breaker.share", "expected a share such as 50%, got -0.5"),
         ({"budget": {"global": {"perSecond": 0}}}, "budget.global.perSecond", "greater than or equal to 0.000001"),
+        ({"budget": {"breaker": {"count": 1, "window": "0s"}}}, "budget.breaker.window", "expected at least 1s"),
+        ({"recreation": {"window": 0}}, "recreation.window", "expected at least 1s"),
         ({"kind": "Polizei"}, "kind", "'Policy'"),
     ],
 )

@@ -118,7 +118,10 @@ def test_a_bad_one_at_the_start_is_an_error(tmp_path):
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (GOOD.replace("1h", "soon"), "policy.yaml:7: rules.0.ttl: expected seconds (3600) or a duration such as"),
+        (
+            GOOD.replace("1h", "soon"),
+            "policy.yaml:7: rules.0.ttl: expected never, seconds (3600) or a duration such as",
+        ),
         (GOOD.replace("jobs", "jbos"), "policy.yaml:6: rules.0.match.kinds.0: unknown kind"),
         (GOOD + "    when: object.spec +\n", "policy.yaml:8: rules.0.when: expected a CEL expression"),
         (GOOD + "    keepLast: 0\n", "policy.yaml:8: rules.0.keepLast: "),
@@ -133,6 +136,17 @@ def test_an_error_names_the_line_the_field_and_what_was_expected(tmp_path, bad, 
         read_policy(tmp_path / "policy.yaml", KINDS)
 
     assert str(raised.value).startswith(message)
+
+
+def test_a_list_is_not_called_empty_since_what_it_holds_is_wrong(tmp_path):
+    bad = GOOD.replace("kinds: [jobs]", "kinds: [jobs], labels: {matchExpressions: [{key: a, operator: Exist}]}")
+    (tmp_path / "policy.yaml").write_text(bad)
+
+    with pytest.raises(FileError) as raised:
+        read_policy(tmp_path / "policy.yaml", KINDS)
+
+    (line,) = str(raised.value).splitlines()
+    assert line.startswith("policy.yaml:6: rules.0.match.labels.matchExpressions.0.operator: expected 'In'")
 
 
 def test_a_process_has_the_policy_that_its_settings_name(tmp_path):
