@@ -8,6 +8,7 @@ from datetime import timedelta
 from shared.cli.comparison import Comparison, Term
 from shared.core.durations import format_duration
 from shared.core.limits import BreakerLimits, Limits, Rate
+from shared.core.policy import Policy
 
 LIMIT = 1_000
 """Objects due at once, unless the policy's own breaker says another number."""
@@ -50,6 +51,12 @@ def sound(comparison: Comparison, limits: Limits, limit: int | None) -> Alarm:
     most = limit if limit is not None else limits.breaker.count or LIMIT
     counts = [(name, row[Term.NOW].new) for name, row in comparison.rules.items()]
     return Alarm(comparison.totals[Term.NOW].new, most, tuple(one for one in counts if one[1]))
+
+
+def find_idle(comparison: Comparison, policy: Policy) -> Iterator[str]:
+    """The rules of the new policy that say for none of the objects how long it stays: a slip, often enough."""
+    speaking = {name for name, row in comparison.rules.items() if any(count.new for count in row.values())}
+    yield from (rule.source for rule in policy.rules if rule.ttl and rule.source not in speaking)
 
 
 def describe_restraints(comparison: Comparison, limits: Limits) -> Iterator[str]:

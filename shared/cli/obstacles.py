@@ -82,10 +82,16 @@ def find_obstacles(
     if not (rule.ttl and rule.ttl.honoured_by and ttl and ttl.origin == "native"):  # its own controller deletes it, too
         yield from _find_idle(found, rule)
     yield from find_open(found, now)
-    for home in _active(found):
-        until = home.standing.loops.get(name_of(ref))
-        if until is not None and until > now:
-            yield _loop(ref, until, now, found)
+    until = looped_until(found, ref, now)
+    if until is not None:
+        yield _loop(ref, until, now, found)
+
+
+def looped_until(found: InForce, ref: ObjectRef, now: datetime) -> datetime | None:
+    """Until when an object is left alone since its name is in a recreate loop; None where it is in none."""
+    known = [home.standing.loops for home in _active(found) if home.standing.loops]
+    untils = [loops[name] for loops in known if (name := name_of(ref)) in loops]
+    return max((until for until in untils if until > now), default=None)
 
 
 def find_open(found: InForce, now: datetime) -> Iterator[Obstacle]:
@@ -122,6 +128,11 @@ def _find_idle(found: InForce, rule: KindRule) -> Iterator[Obstacle]:
         places = " or ".join(one.namespace for one in found.homes)
         told = f"nobody deletes it: nothing is installed in namespace {found.home}, and no `run` leads in {places}"
         yield Obstacle(NOBODY, told, "`ttl-after-finished run`, or an installation; another namespace: $TTL_NAMESPACE")
+    if installed and installed.is_alone and not any(one.problem for one in found.homes):
+        home = next(one for one in found.homes if one.namespace == found.home)
+        if not (home.leader and home.leader.leads):
+            told = f"nobody deletes it: no Pod of Deployment {found.home}/standalone leads"
+            yield Obstacle(NOBODY, told, f"`{_command(found, 'doctor', found.home)}` says why")
 
 
 def _open(home: Home, trip: Trip, now: datetime, found: InForce) -> Obstacle:
@@ -134,7 +145,7 @@ def _open(home: Home, trip: Trip, now: datetime, found: InForce) -> Obstacle:
 def _loop(ref: ObjectRef, until: datetime, now: datetime, found: InForce) -> Obstacle:
     told = (
         f"its name is in a recreate loop: whenever it was deleted it came back, so it is left alone until "
-        f"{format_instant(until)}, for another {_distance(now, until)}"
+        f"{format_instant(until.replace(microsecond=0))}, for another {_distance(now, until)}"
     )
     place = ("-n", ref.namespace) if ref.namespace else ("-A",)
     look = shlex.join(("kubectl", "get", "events", *place, "--field-selector", "reason=RecreateLoop", *found.flags))

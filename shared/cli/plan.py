@@ -13,17 +13,17 @@ from rich.table import Table
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.cli import options
-from shared.cli.alarm import LIMIT, Alarm, describe_restraints, sound
+from shared.cli.alarm import LIMIT, Alarm, describe_restraints, find_idle, sound
 from shared.cli.comparison import Comparison
 from shared.cli.contrast import as_document, show
 from shared.cli.inforce import InForce, Named, read_in_force
 from shared.cli.look import Sight, find_all
-from shared.cli.obstacles import find_open
+from shared.cli.obstacles import find_open, looped_until
 from shared.cli.report import as_json, describe_time, is_ahead
 from shared.cli.target import find_kinds
 from shared.core.decide import Expire, Reason, Wait
 from shared.core.kinds import Catalogue
-from shared.core.objects import printable
+from shared.core.objects import ObjectRef, printable
 from shared.core.policy import Policy
 from shared.usecases.served import list_served, list_unserved
 from shared.usecases.survey import Surveyed
@@ -134,12 +134,19 @@ def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool) -> b
     if sight.objects:
         for one in find_open(force, sight.objects[0].now):
             click.secho(f"{printable(one.told)}; {one.cure}", fg="yellow", err=True)
+    ahead = [one for one in sight.objects if is_ahead(one.decisions[-1])]
+    if looped := [one.ref for one in ahead if looped_until(force, one.ref, one.now)]:
+        said = "whose name is in a recreate loop, so that they are left alone for a while"
+        click.secho(f"{len(looped)} {said}: {_shown(looped)}", fg="yellow", err=True)
     if sight.parked:
-        shown = ", ".join(map(str, sight.parked[:_SHOWN])) + (", ..." if len(sight.parked) > _SHOWN else "")
         said = "a TTL that a hold put aside, which is gone: nothing acts on it until `kubectl ttl release` puts it back"
-        click.echo(f"{len(sight.parked)} with {said}: {printable(shown)}", err=True)
+        click.echo(f"{len(sight.parked)} with {said}: {_shown(sight.parked)}", err=True)
     unreadable = bool(force.policy_problem) and not in_force.is_known
     return not (sight.refused or unread or unreadable)
+
+
+def _shown(refs: Sequence[ObjectRef]) -> str:
+    return printable(", ".join(map(str, refs[:_SHOWN])) + (", ..." if len(refs) > _SHOWN else ""))
 
 
 async def _look(
@@ -182,6 +189,8 @@ def _print_comparison(
     else:
         click.echo(f"{new}, compared with {in_force}; (+8) is 8 more than under that")
         show(_console(), comparison, everything=everything)
+        if idle := ", ".join(find_idle(comparison, new.policy)):
+            click.echo(f"no finished object here has its ttl by: {idle}")
     for sentence in restraints:
         click.secho(sentence, fg="yellow", err=True)
     if alarm.is_raised:

@@ -9,7 +9,7 @@ from shared.doctor.configured import check_settings
 from shared.doctor.findings import Place
 from shared.doctor.ownkinds import read_known
 from shared.doctor.policies import READ, read_mounted
-from shared.doctor.reading import Inventory, read_inventory
+from shared.doctor.reading import Inventory, name_of, read_inventory
 from shared.errors import TtlError
 
 
@@ -26,6 +26,7 @@ class Installed:
         kinds_named: What TTL_KINDS says; empty for all kinds that can finish, and where the settings cannot be read.
         enabled: The names of the kinds that it may delete; None where the settings cannot be read.
         dry_run: Whether it deletes nothing.
+        is_alone: Whether it is one Deployment, which deletes nothing unless it has its Lease.
     """
 
     namespace: str
@@ -36,6 +37,7 @@ class Installed:
     kinds_named: tuple[str, ...] = ()
     enabled: frozenset[str] | None = None
     dry_run: bool = False
+    is_alone: bool = False
 
 
 async def read_installed(cluster: KubernetesCluster, namespace: str) -> Installed | None:
@@ -67,7 +69,8 @@ def find_installed(found: Inventory, namespace: str) -> Installed | None:
     except TtlError as error:
         problem = str(error)
     settings = configured.settings
+    is_alone = {name_of(obj) for _, obj in found.workloads()} == {"standalone"}
     if settings is None:
-        return Installed(namespace, kinds, policy, name, problem)
+        return Installed(namespace, kinds, policy, name, problem, is_alone=is_alone)
     enabled = frozenset(rule.name for rule in configured.rules)
-    return Installed(namespace, kinds, policy, name, problem, settings.kinds, enabled, settings.dry_run)
+    return Installed(namespace, kinds, policy, name, problem, settings.kinds, enabled, settings.dry_run, is_alone)

@@ -1,5 +1,6 @@
 """Why what is due is still there: who stands in the way is told of what goes, and of nothing that stays anyway."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from shared.cli.obstacles import Scene, find_obstacles
 from shared.core.decide import Context, decide
 from shared.core.kinds import Catalogue
 from shared.core.namespaces import plain_namespace
-from shared.core.objects import ref_of
+from shared.core.objects import format_instant, ref_of
 from shared.core.policy import NO_POLICY
 from shared.doctor.installed import Installed
 from shared.doctor.leader import LEASE_AGE_MAX, Leader
@@ -98,6 +99,35 @@ def test_a_kind_that_is_not_enabled_and_a_dry_run_are_told():
     own = InForce("home", KINDS, idle, "", (Home("home", CLOSED, leader()),))
     assert reasons(own) == ["kind-not-enabled", "dry-run"]  # its Lease is no run's
     assert reasons(of(installed=Installed("home", KINDS, RULES))) == []  # its settings cannot be read
+
+
+ALONE = Installed("home", KINDS, RULES, is_alone=True)
+
+
+@pytest.mark.parametrize(
+    ("led", "run", "told"),
+    [
+        (None, None, ["nobody-deletes"]),
+        (leader(holder=""), None, ["nobody-deletes"]),
+        (leader(LEASE_AGE_MAX.total_seconds() + 1), None, ["nobody-deletes"]),
+        (leader(), None, []),
+        (None, leader(), []),  # a run does the work
+    ],
+)
+def test_an_installation_of_one_deployment_deletes_nothing_without_its_lease(led, run, told):
+    found = InForce("home", KINDS, ALONE, "", (Home("home", CLOSED, led), Home("default", CLOSED, run)))
+    assert reasons(found) == told
+
+
+def test_a_lease_that_may_not_be_read_is_not_taken_for_none():
+    found = InForce("home", KINDS, ALONE, "", (Home("home", CLOSED, problem="forbidden"), Home("default", CLOSED)))
+    assert reasons(found) == ["breaker-unread"]
+
+
+def test_the_end_of_a_loop_is_told_in_whole_seconds():
+    until = later(60) + timedelta(microseconds=7)
+    (one,) = obstacles(of(home=Standing(loops={NAME: until})))
+    assert f"until {format_instant(later(60))}, " in one.told
 
 
 def test_how_to_release_leads_to_the_same_cluster():

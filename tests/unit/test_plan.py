@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.cli.alarm import describe_restraints, sound
+from shared.cli.alarm import describe_restraints, find_idle, sound
 from shared.cli.comparison import Comparison, Count, Term
 from shared.cli.contrast import as_document
 from shared.cli.look import find_all
@@ -299,3 +299,12 @@ async def test_what_is_due_within_a_window_is_due_at_its_end():
     assert len(comparison.due_within(timedelta(minutes=1, seconds=1))) == 1
     assert not comparison.due_within(timedelta(seconds=58))
     assert len(comparison.due_within(timedelta.max)) == 1
+
+
+async def test_rules_that_say_for_nothing_how_long_it_stays_are_named():
+    idle = {"match": {"kinds": ["*"], "namespaces": {"names": ["CI"]}}, "ttl": "1h"}
+    policy = policy_of({"ttl": "1s"}, idle, {"keepLast": 1})
+
+    comparison = await compare(cluster_of(a_job(1, complete=ago(60))), policy)
+
+    assert list(find_idle(comparison, policy)) == ["policy rule r1"]
