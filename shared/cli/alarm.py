@@ -53,7 +53,7 @@ def sound(comparison: Comparison, limits: Limits, limit: int | None) -> Alarm:
     return Alarm(comparison.totals[Term.NOW].new, most, tuple(one for one in counts if one[1]))
 
 
-def find_idle(comparison: Comparison, policy: Policy) -> Iterator[str]:
+def find_unused(comparison: Comparison, policy: Policy) -> Iterator[str]:
     """The rules of the new policy that say for none of the objects how long it stays: a slip, often enough."""
     speaking = {name for name, row in comparison.rules.items() if any(count.new for count in row.values())}
     yield from (rule.source for rule in policy.rules if rule.ttl and rule.source not in speaking)

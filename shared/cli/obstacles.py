@@ -78,9 +78,7 @@ def find_obstacles(
     """
     if isinstance(decision, Ignore):
         return
-    ttl = decision.facts.ttl
-    if not (rule.ttl and rule.ttl.honoured_by and ttl and ttl.origin == "native"):  # its own controller deletes it, too
-        yield from _find_idle(found, rule)
+    yield from find_idle(found, rule, decision)
     yield from find_open(found, now)
     until = looped_until(found, ref, now)
     if until is not None:
@@ -116,8 +114,11 @@ def _active(found: InForce) -> Iterator[Home]:
             yield home
 
 
-def _find_idle(found: InForce, rule: KindRule) -> Iterator[Obstacle]:
-    installed = found.installed
+def find_idle(found: InForce, rule: KindRule, decision: Decision) -> Iterator[Obstacle]:
+    """That nobody deletes what is due, or nobody of its kind."""
+    ttl, installed = decision.facts.ttl, found.installed
+    if rule.ttl and rule.ttl.honoured_by and ttl and ttl.origin == "native":
+        return  # its own controller deletes it, too
     if found.leader is not None:
         return  # a `run` says to nobody which kinds it has
     if installed and installed.enabled is not None and rule.name not in installed.enabled:
@@ -128,7 +129,7 @@ def _find_idle(found: InForce, rule: KindRule) -> Iterator[Obstacle]:
         places = " or ".join(one.namespace for one in found.homes)
         told = f"nobody deletes it: nothing is installed in namespace {found.home}, and no `run` leads in {places}"
         yield Obstacle(NOBODY, told, "`ttl-after-finished run`, or an installation; another namespace: $TTL_NAMESPACE")
-    if installed and installed.is_alone and not any(one.problem for one in found.homes):
+    if installed and installed.is_alone and not installed.dry_run and not any(one.problem for one in found.homes):
         home = next(one for one in found.homes if one.namespace == found.home)
         if not (home.leader and home.leader.leads):
             told = f"nobody deletes it: no Pod of Deployment {found.home}/standalone leads"

@@ -1,7 +1,7 @@
 """`plan`: what would be deleted now, what is due when, and what another policy would make of it."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,12 +13,12 @@ from rich.table import Table
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.cli import options
-from shared.cli.alarm import LIMIT, Alarm, describe_restraints, find_idle, sound
+from shared.cli.alarm import LIMIT, Alarm, describe_restraints, find_unused, sound
 from shared.cli.comparison import Comparison
 from shared.cli.contrast import as_document, show
 from shared.cli.inforce import InForce, Named, read_in_force
 from shared.cli.look import Sight, find_all
-from shared.cli.obstacles import find_open, looped_until
+from shared.cli.obstacles import find_idle, find_open, looped_until
 from shared.cli.report import as_json, describe_time, is_ahead
 from shared.cli.target import find_kinds
 from shared.core.decide import Expire, Reason, Wait
@@ -100,7 +100,11 @@ async def plan(
         new, old = force.choose(policy), force.choose(against) if policy else None
         policies = [old.policy, new.policy] if old else [new.policy]
         sight = await _look(cluster, force.kinds, policies, kinds=kinds, namespace=namespace)
-    code = 0 if _tell(sight, force, old or new, is_named=old is None and output == "text") else 1
+    code = (
+        0
+        if _tell(sight, force, old or new, is_named=old is None and output == "text", is_compared=old is not None)
+        else 1
+    )
     if old is not None:
         alarm = _print_comparison(sight, new, old, limit, output=output, everything=everything, yes=yes)
         code = TOO_MANY if alarm.is_raised and not yes else code
@@ -114,7 +118,7 @@ async def plan(
         raise SystemExit(code)
 
 
-def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool) -> bool:
+def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool, is_compared: bool) -> bool:
     """What must be known beside the numbers, on standard error.
 
     Args:
@@ -122,6 +126,7 @@ def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool) -> b
         force: What was found of who deletes.
         in_force: The policy that counts.
         is_named: Whether it is told beside the numbers anyway.
+        is_compared: Whether two policies are: what one would delete need have nobody yet who deletes it.
 
     Returns:
         Whether nothing is missing: a script must not take the rest for all.
@@ -135,6 +140,9 @@ def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool) -> b
         for one in find_open(force, sight.objects[0].now):
             click.secho(f"{printable(one.told)}; {one.cure}", fg="yellow", err=True)
     ahead = [one for one in sight.objects if is_ahead(one.decisions[-1])]
+    idle = Counter(f"{at.told}; {at.cure}" for one in ahead for at in find_idle(force, one.rule, one.decisions[-1]))
+    for told, count in idle.items() if not is_compared else ():
+        click.secho(f"{count} due, now or later: {printable(told)}", fg="yellow", err=True)
     if looped := [one.ref for one in ahead if looped_until(force, one.ref, one.now)]:
         said = "whose name is in a recreate loop, so that they are left alone for a while"
         click.secho(f"{len(looped)} {said}: {_shown(looped)}", fg="yellow", err=True)
@@ -189,8 +197,8 @@ def _print_comparison(
     else:
         click.echo(f"{new}, compared with {in_force}; (+8) is 8 more than under that")
         show(_console(), comparison, everything=everything)
-        if idle := ", ".join(find_idle(comparison, new.policy)):
-            click.echo(f"no finished object here has its ttl by: {idle}")
+        if unused := ", ".join(find_unused(comparison, new.policy)):
+            click.echo(f"no finished object here has its ttl by: {unused}")
     for sentence in restraints:
         click.secho(sentence, fg="yellow", err=True)
     if alarm.is_raised:

@@ -67,14 +67,14 @@ def ttl(server: RealServer, namespace: str) -> Ttl:
 
 @pytest.fixture
 def install(api: Api) -> Iterator[Callable[..., None]]:
-    """A Deployment of ours whose policy and settings are ConfigMaps; it is gone after the test."""
+    """A Deployment of ours whose policy and settings are ConfigMaps, and its Lease; all is gone after the test."""
     made: list[str] = []
 
     def create(path: str, obj: Any) -> None:
         api.call("POST", path, obj)
         made.append(f"{path}/{obj['metadata']['name']}")
 
-    def put(rules: Any, **settings: str) -> None:
+    def put(rules: Any, *, leads: bool = True, **settings: str) -> None:
         if api.get(f"/api/v1/namespaces/{HOME}") is None:
             api.call("POST", "/api/v1/namespaces", {"metadata": {"name": HOME}})
         policy = yaml.safe_dump({"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": rules})
@@ -85,6 +85,8 @@ def install(api: Api) -> Iterator[Callable[..., None]]:
         (container,) = workload["spec"]["template"]["spec"]["containers"]
         container["envFrom"] = [{"configMapRef": {"name": "settings"}}]
         create(f"/apis/apps/v1/namespaces/{HOME}/deployments", workload)
+        if leads:
+            create(LEASES.replace("default", HOME), lease(now() + timedelta(hours=1), "standalone-x/1"))
 
     yield put
     for path in made:
@@ -185,6 +187,23 @@ def test_an_installation_that_deletes_nothing_or_not_this_kind_is_said_to(
     assert "TTL_DRY_RUN is on" in planned.stderr
 
 
+def test_an_installation_of_which_no_pod_leads_is_said_to_delete_nothing(
+    job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
+) -> None:
+    job("due", ttl_succeeded="0s")
+    install(RULES, leads=False)
+
+    (idle,) = explain(ttl, "job/due")["obstacles"]
+    planned = ttl("plan")
+    compared = ttl("plan", "--policy", "none")
+
+    assert (idle["reason"], idle["cure"]) == ("nobody-deletes", "`kubectl ttl doctor -n ttl-after-finished` says why")
+    assert (
+        "1 due, now or later: nobody deletes it: no Pod of Deployment ttl-after-finished/standalone" in planned.stderr
+    )
+    assert "nobody deletes it" not in compared.stderr
+
+
 def test_a_policy_that_cannot_be_read_is_said_to_be_bad(
     job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
 ) -> None:
@@ -224,6 +243,8 @@ def test_an_open_breaker_and_a_loop_are_the_reason_and_how_to_release_is_told(
     assert "  but       the breaker in namespace ttl-after-finished is open for " in text
     assert explain(ttl, "job/held")["obstacles"] == []
     assert "the breaker in namespace ttl-after-finished is open" in planned.stderr
+    said = "whose name is in a recreate loop, so that they are left alone for a while"
+    assert f"1 {said}: Job {namespace}/due\n" in planned.stderr
     released = ttl("release", "job/held").stdout
     assert "mind: the breaker in namespace ttl-after-finished is open" in released
 

@@ -66,6 +66,10 @@ def test_a_new_policy_beside_what_is_in_force(api, jobs, namespace, plan):
     assert set(changed.values()) == {("no-ttl", "policy rule newest")}
     assert len(api.get(jobs)["items"]) == 5
 
+    idle = {"name": "idle", "match": {"kinds": ["pods"], "namespaces": {"names": ["CI"]}}, "ttl": "1h"}
+    done = plan("--policy", "idle.yaml", idle={"rules": [*RULES, idle]})
+    assert "\nno finished object here has its ttl by: policy rule rest, policy rule idle\n" in done.stdout
+
     done = plan("--policy", "new.yaml", "--against", "old.yaml", "-o", "json", old={"rules": RULES[1:]})
     told = json.loads(done.stdout)
     assert told["totals"]["within24h"] == {"inForce": 4, "new": 0}

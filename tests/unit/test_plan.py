@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.cli.alarm import describe_restraints, find_idle, sound
+from shared.cli.alarm import describe_restraints, find_unused, sound
 from shared.cli.comparison import Comparison, Count, Term
 from shared.cli.contrast import as_document
 from shared.cli.look import find_all
@@ -307,4 +307,4 @@ async def test_rules_that_say_for_nothing_how_long_it_stays_are_named():
 
     comparison = await compare(cluster_of(a_job(1, complete=ago(60))), policy)
 
-    assert list(find_idle(comparison, policy)) == ["policy rule r1"]
+    assert list(find_unused(comparison, policy)) == ["policy rule r1"]
