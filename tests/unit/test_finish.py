@@ -131,10 +131,12 @@ class TestSources:
 
         assert finish_of(obj, rule).at.isoformat() == "2026-03-14T01:00:00+00:00"
 
-    def test_a_kind_that_ends_by_a_field_has_no_finishing_condition(self):
-        obj = run("Done", conditions=[condition("Done", ago(60))])
+    def test_what_ends_by_a_field_has_no_finishing_condition(self):
+        case = {"when": {"field": "status.state", "values": ["Done"]}, "outcome": "succeeded"}
+        told = run_rule().model_dump(by_alias=True, exclude_unset=True)
+        rule = KindRule.model_validate(told | {"finished": {"cases": [case]}, "finishedAt": ["finishing-condition"]})
 
-        assert finish_of(obj, run_rule("finishing-condition")).at is None
+        assert finish_of(run("Done", conditions=[condition("Done", ago(60))]), rule).at is None
 
     def test_the_newest_write_of_the_status_counts(self):
         obj = status_written(run("Done"), ago(90), ago(30), ago(60))
