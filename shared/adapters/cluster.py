@@ -119,7 +119,37 @@ class KubernetesCluster(FollowingApiServer):
 
         Whoever may create large objects must not make a page that no process can hold: it is asked for in smaller ones.
         """
-        limit = min(limit, self._page_limits.get(rule.name, limit))
+        ask = partial(
+            self._list_page,
+            rule,
+            namespace=namespace,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            metadata_only=metadata_only,
+        )
+        while True:
+            fewer = min(limit, self._page_limits.get(rule.name, limit))
+            try:
+                page = await ask(limit=fewer)
+            except TooLargeError:
+                if fewer == 1:
+                    raise
+                self._page_limits[rule.name] = max(1, fewer // _FEWER)
+            else:
+                if rule.name in self._page_limits:  # the next objects may be of the usual size
+                    self._page_limits[rule.name] = min(PAGE_LIMIT, fewer * 2)
+                return page
+
+    async def _list_page(  # noqa: PLR0913 - as above
+        self,
+        rule: KindRule,
+        *,
+        namespace: str,
+        continue_token: str,
+        resource_version: str,
+        metadata_only: bool,
+        limit: int,
+    ) -> Page:
         query = {"limit": str(limit)}
         if continue_token:
             query["continue"] = continue_token
@@ -129,18 +159,6 @@ class KubernetesCluster(FollowingApiServer):
         try:
             answer, rule = await self.request_of(
                 rule, "GET", lambda one: collection_path(one, namespace, query), accept=accept, bytes_max=PAGE_BYTES_MAX
-            )
-        except TooLargeError:
-            if limit == 1:
-                raise
-            self._page_limits[rule.name] = max(1, limit // _FEWER)
-            return await self.list_page(
-                rule,
-                namespace=namespace,
-                continue_token=continue_token,
-                resource_version=resource_version,
-                metadata_only=metadata_only,
-                limit=limit,
             )
         except UnreadableError:
             if metadata_only:
@@ -152,8 +170,6 @@ class KubernetesCluster(FollowingApiServer):
             return await self.list_page(
                 rule, namespace=namespace, continue_token=gone.continue_token, metadata_only=metadata_only, limit=limit
             )
-        if rule.name in self._page_limits:  # the next objects may be of the usual size
-            self._page_limits[rule.name] = min(PAGE_LIMIT, limit * 2)
         if answer is None:
             raise AbsentKindError(f"{rule.plural} of {rule.api_version} are not served by this cluster")
         return Page(
