@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Any
 
 import aiohttp
+from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio.client import ApiClient
 
 from shared.adapters.identity import Identity
@@ -25,6 +26,9 @@ from shared.errors import AbsentKindError, PermanentError, TryLaterError
 
 REQUEST_SECONDS_MAX = 30.0
 """Just under the API server's own limit of 34 s: an answer that comes later says nothing we could rely on."""
+
+LINE_BYTES_MAX = 16 * 1024 * 1024
+"""Of a watch's line: an object of the 1.5 MiB that etcd takes has six times as much JSON where it is full of `<`."""
 
 _MERGE_PATCH = "application/merge-patch+json"
 
@@ -89,20 +93,24 @@ class ApiServer:
         accept: str = "application/json",
         missing_ok: bool = False,
         as_user: str = "",
+        bytes_max: int | None = None,
     ) -> Answer | None:
         """One call, as another user if one is named; None for a 404 where that is an answer.
+
+        `bytes_max` is of the answer's body; None for as much as it is.
 
         Raises:
             ConflictError: 409.
             GoneError: 410.
             ForbiddenError: 403.
             PermanentError: Another 4xx.
+            TooLargeError: The answer is larger than that.
             TryLaterError: 429, 5xx, or no answer in time.
         """
         try:
             timeout = REQUEST_SECONDS_MAX  # reading the body included
             response = await self._send(method, path, body, accept, timeout, as_user=as_user)
-            payload = await read_json(response)
+            payload = await read_json(response, bytes_max=bytes_max)
         except aiohttp.ClientConnectorCertificateError as error:
             raise untrusted(self.server, error) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -144,13 +152,14 @@ class ApiServer:
                     raise _absent(path)
                 if response.status != HTTPStatus.OK:
                     raise_for(response.status, await read_json(response), response.headers, path)
+                response.content.set_read_chunk_size(LINE_BYTES_MAX // 2)  # whose double a line may have
                 async for line in response.content:
                     yield line
             finally:
                 response.close()
         except aiohttp.ClientConnectorCertificateError as error:
             raise untrusted(self.server, error) from None
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, LineTooLong, TimeoutError, OSError, ValueError) as error:
             raise TryLaterError(f"{path} broke off: {error or type(error).__name__}") from None
 
     async def probe(self, path: str) -> tuple[int, Any]:

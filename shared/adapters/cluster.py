@@ -16,7 +16,7 @@ from kubernetes.aio.client import ApiClient
 
 from shared.adapters.following import FollowingApiServer, collection_path, object_path
 from shared.adapters.memory import Memory
-from shared.adapters.refusals import GoneError, UnreadableError
+from shared.adapters.refusals import GoneError, TooLargeError, UnreadableError
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_in, get_text, list_mappings, ref_of
 from shared.core.objects import quote as excerpt
@@ -24,6 +24,11 @@ from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLat
 from shared.ports import EventLevel, Page, Snapshot
 
 PAGE_LIMIT = 500
+PAGE_BYTES_MAX = 16 * 1024 * 1024
+"""Of a LIST's answer; in memory it is several times as much. One object is at most some 9 MiB of JSON."""
+_FEWER = 4
+"""So many times fewer objects are asked for where a page was too large."""
+
 WATCH_SECONDS = 300
 TOLD_MAX = 10_000
 """Events this process has written lately and need not write again at every sweep."""
@@ -54,6 +59,7 @@ class KubernetesCluster(FollowingApiServer):
         super().__init__(client, **options)
         self.memory = memory
         self._told: dict[str, None] = {}
+        self._page_limits: dict[str, int] = {}
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
@@ -109,7 +115,41 @@ class KubernetesCluster(FollowingApiServer):
         metadata_only: bool = False,
         limit: int = PAGE_LIMIT,
     ) -> Page:
-        """See `shared.ports.Cluster`."""
+        """See `shared.ports.Cluster`.
+
+        Whoever may create large objects must not make a page that no process can hold: it is asked for in smaller ones.
+        """
+        ask = partial(
+            self._list_page,
+            rule,
+            namespace=namespace,
+            continue_token=continue_token,
+            resource_version=resource_version,
+            metadata_only=metadata_only,
+        )
+        while True:
+            fewer = min(limit, self._page_limits.get(rule.name, limit))
+            try:
+                page = await ask(limit=fewer)
+            except TooLargeError:
+                if fewer == 1:
+                    raise
+                self._page_limits[rule.name] = max(1, fewer // _FEWER)
+            else:
+                if rule.name in self._page_limits:  # the next objects may be of the usual size
+                    self._page_limits[rule.name] = min(PAGE_LIMIT, fewer * 2)
+                return page
+
+    async def _list_page(  # noqa: PLR0913 - as above
+        self,
+        rule: KindRule,
+        *,
+        namespace: str,
+        continue_token: str,
+        resource_version: str,
+        metadata_only: bool,
+        limit: int,
+    ) -> Page:
         query = {"limit": str(limit)}
         if continue_token:
             query["continue"] = continue_token
@@ -118,7 +158,7 @@ class KubernetesCluster(FollowingApiServer):
         accept = _METADATA_ONLY if metadata_only else "application/json"
         try:
             answer, rule = await self.request_of(
-                rule, "GET", lambda one: collection_path(one, namespace, query), accept=accept
+                rule, "GET", lambda one: collection_path(one, namespace, query), accept=accept, bytes_max=PAGE_BYTES_MAX
             )
         except UnreadableError:
             if metadata_only:

@@ -17,6 +17,10 @@ class UnreadableError(PermanentError):
     """An answer holds what no program of this language reads: JSON of a thousand levels."""
 
 
+class TooLargeError(PermanentError):
+    """An answer is larger than this process may hold: fewer objects must be asked for at once."""
+
+
 class GoneError(PermanentError):
     """410: a continue token, or the resourceVersion of a watch, is older than what the API server keeps.
 
@@ -29,19 +33,34 @@ class GoneError(PermanentError):
         self.continue_token = continue_token
 
 
-async def read_json(response: aiohttp.ClientResponse) -> Any:
+async def read_json(response: aiohttp.ClientResponse, *, bytes_max: int | None = None) -> Any:
     """The JSON of an answer; its first words where it is none, as of a proxy that answers in HTML.
+
+    Args:
+        response: The answer.
+        bytes_max: Of its body; None for as much as it is.
 
     Raises:
         UnreadableError: It is nested too deeply.
+        TooLargeError: It is larger.
     """
-    body = await response.read()
+    body = await response.read() if bytes_max is None else await _read_up_to(bytes_max, response)
     try:
         return json.loads(body)
     except RecursionError:
         raise UnreadableError("an object is nested too deeply to be read") from None
     except ValueError:
         return body[:200].decode(errors="replace").strip()
+
+
+async def _read_up_to(bytes_max: int, response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > bytes_max:
+            response.close()
+            raise TooLargeError(f"expected an answer of at most {bytes_max} bytes")
+    return bytes(body)
 
 
 def raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) -> None:

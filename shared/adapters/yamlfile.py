@@ -21,6 +21,9 @@ SIZE_MAX = 1_048_576
 DEPTH_MAX = 100
 """Lists and mappings in each other: the C library that reads YAML overflows its stack on tens of thousands."""
 
+VALUES_MAX = 100_000
+"""With each alias written out: nine levels of nine aliases each are half a billion values."""
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -90,6 +93,8 @@ def parse_model(
         loader = Loader(text)
         node = loader.get_single_node()
         _refuse(sorted(_slips(node)), name)
+        if _count(node, {}) > VALUES_MAX:
+            raise FileError(f"{name}: expected at most {VALUES_MAX} values, with each alias written out")
         document = loader.construct_document(node) if node else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -121,6 +126,17 @@ def _check_depth(text: str, name: str) -> None:
         if depth > DEPTH_MAX:
             line = event.start_mark.line + 1 if event.start_mark else 1
             raise FileError(f"{name}:{line}: expected at most {DEPTH_MAX} lists and mappings in each other")
+
+
+def _count(node: Any, counted: dict[int, int]) -> int:
+    """Values with each alias written out; one that holds itself is told by whoever reads it."""
+    if id(node) not in counted:
+        counted[id(node)] = 1
+        parts = [] if node is None or isinstance(node, yaml.ScalarNode) else node.value
+        if isinstance(node, yaml.MappingNode):
+            parts = [part for entry in node.value for part in entry]
+        counted[id(node)] += sum(_count(part, counted) for part in parts)
+    return counted[id(node)]
 
 
 def _slips(node: Any) -> Iterator[tuple[int, str]]:

@@ -29,7 +29,7 @@ def as_text(
     first = ("decision", "but", "problem", beside, "powerless", "parked", "do")
     lines = list(_lines(ref, decision, now, around, scene))
     lines.sort(key=lambda line: first.index(line[0]) if line[0] in first else len(first))
-    return "\n".join([str(ref), *_columns(lines)])
+    return "\n".join([printable(str(ref)), *_columns(lines)])
 
 
 _BESIDE = {

@@ -10,7 +10,7 @@ from shared.cli.inforce import Home, InForce, Named
 from shared.core.decide import Decision, Ignore
 from shared.core.durations import format_duration
 from shared.core.kinds import KindRule
-from shared.core.objects import ObjectRef, format_instant, printable
+from shared.core.objects import ObjectRef, format_instant
 from shared.usecases.recreation import name_of
 from shared.usecases.restraint import Restraint
 from shared.usecases.standing import Trip
@@ -138,7 +138,7 @@ def find_idle(found: InForce, rule: KindRule, decision: Decision) -> Iterator[Ob
 
 def _open(home: Home, trip: Trip, now: datetime, found: InForce) -> Obstacle:
     lasts = f" for {_distance(trip.at, now)}" if trip.at else ""
-    told = f"the breaker in namespace {home.namespace} is open{lasts}; nothing is deleted {printable(str(trip))}"
+    told = f"the breaker in namespace {home.namespace} is open{lasts}; nothing is deleted {trip}"
     cure = f"see what wants to be deleted, then `{_command(found, 'release', home.namespace, '--breaker')}`"
     return Obstacle(Restraint.BREAKER_OPEN, told, cure, since=trip.at)
 

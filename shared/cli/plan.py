@@ -113,7 +113,7 @@ async def plan(
         click.echo(json.dumps([as_json(one.ref, one.decisions[0]) for one in told], indent=2))
     else:
         _print_table(sight.objects)
-        click.echo(f"policy: {new.told}")
+        click.echo(f"policy: {printable(new.told)}")
     if code:
         raise SystemExit(code)
 
@@ -171,7 +171,7 @@ async def _look(
         click.echo(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}", err=True)
     sight = await find_all(cluster, served, policies=policies, kinds=known, namespace=namespace)
     for rule, error in sight.refused:
-        click.echo(f"{rule.plural}: {error}", err=True)
+        click.echo(printable(f"{rule.plural}: {error}"), err=True)
     if sight.refused and len(sight.refused) == len(served):
         raise sight.refused[0][1]
     return sight

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.durations import format_duration
-from shared.core.objects import get_text, parse_instant
+from shared.core.objects import get_text, parse_instant, printable
 from shared.doctor.findings import Finding, Place, ok, unknown, warn
 from shared.doctor.homes import LEASE, RUN
 from shared.errors import AbsentKindError, TtlError
@@ -69,7 +69,7 @@ async def read_leader(cluster: KubernetesCluster, namespace: str) -> Leader | No
     renewed_at = None
     with suppress(ValueError):  # anybody may have edited it
         renewed_at = parse_instant(get_text(answer.body, "spec.renewTime"))
-    return Leader(namespace, get_text(answer.body, "spec.holderIdentity"), renewed_at, answer.read_at)
+    return Leader(namespace, printable(get_text(answer.body, "spec.holderIdentity")), renewed_at, answer.read_at)
 
 
 async def check_run(cluster: KubernetesCluster, place: Place) -> Finding | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.objects import format_instant, get_text, parse_instant
+from shared.core.objects import format_instant, get_text, parse_instant, printable
 from shared.ports import EventLevel, State
 
 NAME = "ttl-after-finished-state"
@@ -65,7 +65,7 @@ class Trip:
     def __str__(self) -> str:
         """`since 2026-01-02T03:04:05Z: 1000 objects were deleted within 10m, ...`."""
         since = f"since {format_instant(self.at)}: " if self.at else ""
-        return f"{since}{self.why}"
+        return printable(f"{since}{self.why}")  # anybody may have edited it
 
 
 @dataclass(frozen=True, slots=True)

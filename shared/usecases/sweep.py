@@ -165,13 +165,14 @@ class Sweep:
         wanted = [obj for obj in page.items if judge.is_open(obj, rule)]
         if not in_full and len(wanted) <= FULL_READS_MAX:
             return page, [ref_of(obj) for obj in wanted]
-        if not in_full:
-            uids = {ref_of(obj).uid for obj in wanted}
-            full = await cluster.list_page(
-                rule, namespace=self.namespace, continue_token=token, resource_version=page.resource_version
-            )
-            wanted = [obj for obj in full.items if ref_of(obj).uid in uids]
-        return page, [Snapshot(obj, page.read_at) for obj in wanted]
+        if in_full:
+            return page, [Snapshot(obj, page.read_at) for obj in wanted]
+        listed = await cluster.list_page(
+            rule, namespace=self.namespace, continue_token=token, resource_version=page.resource_version
+        )
+        full = {ref_of(obj).uid: Snapshot(obj, page.read_at) for obj in listed.items}
+        # Where objects are large that page ends sooner; the rest is read one by one.
+        return page, [full.get(ref.uid, ref) for ref in map(ref_of, wanted)]
 
     async def _work(self, queue: _Queue, work: _Step) -> None:
         while True:

@@ -10,9 +10,10 @@ import pytest
 from aiohttp import web
 
 from shared.adapters import apiserver
+from shared.adapters import cluster as adapter
 from shared.adapters.connect import connect
 from shared.adapters.memory import Memory
-from shared.adapters.refusals import GoneError
+from shared.adapters.refusals import GoneError, TooLargeError
 from shared.core.objects import ObjectRef, format_instant, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
 from tests.builders import JOB, NOW, POD, job
@@ -177,6 +178,45 @@ async def test_an_object_nested_too_deeply_hides_no_other(cluster, script):
 
     assert found.items == [OBJ]
     assert found.continue_token == "next"
+
+
+async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(cluster, script, monkeypatch):
+    """Whoever may create large objects must not make a page that no process can hold."""
+    monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 5_000)
+    large = {"json": {**EMPTY, "items": [job(annotations={"notes": "x" * 5_000})]}}
+    page = {"json": {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [OBJ]}}
+    script.answers = [large, large, page, page, page]
+
+    assert (await cluster.list_page(JOB, continue_token="here")).items == [OBJ]
+    assert (await cluster.list_page(JOB, continue_token="next")).items == [OBJ]
+    await cluster.list_page(POD)
+
+    asked = ["500&continue=here", "125&continue=here", "31&continue=here", "62&continue=next", "500"]
+    assert [path.partition("limit=")[2] for _, path in script.asked] == asked
+
+
+async def test_one_object_that_is_too_large_is_told(cluster, script, monkeypatch):
+    monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 100)
+
+    with pytest.raises(TooLargeError, match="at most 100 bytes"):
+        await cluster.list_page(JOB)
+    assert script.asked[-1][1].endswith("limit=1")
+
+
+async def test_a_watch_brings_objects_as_large_as_there_are(cluster, script):
+    """JSON writes six characters for each `<`; more than the client reads as one line by itself."""
+    change = {"type": "ADDED", "object": job(annotations={"notes": "\\u003c" * 1_500_000})}
+    script.answers = [{"json": change}]
+
+    assert [one.type async for one in cluster.watch(JOB, "7")] == ["ADDED"]
+
+
+async def test_a_watch_with_a_line_without_end_breaks_off(cluster, script, monkeypatch):
+    monkeypatch.setattr(apiserver, "LINE_BYTES_MAX", 2**23)
+    script.answers = [{"text": "x" * (2**23 + 1)}]
+
+    with pytest.raises(TryLaterError, match="broke off"):
+        await anext(cluster.watch(JOB, "7"))
 
 
 async def test_an_object_nested_too_deeply_cannot_be_read(cluster, script):

@@ -195,3 +195,11 @@ def test_a_file_that_is_named_counts_before_all(tmp_path, monkeypatch):
     assert of().choose(None).policy.rules[0].name == "usual"
     assert of().choose(Path("none")).policy is NO_POLICY
     assert str(of().choose(Path("cluster"))) == "ConfigMap home/policy"
+
+
+def test_a_name_in_a_file_writes_to_no_terminal():
+    obj = job(name="\x1b[2Jx", complete=ago(60))
+
+    told = as_text(ref_of(obj), decide(obj, JOB, NOW), NOW)
+
+    assert told.splitlines()[0] == "Job ci/\N{REPLACEMENT CHARACTER}[2Jx"

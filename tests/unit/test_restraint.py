@@ -1,5 +1,6 @@
 """What stands between a due object and its DELETE: who is put off, what trips, what is left alone, and what ends it."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -280,6 +281,15 @@ async def test_the_log_and_the_event_name_what_ends_it(at, shared, command):
     ((_, event),) = at.told
     ((_, fields),) = process.telemetry.problems
     assert all(command in told for told in (event, fields["then"], process.telemetry.records[-1].detail))
+
+
+async def test_whoever_may_edit_the_state_writes_to_no_terminal(at):
+    at.state.data = {"breaker": json.dumps({"why": "\x1b[2J all well \ud800"})}
+
+    trip = await release_breaker(at.state, at.tell)
+
+    assert str(trip) == "\N{REPLACEMENT CHARACTER}[2J all well \N{REPLACEMENT CHARACTER}"
+    assert at.told == [("BreakerReleased", f"deletes again; nothing was deleted {trip}")]
 
 
 async def test_a_closed_breaker_need_not_be_released(at):

@@ -1,5 +1,6 @@
 """A sweep: what it lists, deletes, leaves to timers, passes over and hands on."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -172,6 +173,23 @@ async def test_many_candidates_are_listed_again_in_full(bench):
 
     assert bench.cluster.counted() == {"list": 2, "list-metadata": 2, "delete": 11}
     assert len(bench.cluster.names) == 50
+
+
+async def test_what_a_full_page_leaves_out_is_read_one_by_one(bench, monkeypatch):
+    """Where objects are large, fewer of them come at once than of their metadata."""
+    bench.put(FULL_READS_MAX + 5, trainjob, "due", complete=ago(60), ttl="30s")
+    list_page = bench.cluster.list_page
+
+    async def short(rule, **asked):
+        page = await list_page(rule, **asked)
+        return page if asked.get("metadata_only") else replace(page, items=page.items[:4])
+
+    monkeypatch.setattr(bench.cluster, "list_page", short)
+
+    await bench.sweep()
+
+    assert not bench.cluster.names
+    assert bench.cluster.counted()["get"] == FULL_READS_MAX + 1
 
 
 async def test_metadata_alone_never_deletes(bench):

@@ -110,3 +110,9 @@ def test_nor_does_a_rule_take_a_word_for_true(tmp_path):
 
     with pytest.raises(FileError, match=r"gizmo\.yaml:1: 'yes': expected quotes"):
         read_catalogue(tmp_path)
+
+
+def test_aliases_of_aliases_are_refused_before_they_are_written_out():
+    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    with pytest.raises(FileError, match="at most 100000 values, with each alias written out"):
+        parse_model("\n".join(["a0: &a0 [x]", *levels]), BaseModel, name="bomb.yaml")
