@@ -163,13 +163,13 @@ class FakeCluster:
         if self.served_kinds is not None and rule.kind not in self.served_kinds:
             raise AbsentKindError(f"{rule.plural} are not served")
         found = [
-            _without_body(obj) if metadata_only else copy.deepcopy(obj)
-            for (kind, place, _), obj in sorted(self._objects.items())
-            if kind == rule.kind and (not namespace or place == namespace)
+            (f"{place}/{name}", _without_body(obj) if metadata_only else copy.deepcopy(obj))
+            for (kind, place, name), obj in sorted(self._objects.items())
+            if kind == rule.kind and (not namespace or place == namespace) and f"{place}/{name}" > continue_token
         ]
-        start = int(continue_token or 0)
-        end = start + self.page_size
-        return Page(found[start:end], self._date(), str(end) if end < len(found) else "", str(self._version))
+        token = found[self.page_size - 1][0] if len(found) > self.page_size else ""  # a DELETE meanwhile moves none
+        page = [obj for _, obj in found[: self.page_size]]
+        return Page(page, self._date(), token, str(self._version))
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         self._call("event", ref.name)

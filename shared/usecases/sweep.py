@@ -147,6 +147,8 @@ class Sweep:
         for one in found:
             await queue.put((rule, one))
         if page.continue_token:
+            if len(page.items) < QUEUE_MAX:  # its objects are large: one page of them at a time
+                await queue.join()
             return step.model_copy(update={"continue_token": page.continue_token})
         self.expiry.telemetry.swept(rule)
         return next_kind

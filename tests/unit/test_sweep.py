@@ -362,7 +362,7 @@ async def test_a_step_whose_time_is_over_says_where_to_go_on():
     step = await bench.sweep()
 
     assert step.kinds == ("batch/v1/Job", "v1/Pod", "trainer.kubeflow.org/v1alpha1/TrainJob")
-    assert (step.continue_token, step.step) == ("4", 1)
+    assert (step.continue_token, step.step) == ("ci/job-003", 1)
     assert step.sweep_id
 
 
