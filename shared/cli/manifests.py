@@ -13,6 +13,7 @@ from shared.adapters.settings import read_settings
 from shared.cli import options
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import printable
+from shared.doctor.homes import HOME
 from shared.doctor.joining import component_of, identity_of, join
 from shared.errors import TtlError
 
@@ -28,9 +29,7 @@ _STYLE: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width
     show_default=True,
     help="What tells of them: an ApiServerSource, which is then printed too, or our own watch, which needs none.",
 )
-@click.option(
-    "-n", "--namespace", default="ttl-after-finished", show_default=True, metavar="NAME", help="Of the installation."
-)
+@click.option("-n", "--namespace", default=HOME, show_default=True, metavar="NAME", help="Of the installation.")
 @options.kinds_dir_option
 @options.asynchronous
 async def manifests(names: tuple[str, ...], source: str, namespace: str, kinds_dir: Path | None) -> None:

@@ -100,11 +100,9 @@ async def plan(
         new, old = force.choose(policy), force.choose(against) if policy else None
         policies = [old.policy, new.policy] if old else [new.policy]
         sight = await _look(cluster, force.kinds, policies, kinds=kinds, namespace=namespace)
-    code = (
-        0
-        if _tell(sight, force, old or new, is_named=old is None and output == "text", is_compared=old is not None)
-        else 1
-    )
+    is_compared = old is not None
+    is_whole = _tell(sight, force, old or new, is_named=not is_compared and output == "text", is_compared=is_compared)
+    code = 0 if is_whole else 1
     if old is not None:
         alarm = _print_comparison(sight, new, old, limit, output=output, everything=everything, yes=yes)
         code = TOO_MANY if alarm.is_raised and not yes else code

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from shared.core.kinds import KindRule
+from shared.doctor.homes import LEASE
 from shared.usecases.standing import NAME as STATE
 
 EVERY_KIND = {
@@ -88,5 +89,5 @@ def state_needs(namespace: str) -> frozenset[Right]:
 def lease_needs(namespace: str) -> frozenset[Right]:
     """What `standalone` needs to be the only one."""
     group, resource = "coordination.k8s.io", "leases"
-    own = {Right(group, resource, verb, namespace, "ttl-after-finished") for verb in ("get", "update")}
+    own = {Right(group, resource, verb, namespace, LEASE) for verb in ("get", "update")}
     return frozenset(own | {Right(group, resource, "create", namespace)})

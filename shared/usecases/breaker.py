@@ -47,9 +47,11 @@ class Breaker:
             TryLaterError: It cannot be told now.
             PermanentError: It may not be known; without it nothing can be said about a share.
         """
+        if self._limits.share is None:
+            return
         kind = _key(rule)
         deleted = self.tally.of(kind, now)
-        if self._limits.share is None or deleted < self._limits.at_least:
+        if deleted < self._limits.at_least:
             return
         counted = self._objects.get(kind)
         if counted is None or abs(now - counted[0]) > self._limits.window:

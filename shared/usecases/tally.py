@@ -52,7 +52,7 @@ class Tally:
     """
 
     def __init__(self, limits: BreakerLimits) -> None:
-        window = max(1.0, limits.window.total_seconds())
+        window = limits.window.total_seconds()
         self._name = f"{limits.count}/{limits.share}/{limits.at_least}/{window:.0f}"
         self._seconds = window / PARTS
         self._known: Counter[_Key] = Counter()
