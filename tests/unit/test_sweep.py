@@ -1,5 +1,6 @@
 """A sweep: what it lists, deletes, leaves to timers, passes over and hands on."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -190,6 +191,25 @@ async def test_what_a_full_page_leaves_out_is_read_one_by_one(bench, monkeypatch
 
     assert not bench.cluster.names
     assert bench.cluster.counted()["get"] == FULL_READS_MAX + 1
+
+
+async def test_pages_that_are_small_since_their_objects_are_large_are_held_one_at_a_time(monkeypatch):
+    bench = Bench(page_size=3)
+    bench.put(9, complete=ago(60), ttl=30)
+    delete, deleted_at_lists = bench.cluster.delete, []
+
+    async def slowly(rule, obj):
+        for _ in range(50):  # time enough for the next page to be listed
+            await asyncio.sleep(0)
+        return await delete(rule, obj)
+
+    monkeypatch.setattr(bench.cluster, "delete", slowly)
+    bench.cluster.on_list = lambda: deleted_at_lists.append(len(bench.cluster.deleted))
+
+    await bench.sweep()
+
+    assert deleted_at_lists[:3] == [0, 3, 6]
+    assert not bench.cluster.names
 
 
 async def test_metadata_alone_never_deletes(bench):
