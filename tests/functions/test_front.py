@@ -1,0 +1,308 @@
+"""What a sender can have a process hold, and for how long: attacked over loopback, with honest events between."""
+
+import asyncio
+import contextlib
+import json
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from shared.adapters import front
+from shared.adapters.events import BODY_BYTES_MAX
+from shared.adapters.front import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
+from shared.local.server import serve_functions
+from tests.builders import ROOT, ago, job
+from tests.functions.test_processes import running
+from tests.functions.wire import DUE, REPORTED, binary
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1024 * 1024
+GROWTH_BYTES_MAX = 4 * READING_BYTES_MAX
+"""How much larger a process may become by any attack: what is read is there three times at most."""
+
+HEAD = b"POST /schedule HTTP/1.1\r\nhost: functions\r\n"
+BINARY = b"".join(f"{name}: {value}\r\n".encode() for name, value in binary(REPORTED)[0].items())
+
+
+def rss(process):
+    """Bytes in memory, at the most so far."""
+    status = Path(f"/proc/{process.process.pid}/status").read_text()
+    return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+
+
+class Sender:
+    """A connection that does what it likes.
+
+    Attributes:
+        received: All that came so far.
+    """
+
+    def __init__(self, reader, writer):
+        self.received = b""
+        self._reader, self._writer = reader, writer
+        self._ending = asyncio.create_task(self._read())
+
+    async def _read(self):
+        with contextlib.suppress(ConnectionError):
+            while chunk := await self._reader.read(MIB):
+                self.received += chunk
+
+    async def send(self, *chunks):
+        """Whether all of it was taken."""
+        with contextlib.suppress(ConnectionError):
+            for chunk in chunks:
+                self._writer.write(chunk)
+                await self._writer.drain()
+            return True
+        return False
+
+    async def answered(self, times):
+        """Until so many answers have begun."""
+        while self.received.count(b"HTTP/1.1 200 ") < times:
+            await asyncio.sleep(0.001)
+
+    async def status(self):
+        """Of the first answer, once the connection has ended; None where there was none."""
+        await self._ending
+        return int(self.received.split()[1]) if self.received else None
+
+    def has_ended(self):
+        return self._ending.done()
+
+    async def close(self):
+        self._writer.close()
+        await self._ending
+
+
+async def ended(senders, at_least):
+    """Those that were ended, as soon as there are so many; the test's own time limit ends the wait."""
+    while len(found := [sender for sender in senders if sender.has_ended()]) < at_least:
+        await asyncio.sleep(0.01)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def sending(open_one):
+    """Opens connections, and closes them with the block."""
+    opened = []
+
+    async def connect():
+        sender = Sender(*await open_one())
+        opened.append(sender)
+        return sender
+
+    try:
+        yield connect
+    finally:
+        for sender in opened:
+            await sender.close()
+
+
+@pytest.fixture
+async def attacked(tmp_path):
+    """The process of `schedule`, and what opens connections to it."""
+    async with running("schedule", tmp_path) as process:
+        assert await process.is_ready(), process.lines()
+        assert (await process.post(*binary(REPORTED, DUE))).status == 200
+        async with sending(lambda: asyncio.open_connection("127.0.0.1", process.port)) as connect:
+            yield process, connect
+
+
+async def test_headers_without_end_cost_no_memory(attacked):
+    process, connect = attacked
+    before = rss(process)
+    senders = [await connect() for _ in range(4)]
+    bomb = [HEAD, b"x: ", *[b"a" * 256 * 1024] * 64]
+    taken = await asyncio.gather(*(sender.send(*bomb) for sender in senders))
+
+    assert taken == [False] * 4
+    assert (await process.post(*binary(REPORTED, DUE))).status == 200
+    assert rss(process) - before < GROWTH_BYTES_MAX
+
+
+async def test_bodies_that_stop_before_their_end_cost_no_more_than_the_limit(attacked):
+    process, connect = attacked
+    before = rss(process)
+    body = b"x" * (BODY_BYTES_MAX - 1)
+    head = HEAD + BINARY + b"content-length: %d\r\n\r\n" % BODY_BYTES_MAX
+    senders = [await connect() for _ in range(60)]
+    for sender in senders:
+        await sender.send(head, body)
+        assert (await process.post(*binary(REPORTED, DUE))).status == 200
+
+    refused = await ended(senders, 60 - READING_BYTES_MAX // len(body))
+    assert {await sender.status() for sender in refused} <= {503, None}
+    assert rss(process) - before < GROWTH_BYTES_MAX
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["whole", "chunked"])
+async def test_the_largest_events_are_answered_several_at_once(attacked, chunked):
+    process, _ = attacked
+    obj = job(complete=ago(60), ttl=30)
+    obj["metadata"]["annotations"] = {"notes": "x" * (BODY_BYTES_MAX - len(json.dumps(obj)) - 40)}
+    headers, body = binary(REPORTED, obj)
+    assert BODY_BYTES_MAX - 100 < len(body) <= BODY_BYTES_MAX
+    headers["authorization"] = f"Bearer {'x' * 16_000}"
+
+    async def chunks():
+        for start in range(0, len(body), 1_024):
+            yield body[start : start + 1_024]
+
+    asking = (process.post(headers, chunks() if chunked else BytesIO(body)) for _ in range(6))
+    assert [answer.status for answer in await asyncio.gather(*asking)] == [200] * 6
+
+
+# Each limit, in a process of the test's
+
+
+@pytest.fixture
+async def served(world, tmp_path):
+    """What opens connections to the four functions."""
+    socket = tmp_path / "functions.sock"
+    async with serve_functions(socket), sending(lambda: asyncio.open_unix_connection(str(socket))) as connect:
+        yield connect
+
+
+async def honest(connect):
+    """The status of an event that comes at once, on a connection that it closes."""
+    headers, body = binary(REPORTED, DUE)
+    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
+    sender = await connect()
+    await sender.send(HEAD + lines + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    return await sender.status()
+
+
+def padded(size):
+    """A head of so many bytes that is not complete."""
+    return HEAD + b"x: " + b"a" * (size - len(HEAD) - 3)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    {
+        "a head too large": ((padded(HEADER_BYTES_MAX + 1),), 431),
+        "a whole head too large": ((padded(HEADER_BYTES_MAX + 40) + b"\r\n\r\n",), 431),
+        "a URL too large": ((b"POST /" + b"a" * HEADER_BYTES_MAX,), 431),
+        "too many headers": ((HEAD + b"a: b\r\n" * HEADERS_MAX + b"\r\n",), 431),
+        "trailers too large": (
+            (
+                HEAD + BINARY + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nx: ",
+                *[b"a" * 65_536] * (REQUEST_BYTES_MAX // 65_536),
+            ),
+            413,
+        ),
+        "too many trailers": (
+            (HEAD + BINARY + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n" + b"a: b\r\n" * HEADERS_MAX,),
+            431,
+        ),
+        "chunk extensions": (
+            (HEAD + BINARY + b"transfer-encoding: chunked\r\n\r\n1;", *[b"a" * 65_536] * (REQUEST_BYTES_MAX // 65_536)),
+            413,
+        ),
+        "pipelined": ((b"POST /schedule HTTP/1.1\r\n\r\n" * 50,), 503),
+    }.values(),
+    ids=lambda value: str(value) if isinstance(value, int) else "",
+)
+async def test_what_is_too_large_is_refused_before_any_function_sees_it(served, world, sent, status):
+    sender = await served()
+    await sender.send(*sent)
+
+    assert await sender.status() == status
+    assert world.telemetry.records == []
+    assert await honest(served) == 200
+
+
+async def test_a_head_within_the_limits_is_taken(served):
+    headers, body = binary(REPORTED, DUE)
+    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
+    fill = b"".join(b"x-%d: b\r\n" % number for number in range(HEADERS_MAX - len(headers) - 4))
+    head = HEAD + lines + fill + b"connection: close\r\ncontent-length: %d\r\n" % len(body)
+    large = b"x: " + b"a" * (HEADER_BYTES_MAX - len(head) - 10) + b"\r\n\r\n"
+    sender = await served()
+    await sender.send(head + large + body)
+
+    assert await sender.status() == 200
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [HEAD, HEAD + BINARY + b"content-length: 9\r\n\r\n", HEAD + BINARY + b"content-length: 9\r\n\r\n{"],
+    ids=["head", "no body", "body"],
+)
+async def test_a_request_that_does_not_end_in_time_is_ended(served, monkeypatch, begun):
+    monkeypatch.setattr(front, "READ_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(front, "LATE_SECONDS", 0.1)
+    sender = await served()
+    await sender.send(begun)
+
+    assert await sender.status() == 408
+    assert await honest(served) == 200
+
+
+async def test_a_request_of_many_late_bytes_is_ended(served, monkeypatch):
+    monkeypatch.setattr(front, "READ_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(front, "LATE_SECONDS", 0.1)
+    sender = await served()
+    await sender.send(HEAD + BINARY + b"content-length: 1000000\r\n\r\n")
+    while await sender.send(b"x"):
+        await asyncio.sleep(0.02)
+    assert await sender.status() in (408, None)
+
+
+async def test_connections_that_say_nothing_make_place_for_those_that_do(served, monkeypatch):
+    monkeypatch.setattr(front, "CONNECTIONS_MAX", 8)
+    silent = [await served() for _ in range(30)]
+
+    assert [await honest(served) for _ in range(5)] == [200] * 5
+    assert [await sender.status() for sender in silent[:20]] == [None] * 20
+    assert not all(sender.has_ended() for sender in silent[23:])
+
+
+async def test_an_event_that_comes_at_once_is_taken_while_others_hold_back_theirs(served, monkeypatch):
+    monkeypatch.setattr(front, "READING_BYTES_MAX", 4 * MIB)
+    head = HEAD + BINARY + b"content-length: %d\r\n\r\n" % BODY_BYTES_MAX
+    senders = [await served() for _ in range(6)]
+    for sender in senders:
+        await sender.send(head, b"x" * MIB)
+    assert await honest(served) == 200
+
+    refused = await ended(senders, 2)
+    assert len(refused) < 6
+    assert {await sender.status() for sender in refused} <= {503, None}
+
+
+async def test_what_was_answered_is_no_longer_held(served, monkeypatch):
+    """A connection that is kept alive holds nothing, however much went over it."""
+    monkeypatch.setattr(front, "READING_BYTES_MAX", MIB)
+    headers, body = binary(REPORTED, DUE)
+    lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
+    notes = b"x: " + b"a" * 60_000 + b"\r\n"
+    request = HEAD + lines + notes + b"content-length: %d\r\n\r\n" % len(body) + body
+    senders = [await served() for _ in range(3)]
+    for number in range(20):
+        for sender in senders:
+            await sender.send(request)
+            await sender.answered(number + 1)
+    assert await honest(served) == 200
+
+
+async def test_a_flood_is_one_line_in_the_log(served, caplog):
+    for _ in range(5):
+        sender = await served()
+        await sender.send(padded(HEADER_BYTES_MAX + 1))
+        assert await sender.status() == 431
+
+    lines = [record for record in caplog.records if record.message == "request refused before it was read"]
+    assert [line.fields["status"] for line in lines] == [431]
+
+
+STARTED_IN = ["Dockerfile", ".ci/run", "README.md"]
+
+
+@pytest.mark.parametrize("name", STARTED_IN)
+def test_uvicorn_is_started_with_the_limits_everywhere(name):
+    text = (ROOT / name).read_text()
+    starts = text.count("functions_framework.aio:app")
+    assert starts == text.count("--http shared.adapters.front:LimitedHttp") > 0
