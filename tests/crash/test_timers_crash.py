@@ -31,6 +31,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.events import event_of, parse_event, parse_message, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
+from tests.builders import FRONT
 from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
@@ -104,7 +105,7 @@ class Timers:
 
     async def start(self) -> None:
         app = "functions_framework.aio:app"
-        options = ["--lifespan", "on", "--no-access-log", "--port", str(self.port)]
+        options = ["--http", FRONT, "--lifespan", "on", "--no-access-log", "--port", str(self.port)]
         target = {"FUNCTION_TARGET": "timers", "FUNCTION_SOURCE": "functions/timers.py"}
         with self.log.open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(

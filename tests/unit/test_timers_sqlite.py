@@ -1,8 +1,11 @@
 """The embedded timer engine on a real file, with a clock that is moved by hand and a broker that remembers."""
 
 import asyncio
+import errno
 import logging
+import os
 import sqlite3
+import stat
 import tempfile
 from collections import defaultdict
 from contextlib import asynccontextmanager, suppress
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 
 from shared.adapters.timers.lane import Lane
 from shared.adapters.timers.limits import LIMITS, Limits
+from shared.adapters.timers.places import FAILING_PLACES
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import SCHEMA_VERSION
 from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE, StoredTimer
@@ -32,6 +36,9 @@ HOUR = timedelta(hours=1)
 
 # The engine looks at the clock every millisecond here, so that a clock moved by hand is seen without waiting.
 QUICK = Limits(rest_seconds=0.001, disk_seconds=0.001)
+
+ALONE = LIMITS.in_flight // 3
+"""Deliveries at once where all timers are of one kind and one namespace."""
 
 OTHER = "archive"
 """A purpose of a later version: to the engine a purpose is text."""
@@ -71,7 +78,8 @@ class Broker:
         if timer.due_at > self.clock.now():
             self.early.append(timer)  # not raised: the engine would take it for one more broker in trouble
         self.attempts.append((self.clock.now(), timer))
-        if gate := self.hanging.get(timer.purpose):
+        hanging = (self.hanging.get(key) for key in (timer.purpose, timer.ref.kind, timer.ref.namespace))
+        if gate := next((gate for gate in hanging if gate), None):
             self.waiting += 1
             self.waiting_most = max(self.waiting, self.waiting_most)
             try:
@@ -120,9 +128,20 @@ def world(tmp_path):
     assert world.broker.early == []
 
 
-def timer(uid: str = "uid-1", seconds: float = 0.0, *, purpose: str = Purpose.EXPIRE) -> Timer:
-    ref = ObjectRef("batch/v1", "Job", "ci", f"build-{uid}", uid)
+def timer(
+    uid: str = "uid-1",
+    seconds: float = 0.0,
+    *,
+    purpose: str = Purpose.EXPIRE,
+    kind: str = "Job",
+    namespace: str = "ci",
+) -> Timer:
+    ref = ObjectRef("batch/v1", kind, namespace, f"build-{uid}", uid)
     return Timer.model_construct(ref=ref, purpose=purpose, due_at=NOW + timedelta(seconds=seconds))
+
+
+def replace_timer(one: Timer, **changes: object) -> Timer:
+    return one.model_copy(update=changes)
 
 
 async def until(condition) -> None:
@@ -449,10 +468,92 @@ async def test_a_dead_purpose_does_not_hold_up_another(world):
     world.broker.hang(OTHER)
     async with world.running() as engine:
         await engine.set([timer(f"uid-{number}", -60, purpose=OTHER) for number in range(500)])
-        await until(lambda: world.broker.waiting == QUICK.in_flight)
+        await until(lambda: world.broker.waiting == ALONE)
         await engine.set([timer(f"uid-{number}") for number in range(300)])
         await until(lambda: len(world.broker.fired) == 300)
-        assert world.broker.waiting_most == QUICK.in_flight
+        assert world.broker.waiting_most == ALONE
+
+
+@pytest.mark.parametrize("namespaces", [1, 10, 400])
+async def test_engine_delivers_other_kinds_while_the_timers_of_one_kind_hang(world, namespaces):
+    world.broker.hang("RayJob")
+    broken = [
+        timer(f"broken-{number}", -60, kind="RayJob", namespace=f"n{number % namespaces}") for number in range(2000)
+    ]
+    async with world.running() as engine:
+        await engine.set(broken)
+        await until(lambda: world.broker.waiting >= min(ALONE, QUICK.in_flight // 3))
+        await engine.set([timer(f"honest-{number}", namespace="n0") for number in range(300)])
+        await until(lambda: len(world.broker.fired) == 300)
+        assert await engine.pending() >= len(broken)
+
+
+async def test_engine_delivers_other_namespaces_while_the_timers_of_one_hang(world):
+    world.broker.hang("stuck")
+    async with world.running() as engine:
+        await engine.set([timer(f"broken-{number}", -60, namespace="stuck") for number in range(2000)])
+        await until(lambda: world.broker.waiting == ALONE)
+        await engine.set([timer(f"honest-{number}", namespace="fine") for number in range(300)])
+        await until(lambda: len(world.broker.fired) == 300)
+
+
+async def test_engine_gives_a_share_that_fails_few_places_until_a_delivery_succeeds(world):
+    world.broker.failures = [TryLaterError("no conversion")]
+    async with world.running() as engine:
+        await engine.set([timer("first")])
+        await until(lambda: not world.broker.failures)
+        await until_next_due(engine, NOW + timedelta(seconds=1))
+        gate = world.broker.hang()
+        await engine.set([timer(f"uid-{number}") for number in range(100)])
+        await until(lambda: world.broker.waiting == FAILING_PLACES)
+        await a_while()
+        assert world.broker.waiting_most == FAILING_PLACES
+        gate.set()
+        await until(lambda: len(world.broker.fired) == 100)
+
+
+async def test_engine_takes_a_retry_timer_set_during_a_delivery_for_a_failure(world):
+    """What `expire` replies while the API server is busy: the delivery succeeds, and the share still fails."""
+    gate = world.broker.hang()
+    async with world.running() as engine:
+        await engine.set([timer("first")])
+        await until(lambda: world.broker.waiting == 1)
+        await engine.set([replace_timer(timer("first", 60), attempts=1)])
+        gate.set()
+        await until(lambda: world.broker.fired)
+        await until_next_due(engine, NOW + timedelta(seconds=60))
+        world.broker.hanging.clear()
+        gate = world.broker.hang()
+        await engine.set([timer(f"uid-{number}") for number in range(100)])
+        await until(lambda: world.broker.waiting == FAILING_PLACES)
+        await a_while()
+        assert world.broker.waiting_most == FAILING_PLACES
+
+
+async def test_engine_keeps_the_attempts_that_a_timer_counts_and_adds_its_own(world):
+    world.broker.failing[Purpose.EXPIRE] = TryLaterError("away")
+    async with world.running() as engine:
+        await a_while()  # it has retried at once what waited at its start
+        await engine.set([replace_timer(timer(), attempts=5)])
+        await until_next_due(engine, NOW + timedelta(seconds=6))  # its back-off, by the engine's own clock
+        world.clock.advance(6)
+        await until_next_due(engine, NOW + timedelta(seconds=6 + 16))
+        world.broker.failing.clear()
+        world.clock.advance(16)
+        await until(lambda: world.broker.fired)
+        assert [fired.attempts for _, fired in world.broker.attempts] == [5, 6]
+
+
+async def test_many_due_timers_of_many_shares_all_fire(world):
+    timers = [
+        timer(f"uid-{number}", -number % 7, kind=f"K{number % 5}", namespace=f"n{number % 37}")
+        for number in range(3000)
+    ]
+    async with world.running() as engine:
+        await engine.set(timers)
+        world.clock.advance(10)
+        await until_pending(engine, 0)
+        assert sorted(fired.ref.uid for fired in world.broker.fired) == sorted(each.ref.uid for each in timers)
 
 
 async def test_a_row_that_somebody_broke_stops_no_other(world, caplog):
@@ -512,13 +613,13 @@ async def test_after_a_restart_the_oldest_fire_first_and_only_so_many_at_once(wo
     await engine.close()
     gate = world.broker.hang()
     async with world.running():
-        await until(lambda: world.broker.waiting == QUICK.in_flight)
+        await until(lambda: world.broker.waiting == ALONE)
         await a_while()
         gate.set()
         await until(lambda: len(world.broker.fired) == 300)
     dues = [each.due_at for _, each in world.broker.attempts]
     assert dues == sorted(dues)
-    assert world.broker.waiting_most == QUICK.in_flight
+    assert world.broker.waiting_most == ALONE
 
 
 async def test_who_gives_up_waiting_has_set_the_timer_all_the_same(world):
@@ -583,7 +684,7 @@ async def test_text_that_is_no_unicode_is_refused_for_itself(world):
 
 async def test_cancelled_it_starts_nothing_and_lets_deliveries_end(world):
     gate = world.broker.hang()
-    engine = world.open(replace(QUICK, in_flight=2))
+    engine = world.open(replace(QUICK, in_flight=6))
     await engine.set([timer(f"uid-{number}", -9 + number) for number in range(5)])
     running = asyncio.create_task(engine.run())
     await until(lambda: world.broker.waiting == 2)
@@ -762,3 +863,44 @@ async def take_step(world: World, engine: SqliteTimers, step: str, argument) -> 
         await engine.set(timers)
         return {(each.ref.uid, each.purpose): each.due_at for each in timers}
     return {}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
+async def test_timer_file_and_the_files_beside_it_are_the_owners_alone(world, umask):
+    before = os.umask(umask)
+    try:
+        async with world.running() as engine:
+            await engine.set([timer(seconds=60)])
+            modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in world.path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == dict.fromkeys(("timers.db", "timers.db-wal", "timers.db-shm", "timers.db.lock"), 0o600)
+
+
+async def test_timer_files_of_a_laxer_mode_are_tightened(world):
+    async with world.running() as engine:
+        await engine.set([timer(seconds=60)])
+        names = ("timers.db", "timers.db-wal", "timers.db-shm")
+        left = {name: (world.path.parent / name).read_bytes() for name in names}  # as a killed process leaves them
+    left["timers.db.lock"] = b""
+    for name, content in left.items():
+        (world.path.parent / name).write_bytes(content)
+        (world.path.parent / name).chmod(0o664)
+
+    async with world.running() as engine:
+        assert await engine.pending() == 1
+        modes = {name: stat.S_IMODE((world.path.parent / name).stat().st_mode) for name in left}
+    assert modes == dict.fromkeys(left, 0o600)
+
+
+async def test_timer_file_of_another_owner_opens_with_a_warning(world, monkeypatch, caplog):
+    def refuse(descriptor, mode):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    world.path.touch(0o664)
+    monkeypatch.setattr(os, "fchmod", refuse)
+    async with world.running() as engine:
+        await engine.set([timer(seconds=60)])
+        assert await engine.pending() == 1
+    warned = {record.fields["file"] for record in caplog.records if "cannot be set to 0600" in record.message}
+    assert str(world.path) in warned

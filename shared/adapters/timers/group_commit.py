@@ -21,6 +21,7 @@ _ResultT = TypeVar("_ResultT")
 @dataclass(frozen=True, slots=True)
 class _Waiting(Generic[_ResultT]):
     write: Callable[[sqlite3.Connection], _ResultT]
+    shrinks: bool
     done: asyncio.Future[_ResultT]
 
 
@@ -38,11 +39,14 @@ class GroupCommit:
         self._thread = Thread(target=self._run, name="timers-commit", daemon=True)
         self._thread.start()
 
-    def submit(self, write: Callable[[sqlite3.Connection], _ResultT]) -> asyncio.Future[_ResultT]:
+    def submit(
+        self, write: Callable[[sqlite3.Connection], _ResultT], *, shrinks: bool = False
+    ) -> asyncio.Future[_ResultT]:
         """Hand over a write; to be called in an event loop.
 
         Args:
             write: Called in the thread, within a transaction; must not fail but by the disk, since all fail with it.
+            shrinks: It needs no room in the file; where the disk is full, it does not fail with those that do.
 
         Returns:
             What `write` returned, once it is on disk; a TryLaterError where it is not.
@@ -51,7 +55,7 @@ class GroupCommit:
         if self._closed:
             done.set_exception(TryLaterError("timers cannot be stored: the process is ending"))
         else:
-            self._waiting.put(_Waiting(write, done))
+            self._waiting.put(_Waiting(write, shrinks, done))
         return done
 
     def close(self) -> None:
@@ -63,8 +67,15 @@ class GroupCommit:
     def _run(self) -> None:
         while batch := self._take():
             results, error = self._commit(batch)
-            with suppress(RuntimeError):  # the loop is gone, and with it everyone who waited
-                batch[0].done.get_loop().call_soon_threadsafe(_answer, batch, results, error)
+            shrinking = [waiting for waiting in batch if waiting.shrinks]
+            if error is not None and 0 < len(shrinking) < len(batch):
+                self._tell([waiting for waiting in batch if not waiting.shrinks], [], error)
+                batch, (results, error) = shrinking, self._commit(shrinking)
+            self._tell(batch, results, error)
+
+    def _tell(self, batch: list[_Waiting[Any]], results: list[Any], error: Exception | None) -> None:
+        with suppress(RuntimeError):  # the loop is gone, and with it everyone who waited
+            batch[0].done.get_loop().call_soon_threadsafe(_answer, batch, results, error)
 
     def _take(self) -> list[_Waiting[Any]]:
         """All that waits, at least one; nothing at the end."""
@@ -83,6 +94,9 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001 - those who wait are told; the thread must live on
             with suppress(sqlite3.Error):  # full disks and I/O errors roll back by themselves
                 self._db.execute("ROLLBACK")
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                with suppress(sqlite3.Error):  # the log begins again, which readers may have kept from it
+                    self._db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
             return [], error
         return results, None
 

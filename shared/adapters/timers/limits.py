@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
+from shared.core.backoff import backoff_seconds
 from shared.errors import EventError, PermanentError, TryLaterError
+
+FINAL_ATTEMPTS = 30
+"""What a final error counts as: so many failures that the longest wait follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,22 +14,19 @@ class Limits:
     """The bounds; there is no reason to change one but in a test.
 
     Attributes:
-        in_flight: Deliveries at once of one purpose. Each purpose has its own, so that a dead target holds up no other.
+        in_flight: Deliveries at once of one purpose. Each purpose has its own, so that a dead target holds up no other;
+            `Places` shares them among kinds and namespaces.
         claim: Timers read at once: enough for reading to cost little, too few for memory to matter.
         delivery_seconds: A Broker may answer only after its subscriber has, so this is a subscriber's time, not a
             network's.
-        backoff_seconds: Before the first retry; doubled for each further one.
-        backoff_max_seconds: No outage shall outlast its end by more than this.
         rest_seconds: The longest sleep, and so how late a step of the wall clock is seen.
         disk_seconds: Between attempts while the disk is full or locked.
         grace_seconds: For the deliveries in flight at the end; half of the 10 s that Cloud Run gives a container.
     """
 
-    in_flight: int = 64
+    in_flight: int = 96
     claim: int = 256
     delivery_seconds: float = 30.0
-    backoff_seconds: float = 0.5
-    backoff_max_seconds: float = 60.0
     rest_seconds: float = 0.5
     disk_seconds: float = 0.5
     grace_seconds: float = 5.0
@@ -41,12 +42,10 @@ class Limits:
             error: What this one failed with; a TryLaterError says how long to wait at the least.
             jitter: 0 to 1; takes off up to a quarter.
         """
-        longest = self.backoff_max_seconds
-        if not isinstance(error, EventError | PermanentError):
-            doublings = min(attempts, 30)  # a float has no room for a thousand
-            longest = min(longest, self.backoff_seconds * 2**doublings)
+        if isinstance(error, EventError | PermanentError):
+            return backoff_seconds(FINAL_ATTEMPTS, jitter=jitter)
         least = error.retry_after_seconds if isinstance(error, TryLaterError) else 0.0
-        return max(longest * (1 - jitter / 4), min(least, self.backoff_max_seconds))
+        return backoff_seconds(attempts, least=least, jitter=jitter)
 
 
 LIMITS = Limits()

@@ -25,6 +25,8 @@ from shared.adapters.timers import sqlite_store as store
 from shared.adapters.timers.group_commit import GroupCommit
 from shared.adapters.timers.lane import Lane
 from shared.adapters.timers.limits import LIMITS, Limits
+from shared.adapters.timers.notes import Notes, Write
+from shared.adapters.timers.room import Room
 from shared.adapters.timers.sqlite_file import TimerFile
 from shared.adapters.timers.sqlite_store import FOREVER_US, LISTED_AT_ONCE, SECOND_US, StoredTimer
 from shared.errors import EventError, PermanentError, TryLaterError
@@ -33,7 +35,9 @@ from shared.ports import Clock, Publisher
 
 _log = logging.getLogger("ttl")
 _ResultT = TypeVar("_ResultT")
-_Write = Callable[[sqlite3.Connection], int]
+
+FULL_RETRY_SECONDS = 10.0
+"""What a full file asks its callers to wait: until what is due has fired, or an operator has made room."""
 
 
 class SqliteTimers:
@@ -44,30 +48,33 @@ class SqliteTimers:
         clock: Read again whenever the time matters.
         publisher: Takes what is due. Whatever it raises, the timer is kept and tried again.
         limits: For tests.
+        room: How large the file may grow; by its volume if None.
         jitter: A random number from 0 to 1, so that what failed together does not come back together.
 
     Raises:
         TtlError: Another process owns the file, or it is not a timer file that this version understands.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - most are for tests
         self,
         path: Path,
         clock: Clock,
         publisher: Publisher,
         *,
         limits: Limits = LIMITS,
+        room: Room | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._clock = clock
         self._publisher = publisher
         self._limits = limits
         self._jitter = jitter
-        self._file = TimerFile(path)
+        self._file = TimerFile(path, room)
         self._commits = GroupCommit(self._file.writer)
         self._reading = ThreadPoolExecutor(1, "timers-read")
         self._lanes = {purpose: Lane(purpose, limits.in_flight) for purpose in self._file.purposes}
         self._deliveries: set[asyncio.Task[None]] = set()
+        self._notes = Notes(self._commits, limits.disk_seconds, self._wake_up)
         self._wake = asyncio.Event()
         self._seen_us = FOREVER_US
         self._closing = False
@@ -79,11 +86,12 @@ class SqliteTimers:
             TryLaterError: They could not be stored now; none of them may be relied on.
             EventError: A reference that can never be stored.
         """
-        rows = [store.row_of(timer) for timer in timers]
-        stored = self._commits.submit(partial(store.put, rows=rows))
+        rows = [store.row_of(timer, self._now_us()) for timer in timers]
+        stored = self._commits.submit(partial(store.put, rows=rows, shortage=self._file.room.shortage))
         # Not after the await: who waits may give up (a request that is cut off), and they are set all the same.
-        stored.add_done_callback(lambda _: self._notice(rows))
-        await asyncio.shield(stored)
+        stored.add_done_callback(lambda done: self._notice(rows, done))
+        if shortage := await asyncio.shield(stored):
+            raise TryLaterError(f"the timer file is full: {shortage}", retry_after_seconds=FULL_RETRY_SECONDS)
 
     async def run(self) -> None:
         """Fire timers until cancelled; then close."""
@@ -106,6 +114,7 @@ class SqliteTimers:
         try:
             await self._drain()
         finally:
+            self._notes.close()
             self._commits.close()
             self._reading.shutdown()
             self._file.close()
@@ -151,13 +160,16 @@ class SqliteTimers:
         now_us = self._now_us()
         if not lane.wants_look(now_us):
             return
-        limit = self._limits.claim + lane.begin_look()
+        skipped, selection = lane.begin_look()
+        limit = self._limits.claim + skipped
+        query = partial(store.find_due, purpose=lane.purpose, now_us=now_us, limit=limit, selection=selection)
         try:
-            found, next_us = await self._read(partial(store.find_due, purpose=lane.purpose, now_us=now_us, limit=limit))
+            found, next_us, is_full = await self._read(query)
         except TryLaterError as error:
             _log.error("timers not read", extra={"fields": {"purpose": lane.purpose, "error": str(error)}})
-            found, next_us = [], now_us + round(self._limits.disk_seconds * SECOND_US)
-        lane.end_look(found, next_us)
+            lane.fail_look(now_us + round(self._limits.disk_seconds * SECOND_US))
+        else:
+            lane.end_look(found, next_us, is_full=is_full)
 
     def _start(self, lane: Lane) -> None:
         """Start a delivery in every free place."""
@@ -174,38 +186,46 @@ class SqliteTimers:
             async with asyncio.timeout(max(seconds, 0.0)):
                 await self._wake.wait()
 
-    def _notice(self, rows: Sequence[store.Row]) -> None:
+    def _notice(self, rows: Sequence[store.Row], stored: asyncio.Future[str]) -> None:
         """Timers were set: wake up for the earlier ones."""
-        for uid, purpose, due_us, _, _ in rows:
-            if self._lane(purpose).replace(uid, due_us):
+        if stored.cancelled() or stored.exception() or stored.result():
+            return
+        for uid, purpose, _, fire_us, attempts, _ in rows:
+            if self._lane(purpose).replace(uid, fire_us, attempts=attempts):
                 self._wake.set()
 
     # Deliveries
 
     async def _deliver(self, lane: Lane, stored: StoredTimer) -> None:
         """Publish a timer and note what came of it in the file; its place is taken until then."""
-        look_us = 0  # if this fails in a way nobody thought of, its row is looked at again
+        failed, write = True, None
         try:
-            look_us = await self._note(await self._publish(lane, stored))
+            write, failed = await self._publish(lane, stored)
         finally:
-            lane.land(stored.uid, look_us)
+            if write is None:  # in a way nobody thought of: its row is looked at again
+                lane.land(stored.uid, 0, failed=True)
+        try:
+            lane.land(stored.uid, await self._commits.submit(write, shrinks=True), failed=failed)
+        except TryLaterError:
+            await self._notes.keep(lane, stored.uid, write, failed=failed)
+        finally:
             self._wake.set()
 
-    async def _publish(self, lane: Lane, stored: StoredTimer) -> _Write:
-        """Publish a timer; returns what to write about it."""
+    async def _publish(self, lane: Lane, stored: StoredTimer) -> tuple[Write, bool]:
+        """Publish a timer; returns what to write about it, and whether it failed."""
         try:
             async with asyncio.timeout(self._limits.delivery_seconds):
                 await self._publisher.publish(stored.timer())
         except asyncio.CancelledError as error:
             if self._closing:
                 raise
-            return self._refused(lane, stored, error)  # a publisher's own doing
+            return self._refused(lane, stored, error), True  # a publisher's own doing
         except Exception as error:  # noqa: BLE001 - whatever it raises, the timer is not lost
-            return self._refused(lane, stored, error)
+            return self._refused(lane, stored, error), True
         lane.failing = None
-        return partial(store.delete, delivered=stored)
+        return partial(store.delete, delivered=stored), False
 
-    def _refused(self, lane: Lane, stored: StoredTimer, error: BaseException) -> _Write:
+    def _refused(self, lane: Lane, stored: StoredTimer, error: BaseException) -> Write:
         """Report a delivery that failed; returns when to try again, to write."""
         seconds = self._limits.retry_seconds(stored.attempts, error, self._jitter())
         fields = {"purpose": stored.purpose, "uid": stored.uid, "attempts": stored.attempts + 1}
@@ -219,16 +239,6 @@ class SqliteTimers:
         fire_us = max(stored.due_us, self._now_us() + round(seconds * SECOND_US))
         return partial(store.postpone, refused=stored, fire_us=fire_us)
 
-    async def _note(self, write: _Write) -> int:
-        """Write it, however long the disk is in trouble: to deliver it again instead would help nobody."""
-        while True:
-            try:
-                return await self._commits.submit(write)
-            except TryLaterError:
-                if self._closing:
-                    return 0  # the next process delivers it again
-                await asyncio.sleep(self._limits.disk_seconds)
-
     async def _drain(self) -> None:
         """Let the deliveries in flight end, for a while; those that are cut off are delivered again."""
         if self._deliveries:
@@ -236,6 +246,9 @@ class SqliteTimers:
             for delivery in late:
                 delivery.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+
+    def _wake_up(self) -> None:
+        self._wake.set()
 
     def _lane(self, purpose: str) -> Lane:
         if purpose not in self._lanes:

@@ -4,11 +4,14 @@ Two connections: one thread writes with the first while another reads with the s
 """
 
 import fcntl
+import logging
 import os
 import sqlite3
-from contextlib import ExitStack
+import stat
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from shared.adapters.timers.room import Room, room_of
 from shared.adapters.timers.sqlite_store import list_purposes
 from shared.errors import TtlError
 
@@ -25,6 +28,11 @@ READER_CACHE_KIB = 2 * 1024
 
 WAL_BYTES_MAX = 64 * 1024 * 1024
 """What a burst may leave behind of the write-ahead log, in bytes."""
+
+OWNER_ONLY = 0o600
+"""Mode of the file and of those beside it: a timer names an object, its namespace and when it is deleted."""
+
+_log = logging.getLogger("ttl")
 
 # `fire_us` is the next attempt: due_us until one has failed. The rowid is an integer of its own since random uids as
 # the key of the table halve the speed. The small index is for `hasten` alone.
@@ -49,27 +57,39 @@ COMMIT;
 """
 
 
+class OwnedError(TtlError):
+    """Another process owns the timer file."""
+
+
 class TimerFile:
     """The open file: this process is its only owner until `close`, or until it dies.
+
+    The file, its write-ahead log, its index and its lock have mode 0600, whatever the umask and the mode before.
 
     Attributes:
         writer: For the one thread that commits.
         reader: For the one thread that reads.
         purposes: Of the timers in the file as it was opened.
+        room: How large it may grow.
 
     Raises:
-        TtlError: Another process owns the file, or it is not a timer file that this version understands.
+        OwnedError: Another process owns the file.
+        TtlError: It cannot be written, or is not a timer file that this version understands.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, room: Room | None = None) -> None:
         with ExitStack() as opened:
             try:
                 opened.callback(os.close, _lock(path))
+                _keep_private(path)
                 self.writer = opened.enter_context(_Connection(path, WRITER_CACHE_KIB))
                 _prepare(self.writer, path)
+                self.room = room or room_of(path)
+                self.room.limit(self.writer)
                 self.reader = opened.enter_context(_Connection(path, READER_CACHE_KIB))
                 self.reader.execute("PRAGMA query_only = ON")
                 self.purposes = list_purposes(self.reader)
+                self.room.take_log()
             except (sqlite3.Error, OSError) as error:
                 raise TtlError(f"{path}: expected a timer file that can be read and written, got: {error}") from error
             self._opened = opened.pop_all()
@@ -85,7 +105,11 @@ class _Connection(sqlite3.Connection):
     def __init__(self, path: Path, cache_kib: int) -> None:
         # Opened in one thread and used in one other, never in two at once.
         super().__init__(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        self.execute(f"PRAGMA cache_size = -{cache_kib}")
+        try:
+            self.execute(f"PRAGMA cache_size = -{cache_kib}")
+        except sqlite3.Error:
+            self.close()  # the caller never gets a connection to close
+            raise
 
     def __exit__(self, *_: object) -> None:  # type: ignore[override]
         self.close()
@@ -96,13 +120,39 @@ def _lock(path: Path) -> int:
 
     Not a lock on the file itself: closing any descriptor of a SQLite file drops SQLite's own locks.
     """
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise TtlError(f"{path}: expected to be its only owner, but another process has locked {path}.lock") from None
+        raise OwnedError(f"{path}: expected to be its only owner, but another process has locked {path}.lock") from None
+    _tighten(lock, f"{path}.lock")
     return lock
+
+
+def _keep_private(path: Path) -> None:
+    """Create the file, or tighten the mode of an older one; SQLite gives its own files beside it the same mode.
+
+    Only while no connection is open: closing a descriptor of the file drops the locks of SQLite.
+    """
+    file = path.resolve()  # SQLite follows a link before it names the files beside it
+    for name in (f"{file}", f"{file}-wal", f"{file}-shm", f"{file}-journal"):
+        with suppress(FileNotFoundError):
+            descriptor = os.open(name, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if name == f"{file}" else 0), OWNER_ONLY)
+            try:
+                _tighten(descriptor, name)
+            finally:
+                os.close(descriptor)
+
+
+def _tighten(descriptor: int, name: str) -> None:
+    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    try:
+        if mode != OWNER_ONLY:
+            os.fchmod(descriptor, OWNER_ONLY)
+    except OSError as error:  # another user's file, or a volume without modes: its timers still have to fire
+        fields = {"file": name, "mode": f"{mode:04o}", "error": str(error)}
+        _log.warning("the mode of the timer file cannot be set to 0600", extra={"fields": fields})
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:

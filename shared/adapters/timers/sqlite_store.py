@@ -3,8 +3,9 @@
 Instants are integer microseconds since 1970 in UTC: what `datetime` counts in, so that nothing is ever rounded.
 """
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -12,9 +13,11 @@ from typing import cast
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from shared.adapters.timers.places import Share
+from shared.core.backoff import backoff_seconds
 from shared.core.objects import ObjectRef
 from shared.errors import EventError
-from shared.messages import Purpose, Timer
+from shared.messages import ATTEMPTS_MAX, Purpose, Timer
 
 FOREVER_US = 2**63 - 1
 """An instant that never comes; the largest integer of SQLite."""
@@ -29,7 +32,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _REF = TypeAdapter(ObjectRef)
 _PURPOSES = {purpose.value: purpose for purpose in Purpose}
 
-Row = tuple[str, str, int, int, str]
+Row = tuple[str, str, int, int, int, str]
+"""uid, purpose, due_us, fire_us, attempts, ref."""
 
 
 def to_us(instant: datetime) -> int:
@@ -42,8 +46,11 @@ def from_us(instant_us: int) -> datetime:
     return _EPOCH + instant_us * _MICROSECOND
 
 
-def row_of(timer: Timer) -> Row:
+def row_of(timer: Timer, now_us: int) -> Row:
     """A timer as `put` takes it.
+
+    One that counts failed attempts is not tried before its back-off is over by the engine's own clock: whoever set it
+    may have a clock that is behind.
 
     Raises:
         EventError: The reference is not text that can be stored (half of a surrogate pair).
@@ -53,7 +60,10 @@ def row_of(timer: Timer) -> Row:
         ref = _REF.dump_json(timer.ref).decode()
     except PydanticSerializationError as error:
         raise EventError(f"ref: expected Unicode text, got {timer.ref!r}") from error
-    return timer.ref.uid, str(timer.purpose), due_us, due_us, ref
+    fire_us = due_us
+    if timer.attempts:
+        fire_us = max(due_us, now_us + round(backoff_seconds(timer.attempts - 1, jitter=1.0) * SECOND_US))
+    return timer.ref.uid, str(timer.purpose), due_us, fire_us, timer.attempts, ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +72,7 @@ class StoredTimer:
 
     Attributes:
         generation: Counts the times it was set; a delivery may end only the generation it delivered.
-        attempts: Deliveries that failed since it was set.
+        attempts: What the timer counted when it was set, and the deliveries that failed since.
         ref: JSON, decoded only for a delivery.
     """
 
@@ -76,52 +86,100 @@ class StoredTimer:
     ref: str
 
     def timer(self) -> Timer:
-        """The timer as it was set.
+        """The timer as it was set, with the attempts that failed since.
 
         Raises:
             ValueError: Somebody else wrote the row.
         """
         # An unknown purpose is a later version's, in a file that outlived it: delivered as it was set.
         purpose = cast(Purpose, _PURPOSES.get(self.purpose, self.purpose))
-        return Timer.model_construct(ref=_REF.validate_json(self.ref), purpose=purpose, due_at=from_us(self.due_us))
+        return Timer.model_construct(
+            ref=_REF.validate_json(self.ref),
+            purpose=purpose,
+            due_at=from_us(self.due_us),
+            attempts=min(self.attempts, ATTEMPTS_MAX),
+        )
 
+    def share(self) -> Share:
+        """Whose share of the places its delivery takes; empty where somebody else wrote the row."""
+        try:
+            ref = _REF.validate_json(self.ref)
+        except ValueError:
+            return "", ""
+        return f"{ref.api_version} {ref.kind}", ref.namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which shares to read: one alone, or all but those that are left out."""
+
+    only: Share | None = None
+    without: tuple[Share, ...] = ()
+
+
+ALL = Selection()
 
 _COLUMNS = "id, uid, purpose, due_us, fire_us, attempts, generation, ref"
+_SHARE = (
+    "CASE WHEN json_valid(ref) THEN json_extract(ref, '$.api_version') || ' ' || json_extract(ref, '$.kind') || ' '"
+    " || json_extract(ref, '$.namespace') ELSE ' ' END"
+)
 
 
-def put(db: sqlite3.Connection, rows: Sequence[Row]) -> None:
-    """Store timers, each in place of the one of its uid and purpose."""
+def put(db: sqlite3.Connection, rows: Sequence[Row], shortage: Callable[[sqlite3.Connection], str]) -> str:
+    """Store timers, each in place of the one of its uid and purpose; all of them, or none.
+
+    Args:
+        db: Within a transaction.
+        rows: The timers.
+        shortage: Why there is no room for new rows; empty where there is. A row that is replaced needs none.
+
+    Returns:
+        Why nothing was stored; empty where it was.
+    """
+    if (why := shortage(db)) and not all(_is_stored(db, row) for row in rows):
+        return why
     db.executemany(
-        "INSERT INTO timers (uid, purpose, due_us, fire_us, ref) VALUES (?, ?, ?, ?, ?)"
+        "INSERT INTO timers (uid, purpose, due_us, fire_us, attempts, ref) VALUES (?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (uid, purpose) DO UPDATE SET due_us = excluded.due_us, fire_us = excluded.fire_us,"
-        " attempts = 0, generation = generation + 1, ref = excluded.ref",
+        " attempts = excluded.attempts, generation = generation + 1, ref = excluded.ref",
         rows,
     )
+    return ""
+
+
+def _is_stored(db: sqlite3.Connection, row: Row) -> bool:
+    return db.execute("SELECT 1 FROM timers WHERE uid = ? AND purpose = ?", row[:2]).fetchone() is not None
 
 
 def delete(db: sqlite3.Connection, delivered: StoredTimer) -> int:
     """Forget a delivered timer, unless it was replaced meanwhile.
 
     Returns:
-        When to look for its row again: never, or at once where there is a replacement.
+        When to look for its row again: never, or when its replacement fires.
     """
     forgotten = db.execute(
         "DELETE FROM timers WHERE id = ? AND generation = ?", (delivered.row_id, delivered.generation)
     )
-    return FOREVER_US if forgotten.rowcount else 0
+    return FOREVER_US if forgotten.rowcount else _fire_us(db, delivered.row_id)
 
 
 def postpone(db: sqlite3.Connection, refused: StoredTimer, fire_us: int) -> int:
     """Note a failed attempt and when the next is made, unless the timer was replaced meanwhile.
 
     Returns:
-        When to look for its row again: at `fire_us`, or at once where there is a replacement.
+        When to look for its row again: at `fire_us`, or when its replacement fires.
     """
     postponed = db.execute(
         "UPDATE timers SET attempts = attempts + 1, fire_us = ? WHERE id = ? AND generation = ?",
         (fire_us, refused.row_id, refused.generation),
     )
-    return fire_us if postponed.rowcount else 0
+    return fire_us if postponed.rowcount else _fire_us(db, refused.row_id)
+
+
+def _fire_us(db: sqlite3.Connection, row_id: int) -> int:
+    row = db.execute("SELECT fire_us FROM timers WHERE id = ?", (row_id,)).fetchone()
+    return row[0] if row else FOREVER_US
 
 
 def hasten(db: sqlite3.Connection, now_us: int) -> None:
@@ -129,19 +187,33 @@ def hasten(db: sqlite3.Connection, now_us: int) -> None:
     db.execute("UPDATE timers SET fire_us = due_us WHERE attempts > 0 AND fire_us > ?", (now_us,))
 
 
-def find_due(db: sqlite3.Connection, purpose: str, now_us: int, limit: int) -> tuple[list[StoredTimer], int]:
-    """The timers of a purpose to fire now, oldest first, and the instant to look for more."""
+def find_due(
+    db: sqlite3.Connection, purpose: str, now_us: int, limit: int, selection: Selection = ALL
+) -> tuple[list[StoredTimer], int, bool]:
+    """Read the timers of a purpose to fire now.
+
+    Rows of other shares are read and left out one by one, a few microseconds each.
+
+    Returns:
+        The timers, oldest first; the instant to look for more; whether there are more that are due now.
+    """
+    clause, names = "", []
+    if selection.only is not None:
+        clause, names = f" AND {_SHARE} = ?", [" ".join(selection.only)]
+    elif selection.without:
+        clause = f" AND {_SHARE} NOT IN (SELECT value FROM json_each(?))"  # noqa: S608
+        names = [json.dumps([" ".join(share) for share in selection.without])]
     due = db.execute(
-        f"SELECT {_COLUMNS} FROM timers WHERE purpose = ? AND fire_us <= ? ORDER BY fire_us LIMIT ?",  # noqa: S608
-        (purpose, now_us, limit),
+        f"SELECT {_COLUMNS} FROM timers WHERE purpose = ? AND fire_us <= ?{clause} ORDER BY fire_us LIMIT ?",  # noqa: S608
+        (purpose, now_us, *names, limit),
     )
     found = [StoredTimer(*row) for row in due]
     if len(found) == limit:
-        return found, now_us
+        return found, now_us, True
     (later_us,) = db.execute(
         "SELECT min(fire_us) FROM timers WHERE purpose = ? AND fire_us > ?", (purpose, now_us)
     ).fetchone()
-    return found, FOREVER_US if later_us is None else later_us
+    return found, FOREVER_US if later_us is None else later_us, False
 
 
 def count(db: sqlite3.Connection) -> int:
