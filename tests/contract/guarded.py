@@ -1,0 +1,192 @@
+"""A real API server with the delete guard of every kind, and clients that are accounts of ours or an administrator."""
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from shared.core.kinds import KindRule
+from shared.doctor.guarding import guard, usernames
+from shared.local.realserver import RealServer
+from tests.builders import FIXTURES, kind_rules
+from tests.crds import BUILT_IN
+
+NAMESPACE = "ttl-system"
+EXPIRE, SWEEP, STANDALONE = usernames(NAMESPACE)
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+ANYTHING = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+_DOUBLE = "double.example"
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fixture: an object, and whether it has finished."""
+
+    name: str
+    rule: KindRule
+    obj: Object
+    finished: bool | None
+
+
+@dataclass
+class User:
+    """Requests as one user, over one connection."""
+
+    server: RealServer
+    name: str = ""
+    _connection: http.client.HTTPSConnection = field(init=False)
+
+    def __post_init__(self) -> None:
+        host, port = self.server.url.removeprefix("https://").split(":")
+        self._connection = http.client.HTTPSConnection(host, int(port), context=self.server.ssl, timeout=30)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def ask(self, method: str, path: str, body: Any = None, *, media: str = "application/json") -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {self.server.token}", "Content-Type": media}
+        headers |= {"Impersonate-User": self.name} if self.name else {}
+        self._connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = self._connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def make(self, path: str, body: Object) -> Object:
+        status, made = self.ask("POST", path, body)
+        assert status == 201, made
+        return made
+
+    def patch(self, path: str, body: Object) -> Object:
+        status, patched = self.ask("PATCH", path, body, media="application/merge-patch+json")
+        assert status == 200, patched
+        return patched
+
+    def delete(self, path: str, obj: Object, *, dry: bool = True, **options: Any) -> tuple[int, str]:
+        """The status and the message of a DELETE as our code sends it."""
+        meta = obj["metadata"]
+        preconditions = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
+        body = {"preconditions": preconditions, "propagationPolicy": "Background", **options}
+        status, said = self.ask("DELETE", path, body | ({"dryRun": ["All"]} if dry else {}))
+        return status, said.get("message", "")
+
+
+def rules_by_kind() -> dict[str, list[KindRule]]:
+    """All kinds that finish, by name; the same rule for a double of each kind that is built in."""
+    kinds: dict[str, list[KindRule]] = {}
+    for rule in kind_rules().values():
+        if not rule.never_finishes:
+            kinds.setdefault(rule.name, []).append(rule)
+            if rule.group in BUILT_IN:
+                double = double_of(rule)
+                kinds.setdefault(double.name, []).append(double)
+    return kinds
+
+
+def double_of(rule: KindRule) -> KindRule:
+    """The rule for a kind of the same shape without validation: a real Job or Pod does not take every status."""
+    return rule.model_copy(update={"api_versions": (f"{_DOUBLE}/v1",)}) if rule.group in BUILT_IN else rule
+
+
+def cases() -> list[Case]:
+    found = []
+    for file, rule in kind_rules().items():
+        for case in yaml.safe_load_all((FIXTURES / "kinds" / f"{file}.yaml").read_text()):
+            if not rule.never_finishes:
+                double = double_of(rule)
+                version = case["object"]["apiVersion"] if double is rule else double.api_version
+                obj = {**case["object"], "apiVersion": version}
+                found.append(Case(case["name"], double, obj, case["expect"]["finished"]))
+    return found
+
+
+def storable(obj: Object, name: str, namespace: str) -> Object:
+    """The object as it can be created: the server sets some metadata, and starts every generation at 1."""
+    meta = {**obj["metadata"], "name": name, "namespace": namespace}
+    generation = meta.get("generation", 1)
+    for key in ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "managedFields", "generation"):
+        meta.pop(key, None)
+    status = _observing(obj.get("status"), generation)
+    if isinstance(status, dict) and isinstance(conditions := status.get("conditions"), list):
+        status = {**status, "conditions": [_observing(one, generation) for one in conditions]}
+    return {**obj, "metadata": meta} | ({"status": status} if "status" in obj else {})
+
+
+def _observing(told: Any, generation: int) -> Any:
+    """A status, or a condition, that is as far behind generation 1 as it was behind that generation."""
+    if not isinstance(told, dict) or not isinstance(told.get("observedGeneration"), int):
+        return told
+    return {**told, "observedGeneration": told["observedGeneration"] - generation + 1}
+
+
+def crd_of(rules: list[KindRule]) -> Object:
+    """Takes anything, and writes the status like any other field."""
+    first = rules[0]
+    names = dict.fromkeys(version.rpartition("/")[2] for rule in rules for version in rule.api_versions)
+    versions = [{"name": name, "served": True, "storage": not at, "schema": ANYTHING} for at, name in enumerate(names)]
+    return {
+        "metadata": {"name": first.name, "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"}},
+        "spec": {
+            "group": first.group,
+            "scope": first.scope,
+            "names": {"kind": first.kind, "plural": first.plural, "singular": first.kind.lower()},
+            "versions": versions,
+        },
+    }
+
+
+def path_of(rule: KindRule, obj: Object) -> str:
+    """The path of the object's kind, in the object's own version."""
+    served = rule.model_copy(update={"api_versions": (obj["apiVersion"],)})
+    return served.path_in(obj["metadata"].get("namespace", "") if rule.scope == "Namespaced" else "")
+
+
+@contextmanager
+def guarded(server: RealServer) -> Iterator[User]:
+    """An administrator of a server that has all kinds, and the delete guard of each in force."""
+    with closing(User(server)) as admin, closing(User(server, EXPIRE)) as expire:
+        kinds = rules_by_kind()
+        for rules in kinds.values():
+            if rules[0].group not in BUILT_IN:
+                admin.make(DEFINITIONS, crd_of(rules))
+            policy, binding = guard(rules, NAMESPACE)
+            admin.make(POLICIES, policy)
+            admin.make(BINDINGS, binding)
+        allow_all(admin, *usernames(NAMESPACE))
+        admin.make("/api/v1/namespaces", {"metadata": {"name": "work"}})
+        for rules in kinds.values():
+            _wait_until_in_force(admin, expire, rules[0])
+        yield admin
+
+
+def allow_all(admin: User, *names: str) -> None:
+    """All rights: what is refused is refused by the guard."""
+    group = "rbac.authorization.k8s.io"
+    role = {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"}
+    subjects = [{"kind": "User", "name": name, "apiGroup": group} for name in names]
+    bound = {"metadata": {"generateName": "all-"}, "roleRef": role, "subjects": subjects}
+    admin.make(f"/apis/{group}/v1/clusterrolebindings", bound)
+
+
+def _wait_until_in_force(admin: User, expire: User, rule: KindRule) -> None:
+    """A policy counts within a second or two of its creation; nothing tells when."""
+    if rule.group in BUILT_IN:
+        return
+    probe = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "probe", "namespace": "work"}}
+    path = path_of(rule, probe)
+    until(lambda: admin.ask("POST", path, probe)[0] in (201, 409))
+    until(lambda: expire.ask("DELETE", f"{path}/probe?dryRun=All")[0] == 403)
+
+
+def until(true: Any, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,84 @@
+"""A kind rule as CEL: the parts that a real API server need not be asked about. Each kind is, in tests/contract."""
+
+import pytest
+
+from shared.core.admission import express, rule_version
+from shared.core.kinds import KindRule
+from tests.builders import JOB, POD, kind_rules
+
+
+def rule(**finished):
+    said = {"apiVersions": ["example.com/v1"], "kind": "Render", "plural": "renders", "finishedAt": ["status.end"]}
+    return KindRule.model_validate({**said, "finished": finished})
+
+
+def finished_by(test):
+    return express([rule(cases=[{"when": test, "outcome": "failed"}])]).finished
+
+
+def test_a_phase_is_short():
+    assert express([POD]).finished == (
+        "oldObject.apiVersion == 'v1' && oldObject.?status.?phase.orValue('') in ['Succeeded', 'Failed']"
+    )
+    assert (express([POD]).shapes, express([POD]).variables) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("cel", "expected"),
+    [
+        ("object.spec.a > 0", "oldObject.spec.a > 0"),
+        ("has(object.spec) && object.object == 'object'", "has(oldObject.spec) && oldObject.object == 'object'"),
+        ('object . object == "a \\" object"', 'oldObject . object == "a \\" object"'),
+        ("object.spec\n  .all(o, o.objects == r'''object''')", "oldObject.spec .all(o, o.objects == r'''object''')"),
+        ("true // object\n && object.a", "true   && oldObject.a"),
+    ],
+)  # fmt: skip
+def test_an_expression_of_a_rule_is_about_the_old_object(cel, expected):
+    assert finished_by({"cel": cel}).endswith(f"({expected})")
+
+
+@pytest.mark.parametrize(
+    ("test", "expected"),
+    [
+        ({"field": "status.a-b", "values": ["x"]}, "oldObject.?status[?'a-b'].orValue('') == 'x'"),
+        ({"field": "status.namespace", "values": ["x"]}, "oldObject.?status[?'namespace'].orValue('') == 'x'"),
+        ({"field": "status.a", "values": ["it's"]}, "oldObject.?status.?a.orValue('') == \"it's\""),
+        ({"field": "spec.a", "values": [True, "x"]}, "oldObject.?spec.?a.orValue(dyn(null)) in [dyn(true), dyn('x')]"),
+        ({"field": "status.a", "values": ["", "x"]}, "oldObject.?status.?a.orValue(dyn(null)) in ['', 'x']"),
+        ({"label": "a/b"}, "!(oldObject.metadata.?labels[?'a/b'].orValue(dyn(null)) in [dyn(''), dyn(null)])"),
+    ],
+)  # fmt: skip
+def test_values_and_paths_are_literals(test, expected):
+    assert finished_by(test).endswith(f" && {expected}")
+
+
+def test_an_error_is_an_error_of_the_whole_where_a_finish_would_follow():
+    """`&&` and `||` pass over an error; where this lets an object count as finished each test is asked."""
+    sure, doubtful = {"field": "status.a", "values": ["x"]}, {"cel": "object.spec.n > 0"}
+    a, n = "oldObject.?status.?a.orValue('') == 'x'", "(oldObject.spec.n > 0)"
+    assert finished_by({"all": [sure, doubtful]}).endswith(f"({a} && {n})")
+    assert finished_by({"any": [sure, doubtful]}).endswith(f"[{a}, {n}].exists(x, x)")
+    assert finished_by({"none": [sure, doubtful]}).endswith(f"!({a} || {n})")
+    assert finished_by({"none": [{"all": [sure, doubtful]}]}).endswith(f"!([{a}, {n}].all(x, x))")
+    cases = [{"when": doubtful, "outcome": "failed"}, {"when": sure, "outcome": "succeeded"}]
+    assert express([rule(cases=cases)]).finished.endswith(f"({n} ? true : {a})")
+
+
+def test_a_field_that_is_compared_must_be_a_scalar_where_a_finish_would_follow():
+    test = {"field": "status.a", "values": ["x"]}
+    shape = "!(type(oldObject.?status.?a.orValue(dyn(null))) in [dyn(map), dyn(list)])"
+    assert express([rule(conditions={"Done": "failed"}, unless=test)]).shapes == [shape]
+    assert express([rule(cases=[{"when": test, "outcome": "failed"}])]).shapes == []
+
+
+def test_a_status_that_is_no_mapping_is_asked_for_where_nothing_else_does():
+    test = {"annotation": "done"}
+    (shape,) = express([rule(cases=[{"when": test, "outcome": "failed"}])]).shapes
+    assert shape == "type(oldObject.?status.orValue({})) in [dyn(map), dyn(null_type)]"
+
+
+def test_version_of_a_rule_is_of_what_it_says_of_the_finish():
+    assert rule_version([JOB]) == rule_version([JOB.model_copy(update={"notes": "other", "ttl": None})])
+    versions = {rule_version([one]) for one in kind_rules().values() if not one.never_finishes}
+    assert len(versions) == sum(not one.never_finishes for one in kind_rules().values())
+    assert rule_version([JOB, POD]) != rule_version([JOB])

@@ -1,0 +1,124 @@
+"""doctor's word on the delete guard: what a cluster has, compared with what this version makes."""
+
+import asyncio
+from urllib.parse import urlsplit
+
+import pytest
+
+from shared.core.kinds import Catalogue
+from shared.doctor.findings import Level, Place
+from shared.doctor.guarded import State, check_guard, judge_guard
+from shared.doctor.guarding import guard
+from shared.doctor.rights import Account
+from shared.errors import ForbiddenError
+from tests.builders import JOB, POD, having, kind_rule, without
+
+NAMESPACE = "ttl-after-finished"
+PLACE = Place(NAMESPACE, manifests="knative")
+POLICY, BINDING = guard([JOB], NAMESPACE)
+EXPIRE = Account("expire", "expire", frozenset())
+OTHER_RULE = JOB.model_copy(update={"finished": POD.finished})
+
+
+class Answer:
+    def __init__(self, body):
+        self.body = body
+
+
+class Server:
+    """Answers the requests of the check."""
+
+    def __init__(self, policies=(), bindings=(), served=True, error=None):
+        plurals = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+        self.lists = dict(zip(plurals, (policies, bindings), strict=True))
+        self.served, self.error = served, error
+
+    async def request(self, _method, path, **_options):
+        plural = urlsplit(path).path.rpartition("/")[2]
+        if plural == "v1":
+            return Answer({"resources": [{"name": name} for name in (self.lists if self.served else ())]})
+        if self.error:
+            raise self.error
+        return Answer({"items": list(self.lists[plural])})
+
+
+def check(server, rules=(JOB,), accounts=(EXPIRE,), place=PLACE):
+    return asyncio.run(check_guard(server, rules, Catalogue(tuple(rules)), accounts, place))
+
+
+@pytest.mark.parametrize(
+    ("policy", "binding", "state"),
+    [
+        (POLICY, BINDING, State.CURRENT),
+        (guard([JOB], NAMESPACE, ["robot"])[0], BINDING, State.CURRENT),
+        (None, BINDING, State.MISSING),
+        (POLICY, None, State.MISSING),
+        (guard([OTHER_RULE], NAMESPACE)[0], BINDING, State.STALE),
+        (without(POLICY, "metadata.annotations"), BINDING, State.STALE),
+        (guard([JOB], "elsewhere")[0], BINDING, State.OTHERS),
+        (without(POLICY, "spec.matchConditions"), BINDING, State.ALTERED),
+        (having(POLICY, "spec.failurePolicy", "Ignore"), BINDING, State.ALTERED),
+        (having(POLICY, "spec.validations", POLICY["spec"]["validations"][:1]), BINDING, State.ALTERED),
+        (
+            having(POLICY, "spec.matchConstraints.namespaceSelector", {"matchLabels": {"a": "b"}}),
+            BINDING,
+            State.ALTERED,
+        ),
+        (POLICY, having(BINDING, "spec.validationActions", ["Warn"]), State.ALTERED),
+        (POLICY, having(BINDING, "spec.matchResources", {"namespaceSelector": {}}), State.ALTERED),
+    ],
+)
+def test_a_guard_is_current_only_if_it_is_what_this_version_makes(policy, binding, state):
+    assert judge_guard([JOB], NAMESPACE, policy, binding) is state
+
+
+def test_a_current_guard_is_told_with_what_it_does_not_check():
+    (finding,) = check(Server([POLICY], [BINDING]))
+    assert (finding.level, finding.what) == (Level.OK, "delete guard")
+    assert finding.detail.startswith("jobs.batch; not checked by the API server: ")
+    assert "clock" in finding.detail
+
+
+def test_what_is_wrong_is_told_by_kind_with_the_command_that_fixes_it():
+    workflow = kind_rule("workflows.argoproj.io")
+    place = Place(NAMESPACE, manifests="knative", own_kinds=frozenset({"workflows.argoproj.io"}))
+    stale = guard([OTHER_RULE], NAMESPACE)
+    findings = {one.what: one for one in check(Server([stale[0]], [stale[1]]), (JOB, POD, workflow), place=place)}
+    assert findings.keys() == {"delete guard missing", "delete guard stale"}
+    assert "pods, workflows.argoproj.io" in findings["delete guard missing"].detail
+    assert findings["delete guard missing"].mend == (
+        "kubectl ttl kinds manifests pods workflows.argoproj.io --only=guard --namespace=ttl-after-finished "
+        "--kinds-dir=YOUR_RULES | kubectl apply -f -"
+    )
+    assert "manifests jobs.batch --only=guard" in findings["delete guard stale"].mend
+
+
+def test_rules_of_one_kind_are_one_guard():
+    rules = [kind_rule("mpijobs-v1.kubeflow.org"), kind_rule("mpijobs-v2beta1.kubeflow.org")]
+    policy, binding = guard(rules, NAMESPACE)
+    server = Server([policy], [binding])
+    (finding,) = asyncio.run(check_guard(server, rules[:1], Catalogue(tuple(rules)), [EXPIRE], PLACE))
+    assert finding.level is Level.OK
+
+
+def test_an_account_of_another_name_is_not_bound():
+    mine = Account("mine", "sweep", frozenset())
+    _, finding = check(Server([POLICY], [BINDING]), accounts=(EXPIRE, mine))
+    assert "system:serviceaccount:ttl-after-finished:mine" in finding.detail
+    assert "--user=system:serviceaccount:ttl-after-finished:mine" in finding.mend
+
+
+def test_where_no_account_deletes_there_is_nothing_to_guard():
+    assert check(Server(), accounts=(Account("source", "source", frozenset()),)) == []
+    assert check(Server(), rules=()) == []
+
+
+def test_a_guard_that_may_not_be_read_is_a_warning():
+    (finding,) = check(Server(error=ForbiddenError("policies are forbidden")))
+    assert (finding.level, finding.what) == (Level.WARN, "delete guard")
+    assert "cannot be checked: policies are forbidden" in finding.detail
+
+
+def test_a_cluster_without_admission_policies_is_told():
+    (finding,) = check(Server(served=False))
+    assert (finding.level, "no ValidatingAdmissionPolicies" in finding.detail) == (Level.WARN, True)
