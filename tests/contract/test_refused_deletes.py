@@ -1,0 +1,150 @@
+"""What `expire` makes of a 409 that does not mean that the object has changed, on real servers."""
+
+import asyncio
+import base64
+import ssl
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.connect import connect
+from shared.core.kinds import Catalogue
+from shared.core.objects import format_instant, ref_of
+from shared.errors import PermanentError
+from shared.messages import ObjectDeleted, Purpose, Timer
+from shared.usecases.expire import Expiry
+from shared.usecases.judge import Judge
+from tests.builders import JOB, POD
+from tests.fakes import FakeTelemetry
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD))
+
+
+@pytest.fixture
+async def cluster(server):
+    cluster = await connect(kubeconfig=str(server.kubeconfig))
+    yield cluster
+    await cluster.close()
+
+
+@pytest.fixture
+def telemetry():
+    return FakeTelemetry()
+
+
+@pytest.fixture
+def expiry(cluster, telemetry):
+    return Expiry(cluster, KINDS, Judge(cluster, KINDS), SystemClock(), telemetry, dry_run=False)
+
+
+def fired(obj):
+    return Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=SystemClock().now())
+
+
+async def finished_job(api, **metadata):
+    job = await api.job("a", annotations={"ttlafterfinished.dev/ttl": "0s"}, **metadata)
+    at = format_instant(SystemClock().now().replace(microsecond=0))
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": at} for kind in ("SuccessCriteriaMet", "Complete")
+    ]
+    status = {"conditions": conditions, "startTime": at, "completionTime": at, "succeeded": 1}
+    answer = await api.patch(api.jobs("a") + "/status", {"status": status})
+    assert answer.status == 200, answer
+    await asyncio.sleep(1)  # the API server's clock tells whole seconds
+    return job
+
+
+@pytest.mark.parametrize("finalizer", ["orphan", "foregroundDeletion"])
+async def test_expire_reports_a_job_that_every_delete_is_refused_for(api, expiry, telemetry, finalizer):
+    job = await finished_job(api, finalizers=[finalizer])
+
+    with pytest.raises(PermanentError, match=f"409.*unchanged.*finalizer {finalizer}"):
+        await expiry.expire(fired(job))
+
+    assert (await api.get(api.jobs("a"))).status == 200
+    assert telemetry.verdicts() == [("failed", "PermanentError")]
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_expire_takes_a_job_that_another_client_marked_for_gone(api, cluster, expiry, telemetry, propagation):
+    job = await finished_job(api, finalizers=["example.com/keep"])
+    read = cluster.get
+
+    async def get(rule, ref):
+        cluster.get = read
+        snapshot = await read(rule, ref)
+        await api.delete(api.jobs("a"), {"propagationPolicy": propagation})
+        return snapshot
+
+    cluster.get = get
+
+    assert await expiry.expire(fired(job)) is None
+    assert telemetry.deletions == []
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+@asynccontextmanager
+async def written_between_the_two_steps(real, api):
+    """A kubelet's write between the two steps of a terminal Pod's DELETE: an admission webhook is asked at both."""
+    steps = []
+
+    async def review(request):
+        asked = (await request.json())["request"]
+        if not asked["dryRun"]:
+            steps.append("deletionTimestamp" in asked["oldObject"]["metadata"])
+        if steps and steps[-1]:
+            await api.patch(api.pods("p") + "/status", {"status": {"message": "the kubelet was here"}})
+        response = {"uid": asked["uid"], "allowed": True}
+        return web.json_response({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+
+    app = web.Application()
+    app.router.add_post("/", review)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(real.ca, real.ca.with_suffix(".key"))
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    hook = {
+        "name": "between.example.com",
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["DELETE"]}],
+        "clientConfig": {
+            "url": f"https://127.0.0.1:{runner.addresses[0][1]}/",
+            "caBundle": base64.b64encode(real.ca.read_bytes()).decode(),
+        },
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": api.namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+    }
+    answer = await api.post(path, {"metadata": {"name": api.namespace}, "webhooks": [hook]})
+    assert answer.status == 201, answer
+    try:
+        yield steps
+    finally:
+        await api.delete(f"{path}/{api.namespace}")
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("server", ["real"], indirect=True)
+async def test_expire_deletes_a_terminal_pod_that_is_written_between_the_two_steps(
+    server, real, api, expiry, telemetry
+):
+    """The write itself removes the Pod, since it is marked with no grace period left; the answer is still 200."""
+    pod = await api.pod("p", annotations={"ttlafterfinished.dev/ttl": "0s"})
+    await api.patch(api.pods("p") + "/status", {"status": {"phase": "Failed", "reason": "Evicted"}})
+    await asyncio.sleep(1)
+    async with written_between_the_two_steps(real, api) as steps:
+        await asyncio.sleep(3)  # until the webhook is in force
+        answer = await expiry.expire(fired(pod))
+
+    assert steps == [False, True]
+    assert telemetry.deletions == [answer]
+    assert isinstance(answer, ObjectDeleted)
+    assert (await api.get(api.pods("p"))).status == 404
+    assert await expiry.expire(fired(pod)) is None
+    assert telemetry.verdicts() == [("already-gone", "")]
