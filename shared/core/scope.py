@@ -1,0 +1,108 @@
+"""What a leader handles: annotations on its Lease, since its options are known on its own machine only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.core.objects import ANNOTATION_DOMAIN, get_in, get_text, printable
+
+_LEADER = f"{ANNOTATION_DOMAIN}/leader"
+"""Of the holder that wrote the annotations; its parts follow behind a dash."""
+
+KINDS_MAX = 500
+"""Kinds that are read of a Lease; the rest is left out."""
+
+TEXT_CHARACTERS_MAX = 253
+"""Of each value that is read of a Lease, as a Kubernetes name; the rest is cut."""
+
+_KINDS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a leader handles.
+
+    Attributes:
+        namespace: The only one; empty for all.
+        kinds: The only ones, as in TTL_KINDS but in full (`jobs.batch`); empty for all that the leader knows.
+        policy: Which policy it uses, see `Policy.digest`; empty for none.
+        dry_run: Whether it deletes nothing.
+        version: Of the program; empty where that cannot be read.
+        state: Namespace of its brake and shared state; empty where that cannot be read.
+    """
+
+    namespace: str
+    kinds: tuple[str, ...]
+    policy: str
+    dry_run: bool
+    version: str
+    state: str = ""
+
+    def as_annotations(self, holder: str) -> dict[str, str]:
+        """The annotations on the Lease, by full name."""
+        return {
+            _LEADER: holder,
+            f"{_LEADER}-namespace": self.namespace,
+            f"{_LEADER}-kinds": ",".join(self.kinds),
+            f"{_LEADER}-policy": self.policy,
+            f"{_LEADER}-dry-run": "true" if self.dry_run else "false",
+            f"{_LEADER}-version": self.version,
+            f"{_LEADER}-state": self.state,
+        }
+
+    def handles_kind(self, name: str) -> bool:
+        """Whether a kind is in it, by the name of its rule."""
+        return not self.kinds or name in self.kinds
+
+    def handles_namespace(self, namespace: str) -> bool:
+        """Whether an object's namespace is in it; a cluster-scoped object has none."""
+        return self.namespace in ("", namespace)
+
+    @property
+    def named_kinds(self) -> str:
+        """`all kinds`, `jobs.batch and pods`, or how many there are."""
+        if not self.kinds:
+            return "all kinds"
+        if len(self.kinds) > _KINDS_SHOWN:
+            return f"{len(self.kinds)} kinds"
+        return " and ".join(self.kinds)
+
+    @property
+    def named_policy(self) -> str:
+        """`policy sha256:1a2b3c4d5e6f`, or `no policy`."""
+        return f"policy sha256:{self.policy}" if self.policy else "no policy"
+
+    def __str__(self) -> str:
+        """`namespace prod, jobs.batch and pods, no policy, version 1.2.3`."""
+        place = f"namespace {self.namespace}" if self.namespace else "all namespaces"
+        parts = [place, self.named_kinds, self.named_policy, "dry run" if self.dry_run else ""]
+        return ", ".join(part for part in (*parts, f"version {self.version}" if self.version else "") if part)
+
+
+def parse_scope(lease: Any) -> Scope | None:
+    """What the annotations of a Lease say; it never raises, since people may have edited them.
+
+    Args:
+        lease: The Lease, as the API server gave it; None where there is none.
+
+    Returns:
+        None if its holder did not write them.
+    """
+    said = get_in(lease, "metadata.annotations")
+    holder = get_text(lease, "spec.holderIdentity")
+    if not isinstance(said, dict) or not holder or said.get(_LEADER) != holder:
+        return None
+    kinds = _text(said, "kinds", characters_max=KINDS_MAX * TEXT_CHARACTERS_MAX).split(",")
+    return Scope(
+        namespace=_text(said, "namespace"),
+        kinds=tuple(kind[:TEXT_CHARACTERS_MAX] for kind in kinds if kind)[:KINDS_MAX],
+        policy=_text(said, "policy"),
+        dry_run=_text(said, "dry-run") == "true",
+        version=_text(said, "version"),
+        state=_text(said, "state"),
+    )
+
+
+def _text(said: Mapping[str, Any], part: str, *, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+    value = said.get(f"{_LEADER}-{part}")
+    return printable(value[:characters_max]) if isinstance(value, str) else ""

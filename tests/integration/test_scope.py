@@ -1,0 +1,109 @@
+"""What a `run` handles, as its Lease on a real kube-apiserver says, and how commands judge with it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.core.scope import parse_scope
+from shared.doctor.homes import LEASE
+from shared.local.realserver import RealServer
+from tests.integration.conftest import Api, Run
+from tests.integration.test_restraints import Pods
+
+POLICY = "apiVersion: ttlafterfinished.dev/v1\nkind: Policy\nrules: [{name: ci, match: {kinds: [pods]}, ttl: 1d}]\n"
+Ttl = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def controllers() -> list[str]:
+    return ["garbage-collector-controller"]
+
+
+@pytest.fixture
+def pods(api: Api, namespace: str) -> Pods:
+    return Pods(api, namespace)
+
+
+@pytest.fixture
+def ttl(server: RealServer, namespace: str) -> Ttl:
+    """`kubectl ttl` of an operator who names the namespace of the Lease."""
+
+    def run(*words: str) -> Any:
+        program = [sys.executable, "-c", "from shared.cli.main import main; main()", *words]
+        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "TTL_NAMESPACE": namespace}
+        answer = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return json.loads(answer.stdout) if "json" in words else answer.stdout + answer.stderr
+
+    return run
+
+
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def reasons(explained: Any) -> list[str]:
+    return [one["reason"] for one in explained["obstacles"]]
+
+
+def test_a_leader_of_one_namespace_and_kind_is_judged_by_that(
+    pods: Pods, api: Api, start_run: Callable[..., Run], ttl: Ttl
+) -> None:
+    run = start_run("--kinds", "jobs.batch")
+    api.wait("the leader", lambda: "sweep at start" in run.text)
+    pods.finish("due")
+
+    explained = ttl("explain", "pod/due", "-n", pods.namespace, "-o", "json")
+    assert reasons(explained) == ["kind-not-enabled"]
+    assert explained["policy"]["known"] is True
+    assert "handles only jobs.batch, not pods" in ttl("plan", "-n", pods.namespace)
+    told = ttl("doctor", "-n", pods.namespace)
+    assert f"it handles namespace {pods.namespace}, jobs.batch, no policy, version " in told
+
+    elsewhere = f"{pods.namespace[:50]}-x"
+    api.call("POST", "/api/v1/namespaces", {"metadata": {"name": elsewhere}})
+    run.stop()
+    run = start_run("--kinds", "pods")
+    api.wait("the leader", lambda: run.text.count("sweep at start") == 2)
+    Pods(api, elsewhere).finish("due")
+    assert reasons(ttl("explain", "pod/due", "-n", elsewhere, "-o", "json")) == ["namespace-not-enabled"]
+    run.stop()
+    assert reasons(ttl("explain", "pod/due", "-n", elsewhere, "-o", "json")) == ["nobody-deletes"]
+
+
+def test_a_leader_with_another_policy_is_named_and_a_reload_is_seen(
+    pods: Pods, api: Api, start_run: Callable[..., Run], ttl: Ttl, tmp_path: Path
+) -> None:
+    theirs, mine = tmp_path / "theirs.yaml", tmp_path / "mine.yaml"
+    theirs.write_text(POLICY)
+    mine.write_text(POLICY.replace("1d", "2d"))
+    run = start_run("--kinds", "jobs.batch", "--policy", str(theirs))  # it leaves the Pod
+    api.wait("the leader", lambda: "sweep at start" in run.text)
+    pods.finish("due")
+
+    def policy(*words: str) -> Any:
+        return ttl("explain", "pod/due", "-n", pods.namespace, "-o", "json", *words)["policy"]
+
+    unknown = policy()
+    assert unknown["known"] is False
+    assert f"sha256:{digest(POLICY)}" in unknown["why"]
+    assert policy("--policy", str(theirs))["differs"] is None
+    differs = policy("--policy", str(mine))["differs"]
+    assert f"sha256:{digest(POLICY)}" in differs
+    assert f"sha256:{digest(mine.read_text())}" in differs
+
+    theirs.write_text(mine.read_text())
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{pods.namespace}/leases/{LEASE}"
+
+    def is_seen() -> bool:
+        scope = parse_scope(api.get(lease))
+        return scope is not None and scope.policy == digest(mine.read_text())
+
+    api.wait("the new policy on the Lease", is_seen)
+    assert policy("--policy", str(mine))["differs"] is None

@@ -1,0 +1,94 @@
+"""An empty value of an option or a variable never widens what a command acts on."""
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from shared.cli.main import COMMANDS, main
+
+PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]
+CLEAN = {name: None for name in os.environ if name.startswith(("TTL_", "K_SINK"))}
+
+
+def all_commands(group=main, words=()):
+    """Each command with the words that lead to it."""
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from all_commands(command, (*words, name))
+        else:
+            yield (*words, name), command
+
+
+def all_options():
+    for words, command in all_commands():
+        for one in command.params:
+            if isinstance(one, click.Option) and not one.is_flag:
+                yield from ((words, name) for name in one.opts)
+
+
+def invoke(*words, **environment):
+    return CliRunner(env={**CLEAN, "KUBECONFIG": "/nonexistent", **environment}).invoke(main, list(words))
+
+
+def run_program(*words, **environment):
+    known = {name: value for name, value in os.environ.items() if name not in CLEAN}
+    environment = {**known, "KUBECONFIG": "/nonexistent", **environment}
+    return subprocess.run([*PROGRAM, *words], check=False, env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_every_command_is_looked_at():
+    assert {words[0] for words, _ in all_commands()} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("value", ["", " "])
+@pytest.mark.parametrize(("words", "option"), list(all_options()), ids=str)
+def test_an_empty_value_of_an_option_is_refused(words, option, value):
+    result = invoke(*words, option, value)
+    assert result.exit_code == 2
+    assert option in result.stderr
+    assert "expected" in result.stderr
+    assert "empty" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "watch"])
+@pytest.mark.parametrize("value", [",", " , "])
+def test_kinds_that_name_no_kind_are_refused(command, value):
+    result = invoke(command, "--kinds", value)
+    assert result.exit_code == 2
+    assert "--kinds" in result.stderr
+
+
+@pytest.mark.parametrize("value", ["Prod", "prod/pods", "prod ", "a,b", "-", "a" * 64])
+@pytest.mark.parametrize("command", ["run", "plan", "watch", "doctor"])
+def test_a_namespace_that_no_cluster_can_have_is_refused(command, value):
+    result = invoke(command, f"--namespace={value}")
+    assert result.exit_code == 2
+    assert "--namespace" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "named"),
+    [
+        (("run", "-n", ""), {}, "'-n'"),
+        (("run", "--kinds="), {}, "'--kinds'"),
+        (("run",), {"TTL_KINDS": ""}, "TTL_KINDS"),
+        (("run",), {"TTL_DRY_RUN": ""}, "TTL_DRY_RUN"),
+        (("plan",), {"TTL_POLICY": ""}, "TTL_POLICY"),
+        (("plan",), {"TTL_API_SERVER": " "}, "TTL_API_SERVER"),
+        (("kinds",), {"TTL_KINDS_DIR": ""}, "TTL_KINDS_DIR"),
+        (("run", "--sweep-interval", "abc"), {}, "--sweep-interval: expected"),
+        (("run", "--concurrency", "many"), {}, "--concurrency: "),
+        (("run", "--kinds", "gizmos"), {}, "--kinds: unknown kind 'gizmos'"),
+    ],
+)
+def test_the_program_ends_with_2_and_names_the_option_or_variable(words, environment, named):
+    ended = run_program(*words, **environment)
+    assert ended.returncode == 2
+    assert named in ended.stderr
+    assert "expected" in ended.stderr
+    assert "Traceback" not in ended.stderr
