@@ -7,11 +7,17 @@ from shared.cli.advice import advise
 from shared.cli.obstacles import Scene
 from shared.cli.report import WORDS, describe_time
 from shared.cli.surroundings import Surroundings
+from shared.cli.width import wrap
 from shared.core.conditions import Grouping
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.durations import format_duration
 from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy import PolicyRule
+from shared.doctor.guarded import State
+from shared.doctor.guarding import guard_name
+
+_INDENT = 12
+"""Columns before what is told."""
 
 _OF_OTHERS = "none of its own; what a policy or its namespace says is told once it has finished"
 _HOW_TO_OPT_IN = "so nothing but its own annotation has it deleted, or a policy rule that names its kind"
@@ -23,13 +29,20 @@ def as_text(
     now: datetime,
     around: Surroundings | None = None,
     scene: Scene | None = None,
+    width: int | None = None,
 ) -> str:
-    """A few lines: first what becomes of it, why, and what to do, then all that is known."""
+    """A few lines: first what becomes of it, why, and what to do, then all that is known.
+
+    Without a width lines are not wrapped.
+    """
     beside = "policy" if _is_unsure(decision, scene) else _BESIDE.get(decision.reason, "")
     first = ("decision", "but", "problem", beside, "powerless", "parked", "do")
     lines = list(_lines(ref, decision, now, around, scene))
     lines.sort(key=lambda line: first.index(line[0]) if line[0] in first else len(first))
-    return "\n".join([printable(str(ref)), *_columns(lines)])
+    told = [("", printable(str(ref))), *_columns(lines)]
+    if width is None:
+        return "\n".join(name + text for name, text in told)
+    return "\n".join(line for name, text in told for line in wrap(text, width, first=name, indent=_INDENT))
 
 
 _BESIDE = {
@@ -37,21 +50,25 @@ _BESIDE = {
     Reason.TERMINATING: "finalizer",
     Reason.NEVER_FINISHES: "kind",
     Reason.OWNER_UNFINISHED: "owner",
+    Reason.DISPATCHED: "others",
     Reason.KEPT_LAST: "keeper",
     Reason.LEFT_TO_CONTROLLER: "others",
     Reason.NO_TTL: "policy",
 }
 """What explains the answer, and so stands beside it, as a problem always does."""
 
-_RULED = (Reason.NO_TTL, Reason.NOT_DUE, Reason.EXPIRED)
+_GUARDED = (Reason.UNFINISHED, Reason.HELD, Reason.EXEMPT, Reason.UNKNOWN_SHAPE)
+"""What a ValidatingAdmissionPolicy refuses as well."""
+
+_RULED = (Reason.NO_TTL, Reason.NOT_DUE, Reason.SERVER_CLOCK_AHEAD, Reason.EXPIRED)
 """What a policy may well say otherwise."""
 
 
-def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """A name stands before the first of its lines only."""
+def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Each line in two parts; a name stands before the first of its lines only."""
     before = ""
     for name, told in lines:
-        yield f"  {'' if name == before else name:9} {printable(told)}"
+        yield f"  {'' if name == before else name:9} ", printable(told)
         before = name
 
 
@@ -61,8 +78,9 @@ def _lines(
     facts = decision.facts
     yield "decision", _decision(decision, now, scene)
     yield from (("but", one.told) for one in (scene.obstacles if scene else ()))
+    yield from (("but", one.told) for one in (around.takers if around else ()))
     yield from (("do", cure) for cure in _cures(ref, decision, around, scene) if cure)
-    yield "finished", _finished(facts, now)
+    yield "finished", _finished(facts, now, around)
     yield "ttl", _OF_OTHERS if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
     if facts.keeper:
@@ -73,6 +91,8 @@ def _lines(
         yield "problem", facts.problem
     if around:
         yield from _around_as_lines(decision, around)
+    if around and scene and scene.guard is State.CURRENT and decision.reason in _GUARDED:
+        yield "guard", f"the API server refuses our accounts its DELETE, too, by {guard_name(around.rule)}"
 
 
 def _decision(decision: Decision, now: datetime, scene: Scene | None) -> str:
@@ -100,8 +120,10 @@ def _is_unsure(decision: Decision, scene: Scene | None) -> bool:
 def _cures(ref: ObjectRef, decision: Decision, around: Surroundings | None, scene: Scene | None) -> Iterator[str]:
     obstacles, flags = (scene.obstacles, scene.flags) if scene else ((), ())
     yield from (one.cure for one in obstacles)
+    yield from (one.fix for one in (around.takers if around else ()))
     if around and (around.parked or not obstacles):
-        yield advise(decision, ref, around.rule, flags=flags, is_parked=bool(around.parked))
+        is_readable = not around.held_problem
+        yield advise(decision, ref, around.rule, flags=flags, is_parked=bool(around.parked), is_readable=is_readable)
 
 
 def _around_as_lines(decision: Decision, around: Surroundings) -> Iterator[tuple[str, str]]:
@@ -109,6 +131,7 @@ def _around_as_lines(decision: Decision, around: Surroundings) -> Iterator[tuple
     yield from (("problem", slip) for slip in around.slips)
     if around.hold:
         yield "hold", around.hold
+        yield from (("problem", one) for one in (around.held_problem,) if one)
     if around.parked:
         yield "parked", around.parked
     if around.powerless:
@@ -125,9 +148,10 @@ def _around_as_lines(decision: Decision, around: Surroundings) -> Iterator[tuple
         yield "note", rule.notes
 
 
-def _finished(facts: Facts, now: datetime) -> str:
+def _finished(facts: Facts, now: datetime, around: Surroundings | None) -> str:
     if not facts.finish.finished:
-        return "no" if facts.finish.finished is False else "unknown"
+        why = f": {around.unfinished.why}" if around and around.unfinished else ""
+        return f"{'no' if facts.finish.finished is False else 'unknown'}{why}"
     outcome = facts.finish.outcome or "yes"
     if facts.finish.at is None:
         return f"{outcome}, nothing tells when"

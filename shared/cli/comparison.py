@@ -68,6 +68,18 @@ class Comparison:
         return self._count(lambda one, _: one.ref.namespace)
 
     @cached_property
+    def unanswered(self) -> Mapping[str, Count]:
+        """Objects that stay because a policy rule has no answer for them, by rule, the most first."""
+        counts: defaultdict[str, Count] = defaultdict(Count)
+        for one in self.objects:
+            in_force, new = (decision.facts.unanswered for decision in one.decisions)
+            if in_force:
+                counts[in_force].in_force += 1
+            if new:
+                counts[new].new += 1
+        return dict(sorted(counts.items(), key=lambda item: (-item[1].new, item[0])))
+
+    @cached_property
     def changed(self) -> Sequence[Surveyed]:
         """Those with another fate, what is due first under the new policy first."""
         found = [one for one in self.objects if fate_of(one.decisions[0]) != fate_of(one.decisions[1])]

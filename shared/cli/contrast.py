@@ -5,7 +5,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -13,6 +12,7 @@ from rich.table import Table
 from shared.cli.alarm import Alarm
 from shared.cli.comparison import Comparison, Count, Row, Term
 from shared.cli.report import as_json, describe_time
+from shared.cli.width import make_table
 from shared.core.decide import Decision, Expire, Ignore, Wait
 from shared.core.objects import printable
 from shared.usecases.survey import Surveyed
@@ -53,11 +53,13 @@ def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
         ("NAMESPACE", "-", comparison.namespaces),
     )
     for title, nameless, rows in tables if comparison.objects else ():
-        console.print(_table(title, nameless, islice(rows.items(), most)))
+        console.print(_table(title, nameless, islice(rows.items(), most), console.width))
         _tell_rest(console, len(rows), most)
+    for name, count in comparison.unanswered.items():
+        console.print(f"{escape(printable(name))} has no answer for {_cell(count)} objects, which stay: see `explain`")
     changed = comparison.changed
     if changed:
-        console.print(_changes(islice(changed, most)))
+        console.print(_changes(islice(changed, most), console.width))
         _tell_rest(console, len(changed), most)
     sums = ", ".join(f"{_cell(comparison.totals[term])} {_WORDS[term]}" for term in Term)
     console.print(f"{sums}; of {len(comparison.objects):,} objects {len(changed):,} change")
@@ -68,14 +70,9 @@ def _tell_rest(console: Console, count: int, most: int | None) -> None:
         console.print(f"... and {count - most:,} more: --all shows them\n")
 
 
-def _table(title: str, nameless: str, rows: Iterable[tuple[str, Row]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column(title, no_wrap=True)
-    for term in Term:
-        table.add_column(_TITLES[term], justify="right", no_wrap=True)
-    for name, row in rows:
-        table.add_row(escape(printable(name)) or nameless, *(_cell(row[term]) for term in Term))
-    return table
+def _table(title: str, nameless: str, rows: Iterable[tuple[str, Row]], width: int) -> Table:
+    cells = [(printable(name) or nameless, *(_cell(row[term]) for term in Term)) for name, row in rows]
+    return make_table([title, *_TITLES.values()], cells, width=width)
 
 
 def _cell(count: Count) -> str:
@@ -83,13 +80,9 @@ def _cell(count: Count) -> str:
     return f"{count.new:,} ({count.more:+,})" if count.more else f"{count.new:,}"
 
 
-def _changes(objects: Iterable[Surveyed]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("OBJECT THAT CHANGES", "IN FORCE", "NEW"):
-        table.add_column(name, no_wrap=True)
-    for one in objects:
-        table.add_row(escape(str(one.ref)), *(escape(describe(decision, one.now)) for decision in one.decisions))
-    return table
+def _changes(objects: Iterable[Surveyed], width: int) -> Table:
+    cells = [(str(one.ref), *(describe(decision, one.now) for decision in one.decisions)) for one in objects]
+    return make_table(("OBJECT THAT CHANGES", "IN FORCE", "NEW"), cells, width=width, justify="left")
 
 
 def describe(decision: Decision, now: datetime) -> str:
@@ -123,6 +116,9 @@ def as_document(comparison: Comparison, names: Mapping[str, str], alarm: Alarm, 
         "rules": list(_rows("rule", comparison.rules)),
         "kinds": list(_rows("kind", comparison.kinds)),
         "namespaces": list(_rows("namespace", comparison.namespaces)),
+        "unanswered": [
+            {"rule": name, "inForce": count.in_force, "new": count.new} for name, count in comparison.unanswered.items()
+        ],
         "changes": [_change(one) for one in comparison.changed],
         "limit": {"dueNow": alarm.due_now, "limit": alarm.limit, "isExceeded": alarm.is_raised},
         "restraints": list(restraints),

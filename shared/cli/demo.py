@@ -13,17 +13,26 @@ from rich.table import Table
 from shared.adapters.clock import SystemClock
 from shared.adapters.telemetry import configure_logging
 from shared.cli import options
+from shared.cli.strict import command
 from shared.errors import TtlError
 from shared.local.demo import Actor, Show, running_show
 
+NEXT = """
+Try next, on the cluster of your current context (nothing is deleted):
+  ttl-after-finished plan                 what would be deleted now, and what is due when
+  ttl-after-finished explain job/NAME     what becomes of one object, and why
+  ttl-after-finished run --dry-run        the whole thing, without a DELETE
+In a clone, the program is .venv/bin/ttl-after-finished."""
 
-@click.command()
+
+@command()
 @click.option("-v", "--verbose", is_flag=True, help="Show the log instead of the live view.")
 @options.asynchronous
 async def demo(verbose: bool) -> None:
     """Watch finished Jobs and Pods go, each at its time. Needs no cluster; ends by itself."""
     configure_logging("text", level=logging.INFO if verbose else logging.CRITICAL)
     console = Console()
+    console.print("starting an API server and `run` on it; the show then takes about 15 seconds", soft_wrap=True)
     async with running_show() as (what, show, playing):
         console.print(f"API server: {what}", soft_wrap=True)
         with Live(console=console, refresh_per_second=10, transient=True) as live:
@@ -34,6 +43,7 @@ async def demo(verbose: bool) -> None:
         await playing
     console.print(_view(show, SystemClock().now()))
     _judge(show)
+    click.echo(NEXT)
 
 
 def _judge(show: Show) -> None:

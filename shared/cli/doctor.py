@@ -1,25 +1,36 @@
 """`doctor`: what is wrong with an installation, and the command that mends it."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 import shared
 from shared.adapters.clock import SystemClock
 from shared.cli import options
+from shared.cli.strict import command, namespace_name
+from shared.cli.width import terminal_width, wrap, wrap_command
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, Place, as_json
 from shared.doctor.homes import HOME
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative"
+_INDENT = 6
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
-@click.command()
-@click.option("-n", "--namespace", metavar="NAME", help=f"Of the installation. Default: $TTL_NAMESPACE, else {HOME}.")
+@command()
+@click.option(
+    "-n",
+    "--namespace",
+    type=namespace_name,
+    metavar="NAME",
+    help=f"Of the installation. Default: $TTL_NAMESPACE, else {HOME}.",
+)
 @click.option("--overlay", default="", metavar="FOLDER", help="What was applied; the commands name it.")
 @options.cluster_options
 @options.output
@@ -46,16 +57,29 @@ async def doctor(namespace: str | None, overlay: str, kubeconfig: str | None, co
 
 
 def _print(findings: list[Finding]) -> None:
-    console = Console(soft_wrap=True, highlight=False)
+    console, width = Console(soft_wrap=True, highlight=False), terminal_width()
     for finding in findings:
         level = len(finding.level)
-        text = Text(str(finding))
+        text = Text("\n".join(_wrap(finding, width)) if width else str(finding))
         text.stylize(_STYLES[finding.level], 0, level)
         console.print(text)
     troubles = sum(one.level is not Level.OK for one in findings)
     console.print(
         f"{troubles} of {len(findings)} checks want a look" if troubles else f"{len(findings)} checks, all well"
     )
+
+
+def _wrap(finding: Finding, width: int) -> Iterator[str]:
+    """The lines of one check; a comment beside its command follows below, so that the command stays whole longer."""
+    told = f"{finding.what} — {finding.detail}" if finding.detail else finding.what
+    yield from wrap(told, width, first=f"{finding.level:4}  ", indent=_INDENT)
+    if _INDENT + cell_len(finding.mend) <= width:
+        yield from [" " * _INDENT + finding.mend] if finding.mend else []
+        return
+    command, _, comment = finding.mend.partition("    # ")
+    yield from wrap_command(command, width, indent=_INDENT)
+    if comment:
+        yield from (f"{' ' * _INDENT}# {line}" for line in wrap(comment, width - _INDENT - len("# ")))
 
 
 def _short(folder: Path) -> str:

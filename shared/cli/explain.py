@@ -13,11 +13,15 @@ from shared.cli import options
 from shared.cli.answer import as_text
 from shared.cli.documents import open_file, read_documents
 from shared.cli.inforce import read_in_force
-from shared.cli.look import Finding, find_offline, find_one
-from shared.cli.obstacles import Scene, find_obstacles
+from shared.cli.look import Finding, find_offline, find_one, uncollected
+from shared.cli.obstacles import Scene, find_obstacles, find_stale_guard
+from shared.cli.output import show_count
 from shared.cli.report import as_json
+from shared.cli.strict import command
 from shared.cli.target import find_rule, parse_target, split_target
+from shared.cli.width import terminal_width
 from shared.core.objects import parse_instant
+from shared.doctor.guarded import read_guard
 
 
 def _instant(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:
@@ -27,11 +31,11 @@ def _instant(_context: click.Context, _parameter: click.Parameter, value: str | 
         raise click.BadParameter(str(error)) from None
 
 
-@click.command()
+@command()
 @click.argument("target", nargs=-1, metavar="KIND/NAME")
 @click.option("-f", "--filename", metavar="FILE", help="Every document of a YAML file instead, offline; - for stdin.")
 @click.option("--now", callback=_instant, metavar="TIME", help="With -f: as of this instant (RFC 3339).")
-@click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
+@options.namespace_option
 @options.kinds_dir_option
 @options.judged_option
 @options.cluster_options
@@ -58,10 +62,11 @@ async def explain(
         known = options.known_kinds(kinds_dir)
         in_force = options.read_policy(policy, known)
         with sys.stdin if filename == "-" else open_file(filename) as stream:
-            documents = list(read_documents(stream, filename))
-        moment = now or SystemClock().now()
-        found = await find_offline(documents, kinds=known, now=moment, policy=in_force)
-        _print([(one, None) for one in found], output)
+            moment = now or SystemClock().now()
+            with uncollected():
+                documents = list(show_count(read_documents(stream, filename)))
+                found = await find_offline(documents, kinds=known, now=moment, policy=in_force)
+                _print([(one, None) for one in found], output)
         return
     if now is not None:
         raise click.UsageError("--now goes with -f: a cluster is asked at its own clock")
@@ -72,9 +77,15 @@ async def explain(
         rules, name = parse_target(target, force.kinds)
         rule = await find_rule(cluster, rules, target[0])
         place = namespace or options.context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
-        one = await find_one(cluster, rule, kinds=force.kinds, namespace=place, name=name, policy=named.policy)
-        obstacles = tuple(find_obstacles(force, one.ref, rule, one.decision, one.now))
-        _print([(one, Scene(named, obstacles, force.flags))], output)
+        one = await find_one(
+            cluster, rule, kinds=force.kinds, namespace=place, name=name, policy=named.policy, flags=force.flags
+        )
+        guard = await read_guard(cluster, force.kinds.of(rule.group, rule.kind), force.home)
+        obstacles = (
+            *find_obstacles(force, one.ref, rule, one.decision, one.now),
+            *find_stale_guard(force, rule, one.decision, guard),
+        )
+        _print([(one, Scene(named, obstacles, force.flags, guard))], output)
 
 
 def _print(findings: Sequence[tuple[Finding, Scene | None]], output: str) -> None:
@@ -82,5 +93,7 @@ def _print(findings: Sequence[tuple[Finding, Scene | None]], output: str) -> Non
         reports = [as_json(one.ref, one.decision, one.around, scene) for one, scene in findings]
         click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
         return
+    width = terminal_width()
     for one, scene in findings:
-        click.echo(as_text(one.ref, one.decision, one.now, one.around, scene))
+        sys.stdout.write(as_text(one.ref, one.decision, one.now, one.around, scene, width) + "\n")  # click flushes each
+    sys.stdout.flush()

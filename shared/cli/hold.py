@@ -1,7 +1,7 @@
 """`hold`, `release` and `set`: what people say of one object, written so that it counts."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from shared.adapters.state import release as release_breaker
 from shared.cli import options
 from shared.cli.inforce import InForce, Named, read_in_force
 from shared.cli.obstacles import find_obstacles
+from shared.cli.owners import Taker, find_takers
 from shared.cli.report import describe_fate, is_ahead
+from shared.cli.strict import command, namespace_name
 from shared.cli.target import find_rule, parse_target, ref_to, split_target
 from shared.core import holding
 from shared.core.decide import Decision
@@ -25,7 +27,6 @@ from shared.usecases.hold import Written, hold_object, write
 from shared.usecases.judge import Judge
 
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
-_NAMESPACE = click.option("-n", "--namespace", metavar="NAME", help="Default: the context's.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,10 @@ class _Aim:
     ref: ObjectRef
 
 
-@click.command()
+@command()
 @_TARGET
 @click.option("--reason", required=True, metavar="WHY", help="For the people who find it there.")
-@_NAMESPACE
+@options.namespace_option
 @options.kinds_dir_option
 @options.judged_option
 @options.cluster_options
@@ -65,15 +66,26 @@ async def hold(
         written = await hold_object(aim.rule, aim.ref, reason, editor=aim.cluster)
         click.echo(f"{aim.ref} is held: {reason}")
         _tell(written)
-        _check_hold(written, aim.rule, (await _decide(written, aim)).facts.powerless)
+        judge = _judge(aim)
+        decision = await judge.decide(written.snapshot, aim.rule)
+        takers = await find_takers(
+            written.snapshot.obj,
+            cluster=aim.cluster,
+            kinds=aim.force.kinds,
+            judge=judge,
+            reason=reason,
+            flags=aim.force.flags,
+        )
+        _check_hold(written, aim.rule, decision.facts.powerless, takers)
 
 
-@click.command()
+@command()
 @_TARGET
 @click.option("--breaker", is_flag=True, help="Instead: let a breaker that tripped delete again.")
 @click.option(
     "-n",
     "--namespace",
+    type=namespace_name,
     metavar="NAME",
     help=f"Default: the context's; with --breaker, $TTL_NAMESPACE, else {HOME}. For `run`, its Lease's.",
 )
@@ -106,12 +118,12 @@ async def release(
             click.echo(f"  mind: {powerless}")
 
 
-@click.command("set")
+@command("set")
 @click.argument("words", nargs=-1, metavar="KIND/NAME TIME")
 @click.option("--succeeded", is_flag=True, help="Only if it succeeds.")
 @click.option("--failed", is_flag=True, help="Only if it fails.")
 @click.option("--unset", is_flag=True, help="Without TIME: take back what was said before.")
-@_NAMESPACE
+@options.namespace_option
 @options.kinds_dir_option
 @options.judged_option
 @options.cluster_options
@@ -146,8 +158,11 @@ async def set_ttl(
             )
         click.echo(_headline(written, aim.ref))
         _tell(written)
-        decision = await _decide(written, aim)
+        judge = _judge(aim)
+        decision = await judge.decide(written.snapshot, aim.rule)
         _tell_fate(decision, written, aim)
+        if shorter := not unset and await _describe_maximum(wish, decision, aim.ref, judge):
+            click.echo(f"  mind: {shorter}")
         if powerless := _describe_powerless(decision, written, aim.rule):
             raise TtlError(f"this is powerless: {powerless}")
 
@@ -196,8 +211,12 @@ def _tell(written: Written) -> None:
         click.echo(f"  {printable(sentence)}")
 
 
+def _judge(aim: _Aim) -> Judge:
+    return Judge(aim.cluster, aim.force.kinds, lambda: aim.named.policy)
+
+
 async def _decide(written: Written, aim: _Aim) -> Decision:
-    return await Judge(aim.cluster, aim.force.kinds, lambda: aim.named.policy).decide(written.snapshot, aim.rule)
+    return await _judge(aim).decide(written.snapshot, aim.rule)
 
 
 def _tell_fate(decision: Decision, written: Written, aim: _Aim) -> None:
@@ -211,23 +230,38 @@ def _tell_fate(decision: Decision, written: Written, aim: _Aim) -> None:
         click.echo(f"  mind: {printable(one.told)}; {one.cure}")
 
 
+async def _describe_maximum(wish: str, decision: Decision, ref: ObjectRef, judge: Judge) -> str:
+    """How the object's namespace shortens what was set; a namespace that cannot be read is reported elsewhere."""
+    with suppress(TtlError):
+        namespace = await judge.namespaces.get(ref.namespace) if ref.namespace else None
+        if namespace is not None:
+            return holding.describe_maximum(wish, namespace.max_ttl, decision.facts.finish.at)
+    return ""
+
+
 def _describe_powerless(decision: Decision, written: Written, rule: KindRule) -> str:
     field = decision.facts.powerless
     return f"{describe_powerless(written.snapshot.obj, rule, field)}; {advise_powerless(field)}" if field else ""
 
 
-def _check_hold(written: Written, rule: KindRule, field: str) -> None:
+def _check_hold(written: Written, rule: KindRule, field: str, takers: Sequence[Taker]) -> None:
     """Whether it counts is told by the object as it is stored now: a default comes straight back.
 
     Raises:
-        TtlError: The kind's own controller acts all the same.
+        TtlError: The kind's own controller acts all the same, or the object is deleted with an owner.
     """
-    if not field:
-        return
+    if field:
+        raise TtlError(_powerless_hold(written, rule, field))
+    if takers:
+        told = "; ".join("; ".join(filter(None, (one.told, one.fix))) for one in takers)
+        raise TtlError(printable(f"the hold is powerless: {told}"))
+
+
+def _powerless_hold(written: Written, rule: KindRule, field: str) -> str:
     if written.refused:
         why = f"the API server does not let go of the field: {written.refused}"
     elif written.change and field in written.change.fields:
         why = "it was taken away, and came straight back"
     else:
         why = advise_powerless(field)
-    raise TtlError(f"the hold is powerless: {describe_powerless(written.snapshot.obj, rule, field)}; {why}")
+    return f"the hold is powerless: {describe_powerless(written.snapshot.obj, rule, field)}; {why}"

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.settings import read_settings
-from shared.adapters.state import ConfigMapState
 from shared.cli import options
 from shared.core.kinds import Catalogue
 from shared.core.policy import NO_POLICY, Policy
@@ -15,7 +14,11 @@ from shared.doctor.homes import RUN
 from shared.doctor.installed import Installed, read_installed
 from shared.doctor.leader import Leader, read_leader
 from shared.errors import TtlError
-from shared.usecases.standing import Standing, parse_standing
+from shared.usecases.standing import Standing
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
+
 
 CLUSTER = "cluster"
 """In place of a file: the policy that is installed, or an error."""
@@ -30,12 +33,14 @@ class Named:
         name: A file, or `ConfigMap ttl-after-finished/policy-x`; empty where there is none.
         why: Why there is none, or why it is not known.
         is_known: Whether it is what is in force, or what was asked for.
+        differs: That a `run` which leads uses another policy; empty where none does, as far as its Lease says.
     """
 
     policy: Policy
     name: str = ""
     why: str = ""
     is_known: bool = True
+    differs: str = ""
 
     def __str__(self) -> str:
         """`no policy` where it has no name."""
@@ -44,6 +49,10 @@ class Named:
     @property
     def told(self) -> str:
         """In one line, with the reason."""
+        return "; ".join(part for part in (self._named, self.differs) if part)
+
+    @property
+    def _named(self) -> str:
         if self.name:
             return self.name
         return (
@@ -76,7 +85,7 @@ class InForce:
         kinds: All that are known: with the rules of one's own directory, else with those of the installation.
         installed: The installation; None where there is none, or that cannot be told.
         problem: Why it cannot be told whether there is one.
-        homes: That namespace, and the one of a `run`.
+        homes: That namespace, the one of a `run`, and that of its state if it is another.
         flags: What leads kubectl to the same cluster.
     """
 
@@ -104,6 +113,15 @@ class InForce:
         Raises:
             TtlError: The file is no policy; or `cluster` was asked for, and there is none to compare with.
         """
+        named = self._choose(asked)
+        leader = self.leader
+        if leader is None or leader.scope is None or not named.is_known or leader.scope.policy == named.policy.digest:
+            return named
+        mine = f"sha256:{named.policy.digest}" if named.policy.digest else "none"
+        theirs = f"`run` {leader.holder} leads with {leader.scope.named_policy}, not with this one ({mine})"
+        return replace(named, differs=theirs)
+
+    def _choose(self, asked: Path | None) -> Named:
         if asked == Path(options.NONE):
             return Named(NO_POLICY, why="as was asked for")
         path = None if asked == Path(CLUSTER) else asked or read_settings().policy
@@ -122,14 +140,18 @@ class InForce:
     def _of_run(self) -> Named:
         """Where nothing is installed: the policy of a `run` is a file on another machine."""
         why = f"nothing is installed in namespace {self.home}"
-        if self.leader is None:
+        leader = self.leader
+        if leader is None:
             return Named(NO_POLICY, why=why)
-        why = f"{why}, and what `run` goes by only {self.leader.holder} knows"
-        return Named(NO_POLICY, why=why, is_known=False)
+        if leader.scope is None:
+            why = f"{why}, and what `run` goes by only {leader.holder} knows"
+            return Named(NO_POLICY, why=why, is_known=False)
+        why = f"{why}, and `run` {leader.holder} leads with {leader.scope.named_policy}"
+        return Named(NO_POLICY, why=why, is_known=not leader.scope.policy)
 
 
 async def read_in_force(
-    cluster: KubernetesCluster, kinds_dir: Path | None, *, kubeconfig: str | None, context: str | None
+    cluster: "KubernetesCluster", kinds_dir: Path | None, *, kubeconfig: str | None, context: str | None
 ) -> InForce:
     """Look for an installation, and for a `run`. What may not be read is told, and keeps nobody from going on.
 
@@ -145,24 +167,34 @@ async def read_in_force(
     home, kinds = options.home_namespace(), options.known_kinds(kinds_dir)
     (installed, problem), homes = await asyncio.gather(
         _read_installed(cluster, home),
-        asyncio.gather(*(_read_home(cluster, one) for one in dict.fromkeys((home, RUN)))),
+        _read_homes(cluster, home),
     )
     if installed and kinds_dir is None and read_settings().kinds_dir is None:
         kinds = installed.kinds
     return InForce(home, kinds, installed, problem, homes, options.flags(kubeconfig, context))
 
 
-async def _read_installed(cluster: KubernetesCluster, namespace: str) -> tuple[Installed | None, str]:
+async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple[Installed | None, str]:
     try:
         return await read_installed(cluster, namespace), ""
     except TtlError as error:
         return None, str(error)
 
 
-async def _read_home(cluster: KubernetesCluster, namespace: str) -> Home:
+async def _read_homes(cluster: "KubernetesCluster", home: str) -> list[Home]:
+    """That of an installation, that of a `run`, and another one in which the `run` that leads keeps its state."""
+    homes = await asyncio.gather(*(_read_home(cluster, one) for one in dict.fromkeys((home, RUN))))
+    elsewhere = [one.leader for one in homes if one.leader and one.leader.state not in (home, RUN)]
+    others = await asyncio.gather(*(_read_home(cluster, one.state) for one in elsewhere))
+    return [*homes, *(replace(one, leader=leader) for one, leader in zip(others, elsewhere, strict=True))]
+
+
+async def _read_home(cluster: "KubernetesCluster", namespace: str) -> Home:
+    from shared.adapters.state import read_standing  # noqa: PLC0415 - loads the client
+
     standing, leader, problem = Standing(), None, ""
     try:
-        standing = parse_standing(await ConfigMapState(cluster, namespace).read())
+        standing = await read_standing(cluster, namespace)
         leader = await read_leader(cluster, namespace)
     except TtlError as error:
         problem = str(error)

@@ -3,8 +3,6 @@
 import json
 import sys
 from pathlib import Path
-from shutil import get_terminal_size
-from textwrap import fill
 from typing import Any
 
 import click
@@ -20,6 +18,8 @@ from shared.cli.cases import test_all
 from shared.cli.documents import open_file, read_documents
 from shared.cli.manifests import manifests
 from shared.cli.sentences import describe_rule, summarize_finished, summarize_ttl
+from shared.cli.strict import Command
+from shared.cli.width import echo, terminal_width, wrap
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
@@ -29,9 +29,14 @@ _COLUMNS = {"NAME": 50, "VERSIONS": 17, "OPT-IN": 6, "FINISHED BY": 40, "ITS OWN
 
 _WIDTH = 120
 
+_GAP = 3
+"""Spaces beside a column, those at the edges included."""
+
 
 class _Kinds(click.Group):
     """`kinds` and `kinds NAME` are `kinds show`."""
+
+    command_class = Command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
@@ -100,21 +105,33 @@ async def test(filename: str, rule: Path | None, kinds_dir: Path | None) -> None
 def _print_table(files: list[RuleFile]) -> None:
     has_theirs = any(not one.is_shipped for one in files)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in list(_COLUMNS)[: None if has_theirs else -1]:
-        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=_COLUMNS[name])
+    width = terminal_width() or sum(_COLUMNS.values()) + 20
+    widths = _fit(width, longest=max((len(one.rule.name) for one in files), default=0))
+    names = [name for name in _COLUMNS if name in widths and (has_theirs or name != "RULE")]
+    for name in names:
+        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=widths[name])
     for one in sorted(files, key=lambda one: (bool(one.rule.never_finishes), one.rule.name)):
         rule = one.rule
         versions = ", ".join(version.rpartition("/")[2] for version in rule.api_versions)
         asked = "yes" if rule.opt_in else "-"
-        cells = (rule.name, versions, asked, summarize_finished(rule), summarize_ttl(rule))
-        table.add_row(*cells, *([_mark(one)] if has_theirs else []))
-    Console(width=sum(_COLUMNS.values()) + 20, markup=False).print(table)
+        cells = (rule.name, versions, asked, summarize_finished(rule), summarize_ttl(rule), _mark(one))
+        told = dict(zip(_COLUMNS, cells, strict=True))
+        table.add_row(*(told[name] for name in names))
+    Console(width=width, markup=False).print(table)
     finishing = [one for one in files if not one.rule.never_finishes]
     opt_in = sum(bool(one.rule.opt_in) for one in finishing)
-    click.echo(
+    echo(
         f"{len(finishing)} that finish, {opt_in} of them by opt-in only; {len(files) - len(finishing)} that never do. "
         "`ttl-after-finished kinds NAME` explains one."
     )
+
+
+def _fit(width: int, *, longest: int) -> dict[str, int]:
+    """The columns that have room, by name; names are whole, and how a kind finishes is cut first."""
+    if width >= sum(_COLUMNS.values()):
+        return _COLUMNS
+    rest = width - longest - _COLUMNS["OPT-IN"] - 3 * _GAP
+    return {"NAME": longest, "OPT-IN": _COLUMNS["OPT-IN"], "FINISHED BY": max(rest, len("FINISHED BY"))}
 
 
 def _mark(one: RuleFile) -> str:
@@ -125,14 +142,12 @@ def _mark(one: RuleFile) -> str:
 
 def _explain(one: RuleFile) -> str:
     rule = one.rule
-    width = get_terminal_size(fallback=(_WIDTH, 0)).columns
+    width = terminal_width() or _WIDTH
     lines = [f"{rule.kind} ({rule.name}), {'namespaced' if rule.scope == 'Namespaced' else 'without namespaces'}"]
     for about, sentences in [*describe_rule(rule), ("rule", [_origin(one)])]:
         labels = [about, *[""] * (len(sentences) - 1)]
-        lines += [
-            fill(printable(sentence), width, initial_indent=f"  {label:13} ", subsequent_indent=" " * 18)
-            for label, sentence in zip(labels, sentences, strict=True)
-        ]
+        for label, sentence in zip(labels, sentences, strict=True):
+            lines += wrap(printable(sentence), width, first=f"  {label:13} ", indent=18)
     return "\n".join(lines)
 
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shared.adapters.cluster import KubernetesCluster
+from shared.cli.owners import find_takers
 from shared.cli.surroundings import Owner, Surroundings, find_owner, look_around, read_owner
 from shared.core.decide import Decision, Facts, Ignore, Reason
 from shared.core.finish import Finish
@@ -18,10 +18,14 @@ from shared.core.namespaces import Namespace, namespace_of, plain_namespace
 from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy import NO_POLICY, Policy
 from shared.errors import PermanentError, TtlError
-from shared.ports import Page
+from shared.ports import Page, Unreadable
 from shared.usecases.judge import Judge, is_unfinished
 from shared.usecases.namespaces import Namespaces
 from shared.usecases.survey import Survey, Surveyed
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
+
 
 LISTS_AT_ONCE = 4
 """Kinds that are listed side by side."""
@@ -45,15 +49,17 @@ class Sight:
         objects: What is decided about each object.
         refused: The kinds that could not be listed, and why.
         parked: Objects whose TTL a hold that is gone put aside.
+        unreadable: Objects that cannot be read, and are kept.
     """
 
     objects: Sequence[Surveyed]
     refused: Sequence[tuple[KindRule, TtlError]]
     parked: Sequence[ObjectRef] = ()
+    unreadable: Sequence[Unreadable] = ()
 
 
 async def find_all(
-    cluster: KubernetesCluster,
+    cluster: "KubernetesCluster",
     rules: Sequence[KindRule],
     *,
     policies: Sequence[Policy],
@@ -64,23 +70,28 @@ async def find_all(
     survey, namespaces = Survey(policies), Namespaces(cluster, only=namespace)
     refused: list[tuple[KindRule, TtlError]] = []
     parked: list[ObjectRef] = []
+    unreadable: list[Unreadable] = []
     places = asyncio.Semaphore(LISTS_AT_ONCE)
 
     async def look(rule: KindRule) -> None:
         async with places:
             try:
-                await _survey_kind(cluster, rule, survey, namespaces, parked)
+                aggregated = await _is_aggregated(cluster, rule)
+                async with aclosing(_pages(cluster, rule, namespaces)) as pages:
+                    async for page in pages:
+                        unreadable.extend(page.unreadable)
+                        await _survey_page(page, rule, survey, namespaces, parked, aggregated=aggregated)
             except TtlError as error:
                 refused.append((rule, error))
 
-    with _uncollected():
+    with uncollected():
         await asyncio.gather(*map(look, rules))
         objects = await survey.settle(lambda owner: is_unfinished(owner, cluster=cluster, kinds=kinds))
-    return Sight(objects, refused, parked)
+    return Sight(objects, refused, parked, unreadable)
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Without the cyclic collector: JSON has no cycles, and its walks through all that is remembered take 40 %."""
     was_on = gc.isenabled()
     gc.disable()
@@ -91,9 +102,7 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-async def _survey_kind(
-    cluster: KubernetesCluster, rule: KindRule, survey: Survey, namespaces: Namespaces, parked: list[ObjectRef]
-) -> None:
+async def _pages(cluster: "KubernetesCluster", rule: KindRule, namespaces: Namespaces) -> AsyncGenerator[Page]:
     """Page by page; the next one is on its way while one is judged."""
 
     def ask(token: str) -> asyncio.Task[Page]:
@@ -105,14 +114,29 @@ async def _survey_kind(
             page = await asked
             asked = ask(page.continue_token) if page.continue_token else None
             await asyncio.sleep(0)  # sends the request
-            await namespaces.prime()
-            for obj in page.items:
-                survey.add(obj, rule, page.read_at, *await _read_namespace(namespaces, obj))
-                if describe_parked(obj, rule):
-                    parked.append(ref_of(obj))
+            yield page
     finally:
         if asked is not None:
             asked.cancel()
+
+
+async def _is_aggregated(cluster: "KubernetesCluster", rule: KindRule) -> bool:
+    """Whether an aggregated API server serves the kind; what cannot be told keeps."""
+    try:
+        return await cluster.is_aggregated(rule)
+    except PermanentError:
+        return True
+
+
+async def _survey_page(
+    page: Page, rule: KindRule, survey: Survey, namespaces: Namespaces, parked: list[ObjectRef], *, aggregated: bool
+) -> None:
+    await namespaces.prime()
+    for obj in page.items:
+        known = await _read_namespace(namespaces, obj)
+        survey.add(obj, rule, page.read_at, *known, aggregated=aggregated, ahead=page.ahead)
+        if describe_parked(obj, rule):
+            parked.append(ref_of(obj))
 
 
 async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[Namespace | None, str]:
@@ -128,15 +152,16 @@ async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[
 
 
 async def find_one(
-    cluster: KubernetesCluster,
+    cluster: "KubernetesCluster",
     rule: KindRule,
     *,
     kinds: Catalogue,
     namespace: str,
     name: str,
     policy: Policy = NO_POLICY,
+    flags: tuple[str, ...] = (),
 ) -> Finding:
-    """One object by its name.
+    """One object by its name; `flags` lead kubectl to its cluster.
 
     Raises:
         TtlError: There is none.
@@ -150,6 +175,9 @@ async def find_one(
     namespace_of_it, _ = await _read_namespace(judge.namespaces, snapshot.obj)
     owner = await read_owner(snapshot.obj, cluster=cluster, kinds=kinds)
     around = look_around(snapshot.obj, rule, decision.facts, owner, namespace_of_it)
+    if decision.reason is Reason.HELD:
+        takers = await find_takers(snapshot.obj, cluster=cluster, kinds=kinds, judge=judge, flags=flags)
+        around = replace(around, takers=takers)
     return Finding(ref_of(snapshot.obj), decision, snapshot.read_at, around)
 
 
@@ -162,11 +190,13 @@ async def find_offline(
     """
     said = [namespace_of(one) for one in documents if _is_namespace(one)]
     namespaces = {one.ref.name: one for one in said}
-    rules = [(one, _rule_of(one, kinds)) for one in documents if not _is_namespace(one)]
+    known = [(one, _rule_of(one, kinds)) for one in documents]
+    by_uid = {get_text(obj, "metadata.uid"): (obj, rule) for obj, rule in reversed(known) if rule is not None}
+    rules = [(obj, rule) for obj, rule in known if not _is_namespace(obj)]
     survey = Survey([policy])
     for obj, rule in rules:
         if rule is not None:
-            place = ref_of(obj).namespace
+            place = get_text(obj, "metadata.namespace")
             survey.add(obj, rule, now, namespaces.get(place) or plain_namespace(place))
 
     async def keeps(owner: ObjectRef) -> bool:
@@ -174,9 +204,7 @@ async def find_offline(
 
     decided = iter(await survey.settle(keeps))
     return [
-        _unknown(obj, now)
-        if rule is None
-        else _found(obj, rule, next(decided), find_owner(obj, documents, kinds), namespaces)
+        _unknown(obj, now) if rule is None else _found(obj, rule, next(decided), find_owner(obj, by_uid), namespaces)
         for obj, rule in rules
     ]
 
@@ -186,8 +214,7 @@ def _is_namespace(obj: dict[str, Any]) -> bool:
 
 
 def _rule_of(obj: dict[str, Any], kinds: Catalogue) -> KindRule | None:
-    ref = ref_of(obj)
-    return kinds.get(ref.api_version, ref.kind)
+    return kinds.get(get_text(obj, "apiVersion"), get_text(obj, "kind"))
 
 
 def _unknown(obj: dict[str, Any], now: datetime) -> Finding:

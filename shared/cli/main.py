@@ -2,11 +2,15 @@
 
 import importlib
 import logging
+import sys
+from typing import Any
 
 import click
 
 from shared import __version__
-from shared.adapters.telemetry import configure_logging
+from shared.adapters.settings import log_form
+from shared.adapters.telemetry import configure_logging, is_json
+from shared.cli.output import OutputError, explain_output, prepare_errors, prepare_output
 
 COMMANDS = {
     "run": "run:run",
@@ -14,6 +18,8 @@ COMMANDS = {
     "demo": "demo:demo",
     "plan": "plan:plan",
     "explain": "explain:explain",
+    "stop": "brake:stop",
+    "start": "brake:start",
     "hold": "hold:hold",
     "release": "hold:release",
     "set": "hold:set_ttl",
@@ -26,6 +32,27 @@ COMMANDS = {
 class _LazyGroup(click.Group):
     """Imports a command when it is called: `explain -f` needs no server, no client and no loop of theirs."""
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run a command; for all of them a failed write to standard output ends in one sentence."""
+        prepare_errors()
+        try:
+            configure_logging(log_form() or "text", level=logging.WARNING)
+            prepare_output()
+            if log_form() == "json" and options.get("standalone_mode", True):
+                return _end(super().main(*args, **{**options, "standalone_mode": False}))
+            return super().main(*args, **options)
+        except OutputError as error:
+            ended = explain_output(error)
+        except click.ClickException as error:
+            ended = error
+        except click.Abort:
+            ended = click.ClickException("aborted")
+        if is_json():
+            logging.getLogger("ttl").critical(ended.format_message())
+        else:
+            ended.show()
+        sys.exit(ended.exit_code)
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
@@ -37,8 +64,12 @@ class _LazyGroup(click.Group):
         return command
 
 
+def _end(code: object) -> None:
+    """Exit as click does by itself."""
+    sys.exit(code if isinstance(code, int) else 0)
+
+
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ttl-after-finished")
 def main() -> None:
     """Every finished Kubernetes object, gone on time."""
-    configure_logging("text", level=logging.WARNING)

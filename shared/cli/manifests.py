@@ -11,16 +11,31 @@ import yaml
 from shared.adapters.catalogue import RuleFile, read_rule_files
 from shared.adapters.settings import read_settings
 from shared.cli import options
+from shared.cli.strict import command, namespace_name
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import printable
+from shared.doctor.guarding import guards
 from shared.doctor.homes import HOME
-from shared.doctor.joining import component_of, identity_of, join
+from shared.doctor.joining import Manifest, component_of, identity_of, join
 from shared.errors import TtlError
 
 _STYLE: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 120}
+_FOLDED_FROM = 100
+"""Characters of a text that is written over several lines."""
 
 
-@click.command()
+class _Folding(yaml.SafeDumper):
+    """Writes expressions so that people can read them."""
+
+    def represent_str(self, text: str) -> yaml.ScalarNode:
+        is_long = len(text) >= _FOLDED_FROM and "\n" not in text
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=">" if is_long else None)
+
+
+_Folding.add_representer(str, _Folding.represent_str)
+
+
+@command()
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option(
     "--source",
@@ -29,29 +44,72 @@ _STYLE: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width
     show_default=True,
     help="What tells of them: an ApiServerSource, which is then printed too, or our own watch, which needs none.",
 )
-@click.option("-n", "--namespace", default=HOME, show_default=True, metavar="NAME", help="Of the installation.")
+@click.option(
+    "-n",
+    "--namespace",
+    type=namespace_name,
+    default=HOME,
+    show_default=True,
+    metavar="NAME",
+    help="Of the installation.",
+)
+@click.option(
+    "--only",
+    type=click.Choice(["rights", "guard"]),
+    help="Only the rights, and the source; or only the delete guard: the admission policies.",
+)
+@click.option("--user", "users", metavar="NAME", multiple=True, help="The delete guard binds this user, too.")
 @options.kinds_dir_option
 @options.asynchronous
-async def manifests(names: tuple[str, ...], source: str, namespace: str, kinds_dir: Path | None) -> None:
-    """Print what lets kinds of these NAMEs join an installation, for `kubectl apply -f -` or a file of an overlay."""
+async def manifests(
+    names: tuple[str, ...],
+    source: str,
+    namespace: str,
+    only: str | None,
+    users: tuple[str, ...],
+    kinds_dir: Path | None,
+) -> None:
+    """Print what lets kinds of these NAMEs join an installation, for `kubectl apply -f -` or a file of an overlay.
+
+    These are the rights on the kinds, and the delete guard: admission policies by which the API server itself refuses
+    our accounts what must never be deleted.
+    """
     files = read_rule_files(kinds_dir or read_settings().kinds_dir)
     try:
         rules = Catalogue(tuple(one.rule for one in files)).parse_names(names).rules
     except ValueError as error:
         raise TtlError(str(error)) from None
     with_source = source == "apiserver"
-    joining = join(rules, namespace=namespace, with_source=with_source)
-    documents = [f"# {one.about}\n{yaml.safe_dump(one.body, **_STYLE)}" for one in joining]
+    documents = (
+        [] if only == "guard" else [_as_yaml(one) for one in join(rules, namespace=namespace, with_source=with_source)]
+    )
+    if only != "rights":
+        documents += [_as_folded_yaml(one) for one in guards(rules, namespace, users)]
     theirs = [one for one in files if one.rule in rules and not one.is_shipped]
     head = [*_about(rules), *_theirs(theirs), *_opt_in(rules)]
     head += _about_sources(rules, namespace) if with_source else ()
+    head = [_about_guard(rules)] if only == "guard" else head
     click.echo("\n".join([*(f"# {printable(line)}" for line in head), "---", "---\n".join(documents)]), nl=False)
+
+
+def _as_yaml(one: Manifest) -> str:
+    return f"# {one.about}\n{yaml.safe_dump(one.body, **_STYLE)}"
+
+
+def _as_folded_yaml(one: Manifest) -> str:
+    text = yaml.dump(one.body, Dumper=_Folding, sort_keys=False, default_flow_style=False, width=120)
+    return f"# {one.about}\n{text}"
 
 
 def _about(rules: tuple[KindRule, ...]) -> Iterator[str]:
     names = dict.fromkeys(rule.name for rule in rules)
     yield f"What lets {', '.join(names)} join an installation of ttl-after-finished."
-    yield f"TTL_KINDS of its settings has to be empty, which means all, or to have these too: {','.join(names)}"
+    yield f"TTL_KINDS of its settings has to be all, or to have these too: {','.join(names)}"
+
+
+def _about_guard(rules: tuple[KindRule, ...]) -> str:
+    names = " ".join(dict.fromkeys(rule.name for rule in rules))
+    return f"Made by `ttl-after-finished kinds manifests {names} --only guard`; each version of a rule makes another."
 
 
 def _theirs(files: list[RuleFile]) -> Iterator[str]:

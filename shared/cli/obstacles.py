@@ -11,13 +11,21 @@ from shared.core.decide import Decision, Ignore
 from shared.core.durations import format_duration
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant
+from shared.doctor.findings import Place
+from shared.doctor.guarded import State
+from shared.doctor.guarding import guard_name
+from shared.doctor.installed import Installed
+from shared.doctor.leader import Leader
 from shared.usecases.recreation import name_of
 from shared.usecases.restraint import Restraint
-from shared.usecases.standing import Trip
+from shared.usecases.standing import Stop, Trip
 
 DRY_RUN = "dry-run"
 NOT_ENABLED = "kind-not-enabled"
+OTHER_NAMESPACE = "namespace-not-enabled"
 NOBODY = "nobody-deletes"
+_NAMES_SHOWN = 5
+STALE_GUARD = "delete-guard-stale"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +65,13 @@ class Scene:
         named: The policy that the object is judged by.
         obstacles: What keeps it although it is due, now or later.
         flags: What leads kubectl there.
+        guard: The state of the kind's delete guard; None where it could not be read.
     """
 
     named: Named
     obstacles: Sequence[Obstacle] = ()
     flags: tuple[str, ...] = ()
+    guard: State | None = None
 
 
 def find_obstacles(
@@ -78,11 +88,20 @@ def find_obstacles(
     """
     if isinstance(decision, Ignore):
         return
-    yield from find_idle(found, rule, decision)
+    yield from find_idle(found, ref, rule, decision)
     yield from find_open(found, now)
     until = looped_until(found, ref, now)
     if until is not None:
         yield _loop(ref, until, now, found)
+
+
+def find_stale_guard(found: InForce, rule: KindRule, decision: Decision, guard: State | None) -> Iterator[Obstacle]:
+    """That the API server may refuse the DELETE of what is due, since its policy is made from another rule."""
+    if isinstance(decision, Ignore) or guard not in (State.STALE, State.ALTERED):
+        return
+    told = f"the API server may refuse the DELETE: {guard_name(rule)} is not what this version makes of the rule"
+    place = Place(found.home, manifests="", options=found.flags)
+    yield Obstacle(STALE_GUARD, told, f"`{place.guard([rule.name])}`")
 
 
 def looped_until(found: InForce, ref: ObjectRef, now: datetime) -> datetime | None:
@@ -93,34 +112,45 @@ def looped_until(found: InForce, ref: ObjectRef, now: datetime) -> datetime | No
 
 
 def find_open(found: InForce, now: datetime) -> Iterator[Obstacle]:
-    """What keeps everything: a breaker that is open, or of which that cannot be told, and a dry run."""
+    """What keeps everything: a stop, a breaker that is open, or that neither can be read, and a dry run."""
     installed = found.installed
     if installed and installed.dry_run and found.leader is None:
         told = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
         yield Obstacle(DRY_RUN, told, f"apply it with TTL_DRY_RUN=false: `{_command(found, 'doctor', found.home)}`")
     for home in _active(found):
+        if home.standing.stop:
+            yield _stopped(home, home.standing.stop, found)
         if home.standing.trip:
             yield _open(home, home.standing.trip, now, found)
     if problem := next((one.problem for one in _active(found) if one.problem), ""):
         cure = "ask somebody who may read ConfigMaps and Leases there"
-        yield Obstacle(Restraint.BREAKER_UNREAD, f"whether a breaker is open cannot be told: {problem}", cure)
+        yield Obstacle(
+            Restraint.STOP_UNREAD, f"could not read whether deletions are stopped or a breaker is open: {problem}", cure
+        )
 
 
 def _active(found: InForce) -> Iterator[Home]:
     """Where what stands counts: with an installation or a `run`, or nobody knows whose it is."""
+    leaders = [home.leader for home in found.homes if home.leader and home.leader.leads]
     for home in found.homes:
         is_installed = found.installed is not None and home.namespace == found.home
-        if is_installed or found.installed is None or (home.leader and home.leader.leads):
+        is_elsewhere = home.leader in leaders and home.leader is not None and home.leader.state != home.namespace
+        is_unknown = found.installed is None and not is_elsewhere
+        if is_installed or is_unknown or any(one.state == home.namespace for one in leaders):
             yield home
 
 
-def find_idle(found: InForce, rule: KindRule, decision: Decision) -> Iterator[Obstacle]:
-    """That nobody deletes what is due, or nobody of its kind."""
+def find_idle(found: InForce, ref: ObjectRef, rule: KindRule, decision: Decision) -> Iterator[Obstacle]:
+    """That nobody deletes what is due, or nobody of its kind, or in its namespace."""
     ttl, installed = decision.facts.ttl, found.installed
     if rule.ttl and rule.ttl.honoured_by and ttl and ttl.origin == "native":
         return  # its own controller deletes it, too
     if found.leader is not None:
-        return  # a `run` says to nobody which kinds it has
+        left_out = _left_out(found.leader, ref, rule)
+        if left_out and installed is None:
+            yield left_out
+        if left_out is None or installed is None:
+            return
     if installed and installed.enabled is not None and rule.name not in installed.enabled:
         named = ",".join(installed.kinds_named)
         told = f"the installation in namespace {found.home} leaves {rule.name} alone: TTL_KINDS is {named}"
@@ -129,16 +159,45 @@ def find_idle(found: InForce, rule: KindRule, decision: Decision) -> Iterator[Ob
         places = " or ".join(one.namespace for one in found.homes)
         told = f"nobody deletes it: nothing is installed in namespace {found.home}, and no `run` leads in {places}"
         yield Obstacle(NOBODY, told, "`ttl-after-finished run`, or an installation; another namespace: $TTL_NAMESPACE")
-    if installed and installed.is_alone and not installed.dry_run and not any(one.problem for one in found.homes):
-        home = next(one for one in found.homes if one.namespace == found.home)
-        if not (home.leader and home.leader.leads):
-            told = f"nobody deletes it: no Pod of Deployment {found.home}/standalone leads"
-            yield Obstacle(NOBODY, told, f"`{_command(found, 'doctor', found.home)}` says why")
+    if installed and _is_leaderless(found, installed):
+        told = f"nobody deletes it: no Pod of Deployment {found.home}/standalone leads"
+        yield Obstacle(NOBODY, told, f"`{_command(found, 'doctor', found.home)}` says why")
+
+
+def _is_leaderless(found: InForce, installed: Installed) -> bool:
+    """Whether an installation of one Deployment deletes nothing since none of its Pods leads."""
+    if not installed.is_alone or installed.dry_run or any(one.problem for one in found.homes):
+        return False
+    home = next(one for one in found.homes if one.namespace == found.home)
+    return not (home.leader and home.leader.leads)
+
+
+def _left_out(leader: Leader, ref: ObjectRef, rule: KindRule) -> Obstacle | None:
+    """That the `run` which leads does not handle the object; None where it does, or does not say what it handles."""
+    scope, who = leader.scope, f"`run` {leader.holder}, which leads,"
+    if scope is None:
+        return None
+    if scope.dry_run:
+        return Obstacle(DRY_RUN, f"{who} deletes nothing: it is a dry run", "run it without --dry-run")
+    if not scope.handles_kind(rule.name):
+        told = f"{who} handles only {scope.named_kinds}, not {rule.name}"
+        return Obstacle(NOT_ENABLED, told, f"run it with {rule.name} among its --kinds")
+    if not scope.handles_namespace(ref.namespace):
+        told = f"{who} handles only namespace {scope.namespace}"
+        return Obstacle(OTHER_NAMESPACE, told, "run it without --namespace, or another one with a --lease-namespace")
+    return None
+
+
+def _stopped(home: Home, stop: Stop, found: InForce) -> Obstacle:
+    told = f"deletions are stopped in namespace {home.namespace} {stop}"
+    cure = f"`{_command(found, 'start', home.namespace)}` starts them again"
+    return Obstacle(Restraint.STOPPED, told, cure, since=stop.at)
 
 
 def _open(home: Home, trip: Trip, now: datetime, found: InForce) -> Obstacle:
     lasts = f" for {_distance(trip.at, now)}" if trip.at else ""
     told = f"the breaker in namespace {home.namespace} is open{lasts}; nothing is deleted {trip}"
+    told += home.standing.name_kept(_NAMES_SHOWN)
     cure = f"see what wants to be deleted, then `{_command(found, 'release', home.namespace, '--breaker')}`"
     return Obstacle(Restraint.BREAKER_OPEN, told, cure, since=trip.at)
 

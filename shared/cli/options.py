@@ -3,38 +3,56 @@
 import asyncio
 import functools
 import importlib.util
+import logging
 import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shared.adapters.access import get_access
-from shared.adapters.bootstrap import World
 from shared.adapters.catalogue import read_catalogue
-from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.memory import Memory
-from shared.adapters.settings import read_settings
+from shared.adapters.settings import SettingsError, read_settings
+from shared.adapters.telemetry import is_json
+from shared.cli.strict import check_kinds, namespace_name
 from shared.core.kinds import Catalogue
 from shared.core.policy import NO_POLICY, Policy
 from shared.doctor.homes import HOME
 from shared.errors import TtlError
 from shared.usecases.served import list_served, list_unserved
 
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.bootstrap import World
+    from shared.adapters.cluster import KubernetesCluster
+
+
 _CLUSTER = (
     click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG or ~/.kube/config."),
     click.option("--context", metavar="NAME", help="Instead of the kubeconfig's current context."),
+)
+all_namespaces_option = click.option(
+    "-n",
+    "--namespace",
+    default="",
+    type=namespace_name,
+    metavar="NAME",
+    help="Only this namespace. Default: all.",
+)
+namespace_option = click.option(
+    "-n", "--namespace", type=namespace_name, metavar="NAME", help="Default: the context's."
 )
 kinds_option = click.option(
     "-k",
     "--kinds",
     metavar="NAMES",
     default="",
-    help="Only these kinds, comma separated: jobs,pods. Default: all that are known.",
+    callback=check_kinds,
+    help="Only these kinds, comma separated: jobs,pods; or all. Default: $TTL_KINDS, else all that are known.",
 )
 kinds_dir_option = click.option(
     "--kinds-dir",
@@ -76,11 +94,6 @@ def home_namespace() -> str:
     return read_settings().home_namespace or HOME
 
 
-def split_kinds(words: str) -> tuple[str, ...]:
-    """What the option names, one by one."""
-    return tuple(word.strip() for word in words.split(",") if word.strip())
-
-
 def known_kinds(kinds_dir: Path | None) -> Catalogue:
     """All kinds that are known: the shipped ones, and those of the user's directory.
 
@@ -106,7 +119,29 @@ def read_policy(path: Path | None, kinds: Catalogue) -> Policy:
     return read(path, kinds)
 
 
-async def name_served(world: World, cluster: KubernetesCluster) -> str:
+def say(text: str) -> None:
+    """Tell the operator something on standard error; where the log is JSON, as a line of it."""
+    if is_json():
+        logging.getLogger("ttl").info(text)
+    else:
+        click.echo(text, err=True)
+
+
+def show_progress(text: str) -> None:
+    """Write over the present line of a terminal on standard error; an empty text clears the line."""
+    if sys.stderr.isatty() and not is_json():
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+
+def warn(text: str, *, fg: str | None = None, bold: bool = False) -> None:
+    """Likewise, in a color on a terminal; where the log is JSON, as a warning, which every command logs."""
+    if is_json():
+        logging.getLogger("ttl").warning(text)
+    else:
+        click.secho(text, fg=fg, bold=bold, err=True)
+
+
+async def name_served(world: "World", cluster: "KubernetesCluster") -> str:
     """The enabled kinds that are served, as a start tells them, and what of the named ones is not."""
     served = await list_served(world.catalogue, cluster=cluster, namespace=world.namespace)
     groups = Counter(plural for plural, _ in {(rule.plural, rule.group) for rule in served})
@@ -119,7 +154,7 @@ async def name_served(world: World, cluster: KubernetesCluster) -> str:
 @asynccontextmanager
 async def connected(
     kubeconfig: str | None, context: str | None, *, memory: Memory | None = None
-) -> AsyncIterator[KubernetesCluster]:
+) -> AsyncIterator["KubernetesCluster"]:
     """The cluster, until the block ends."""
     from shared.adapters.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
 
@@ -139,7 +174,7 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str:
 
 
 def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a command in an event loop; what it raises on purpose becomes one sentence and exit code 1.
+    """Run a command in an event loop; what it raises on purpose becomes one sentence and exit code 1 (settings: 2).
 
     The first SIGINT or SIGTERM cancels the command: it may finish what is in flight and end well, else its exit code
     says that it was cut off. A second one ends it.
@@ -148,23 +183,39 @@ def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
-            with asyncio.Runner(loop_factory=_new_loop()) as runner:
+            with asyncio.Runner(loop_factory=_new_loop) as runner:
                 runner.run(_until_signalled(command(*args, **kwargs)))
         except TtlError as error:
-            raise click.ClickException(str(error)) from None
+            raise _as_exit(error) from None
         except ExceptionGroup as group:
             raise _first_ttl_error(group) from None
 
     return run
 
 
-def _new_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """That of uvloop where it is installed: half the time of asyncio, for the many small requests of the runner."""
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Make an event loop: uvloop's if it is installed, since it halves the time of many small requests."""
     if importlib.util.find_spec("uvloop") is None:
-        return None
-    from uvloop import new_event_loop  # noqa: PLC0415 - not made for every platform
+        loop = asyncio.new_event_loop()
+    else:
+        from uvloop import new_event_loop  # noqa: PLC0415 - not made for every platform
 
-    return new_event_loop
+        loop = new_event_loop()
+    loop.set_exception_handler(_report_loop_error)
+    return loop
+
+
+def _report_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error of the event loop itself, except one about a connection that this process has closed already.
+
+    If TLS data arrives while a command closes its connections, uvloop logs "Fatal error on SSL protocol" with a stack
+    trace, although nothing is lost.
+    """
+    transport = context.get("transport")
+    if transport is not None and transport.is_closing():
+        logging.getLogger("ttl").debug("a closed connection received data", exc_info=context.get("exception"))
+        return
+    loop.default_exception_handler(context)
 
 
 async def _until_signalled(command: Coroutine[Any, Any, None]) -> None:
@@ -192,4 +243,14 @@ def _first_ttl_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     error: BaseException = ours
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return click.ClickException(str(error))
+    return _as_exit(error)
+
+
+class _SettingsExit(click.ClickException):
+    """Exits as a wrong option does."""
+
+    exit_code = 2
+
+
+def _as_exit(error: BaseException) -> click.ClickException:
+    return (_SettingsExit if isinstance(error, SettingsError) else click.ClickException)(str(error))

@@ -1,17 +1,17 @@
 """`plan`: what would be deleted now, what is due when, and what another policy would make of it."""
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.settings import read_settings
 from shared.cli import options
 from shared.cli.alarm import LIMIT, Alarm, describe_restraints, find_unused, sound
 from shared.cli.comparison import Comparison
@@ -19,20 +19,25 @@ from shared.cli.contrast import as_document, show
 from shared.cli.inforce import InForce, Named, read_in_force
 from shared.cli.look import Sight, find_all
 from shared.cli.obstacles import find_idle, find_open, looped_until
-from shared.cli.report import as_json, describe_time, is_ahead
-from shared.cli.target import find_kinds
+from shared.cli.report import as_json, is_ahead
+from shared.cli.strict import command, split_kinds
+from shared.cli.target import find_kinds, is_absent
+from shared.cli.width import WIDE, echo, make_table, terminal_width
 from shared.core.decide import Expire, Reason, Wait
+from shared.core.durations import format_duration
 from shared.core.kinds import Catalogue
 from shared.core.objects import ObjectRef, printable
 from shared.core.policy import Policy
+from shared.errors import TtlError
 from shared.usecases.served import list_served, list_unserved
 from shared.usecases.survey import Surveyed
 
 TOO_MANY = 3
 """The exit code where more would go at once than the limit."""
 
-_WIDE = 1_000
+_TITLES = ("NAMESPACE", "KIND", "DUE NOW", "WITHIN 1H", "LATER", "NEXT DUE", "HELD BACK", "OTHERS")
 _SHOWN = 5
+_UNIT = re.compile(r"\d+[a-z]+")
 _SOON = timedelta(hours=1)
 _HELD_BACK = (
     Reason.HELD,
@@ -40,14 +45,16 @@ _HELD_BACK = (
     Reason.INVALID_POLICY,
     Reason.INVALID_TTL,
     Reason.OWNER_UNFINISHED,
+    Reason.DISPATCHED,
+    Reason.AGGREGATED_API,
     Reason.FINISH_TIME_UNKNOWN,
     Reason.NAMESPACE_UNREAD,
     Reason.KEPT_LAST,
 )
 
 
-@click.command()
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
+@command()
+@options.all_namespaces_option
 @options.kinds_option
 @options.kinds_dir_option
 @click.option(
@@ -93,13 +100,19 @@ async def plan(
     force, per rule, kind and namespace, and which objects change; `120 (+8)` is 120 under the new one, 8 more than
     under the other. The exit code is 3 where more objects than --limit would go at once.
     """
+    enabled = () if kinds else read_settings().kinds
     if policy is None and (against is not None or limit is not None or yes):
         raise click.UsageError("--against, --limit and --yes go with --policy FILE")
     async with options.connected(kubeconfig, context) as cluster:
         force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
+        if namespace and await is_absent(namespace, cluster):
+            raise TtlError(f"namespace {namespace} does not exist on {cluster.server}")
         new, old = force.choose(policy), force.choose(against) if policy else None
         policies = [old.policy, new.policy] if old else [new.policy]
-        sight = await _look(cluster, force.kinds, policies, kinds=kinds, namespace=namespace)
+        words, named_by = (",".join(enabled), "TTL_KINDS") if enabled else (kinds, "--kinds")
+        sight = await _look(cluster, force.kinds, policies, kinds=words, named_by=named_by, namespace=namespace)
+    if enabled:
+        options.warn(f"only {', '.join(enabled)}, by TTL_KINDS; --kinds all: every kind")
     is_compared = old is not None
     is_whole = _tell(sight, force, old or new, is_named=not is_compared and output == "text", is_compared=is_compared)
     code = 0 if is_whole else 1
@@ -110,8 +123,8 @@ async def plan(
         told = [one for one in sight.objects if everything or is_ahead(one.decisions[0])]
         click.echo(json.dumps([as_json(one.ref, one.decisions[0]) for one in told], indent=2))
     else:
-        _print_table(sight.objects)
-        click.echo(f"policy: {printable(new.told)}")
+        print_table(sight.objects)
+        echo(f"policy: {printable(new.told)}")
     if code:
         raise SystemExit(code)
 
@@ -131,24 +144,26 @@ def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool, is_c
     """
     unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in sight.objects)
     if unread:
-        click.echo(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them", err=True)
-    if not in_force.is_known and not is_named:
-        click.echo(f"policy: {printable(in_force.told)}", err=True)
+        options.warn(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them")
+    if (not in_force.is_known or in_force.differs) and not is_named:
+        options.warn(f"policy: {printable(in_force.told)}")
     if sight.objects:
         for one in find_open(force, sight.objects[0].now):
-            click.secho(f"{printable(one.told)}; {one.cure}", fg="yellow", err=True)
+            options.warn(f"{printable(one.told)}; {one.cure}", fg="yellow")
     ahead = [one for one in sight.objects if is_ahead(one.decisions[-1])]
-    idle = Counter(f"{at.told}; {at.cure}" for one in ahead for at in find_idle(force, one.rule, one.decisions[-1]))
+    idle = Counter(
+        f"{at.told}; {at.cure}" for one in ahead for at in find_idle(force, one.ref, one.rule, one.decisions[-1])
+    )
     for told, count in idle.items() if not is_compared else ():
-        click.secho(f"{count} due, now or later: {printable(told)}", fg="yellow", err=True)
+        options.warn(f"{count} due, now or later: {printable(told)}", fg="yellow")
     if looped := [one.ref for one in ahead if looped_until(force, one.ref, one.now)]:
         said = "whose name is in a recreate loop, so that they are left alone for a while"
-        click.secho(f"{len(looped)} {said}: {_shown(looped)}", fg="yellow", err=True)
+        options.warn(f"{len(looped)} {said}: {_shown(looped)}", fg="yellow")
     if sight.parked:
         said = "a TTL that a hold put aside, which is gone: nothing acts on it until `kubectl ttl release` puts it back"
-        click.echo(f"{len(sight.parked)} with {said}: {_shown(sight.parked)}", err=True)
+        options.warn(f"{len(sight.parked)} with {said}: {_shown(sight.parked)}")
     unreadable = bool(force.policy_problem) and not in_force.is_known
-    return not (sight.refused or unread or unreadable)
+    return not (sight.refused or sight.unreadable or unread or unreadable)
 
 
 def _shown(refs: Sequence[ObjectRef]) -> str:
@@ -156,20 +171,28 @@ def _shown(refs: Sequence[ObjectRef]) -> str:
 
 
 async def _look(
-    cluster: KubernetesCluster, known: Catalogue, policies: Sequence[Policy], *, kinds: str, namespace: str
+    cluster: KubernetesCluster,
+    known: Catalogue,
+    policies: Sequence[Policy],
+    *,
+    kinds: str,
+    named_by: str,
+    namespace: str,
 ) -> Sight:
     """Everything of the kinds that are meant; what is not to be had is said.
 
     Raises:
         TtlError: Nothing is to be had.
     """
-    wanted = await find_kinds(cluster, known, kinds)
+    wanted = await find_kinds(cluster, known, kinds, named_by=named_by)
     served = await list_served(wanted, cluster=cluster, namespace=namespace)
-    for word in list_unserved(options.split_kinds(kinds), served):  # who names a kind wants to know that there is none
-        click.echo(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}", err=True)
+    for word in list_unserved(split_kinds(kinds), served):  # who names a kind wants to know that there is none
+        options.warn(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}")
     sight = await find_all(cluster, served, policies=policies, kinds=known, namespace=namespace)
     for rule, error in sight.refused:
-        click.echo(printable(f"{rule.plural}: {error}"), err=True)
+        options.warn(printable(f"{rule.plural}: {error}"))
+    for left_out in sight.unreadable:
+        options.warn(printable(f"{left_out.ref}: cannot be read and is kept: {left_out.problem}"))
     if sight.refused and len(sight.refused) == len(served):
         raise sight.refused[0][1]
     return sight
@@ -193,40 +216,41 @@ def _print_comparison(
         names = {"policy": str(new), "inForce": str(in_force)}
         click.echo(json.dumps(as_document(comparison, names, alarm, restraints)))  # indented it takes a second more
     else:
-        click.echo(f"{new}, compared with {in_force}; (+8) is 8 more than under that")
+        echo(f"{new}, compared with {in_force}; (+8) is 8 more than under that")
         show(_console(), comparison, everything=everything)
         if unused := ", ".join(find_unused(comparison, new.policy)):
-            click.echo(f"no finished object here has its ttl by: {unused}")
+            echo(f"no finished object here has its ttl by: {unused}")
     for sentence in restraints:
-        click.secho(sentence, fg="yellow", err=True)
+        options.warn(sentence, fg="yellow")
     if alarm.is_raised:
         mind = "" if yes else f". The exit code is {TOO_MANY}; --yes or a higher --limit says that it is meant"
-        click.secho(f"WARNING: {alarm}{mind}", fg="red", bold=True, err=True)
+        options.warn(f"WARNING: {alarm}{mind}", fg="red", bold=True)
     return alarm
 
 
-def _print_table(objects: Sequence[Surveyed]) -> None:
+def print_table(objects: Sequence[Surveyed]) -> None:
+    """For each namespace and kind, how many objects are due and when, on standard output."""
     groups: defaultdict[tuple[str, str], list[Surveyed]] = defaultdict(list)
     for one in objects:
         groups[one.ref.namespace, one.ref.kind].append(one)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("NAMESPACE", "KIND"):
-        table.add_column(name)
-    for name in ("DUE NOW", "WITHIN 1H", "LATER", "NEXT DUE", "HELD BACK", "OTHERS"):
-        table.add_column(name, justify="right")
-    for (namespace, kind), group in sorted(groups.items()):
-        table.add_row(namespace or "-", kind, *_summary(group))
-    if groups:
-        _console().print(table)
+    rows = [(namespace or "-", kind, *_summary(group)) for (namespace, kind), group in sorted(groups.items())]
+    if rows:
+        console = _console()
+        console.print(make_table(_TITLES, rows, width=console.width, names=2, gap=2))
     decisions = [one.decisions[0] for one in objects]
     due_now = sum(isinstance(one, Expire) for one in decisions)
     later = sum(isinstance(one, Wait) for one in decisions)
-    click.echo(f"{due_now} due now, {later} due later, {len(objects) - due_now - later} stay, of {len(objects)}")
+    echo(f"{due_now} due now, {later} due later, {len(objects) - due_now - later} stay, of {len(objects)}")
 
 
 def _console() -> Console:
-    """Lines as long as they are, as kubectl's: a row that is folded, or cut, cannot be searched."""
-    return Console(width=_WIDE, highlight=False)
+    """As wide as the terminal; elsewhere lines are not wrapped, since scripts search them."""
+    return Console(width=terminal_width() or WIDE, highlight=False)
+
+
+def _describe_roughly(time_left: timedelta) -> str:
+    """`in 23h59m`: the two largest units, so that the table fits 80 columns."""
+    return f"in {''.join(_UNIT.findall(format_duration(time_left))[:2])}"
 
 
 def _summary(group: Sequence[Surveyed]) -> tuple[str, ...]:
@@ -237,5 +261,5 @@ def _summary(group: Sequence[Surveyed]) -> tuple[str, ...]:
     soon = sum(due <= now + _SOON for due in dues)
     held_back = sum(one.reason in _HELD_BACK for one in decisions)
     rest = len(group) - due_now - len(dues) - held_back
-    next_due = describe_time(dues[0], now) if dues else "-"
+    next_due = _describe_roughly(dues[0] - now) if dues else "-"
     return (str(due_now), str(soon), str(len(dues) - soon), next_due, str(held_back), str(rest))

@@ -12,6 +12,9 @@ from shared.core.objects import ObjectRef, format_instant
 WORDS = {
     Reason.EXPIRED: "its time has come",
     Reason.NOT_DUE: "it has finished, and its time has not come",
+    Reason.SERVER_CLOCK_AHEAD: (
+        "it is due by the Date of the API server alone, which is more than 60 s ahead of this machine's clock"
+    ),
     Reason.TERMINATING: "it is being deleted already",
     Reason.HELD: "held by annotation ttlafterfinished.dev/hold",
     Reason.INVALID_TTL: "kept, because what speaks of its TTL cannot be read",
@@ -22,6 +25,8 @@ WORDS = {
     Reason.NEVER: "it is never to be deleted",
     Reason.FINISH_TIME_UNKNOWN: "it finished, but nothing tells when",
     Reason.OWNER_UNFINISHED: "the owner that controls it has not finished, or cannot be told to have",
+    Reason.DISPATCHED: "another cluster sent it here, and has to read its end first",
+    Reason.AGGREGATED_API: "an aggregated API server serves its kind, or may, and may ignore preconditions",
     Reason.EXEMPT: "its namespace is exempt, by annotation ttlafterfinished.dev/exempt",
     Reason.INVALID_POLICY: "kept, because what is said for its namespace, or for many, cannot be read",
     Reason.NAMESPACE_UNREAD: "its namespace could not be read, which may exempt it",
@@ -60,12 +65,14 @@ def as_json(
 def _around_as_json(facts: Facts, around: Surroundings) -> dict[str, Any]:
     owner = around.owner
     return {
+        "unfinished": around.unfinished.as_json() if around.unfinished else None,
         "hold": around.hold or None,
         "parkedTtl": around.parked or None,
         "powerlessAgainst": facts.powerless or None,
         "unknownAnnotations": list(around.slips),
         "neverFinishes": around.rule.never_finishes,
         "optIn": around.rule.opt_in,
+        "deletedWith": [one.as_json() for one in around.takers],
         "owner": {"kind": owner.ref.kind, "name": owner.ref.name, "state": owner.state} if owner else None,
         "cleaners": [{"name": name, "does": does} for name, does in around.cleaners],
         "finalizers": [{"name": name, "does": does} for name, does in around.finalizers],
@@ -74,8 +81,13 @@ def _around_as_json(facts: Facts, around: Surroundings) -> dict[str, Any]:
 
 def _scene_as_json(scene: Scene) -> dict[str, Any]:
     named = scene.named
-    policy = {"name": named.name or None, "known": named.is_known, "why": named.why or None}
-    return {"policy": policy, "obstacles": [one.as_json() for one in scene.obstacles]}
+    policy = {
+        "name": named.name or None,
+        "known": named.is_known,
+        "why": named.why or None,
+        "differs": named.differs or None,
+    }
+    return {"policy": policy, "obstacles": [one.as_json() for one in scene.obstacles], "guard": scene.guard}
 
 
 def describe_fate(decision: Decision, now: datetime) -> str:

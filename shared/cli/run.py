@@ -14,18 +14,23 @@ from shared.adapters.bootstrap import World, build
 from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.memory import Memory
 from shared.adapters.settings import read_settings, state_folder
-from shared.adapters.telemetry import LogTelemetry, configure_logging
+from shared.adapters.telemetry import WOULD_DELETE_MAX, LogTelemetry, configure_logging
+from shared.adapters.timers.sqlite_file import OwnedError, TimerFile
 from shared.cli import options
+from shared.cli.brake import find_stop
+from shared.cli.strict import command, named_by_option, namespace_name
+from shared.cli.target import is_absent
 from shared.core.durations import format_duration
 from shared.doctor.homes import LEASE, RUN
+from shared.doctor.leader import read_leader
 from shared.errors import TtlError
 from shared.local.lease import LeadershipLostError, Lease
 from shared.local.runner import Runner
 
 
-@click.command()
+@command()
 @click.option("--dry-run", is_flag=True, help="Delete nothing, write nothing; say what would be deleted.")
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
+@options.all_namespaces_option
 @options.kinds_option
 @options.kinds_dir_option
 @options.policy_option
@@ -35,7 +40,14 @@ from shared.local.runner import Runner
     "--timers", metavar="FILE", help="The timers' SQLite file. Default: one per cluster, in your state folder."
 )
 @click.option("--lease/--no-lease", default=True, help="Be the only one of its kind in the cluster.")
-@click.option("--lease-namespace", default=RUN, show_default=True, metavar="NAME", help="Where the Lease lies.")
+@click.option(
+    "--lease-namespace",
+    type=namespace_name,
+    default=RUN,
+    show_default=True,
+    metavar="NAME",
+    help="Where the Lease and the shared state are.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Also say what is kept, and why.")
 @options.cluster_options
 @options.asynchronous
@@ -56,40 +68,49 @@ async def run(
 ) -> None:
     """Delete finished objects when their TTL is over, on the cluster of the current context, until Ctrl-C."""
     given = {
-        "TTL_KINDS": kinds,
-        "TTL_KINDS_DIR": str(kinds_dir or ""),
-        "TTL_POLICY": str(policy or ""),
-        "TTL_SWEEP_INTERVAL": sweep_interval,
-        "TTL_CONCURRENCY": concurrency,
-        "TTL_TIMERS_PATH": timers,
-        "TTL_DRY_RUN": "true" if dry_run else None,
+        "TTL_KINDS": ("--kinds", kinds),
+        "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
+        "TTL_POLICY": ("--policy", str(policy or "")),
+        "TTL_SWEEP_INTERVAL": ("--sweep-interval", sweep_interval),
+        "TTL_CONCURRENCY": ("--concurrency", concurrency),
+        "TTL_TIMERS_PATH": ("--timers", timers),
+        "TTL_DRY_RUN": ("--dry-run", "true" if dry_run else None),
     }
-    settings = read_settings({name: value for name, value in given.items() if value})
+    with named_by_option(given) as values:
+        settings = read_settings(values)
+        world = build(settings)
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     telemetry = LogTelemetry()
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(options.connected(kubeconfig, context, memory=Memory()))
         path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
-        world = build(settings.model_copy(update={"timers_path": path}))
+        world.settings = settings.model_copy(update={"timers_path": path})
         world.cluster, world.namespace, world.telemetry = cluster, namespace, telemetry
-        world.home_namespace = settings.home_namespace or (lease_namespace if lease else "")
+        world.home_namespace = settings.home_namespace or lease_namespace
         stack.callback(world.measure())
         await cluster.check()
+        is_candidate = lease and not settings.dry_run
+        await _check_timers(path, cluster, lease_namespace if is_candidate else None)
+        stop = await find_stop(cluster, world.home_namespace, is_dry_run=settings.dry_run)
         candidate = Lease(
             cluster,
             namespace=lease_namespace,
             name=LEASE,
             identity=f"{socket.gethostname()}/{os.getpid()}",
             clock=world.clock,
+            scope=world.scope,
         )
-        _say(_banner(world, cluster.server, await options.name_served(world, cluster)))
+        if namespace and await is_absent(namespace, cluster):
+            options.say(f"warning: namespace {namespace} does not exist; nothing is deleted until it is created")
+        options.say(_banner(world, cluster.server, await options.name_served(world, cluster)))
+        if stop:
+            options.say(stop)
         try:
-            await _work(world, cluster, candidate if lease and not settings.dry_run else None)
+            await _work(world, cluster, candidate if is_candidate else None)
         except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was in flight is finished
-            _say("stopped")
+            options.say("stopped")
         finally:
-            deleted, missed = (telemetry.counts[what] for what in ("deleted", "missed-by-events"))
-            _say(f"{deleted} deleted, {missed} of them found by a sweep only")
+            options.say(_summary(telemetry, dry_run=settings.dry_run))
 
 
 async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | None) -> None:
@@ -98,16 +119,44 @@ async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | Non
         try:
             async with candidate.held(_tell_wait) if candidate else nullcontext():
                 interval = format_duration(world.settings.sweep_interval)
-                _say(f"sweep at start and every {interval}; Ctrl-C stops")
+                options.say(f"sweep at start and every {interval}; Ctrl-C stops")
                 await Runner(world, cluster).run()
         except LeadershipLostError as error:
-            _say(f"stopped leading: {error}")
+            options.say(f"stopped leading: {error}")
+
+
+async def _check_timers(path: Path, cluster: KubernetesCluster, lease_namespace: str | None) -> None:
+    """Find out before the start whether the timer file can be used.
+
+    Args:
+        path: The timer file.
+        cluster: Where the Lease is.
+        lease_namespace: Of the Lease that this process waits for: the file may belong to the process that leads now.
+
+    Raises:
+        TtlError: The file cannot be used.
+    """
+    try:
+        TimerFile(path).close()
+    except OwnedError:
+        leader = await read_leader(cluster, lease_namespace) if lease_namespace else None
+        if leader is None or not leader.leads:
+            raise
 
 
 def _banner(world: World, server: str, plurals: str) -> str:
     place = f"namespace {world.namespace}" if world.namespace else "all namespaces"
     dry_run = "\ndry run: nothing will be deleted" if world.settings.dry_run else ""
     return f"ttl-after-finished: {plurals} in {place} of {server}\n{_name_policy(world)}{dry_run}"
+
+
+def _summary(telemetry: LogTelemetry, *, dry_run: bool) -> str:
+    if dry_run:
+        would = len(telemetry.would_delete)
+        more = "at least " if would == WOULD_DELETE_MAX else ""
+        return f"dry run: {more}{would} {'object' if would == 1 else 'objects'} would have been deleted"
+    deleted, missed = (telemetry.counts[what] for what in ("deleted", "missed-by-events"))
+    return f"{deleted} deleted, {missed} of them found by a sweep only"
 
 
 def _name_policy(world: World) -> str:
@@ -129,8 +178,4 @@ def _timers_path(server: str, *, dry_run: bool) -> Path:
 
 
 def _tell_wait(reason: str) -> None:
-    _say(f"waiting to lead: {reason}")
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
+    options.say(f"waiting to lead: {reason}")

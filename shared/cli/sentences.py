@@ -1,14 +1,12 @@
 """What a kind's rule says, in words."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from shared.core.kinds import (
     CelTime,
     Cleaner,
     ConditionTime,
     FieldTime,
-    FinishedWhen,
     FinishSource,
     KindRule,
     LatestTime,
@@ -18,6 +16,7 @@ from shared.core.kinds import (
     TtlField,
 )
 from shared.core.predicates import Predicate
+from shared.core.wording import any_of, describe_finished, describe_test
 
 _SOURCES = {
     FinishSource.FINISHING_CONDITION: "lastTransitionTime of the condition that finished it",
@@ -31,6 +30,7 @@ _SOURCES = {
 _UNITS = {"seconds": "seconds", "milliseconds": "milliseconds", "duration": "a duration such as 72h0m0s"}
 _ZERO = {"delete": "at once", "never": "never"}
 _NEGATIVE = {"invalid": "cannot be read, and keeps it", "never": "never", "delete": "at once"}
+_DEPENDENTS = {"held": "", "free": "may go while it goes on", "kept": "stays while it exists: it would make another"}
 _OPT_IN = "so nothing deletes it but its own annotation or TTL field, or a policy rule that names its kind"
 
 
@@ -44,7 +44,7 @@ def describe_rule(rule: KindRule) -> Iterator[tuple[str, list[str]]]:
         "its own TTL": list(describe_ttl(rule.ttl)) if rule.ttl else [],
         "opt-in": [f"{rule.opt_in}; {_OPT_IN}" if rule.opt_in else ""],
         "its owner": ["keeps it while it has not finished itself" if rule.while_owner_unfinished == "keep" else ""],
-        "what it makes": ["may go while it goes on" if rule.dependents == "free" else ""],
+        "what it makes": [_DEPENDENTS[rule.dependents]],
         "deleted": ["" if rule.never_finishes else f"with propagation {rule.propagation}"],
         "others": [_describe_cleaner(one) for one in rule.cleaners],
         "finalizers": [f"{name}: {does}" for name, does in rule.finalizers.items()],
@@ -77,40 +77,13 @@ def _describe_cleaner(one: Cleaner) -> str:
     return f"{one.name}{when}: {one.does}"
 
 
-def describe_test(test: Predicate) -> str:
-    """`status.phase is Succeeded or Failed`, `condition Ready is False with reason Denied`."""
-    if test.condition is not None:
-        reasons = f" with reason {_or(test.reasons)}" if test.reasons else ""
-        return f"condition {test.condition} is {_or(test.statuses)}{reasons}"
-    if test.cel is not None:
-        return f"CEL: {' '.join(test.cel.split())}"
-    for name, key in (("", test.field), ("label ", test.label), ("annotation ", test.annotation)):
-        if key is not None:
-            return f"{name}{key} is {_or(test.values)}" if test.values else f"{name}{key} is set"
-    if test.none:
-        return f"not {_grouped(test.none, ' or ')}"
-    return _joined(test.all, " and ") if test.all else _joined(test.any, " or ")
-
-
-def describe_finished(when: FinishedWhen) -> Iterator[tuple[str, Outcome]]:
-    """Each test that ends an object, and how it ended then."""
-    if when.conditions:
-        yield from ((f"condition {name} is True", outcome) for name, outcome in when.conditions.items())
-    elif when.field is not None:
-        for outcome in dict.fromkeys(when.values.values()):
-            values = [value for value, its in when.values.items() if its == outcome]
-            yield f"{when.field} is {_or(values)}", outcome
-    else:
-        yield from ((describe_test(case.when), case.outcome) for case in when.cases)
-
-
 def summarize_finished(rule: KindRule) -> str:
     """The same in a few words, for a table."""
     when = rule.finished
     if when is None:
         return "never"
     if when.conditions:
-        return f"condition {_or(list(when.conditions))}"
+        return f"condition {any_of(list(when.conditions))}"
     if when.field is not None:
         return f"{when.field}: {', '.join(when.values)}"
     return ", ".join(dict.fromkeys(_subject_of(case.when) for case in when.cases))
@@ -165,19 +138,3 @@ def _subject_of(test: Predicate) -> str:
     if test.condition is not None:
         return f"condition {test.condition}"
     return test.field or test.label or test.annotation or "a CEL expression"
-
-
-def _joined(tests: Sequence[Predicate], word: str) -> str:
-    return word.join(_grouped([one], word) for one in tests)
-
-
-def _grouped(tests: Sequence[Predicate], word: str) -> str:
-    """In brackets where it is more than one test."""
-    text = word.join(describe_test(one) for one in tests)
-    several = len(tests) > 1 or any(len(one.all or one.any) > 1 for one in tests)
-    return f"({text})" if several else text
-
-
-def _or(values: Sequence[Any]) -> str:
-    texts = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"

@@ -2,21 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shared.adapters.cluster import KubernetesCluster
+from shared.cli.owners import Taker
 from shared.core.annotations import describe_unknown, describe_unknown_of
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
 from shared.core.finish import finish_of
-from shared.core.holding import HELD_TTL, describe_parked
+from shared.core.holding import HELD_TTL, describe_parked, find_held_problem
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
 from shared.core.powerless import advise_powerless, describe_powerless
 from shared.core.ttl import native_ttl
+from shared.core.unfinished import Unfinished, explain_unfinished
 from shared.errors import TtlError
 from shared.usecases.served import find_served
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,9 @@ class Surroundings:
         finalizers: What keeps it after a DELETE: name and what it waits for.
         powerless: Who acts on it before we would, and what to do; empty where nobody does.
         slips: Annotations of our domain that nobody knows, on it or on its namespace, in sentences.
+        unfinished: Why it has not finished; None where it has.
+        held_problem: Why the TTL that a hold put aside cannot be read; empty if it can.
+        takers: Where it is held: the owners whose deletion deletes it all the same.
     """
 
     rule: KindRule
@@ -55,6 +62,9 @@ class Surroundings:
     finalizers: Sequence[tuple[str, str]]
     powerless: str
     slips: Sequence[str]
+    unfinished: Unfinished | None
+    held_problem: str = ""
+    takers: Sequence[Taker] = ()
 
 
 def look_around(
@@ -66,10 +76,12 @@ def look_around(
         describe_hold(obj),
         describe_parked(obj, rule),
         owner,
-        [(one.name, one.does) for one in find_cleaners(obj, rule)],
+        list(find_cleaners(obj, rule)),
         list(find_finalizers(obj, rule)),
         _describe_powerless(obj, rule, facts),
         [*describe_unknown(obj), *(describe_unknown_of(namespace) if namespace else [])],
+        None if facts.finish.finished else explain_unfinished(obj, rule),
+        find_held_problem(obj, rule),
     )
 
 
@@ -92,7 +104,7 @@ def describe_hold(obj: Mapping[str, Any]) -> str:
     return f"{annotations['hold'] or 'no reason is given'}{kept}"
 
 
-async def read_owner(obj: Mapping[str, Any], *, cluster: KubernetesCluster, kinds: Catalogue) -> Owner | None:
+async def read_owner(obj: Mapping[str, Any], *, cluster: "KubernetesCluster", kinds: Catalogue) -> Owner | None:
     """The controller owner, as it is now."""
     ref = get_controller(obj)
     if ref is None:
@@ -110,16 +122,13 @@ async def read_owner(obj: Mapping[str, Any], *, cluster: KubernetesCluster, kind
     return Owner(ref, describe_end(snapshot.obj, rule))
 
 
-def find_owner(obj: Mapping[str, Any], among: Sequence[Mapping[str, Any]], kinds: Catalogue) -> Owner | None:
-    """The controller owner, as it is among other objects of a file."""
+def find_owner(obj: Mapping[str, Any], among: Mapping[str, tuple[Mapping[str, Any], KindRule]]) -> Owner | None:
+    """The controller owner, as it is among other objects of a file, each with its kind, by uid."""
     ref = get_controller(obj)
     if ref is None:
         return None
-    for other in among:
-        rule = kinds.get(ref_of(other).api_version, ref_of(other).kind)
-        if ref_of(other).uid == ref.uid and rule is not None:
-            return Owner(ref, describe_end(other, rule))
-    return Owner(ref, "it is not among these objects")
+    other = among.get(ref.uid)
+    return Owner(ref, describe_end(*other) if other else "it is not among these objects")
 
 
 def describe_end(obj: Mapping[str, Any], rule: KindRule) -> str:
@@ -133,4 +142,5 @@ def describe_end(obj: Mapping[str, Any], rule: KindRule) -> str:
     if not finish.finished:
         return "it has not finished"
     at = f" at {format_instant(finish.at)}" if finish.at else ""
-    return f"it has finished{at}" + (f", {finish.outcome}" if finish.outcome else "")
+    again = "; it would make another, and so keeps this one" if rule.dependents == "kept" else ""
+    return f"it has finished{at}" + (f", {finish.outcome}" if finish.outcome else "") + again

@@ -1,11 +1,16 @@
 """What is meant: an object as `job/x` or `job x`, as kubectl takes them; kinds by the words that people use."""
 
+from typing import TYPE_CHECKING
+
 import click
 
-from shared.adapters.cluster import KubernetesCluster
+from shared.cli.strict import split_kinds
 from shared.core.kinds import Catalogue, KindRule
-from shared.core.objects import ObjectRef
-from shared.errors import TtlError
+from shared.core.objects import ObjectRef, printable
+from shared.errors import PermanentError, TtlError
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
 
 
 def split_target(words: tuple[str, ...], *, or_else: str = "") -> tuple[str, str]:
@@ -14,10 +19,13 @@ def split_target(words: tuple[str, ...], *, or_else: str = "") -> tuple[str, str
     Raises:
         UsageError: Something else than a kind and a name is given.
     """
-    parts = words[0].split("/", 1) if len(words) == 1 else list(words)
-    if len(parts) != 2 or not all(parts):  # noqa: PLR2004 - kind and name
-        raise click.UsageError(f"expected KIND/NAME, for instance job/backup{or_else}")
-    return parts[0], parts[1]
+    parts = words[0].split("/") if len(words) == 1 else list(words)
+    if len(parts) == 2 and all(parts) and not any("/" in part for part in parts):  # noqa: PLR2004 - kind and name
+        return parts[0], parts[1]
+    got = printable(" ".join(words))
+    several = "; run the command once for each object" if len(words) > 1 else ""
+    told = f", got {got!r}{several}" if got else ""
+    raise click.UsageError(f"expected KIND/NAME of one object, for instance job/backup{or_else}{told}")
 
 
 def parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[tuple[KindRule, ...], str]:
@@ -34,7 +42,7 @@ def parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[tuple[KindRu
         raise TtlError(f"{error}; what has no rule is never deleted") from None
 
 
-async def find_rule(cluster: KubernetesCluster, rules: tuple[KindRule, ...], word: str) -> KindRule:
+async def find_rule(cluster: "KubernetesCluster", rules: tuple[KindRule, ...], word: str) -> KindRule:
     """Of the rules that a word may mean, the one whose kind is served here.
 
     Raises:
@@ -49,7 +57,9 @@ async def find_rule(cluster: KubernetesCluster, rules: tuple[KindRule, ...], wor
     raise TtlError(f"this cluster does not serve {names}, or in no version that is known here")
 
 
-async def find_kinds(cluster: KubernetesCluster, known: Catalogue, words: str) -> Catalogue:
+async def find_kinds(
+    cluster: "KubernetesCluster", known: Catalogue, words: str, *, named_by: str = "--kinds"
+) -> Catalogue:
     """The kinds that comma separated words name; all that can finish where there are none.
 
     A word that several kinds share means the one that is served here.
@@ -58,17 +68,29 @@ async def find_kinds(cluster: KubernetesCluster, known: Catalogue, words: str) -
         TtlError: A word names no kind, one that never finishes, or several.
     """
     names = []
-    for word in filter(None, map(str.strip, words.split(","))):
+    for word in split_kinds(words):
         try:
             rules = known.meant_by(word)
         except ValueError as error:
-            raise TtlError(f"--kinds: {error}") from None
+            raise TtlError(f"{named_by}: {error}") from None
         several = len({rule.name for rule in rules}) > 1
         names.append((await find_rule(cluster, rules, word)).name if several else word)
     try:
         return known.parse_names(tuple(names))
     except ValueError as error:
-        raise TtlError(f"--kinds: {error}") from None
+        raise TtlError(f"{named_by}: {error}") from None
+
+
+async def is_absent(namespace: str, cluster: "KubernetesCluster") -> bool:
+    """Whether a namespace does not exist; False where that may not be read.
+
+    Raises:
+        TryLaterError: The API server is busy or away.
+    """
+    try:
+        return await cluster.request("GET", f"/api/v1/namespaces/{namespace}", missing_ok=True) is None
+    except PermanentError:
+        return False
 
 
 def ref_to(rule: KindRule, namespace: str, name: str) -> ObjectRef:

@@ -11,14 +11,16 @@ from shared.adapters.retrying import retrying
 from shared.adapters.settings import read_settings
 from shared.adapters.telemetry import configure_logging
 from shared.cli import options
+from shared.cli.strict import command, named_by_option
+from shared.cli.target import is_absent
 from shared.local.watches import Watches
 
 SWEEP_SECONDS_MAX = 900.0
 """An in-memory channel answers once all pages are swept, for at most so long, and stops where nobody waits for it."""
 
 
-@click.command()
-@click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace. Default: all.")
+@command()
+@options.all_namespaces_option
 @options.kinds_option
 @options.kinds_dir_option
 @click.option("--sink", metavar="URL", help="Where the events go: the Broker. Default: $K_SINK.")
@@ -33,10 +35,15 @@ async def watch(
     context: str | None,
 ) -> None:
     """Send what changes and may have to be deleted to a Broker, as CloudEvents, until Ctrl-C. Deletes nothing."""
-    given = {"TTL_KINDS": kinds, "TTL_KINDS_DIR": str(kinds_dir or ""), "K_SINK": sink}
-    settings = read_settings({name: value for name, value in given.items() if value})
+    given = {
+        "TTL_KINDS": ("--kinds", kinds),
+        "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
+        "K_SINK": ("--sink", sink),
+    }
+    with named_by_option(given) as values:
+        settings = read_settings(values)
+        world = build(settings)
     configure_logging(settings.log or "text")
-    world = build(settings)
     world.namespace = namespace
     async with AsyncExitStack() as stack:
         stack.callback(world.measure())
@@ -47,12 +54,14 @@ async def watch(
         stack.push_async_callback(sweeps.close)
         cluster = world.cluster = await stack.enter_async_context(options.connected(kubeconfig, context))
         await cluster.check()
+        if namespace and await is_absent(namespace, cluster):
+            options.say(f"warning: namespace {namespace} does not exist; no event is sent until it is created")
         plurals = await options.name_served(world, cluster)
-        click.echo(f"watching {plurals} of {cluster.server}, telling {settings.sink}", err=True)
+        options.say(f"watching {plurals} of {cluster.server}, telling {settings.sink}")
         watches = Watches(
             world, cluster, await world.judge(), send=retrying(events.send), publish=retrying(sweeps.publish)
         )
         try:
             raise await watches.run()
         except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was not told is found by the sweep at the next start
-            click.echo("stopped", err=True)
+            options.say("stopped")

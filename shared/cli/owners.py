@@ -1,0 +1,130 @@
+"""Which owners take an object along: the garbage collector deletes what a deleted object owned, held or not."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
+from shared.core.durations import format_duration
+from shared.core.kinds import Catalogue, KindRule
+from shared.core.objects import ObjectRef, get_controller, get_text, list_mappings
+from shared.errors import TtlError
+from shared.ports import Snapshot
+from shared.usecases.judge import Judge
+from shared.usecases.served import find_served
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
+
+
+OWNERS_MAX = 8
+"""Owners of owners that are read: Pod, TaskRun, PipelineRun and so on."""
+
+_GOES_LATER = frozenset({Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_TO_CONTROLLER, Reason.TERMINATING})
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """An owner whose deletion deletes the object, too.
+
+    Attributes:
+        ref: The owner.
+        told: Why it goes, in one sentence.
+        fix: The command that keeps it; empty where none does.
+    """
+
+    ref: ObjectRef
+    told: str
+    fix: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The documented JSON."""
+        return {"kind": self.ref.kind, "name": self.ref.name, "told": self.told, "fix": self.fix or None}
+
+
+async def find_takers(
+    obj: Mapping[str, Any],
+    *,
+    cluster: "KubernetesCluster",
+    kinds: Catalogue,
+    judge: Judge,
+    reason: str = "WHY",
+    flags: tuple[str, ...] = (),
+) -> Sequence[Taker]:
+    """The controller owners of an object, up the chain, that are due, have a TTL, or are being deleted.
+
+    An owner of a kind without a rule ends the chain: this project never deletes it, and cannot read it.
+
+    Args:
+        obj: The object.
+        cluster: Where the owners are read.
+        kinds: All kinds that are known.
+        judge: Decides about each owner.
+        reason: For the commands.
+        flags: What leads kubectl to this cluster.
+    """
+    takers: list[Taker] = []
+    ref, several = get_controller(obj), _has_other_owners(obj)
+    for _ in range(OWNERS_MAX):
+        if ref is None or not kinds.of(ref.group, ref.kind):
+            break
+        try:
+            rule = await find_served(ref.group, ref.kind, cluster=cluster, kinds=kinds)
+            ref = replace(ref, namespace="") if rule.scope == "Cluster" else ref
+            snapshot = await cluster.get(rule, ref)
+            if snapshot is None or get_text(snapshot.obj, "metadata.uid") != ref.uid:
+                takers.append(Taker(ref, _told(f"{ref} is gone", several)))
+                break
+            if ref.namespace:
+                await judge.namespaces.get(ref.namespace)  # its defaults count once the owner has finished
+            why = _why_it_goes(await judge.decide(snapshot, rule), snapshot, rule, judge)
+        except TtlError as error:
+            takers.append(Taker(ref, f"whether {ref} is deleted, and this object with it, is unknown: {error}"))
+            break
+        if why:
+            takers.append(Taker(ref, _told(f"{ref} {why}", several), _hold(ref, rule, reason, flags)))
+        ref, several = get_controller(snapshot.obj), several or _has_other_owners(snapshot.obj)
+    return takers
+
+
+def _why_it_goes(decision: Decision, snapshot: Snapshot, rule: KindRule, judge: Judge) -> str:
+    """Why an owner will be deleted; empty where nothing says that it will, or its dependents are left alone."""
+    facts = decision.facts
+    if facts.powerless:
+        return f"is deleted by its own controller, by {facts.powerless}"
+    asked = facts.policy_rule.propagation if facts.policy_rule else None
+    if (asked or rule.propagation) == "Orphan" and decision.reason is not Reason.TERMINATING:
+        return ""
+    match decision:
+        case Expire():
+            return "is due now"
+        case Wait(until):
+            return f"is due in {format_duration(until - snapshot.read_at)}"
+        case Ignore(reason) if reason in _GOES_LATER:
+            return "is being deleted" if reason is Reason.TERMINATING else f"goes later ({reason})"
+        case Ignore(Reason.UNFINISHED):
+            return _why_it_goes_once_finished(decision, snapshot, rule, judge)
+    return ""
+
+
+def _why_it_goes_once_finished(decision: Decision, snapshot: Snapshot, rule: KindRule, judge: Judge) -> str:
+    ttl = decision.facts.ttl
+    if ttl is not None:
+        return "" if ttl.is_never else f"has a TTL by {ttl.source}"
+    return "may get a TTL by a policy or its namespace" if judge.is_open(snapshot.obj, rule) else ""
+
+
+def _has_other_owners(obj: Mapping[str, Any]) -> bool:
+    return sum(1 for _ in list_mappings(obj, "metadata.ownerReferences")) > 1
+
+
+def _told(what: str, several: bool) -> str:
+    unless = ", unless another of its owners remains" if several else ""
+    return f"{what}, and the garbage collector deletes this object with it, held or not{unless}"
+
+
+def _hold(ref: ObjectRef, rule: KindRule, reason: str, flags: tuple[str, ...]) -> str:
+    place = ("-n", ref.namespace) if ref.namespace else ()
+    words = ("kubectl", "ttl", "hold", f"{rule.name}/{ref.name}", "--reason", reason, *place, *flags)
+    return f"hold the owner, too: `{shlex.join(words)}`"

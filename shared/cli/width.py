@@ -1,0 +1,184 @@
+"""Lines that fit a terminal: its width, prose with a hanging indent, commands that can be pasted, and tables.
+
+Into a pipe or a file nothing is shortened or wrapped, unless $COLUMNS is set: scripts search whole lines.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import click
+from rich import box
+from rich.cells import cell_len, chop_cells
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 1_000
+"""Columns of a table that is not printed on a terminal: no cell is as long."""
+
+_WIDTH_MIN = 40
+"""Columns below which nothing is readable; a narrower terminal wraps the lines itself."""
+
+_NAME_MIN = 12
+_WORD_MAX = 20
+"""Columns of a cell that are kept as long as the table fits: of a name, and of the longest word of other text."""
+
+_WORD = re.compile(r"(?:`[^`]*`|\S)+")
+"""A word, or what is between backticks, with what adjoins it."""
+
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\S)+""")
+_COMMAND = re.compile(r"`(?:kubectl|ttl-after-finished) ")
+_QUOTES = re.compile(r"""['"\\]""")
+
+
+def terminal_width() -> int | None:
+    """Read the columns of $COLUMNS, else of the terminal on standard output; None if there is neither."""
+    given = os.environ.get("COLUMNS", "")  # noqa: TID251 - of the terminal, not a setting
+    columns = int(given) if given.isdecimal() else 0
+    if not columns:
+        try:
+            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+        except (OSError, ValueError):  # a pipe, a file, or a stream of a test
+            return None
+    return max(columns, _WIDTH_MIN) if columns > 0 else None
+
+
+def echo(text: str) -> None:
+    """Print one line of prose, wrapped if there is a terminal."""
+    width = terminal_width()
+    click.echo("\n".join(wrap(text, width, indent=2)) if width else text)
+
+
+def wrap(text: str, width: int, *, first: str = "", indent: int = 0) -> list[str]:
+    """Wrap prose at word borders; text between backticks stays on one line if it fits one.
+
+    Args:
+        text: One line.
+        width: The most columns of a line.
+        first: What precedes the text on the first line.
+        indent: Columns before each other line; fewer than `width`.
+
+    Returns:
+        At least one line. A longer word is folded. A longer `kubectl` command continues with a backslash, so that it
+        can be pasted.
+    """
+    if cell_len(first) + cell_len(text) <= width:
+        return [first + text]
+    lines, line = [], first
+    is_empty = True  # whether the line has nothing but its indent
+    for word in _pieces(text, width - indent):
+        if not is_empty and cell_len(line) + 1 + cell_len(word) > width:
+            lines.append(line)
+            line, is_empty = " " * indent, True
+        if is_empty and cell_len(line) + cell_len(word) > width:  # only a command is as long
+            start, *rest = [word] if cell_len(word) <= width else wrap_command(word, width, indent=indent)
+            if line.strip() and cell_len(line) + cell_len(start.strip()) <= width:
+                start = line + start.strip()
+            elif line.strip():
+                lines.append(line.rstrip())
+            *before, line = start, *rest
+            lines += before
+        else:
+            line += word if is_empty else f" {word}"
+        is_empty = False
+    return [*lines, line]
+
+
+def _pieces(text: str, room: int) -> Iterator[str]:
+    """What is not divided: words that fit the room, what fits between backticks, and whole commands."""
+    for word in _WORD.findall(text):
+        if cell_len(word) <= room or _COMMAND.search(word):
+            yield word
+        else:
+            yield from (piece for part in word.split() for piece in chop_cells(part, room))
+
+
+def wrap_command(command: str, width: int, *, indent: int = 0) -> list[str]:
+    r"""Wrap a shell command so that it can be pasted: each line but the last ends with a backslash.
+
+    Args:
+        command: One line.
+        width: The most columns of a line; only a word with quotes or backslashes may be longer.
+        indent: Columns before each line that has room for them.
+
+    Returns:
+        At least one line.
+    """
+    if indent + cell_len(command) <= width:
+        return [" " * indent + command]
+    lines, line = [], ""
+    for word in _SHELL_WORD.findall(command):
+        if line and cell_len(line) + len(" ") + cell_len(word) + len(" \\") > width:
+            lines.append(f"{line} \\")
+            line = ""
+        if line:
+            line += f" {word}"
+            continue
+        left = " " * indent if indent + cell_len(word) + len(" \\") <= width else ""  # an indent would divide the word
+        is_plain = not _QUOTES.search(word)
+        *before, rest = chop_cells(word, width - len(" \\")) if is_plain else [word]
+        lines += [f"{part}\\" for part in before]
+        line = left + rest
+    return [*lines, line]
+
+
+def make_table(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    width: int,
+    names: int = 1,
+    justify: Literal["left", "right"] = "right",
+    gap: int = 3,
+) -> Table:
+    """Make a table that fits: names are shortened in their middle, other text is wrapped at word borders.
+
+    Args:
+        titles: Of the columns.
+        rows: Cells, as many a row as there are titles.
+        width: The most columns of a line.
+        names: How many columns, the first ones, are names.
+        justify: `left` or `right`: the columns after the names.
+        gap: Columns between two cells, 2 or 3.
+    """
+    cells = list(zip(titles, *rows, strict=True))
+    room = width - gap * len(titles)
+    widths = _fit(cells, names, room)
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1) if gap == 3 else (0, 1, 0, 0), pad_edge=False)  # noqa: PLR2004
+    for index, title in enumerate(titles):
+        table.add_column(
+            Text(title), justify="left" if index < names else justify, width=widths[index], overflow="ellipsis"
+        )
+    for row in rows:
+        table.add_row(*(Text(shorten(cell, widths[i]) if i < names else cell) for i, cell in enumerate(row)))
+    return table
+
+
+def _fit(cells: Sequence[Sequence[str]], names: int, room: int) -> list[int]:
+    """The width of each column; the widest ones are narrowed first, titles are wrapped before that."""
+    widths = [max(map(cell_len, column)) for column in cells]
+    if sum(widths) > room:
+        widths = [max(_longest_word(title), *map(cell_len, rest), 0) for title, *rest in cells]
+    words = [max(map(_longest_word, column)) for column in cells]
+    least = [_NAME_MIN if index < names else min(most, _WORD_MAX) for index, most in enumerate(words)]
+    for limits in (least, [1] * len(cells)):
+        while sum(widths) > room and any(map(int.__gt__, widths, limits)):
+            widest = max(
+                (index for index in range(len(widths)) if widths[index] > limits[index]), key=widths.__getitem__
+            )
+            widths[widest] -= 1
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(cell_len, text.split()), default=0)
+
+
+def shorten(text: str, width: int) -> str:
+    """Leave out the middle of a longer name: generated names differ at their ends."""
+    if cell_len(text) <= width:
+        return text
+    tail = max(width - 1, 0) // 2
+    return f"{text[: max(width - 1 - tail, 0)]}…{text[len(text) - tail :]}"
