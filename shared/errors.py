@@ -3,8 +3,10 @@
 TtlError
 ├── EventError            the event is malformed: never again, to the dead letter (4xx)
 ├── PermanentError        the world refuses for good (403, an invalid request): never again, reported (422)
-│   └── ForbiddenError    the API server's 403: a right is missing
+│   ├── ForbiddenError    the API server's 403: a right is missing
+│   └── GuardError         the delete guard refuses a DELETE: no right is missing
 ├── TryLaterError         the world is busy or away: again, after a while (503 + Retry-After)
+│   └── OutdatedError    the facts of a decision changed, or aged, before the DELETE: decide again
 └── ContinueExpiredError  a page of a LIST is gone (410): start the LIST anew
 """
 
@@ -33,6 +35,10 @@ class ForbiddenError(PermanentError):
     """A right is missing."""
 
 
+class GuardError(PermanentError):
+    """An admission policy of the delete guard refuses a DELETE."""
+
+
 class AbsentKindError(PermanentError):
     """The API server does not serve the kind."""
 
@@ -47,6 +53,10 @@ class TryLaterError(TtlError):
     def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class OutdatedError(TryLaterError):
+    """The decision to delete does not hold any more, or its facts are too old: read and decide again."""
 
 
 class ConflictError(TtlError):

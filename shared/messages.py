@@ -22,6 +22,15 @@ from shared.core.objects import ObjectRef
 TIMERS_MAX = 500
 """Timers in one `timer.set`: a page of a sweep."""
 
+ATTEMPTS_MAX = 1_000
+"""Failed attempts that a timer counts: far beyond where its back-off stops growing."""
+
+COUNT_MAX = 10**12
+"""Objects that a sweep counts: a number of thousands of digits could not be written into the log."""
+
+NAME_CHARACTERS_MAX = 500
+"""Of a sweep's id and of the names of kinds in a step: longer than all that a sweep itself writes."""
+
 STEPS_MAX = 1_000_000
 """Steps of one sweep: months of listing. A number without a bound could not even be written down."""
 
@@ -33,7 +42,15 @@ def _in_utc(instant: datetime) -> datetime:
         raise ValueError("expected an instant between the years 1 and 9999 in UTC") from None
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("expected printable text")
+    return text
+
+
 Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX), AfterValidator(_printable)]
+"""What a log line and a Kubernetes Event quote of a message."""
 
 
 def _identified(ref: ObjectRef) -> ObjectRef:
@@ -71,12 +88,17 @@ class Message(BaseModel):
 
 
 class Timer(Message):
-    """A delayed CloudEvent: at `due_at` it becomes `timer.fired`."""
+    """A delayed CloudEvent: at `due_at` it becomes `timer.fired`.
+
+    Attributes:
+        attempts: How many attempts on this object failed for now, deliveries included; the back-off grows with it.
+    """
 
     type: ClassVar[str] = "dev.ttlafterfinished.timer.fired"
     ref: Annotated[ObjectRef, AfterValidator(_identified)]
     purpose: Purpose
     due_at: Instant
+    attempts: int = Field(default=0, ge=0, le=ATTEMPTS_MAX)
 
     @property
     def id(self) -> str:
@@ -145,15 +167,17 @@ class SweepStep(Message):
         sweep_id: The same in all steps of one sweep.
         whole: It began with all kinds.
         passed_over: Kinds that it could not list.
+        counts: What its steps did so far, for the log.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.sweep.continue"
-    kinds: tuple[str, ...] = Field(default=(), max_length=1_000)
+    kinds: tuple[Name, ...] = Field(default=(), max_length=1_000)
     continue_token: str = ""
-    sweep_id: str = ""
+    sweep_id: Name = ""
     step: int = Field(default=0, ge=0, le=STEPS_MAX)
     whole: bool = False
-    passed_over: tuple[str, ...] = Field(default=(), max_length=1_000)
+    passed_over: tuple[Name, ...] = Field(default=(), max_length=1_000)
+    counts: dict[str, Annotated[int, Field(ge=0, le=COUNT_MAX)]] = Field(default={}, max_length=10)
 
     @property
     def id(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -14,6 +14,9 @@ from shared.messages import Message, ObjectDeleted, Timer
 EventLevel = Literal["Normal", "Warning"]
 """The type of a Kubernetes Event: all went as it should, or somebody should look."""
 
+PASSED_OVER = "an object cannot be read and is kept"
+"""The problem that reports each object of `Page.unreadable`, with `object`, `uid` and `error`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -22,10 +25,25 @@ class Snapshot:
     Attributes:
         obj: The object.
         read_at: An instant by the API server's own clock that the read is not before: never ahead of that clock.
+        ahead: By how much that clock is ahead of `read_at`, where it is not believed; see `Reason.SERVER_CLOCK_AHEAD`.
     """
 
     obj: dict[str, Any]
     read_at: datetime
+    ahead: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that is beyond the limits of `shared.core.jsontext`: it is kept.
+
+    Attributes:
+        ref: Its identity, as far as it can be told.
+        problem: What was expected.
+    """
+
+    ref: ObjectRef
+    problem: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +55,18 @@ class Page:
         read_at: As in Snapshot.
         continue_token: Asks for the next page; empty after the last.
         resource_version: The cluster's state that all pages of this LIST show.
+        unreadable: The objects of this page that are not among the items.
+        is_large: Whether a process should hold one such page only.
+        ahead: As in Snapshot.
     """
 
     items: list[dict[str, Any]]
     read_at: datetime
     continue_token: str
     resource_version: str
+    unreadable: Sequence[Unreadable] = ()
+    is_large: bool = False
+    ahead: timedelta = timedelta(0)
 
 
 class Cluster(Protocol):
@@ -63,6 +87,14 @@ class Cluster(Protocol):
         """
         ...
 
+    async def is_aggregated(self, rule: KindRule) -> bool:
+        """Whether an aggregated API server serves the kind's group; what was read counts for a while.
+
+        Raises:
+            PermanentError: That cannot be told, as without the right to list APIServices.
+        """
+        ...
+
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """Read an object afresh, by name; None where there is none (404)."""
         ...
@@ -76,6 +108,8 @@ class Cluster(Protocol):
 
     async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
         """DELETE exactly the object that was read: its uid and its resourceVersion are the preconditions.
+
+        It leaves this process soon, or never: a person may stop the deletions meanwhile.
 
         Returns:
             True once the API server accepted; False where there is no object of this name any more (404).
@@ -196,14 +230,28 @@ class Verdict(StrEnum):
 class Telemetry(Protocol):
     """Logs and metrics."""
 
-    def record(
-        self, verdict: Verdict, ref: ObjectRef, reason: Reason | str = "", *, detail: str = "", by: str = ""
+    def record(  # noqa: PLR0913 - what a log line tells
+        self,
+        verdict: Verdict,
+        ref: ObjectRef,
+        reason: Reason | str = "",
+        *,
+        detail: str = "",
+        by: str = "",
+        due_at: datetime | None = None,
     ) -> None:
-        """One object was dealt with by the named function."""
+        """One object was dealt with by the named function; `due_at` is when a timer that it set fires."""
         ...
 
-    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
-        """A DELETE was accepted; `missed` when a sweep found it that events should have brought."""
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+        """A DELETE was accepted.
+
+        Args:
+            deleted: The object.
+            by: The function that deleted it.
+            missed: A sweep found the object, and the events should have.
+            finalizers: Those that the object still had: it exists until they are removed.
+        """
         ...
 
     def problem(self, message: str, **fields: object) -> None:
@@ -218,12 +266,27 @@ class Telemetry(Protocol):
         """A sweep has seen the last page of a kind."""
         ...
 
+    def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
+        """A sweep has seen the last page of its last kind.
+
+        Args:
+            sweep_id: Of the sweep.
+            counts: How many objects were `looked_at`, and of those `deleted`, `would_delete`, `timers_set`, `kept`
+                and `failed`.
+            whole: The sweep began with all kinds, and not with one.
+        """
+        ...
+
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
         """The budget was used up: the object has a place in the line, so far ahead."""
         ...
 
     def breaker(self, *, is_open: bool) -> None:
         """Whether the breaker is open, as far as this process knows; told at every look."""
+        ...
+
+    def stopped(self, *, is_stopped: bool) -> None:
+        """Whether a person stopped the deletions, as far as this process knows; reported at every look."""
         ...
 
     def recreate_loop(self, ref: ObjectRef) -> None:

@@ -18,6 +18,9 @@ NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=30)
 
 ROOT = Path(__file__).parent.parent
+FRONT = "shared.adapters.front:LimitedHttp"
+"""What every uvicorn is started with, as its `--http`."""
+
 FIXTURES = Path(__file__).parent / "fixtures"
 KINDS = ROOT / "shared" / "kinds"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, ref_of
-from shared.errors import AbsentKindError, ConflictError
+from shared.errors import AbsentKindError, ConflictError, PermanentError
 from shared.messages import Message, ObjectDeleted, Timer
-from shared.ports import EventLevel, Page, Snapshot, Verdict
+from shared.ports import EventLevel, Page, Snapshot, Unreadable, Verdict
 from tests.builders import NOW, having, namespace
 
 
@@ -47,6 +47,7 @@ class FakeCluster:
         before_get: Called with the name before a GET is looked at: another client's chance to write.
         before_delete: The same for a DELETE.
         on_list: Called with each LIST.
+        unreadable: What LISTs and GETs say of objects that cannot be read, by name.
         namespace_reads: GETs and LISTs of namespaces, which `calls` leaves out. Each is there, and says nothing,
             unless a test has put one of its own, or has removed it.
     """
@@ -61,11 +62,14 @@ class FakeCluster:
         self.on_list: Callable[[], None] = lambda: None
         self.calls: list[Call] = []
         self.namespace_reads: list[Call] = []
+        self.apiservice_reads: list[Call] = []
+        self.aggregated_groups: set[str] = set()
         self.without_namespaces: set[str] = set()
         self.deleted: list[dict[str, Any]] = []
         self.propagations: list[str] = []
         self.events: list[tuple[ObjectRef, str, str]] = []
         self.memory: dict[str, dict[str, Any]] = {}
+        self.unreadable: dict[str, str] = {}
         self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._failures: list[tuple[str, str, Exception]] = []
         self._version = 1_000
@@ -114,11 +118,17 @@ class FakeCluster:
         served = [rule for rule in rules if self.served_kinds is None or rule.kind in self.served_kinds]
         return tuple(rule.model_copy(update={"scope": self.scopes.get(rule.kind, rule.scope)}) for rule in served)
 
+    async def is_aggregated(self, rule: KindRule) -> bool:
+        self._call("list-apiservices", rule.group, self.apiservice_reads)
+        return rule.group in self.aggregated_groups
+
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         if rule.kind == "Namespace":
             return self._get_namespace(ref)
         self._call("get", ref.name)
         self.before_get(ref.name)
+        if ref.name in self.unreadable:
+            raise PermanentError(self.unreadable[ref.name])
         obj = self._objects.get((rule.kind, ref.namespace, ref.name))
         return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
 
@@ -169,7 +179,10 @@ class FakeCluster:
         ]
         token = found[self.page_size - 1][0] if len(found) > self.page_size else ""  # a DELETE meanwhile moves none
         page = [obj for _, obj in found[: self.page_size]]
-        return Page(page, self._date(), token, str(self._version))
+        items = [obj for obj in page if obj["metadata"]["name"] not in self.unreadable]
+        left_out = [ref_of(obj) for obj in page if obj["metadata"]["name"] in self.unreadable]
+        unreadable = [Unreadable(ref, self.unreadable[ref.name]) for ref in left_out]
+        return Page(items, self._date(), token, str(self._version), unreadable)
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         self._call("event", ref.name)
@@ -308,14 +321,30 @@ class FakeTelemetry:
     missed: int = 0
     problems: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     swept_kinds: list[str] = field(default_factory=list)
+    sweeps: list[dict[str, int]] = field(default_factory=list)
+    timers_due: list[datetime] = field(default_factory=list)
+    finalizers: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
     breaker_open: bool | None = None
+    is_stopped: bool | None = None
 
-    def record(self, verdict: Verdict, ref: ObjectRef, reason: str = "", *, detail: str = "", by: str = "") -> None:
+    def record(
+        self,
+        verdict: Verdict,
+        ref: ObjectRef,
+        reason: str = "",
+        *,
+        detail: str = "",
+        by: str = "",
+        due_at: datetime | None = None,
+    ) -> None:
+        if due_at is not None:
+            self.timers_due.append(due_at)
         self.records.append(Recorded(str(verdict), ref.name, str(reason), detail, by))
 
-    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+        self.finalizers.extend(finalizers)
         self.deletions.append(deleted)
         self.missed += missed
 
@@ -328,11 +357,17 @@ class FakeTelemetry:
     def swept(self, rule: KindRule) -> None:
         self.swept_kinds.append(rule.kind)
 
+    def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
+        self.sweeps.append(dict(counts))
+
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
         self.waits.append(seconds)
 
     def breaker(self, *, is_open: bool) -> None:
         self.breaker_open = is_open
+
+    def stopped(self, *, is_stopped: bool) -> None:
+        self.is_stopped = is_stopped
 
     def recreate_loop(self, ref: ObjectRef) -> None:
         self.loops.append(ref.name)

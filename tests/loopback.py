@@ -26,3 +26,16 @@ async def answering_with(
         yield "http://{}:{}".format(*runner.addresses[0])
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def elsewhere() -> AsyncIterator[tuple[str, list[tuple[str, str]]]]:
+    """Where a redirect leads: its URL, and the method and path of each request that arrived there."""
+    arrived: list[tuple[str, str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        arrived.append((request.method, request.path))
+        return web.json_response({"issuer": "elsewhere", "keys": [], "items": []})
+
+    async with answering_with(take) as url:
+        yield url, arrived

@@ -1,15 +1,17 @@
 """Requests to the API server: with `connect`, the only `import kubernetes`.
 
 Plain dicts through the client's low-level call: its models would validate what others wrote, and refuse some of it.
-Errors become those of `shared.errors`; nothing is retried here, except by the transport one repeat of a request whose
-connection was dropped, which the DELETE's preconditions make harmless, and a request whose token was refused.
+Errors become those of `shared.errors`; nothing is retried here, except a request whose token was refused, and by the
+transport one repeat of a request whose connection was dropped. A request with a time by which it must leave is not
+repeated so: the repeat would leave later, after a stop or an exemption.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from typing import Any
 
@@ -17,8 +19,11 @@ import aiohttp
 from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio.client import ApiClient
 
+from shared.adapters.bodies import read_json
+from shared.adapters.clock import SystemClock
 from shared.adapters.identity import Identity
-from shared.adapters.refusals import raise_for, read_json, untrusted
+from shared.adapters.refusals import raise_for, untrusted
+from shared.adapters.repeats import once
 from shared.adapters.serverclock import ServerClock
 from shared.core.objects import get_text
 from shared.core.objects import quote as excerpt
@@ -27,18 +32,29 @@ from shared.errors import AbsentKindError, PermanentError, TryLaterError
 REQUEST_SECONDS_MAX = 30.0
 """Just under the API server's own limit of 34 s: an answer that comes later says nothing we could rely on."""
 
+LEAVE_SECONDS_MAX = 1.5
+"""In which a DELETE leaves this process, or never does: with the time that a look at the brake counts below 5 s."""
+
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """Of a watch's line: an object of the 1.5 MiB that etcd takes has six times as much JSON where it is full of `<`."""
+
+ReadBody = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
+"""Reads and parses the body of an answer."""
 
 _MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A successful HTTP answer: its JSON, and an instant that the API server's clock has reached."""
+    """A successful HTTP answer: its JSON, and an instant that the API server's clock has reached.
+
+    Attributes:
+        ahead: By how much its Date is ahead of that instant; see `ServerClock`.
+    """
 
     body: Any
     read_at: datetime
+    ahead: timedelta = timedelta(0)
 
 
 class ApiServer:
@@ -60,7 +76,7 @@ class ApiServer:
         self._client = client
         self._identity = identity
         self._refresher = refresher
-        self._clock = ServerClock(time.monotonic)
+        self._clock = ServerClock(time.monotonic, SystemClock().now)
 
     @property
     def server(self) -> str:
@@ -93,24 +109,27 @@ class ApiServer:
         accept: str = "application/json",
         missing_ok: bool = False,
         as_user: str = "",
-        bytes_max: int | None = None,
+        read: ReadBody = read_json,
+        leave_by: float | None = None,
     ) -> Answer | None:
         """One call, as another user if one is named; None for a 404 where that is an answer.
 
-        `bytes_max` is of the answer's body; None for as much as it is.
+        `read` parses the answer's body. A request that no connection has taken by `leave_by`, on the monotonic clock,
+        is not sent, and one whose connection was dropped is not repeated; None for no such limit.
 
         Raises:
             ConflictError: 409.
             GoneError: 410.
             ForbiddenError: 403.
             PermanentError: Another 4xx.
-            TooLargeError: The answer is larger than that.
+            TooLargeError: The answer is larger than this process may hold.
+            UnreadableError: The answer is beyond the limits of `shared.core.jsontext`.
             TryLaterError: 429, 5xx, or no answer in time.
         """
         try:
             timeout = REQUEST_SECONDS_MAX  # reading the body included
-            response = await self._send(method, path, body, accept, timeout, as_user=as_user)
-            payload = await read_json(response, bytes_max=bytes_max)
+            response = await self._send(method, path, body, accept, timeout, as_user=as_user, leave_by=leave_by)
+            payload = await read(response)
         except aiohttp.ClientConnectorCertificateError as error:
             raise untrusted(self.server, error) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -129,7 +148,7 @@ class ApiServer:
             raise PermanentError(
                 f"expected a Date header of the API server at {self.server}, got none that can be read"
             )
-        return Answer(payload, read_at)
+        return Answer(payload, read_at, self._clock.ahead)
 
     async def stream(self, path: str, *, idle_seconds: float) -> AsyncGenerator[bytes]:
         """GET what comes line by line, until the server ends it.
@@ -183,6 +202,7 @@ class ApiServer:
         timeout: Any,  # noqa: ASYNC109 - the client's own parameter
         *,
         as_user: str = "",
+        leave_by: float | None = None,
     ) -> aiohttp.ClientResponse:
         """One request; one more where its token was refused and there is another: a 401 has done nothing."""
         headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else "application/json"}
@@ -190,9 +210,10 @@ class ApiServer:
             headers["Impersonate-User"] = as_user
 
         async def call() -> aiohttp.ClientResponse:
-            answer = await self._client.call_api(
-                method, f"{self.server}{path}", headers, body=body, _request_timeout=timeout, _preload_content=False
-            )
+            patience = timeout if leave_by is None else _until(leave_by, total=timeout)
+            options = {"_request_timeout": patience, "_preload_content": False}
+            with once() if leave_by is not None else nullcontext():
+                answer = await self._client.call_api(method, f"{self.server}{path}", headers, body=body, **options)
             response: aiohttp.ClientResponse = answer.response
             return response
 
@@ -207,6 +228,14 @@ class ApiServer:
             headers["Authorization"] = f"Bearer {other}"
             response = await call()
         return response
+
+
+def _until(leave_by: float, *, total: float) -> aiohttp.ClientTimeout:
+    """A connection must take the request by then; the answer may come within `total` seconds."""
+    left = leave_by - time.monotonic()
+    if left <= 0:
+        raise TryLaterError(f"a request could not be sent within {LEAVE_SECONDS_MAX} s")
+    return aiohttp.ClientTimeout(total=total, connect=left)
 
 
 def _absent(path: str) -> AbsentKindError:

@@ -15,13 +15,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shared import __version__
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.clock import SystemClock
-from shared.adapters.settings import Settings, SettingsError, read_settings
+from shared.adapters.settings import Settings, SettingsError, log_form, read_settings
 from shared.adapters.telemetry import LogTelemetry, configure_logging
+from shared.core.horizon import horizon, sweep_ahead
 from shared.core.kinds import Catalogue
 from shared.core.objects import ObjectRef
 from shared.core.policy import NO_POLICY, Policy
+from shared.core.scope import Scope
 from shared.messages import TimersSet
 from shared.ports import Clock, Cluster, EventLevel, Publisher, Telemetry, Timers
 from shared.usecases.deadletter import DeadLetters
@@ -30,8 +33,10 @@ from shared.usecases.judge import Judge
 from shared.usecases.ledger import Instruments
 from shared.usecases.restraint import Restraints
 from shared.usecases.schedule import schedule
+from shared.usecases.standing import HOME
 from shared.usecases.sweep import Sweep
 from shared.usecases.timers import set_timers
+from shared.usecases.turns import LargePages
 
 if TYPE_CHECKING:
     from shared.adapters.access import Access
@@ -58,7 +63,8 @@ class World:
         metrics: What measures, where it is asked for.
         namespace: What this process is limited to; empty for all namespaces.
         policies: The policy file, where the settings name one.
-        home_namespace: Where it keeps what must outlive it; empty for nowhere.
+        home_namespace: Where it keeps what must outlive it, and reads whether deletions are stopped; empty for nowhere,
+            as in a demo on an API server that ends with this process.
     """
 
     settings: Settings
@@ -78,6 +84,7 @@ class World:
     _engine: asyncio.Task[None] | None = None
     _close_engine: Callable[[], Awaitable[None]] = field(init=False)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _large_pages: LargePages = field(default_factory=LargePages)
     _swept_told: dict[str, float] = field(default_factory=dict)
 
     async def connected(self) -> Cluster:
@@ -122,7 +129,7 @@ class World:
 
         metrics = Metrics(self.telemetry, kinds=self.kinds, sweep_interval=self.settings.sweep_interval)
         metrics.count_timers(lambda: self.timers)
-        metrics.watch_breaker(self.is_stopped)
+        metrics.watch_shared_state(self.look)
         if (policies := self.policies) is not None:
             metrics.watch_policy(lambda: policies.is_good)
         close = metrics.serve(self.settings.metrics_port)
@@ -166,11 +173,18 @@ class World:
             telemetry=self.telemetry,
             policy=self.policy(),
             recall=self._judge.namespaces.recall if self._judge else lambda _: None,
+            horizon=horizon(self.settings.sweep_interval),
         )
 
     def policy(self) -> Policy:
         """The policy in force."""
         return self.policies.policy() if self.policies else NO_POLICY
+
+    def scope(self) -> Scope:
+        """What this process handles, as its Lease says it."""
+        kinds = tuple(rule.name for rule in self.catalogue.rules) if self.settings.kinds else ()
+        digest, dry_run = self.policy().digest, self.settings.dry_run
+        return Scope(self.namespace, kinds, digest, dry_run, __version__, state=self.home_namespace)
 
     def report_policy(self, problem: str) -> None:
         """Say that the policy file is bad."""
@@ -185,7 +199,13 @@ class World:
 
     async def set_timers(self, wanted: TimersSet) -> None:
         """See `shared.usecases.timers`."""
-        await set_timers(wanted, timers=self.timers or self.start_timers())
+        await set_timers(
+            wanted,
+            timers=self.timers or self.start_timers(),
+            clock=self.clock,
+            horizon=horizon(self.settings.sweep_interval),
+            telemetry=self.telemetry,
+        )
 
     def start_timers(self) -> Timers:
         """Start the timer engine in the running loop; it ends when its task is cancelled with the loop."""
@@ -235,19 +255,20 @@ class World:
 
             home = Home(cluster, self.home_namespace, functools.partial(self._tell_at, self.home_namespace))
             instruments = Instruments(self.clock, time.monotonic, self.telemetry)
-            horizon = 2 * self.settings.sweep_interval
+            ahead = sweep_ahead(self.settings.sweep_interval)
             self._restraints = restrain(
-                home, lambda: self.policy().limits, instruments, namespace=self.namespace, horizon=horizon
+                home, lambda: self.policy().limits, instruments, namespace=self.namespace, horizon=ahead
             )
         return self._restraints
 
-    async def is_stopped(self) -> bool:
-        """Whether the breaker is open, as far as this process knows."""
-        return self._restraints is not None and await self._restraints.is_stopped()
+    async def look(self) -> None:
+        """Read what stands between due objects and their DELETE, if this process has ever asked for it."""
+        if self._restraints is not None:
+            await self._restraints.look()
 
     async def releases(self) -> int:
-        """How often the breaker was released, as far as this process knows."""
-        return await self._restraints.releases() if self._restraints is not None else 0
+        """How often the breaker was released, or the deletions started again, as far as this process knows."""
+        return await (await self.restraints()).releases()
 
     async def end(self) -> None:
         """What a process does at last, in a few seconds: stop the timers, and write down what nobody else knows."""
@@ -278,6 +299,7 @@ class World:
             concurrency=self.settings.concurrency,
             namespace=self.namespace,
             tell=self._tell_swept,
+            large_pages=self._large_pages,
         )
 
     async def _tell_swept(self, reason: str, message: str, level: EventLevel) -> None:
@@ -297,7 +319,7 @@ def build(settings: Settings) -> World:
     kinds = read_catalogue(settings.kinds_dir)
     try:
         catalogue = kinds.parse_names(settings.kinds)
-        world = World(settings, kinds, catalogue, home_namespace=settings.home_namespace)
+        world = World(settings, kinds, catalogue, home_namespace=settings.home_namespace or HOME)
     except ValueError as error:
         raise SettingsError(f"TTL_KINDS: {error}") from None
     if settings.policy is not None:
@@ -335,8 +357,8 @@ def use(world: World) -> None:
 def world() -> World:
     """The world of this process: the one in use, else one built from the environment."""
     if not _worlds:
+        configure_logging(log_form() or "json")  # before the settings: an error in them is a line of the log
         settings = read_settings()
-        configure_logging(settings.log or "json")
         built = build(settings)
         built.measure()
         use(built)

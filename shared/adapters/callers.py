@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import jwt
 
+from shared.adapters.redirects import RedirectError, refuse_redirects
 from shared.core.objects import quote
 from shared.errors import EventError, TryLaterError
 
@@ -127,7 +128,7 @@ class Keys:
         """Fetch the keys; where that fails, a key that was good until now stays so."""
         try:
             self.issuer_name, keys = await self._issuer.fetch()
-        except (aiohttp.ClientError, jwt.PyJWTError, OSError, ValueError, TypeError, KeyError) as error:
+        except (aiohttp.ClientError, jwt.PyJWTError, RedirectError, OSError, ValueError, TypeError, KeyError) as error:
             # From now, not from the question: those who waited for a slow answer must not each wait for one more.
             self._ask_again_at = self._clock() + RETRY_SECONDS
             if key_id not in self._keys:
@@ -194,12 +195,13 @@ def _session(context: ssl.SSLContext, token: str = "") -> aiohttp.ClientSession:
         headers={"Authorization": f"Bearer {token}"} if token else {},
         timeout=aiohttp.ClientTimeout(total=FETCH_SECONDS),
         raise_for_status=True,
+        middlewares=(refuse_redirects,),
     )
 
 
 async def _read(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     """A JSON object. No redirect is followed: what is asked for is where it is said to be."""
-    async with session.get(url, allow_redirects=False) as response:
+    async with session.get(url) as response:
         found = await response.json(content_type=None)  # application/jwk-set+json, and whatever else there is
     if not isinstance(found, dict):
         raise TypeError(f"{url}: expected a JSON object, got {quote(found)}")

@@ -1,11 +1,10 @@
 """The objects of a cluster: what the use cases ask of the API server, and the watches of our own source."""
 
 import hashlib
-import json
-import logging
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
@@ -14,18 +13,21 @@ from urllib.parse import quote
 
 from kubernetes.aio.client import ApiClient
 
+from shared.adapters.apiserver import LEAVE_SECONDS_MAX
+from shared.adapters.bodies import ListReader, Unread, parse_change, read_outcome
 from shared.adapters.following import FollowingApiServer, collection_path, object_path
 from shared.adapters.memory import Memory
-from shared.adapters.refusals import GoneError, TooLargeError, UnreadableError
+from shared.adapters.refusals import GoneError, TooLargeError
+from shared.core.jsontext import parse_json
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_in, get_text, list_mappings, ref_of
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
-from shared.ports import EventLevel, Page, Snapshot
+from shared.ports import EventLevel, Page, Snapshot, Unreadable
 
 PAGE_LIMIT = 500
-PAGE_BYTES_MAX = 16 * 1024 * 1024
-"""Of a LIST's answer; in memory it is several times as much. One object is at most some 9 MiB of JSON."""
+PAGE_BYTES_MAX = 8 * 1024 * 1024
+"""Of a page of several objects; in memory it is several times as much. A page of one object may be larger."""
 _FEWER = 4
 """So many times fewer objects are asked for where a page was too large."""
 
@@ -33,17 +35,23 @@ WATCH_SECONDS = 300
 TOLD_MAX = 10_000
 """Events this process has written lately and need not write again at every sweep."""
 
-_log = logging.getLogger("ttl")
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """One change: ADDED, MODIFIED, DELETED or BOOKMARK, and the object; UNREADABLE, and nothing."""
+    """One change.
+
+    Attributes:
+        type: ADDED, MODIFIED, DELETED or BOOKMARK; UNREADABLE for an object that is beyond a limit.
+        obj: The object; of one that is beyond a limit the metadata, as far as they can be told.
+        problem: Which limit, and what was expected; empty for the others.
+    """
 
     type: str
     obj: dict[str, Any]
+    problem: str = ""
 
 
 class KubernetesCluster(FollowingApiServer):
@@ -64,7 +72,7 @@ class KubernetesCluster(FollowingApiServer):
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
         answer, rule = await self.request_of(rule, "GET", lambda one: object_path(one, ref.namespace, ref.name))
-        return None if answer is None else Snapshot(_typed(answer.body, rule), answer.read_at)
+        return None if answer is None else Snapshot(_typed(answer.body, rule), answer.read_at, answer.ahead)
 
     def recall(self, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
@@ -73,8 +81,8 @@ class KubernetesCluster(FollowingApiServer):
         if remembered is None or read_at is None:
             return None
         try:
-            return Snapshot(json.loads(remembered), read_at)
-        except RecursionError:
+            return Snapshot(parse_json(remembered), read_at, self._clock.ahead)
+        except ValueError:
             return None
 
     async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
@@ -92,7 +100,9 @@ class KubernetesCluster(FollowingApiServer):
             "propagationPolicy": rule.propagation,
         }
         namespace, name = get_text(obj, "metadata.namespace"), get_text(obj, "metadata.name")
-        answer, _ = await self.request_of(rule, "DELETE", lambda one: object_path(one, namespace, name), body=options)
+        leave_by = time.monotonic() + LEAVE_SECONDS_MAX
+        path_of = partial(object_path, namespace=namespace, name=name)
+        answer, _ = await self.request_of(rule, "DELETE", path_of, body=options, leave_by=leave_by, read=read_outcome)
         if self.memory:
             self.memory.forget(uid)
         return answer is not None
@@ -103,7 +113,7 @@ class KubernetesCluster(FollowingApiServer):
         answer, rule = await self.request_of(rule, "PATCH", path_of, body=patch)
         if answer is None:
             raise ConflictError(f"{ref} is gone")
-        return Snapshot(_typed(answer.body, rule), answer.read_at)
+        return Snapshot(_typed(answer.body, rule), answer.read_at, answer.ahead)
 
     async def list_page(  # noqa: PLR0913 - each argument is one of the API's
         self,
@@ -117,7 +127,7 @@ class KubernetesCluster(FollowingApiServer):
     ) -> Page:
         """See `shared.ports.Cluster`.
 
-        Whoever may create large objects must not make a page that no process can hold: it is asked for in smaller ones.
+        A page that is too large is asked for in smaller ones; one object that is too large is left out.
         """
         ask = partial(
             self._list_page,
@@ -156,14 +166,11 @@ class KubernetesCluster(FollowingApiServer):
         elif resource_version:
             query |= {"resourceVersion": resource_version, "resourceVersionMatch": "Exact"}
         accept = _METADATA_ONLY if metadata_only else "application/json"
+        reader = ListReader(PAGE_BYTES_MAX, is_single=limit == 1)
         try:
             answer, rule = await self.request_of(
-                rule, "GET", lambda one: collection_path(one, namespace, query), accept=accept, bytes_max=PAGE_BYTES_MAX
+                rule, "GET", lambda one: collection_path(one, namespace, query), accept=accept, read=reader.read
             )
-        except UnreadableError:
-            if metadata_only:
-                raise
-            return await self._list_one_by_one(rule, namespace, continue_token, resource_version, limit)
         except GoneError as gone:
             if not gone.continue_token or gone.continue_token == continue_token:
                 raise
@@ -177,29 +184,10 @@ class KubernetesCluster(FollowingApiServer):
             read_at=answer.read_at,
             continue_token=get_text(answer.body, "metadata.continue"),
             resource_version=get_text(answer.body, "metadata.resourceVersion"),
+            unreadable=[Unreadable(ref_of(_typed(one.obj, rule)), one.problem) for one in reader.unread],
+            is_large=reader.is_large,
+            ahead=answer.ahead,
         )
-
-    async def _list_one_by_one(
-        self, rule: KindRule, namespace: str, continue_token: str, resource_version: str, limit: int
-    ) -> Page:
-        """A page on which one object cannot be read, without that one: whoever made it must not hide the others."""
-        page = await self.list_page(
-            rule,
-            namespace=namespace,
-            continue_token=continue_token,
-            resource_version=resource_version,
-            metadata_only=True,
-            limit=limit,
-        )
-        items = []
-        for ref in map(ref_of, page.items):
-            try:
-                snapshot = await self.get(rule, ref)
-            except UnreadableError as error:
-                _log.warning("object passed over", extra={"fields": {"object": str(ref), "error": str(error)}})
-            else:
-                items += [snapshot.obj] if snapshot else []
-        return replace(page, items=items)
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         """See `shared.ports.Cluster`. Its name is made from what it says, so the same one again is a 409."""
@@ -260,11 +248,11 @@ class KubernetesCluster(FollowingApiServer):
 
 def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
     try:
-        change = json.loads(line)
-    except RecursionError:
-        return WatchEvent("UNREADABLE", {})
+        change = parse_change(line)
     except ValueError as error:
         raise TryLaterError(f"watch of {rule.plural} broke: {error}") from None
+    if isinstance(change, Unread):
+        return WatchEvent("UNREADABLE", _typed(change.obj, rule), change.problem)
     obj = get_in(change, "object")
     if not isinstance(obj, dict):
         raise TryLaterError(f"watch of {rule.plural} broke: expected a change of an object, got {excerpt(change)}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,44 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 import yaml
-from aiohttp import DummyCookieJar
+from aiohttp import ClientSession, DummyCookieJar, TCPConnector, encode_basic_auth
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
-from kubernetes.aio.config import incluster_config
+from kubernetes.aio.config import incluster_config, kube_config
+from kubernetes.aio.config.openid import OpenIDRequestor
 
 from shared.adapters.access import Access
 from shared.adapters.cluster import KubernetesCluster
 from shared.adapters.identity import FileTokens, RenewedToken
+from shared.adapters.kubeconfig import check_kubeconfig
 from shared.adapters.memory import Memory
+from shared.adapters.redirects import refuse_redirects
+from shared.adapters.repeats import refuse_repeats
 from shared.errors import PermanentError
 
 CONNECTIONS_MAX = 100
 REFRESH_SECONDS = 30
 """How often the token of an exec plugin is looked at; the client itself loads it once."""
+
+
+class _OidcIssuer(OpenIDRequestor):  # type: ignore[misc]  # the client has no types
+    """The issuer of a kubeconfig's auth-provider `oidc`: the refresh token is sent to the issuer alone.
+
+    The client follows redirects, and checks no certificate unless the kubeconfig names a CA.
+    """
+
+    def _client_session(self) -> ClientSession:
+        account = encode_basic_auth(self._client_id, self._client_secret)
+        return ClientSession(
+            headers={**self._default_headers, "Authorization": account},
+            connector=TCPConnector(ssl=ssl.create_default_context(cafile=self._ssl_ca_cert)),
+            raise_for_status=True,
+            trust_env=True,
+            middlewares=(refuse_redirects,),
+        )
+
+
+kube_config.OpenIDRequestor = _OidcIssuer  # the client has no setting for it
 
 
 async def connect(
@@ -46,7 +71,11 @@ async def connect(
     settings = Configuration()
     settings.connection_pool_maxsize = CONNECTIONS_MAX
     # Left to itself the session looks for proxies and a .netrc before every request, in a thread: half of its time.
-    settings.client_session_kwargs = {"trust_env": False, "cookie_jar": DummyCookieJar()}
+    settings.client_session_kwargs = {
+        "trust_env": False,
+        "cookie_jar": DummyCookieJar(),
+        "middlewares": (refuse_repeats, refuse_redirects),
+    }
     # Python 3.13 demands key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not. Chain,
     # dates and host name are checked all the same.
     settings.disable_strict_ssl_verification = True
@@ -78,9 +107,11 @@ async def _connect_by_kubeconfig(
     settings: Any, kubeconfig: str | None, context: str | None
 ) -> tuple[Any, asyncio.Task[None]]:
     place = f"kubeconfig {kubeconfig}" if kubeconfig else "kubeconfig ($KUBECONFIG or ~/.kube/config)"
-    if not _is_there(kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION):
+    files = _files(kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION)
+    if not files:
         raise PermanentError(f"{place}: there is no such file")
     try:
+        check_kubeconfig(files, context, place)
         loader = await config.load_kube_config(
             config_file=kubeconfig, context=context, client_configuration=settings, persist_config=False
         )
@@ -110,8 +141,9 @@ def _get_proxy(server: str) -> str | None:
     return getproxies_environment().get(url.scheme)
 
 
-def _is_there(files: str) -> bool:
-    return any(Path(file).expanduser().is_file() for file in files.split(os.pathsep))
+def _files(names: str) -> list[Path]:
+    files = (Path(name).expanduser() for name in names.split(os.pathsep) if name)
+    return [file for file in files if file.is_file()]
 
 
 def get_namespace(*, kubeconfig: str | None = None, context: str | None = None) -> str | None:

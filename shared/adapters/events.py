@@ -19,12 +19,13 @@ from cloudevents.conversion import to_binary
 from cloudevents.http import CloudEvent
 from pydantic import TypeAdapter, ValidationError
 
+from shared.core.jsontext import VALUES_MAX, count_at_most
 from shared.core.objects import parse_instant, quote
 from shared.errors import EventError
 from shared.messages import Message, SweepStep
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
-"""An object is at most 1.5 MiB in etcd; more than this is no object."""
+"""An object is at most 1.5 MiB in etcd; more than this is no object. The parser itself takes 200 levels and no more."""
 
 TICK = "dev.knative.sources.ping"
 """What a PingSource sends; each tick is a sweep."""
@@ -113,6 +114,8 @@ def parse_event(headers: Mapping[str, str], body: bytes) -> Event:
     """
     if len(body) > BODY_BYTES_MAX:
         raise EventError(f"body: expected at most {BODY_BYTES_MAX} bytes, got {len(body)}", status=413)
+    if count_at_most(body) > VALUES_MAX:
+        raise EventError(f"body: expected at most {VALUES_MAX} values", status=413)
     content_type = _media_type(headers.get("content-type", ""))
     if content_type == _STRUCTURED:
         return _parse_envelope(body)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from shared.adapters.aggregation import Aggregation
 from shared.adapters.apiserver import Answer, ApiServer
 from shared.adapters.discovery import Discovery
 from shared.core.kinds import KindRule
@@ -26,6 +27,7 @@ class FollowingApiServer(ApiServer):
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self._discovery = Discovery(self._ask, time.monotonic)
+        self._aggregation = Aggregation(self._ask, time.monotonic)
 
     async def served(self, rules: Iterable[KindRule]) -> tuple[KindRule, ...]:
         """See `shared.ports.Cluster`; how long an answer counts is said in `shared.adapters.discovery`."""
@@ -34,6 +36,10 @@ class FollowingApiServer(ApiServer):
     def known(self, rule: KindRule) -> KindRule:
         """The rule as it was served when that was last asked for."""
         return self._discovery.known(rule)
+
+    async def is_aggregated(self, rule: KindRule) -> bool:
+        """See `shared.ports.Cluster`; how long an answer counts is said in `shared.adapters.aggregation`."""
+        return await self._aggregation.is_aggregated(rule)
 
     async def request_of(
         self, rule: KindRule, method: str, path_of: PathOf, **options: Any

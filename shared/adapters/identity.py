@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shared.adapters.clock import SystemClock
+from shared.adapters.redirects import RedirectError, refuse_redirect
 from shared.errors import TryLaterError
 from shared.ports import Clock
 
@@ -194,6 +195,7 @@ class GoogleTokens:
 
         Raises:
             TryLaterError: Google has none for us now.
+            RedirectError: The metadata server, or Google, sends us elsewhere.
         """
         return await asyncio.to_thread(self._fetch)
 
@@ -203,6 +205,7 @@ class GoogleTokens:
         from google.auth.transport.requests import Request  # noqa: PLC0415 - as above
 
         request = Request()
+        request.session.hooks["response"].append(_refuse_redirect)
         try:
             if self._credentials is None:
                 self._credentials, _ = google.auth.default(scopes=_GOOGLE_SCOPES, request=request)
@@ -217,3 +220,12 @@ class GoogleTokens:
             return Token(self._credentials.token)
         left = (expires_at.replace(tzinfo=UTC) - self._clock.now()).total_seconds()
         return Token(self._credentials.token, fresh_seconds=left - RENEW_SECONDS, valid_seconds=left)
+
+
+def _refuse_redirect(response: Any, *_: Any, **__: Any) -> None:
+    """A hook of Google's transport: what it sends may hold a refresh token or a signed assertion."""
+    try:
+        refuse_redirect(response.url, response.status_code, response.headers)
+    except RedirectError:
+        response.close()
+        raise

@@ -6,8 +6,8 @@ the name of an object, never free text.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -20,12 +20,11 @@ from prometheus_client import (
     Info,
     ProcessCollector,
     disable_created_metrics,
-    start_http_server,
 )
 
 from shared import __version__
 from shared.adapters.events import SOURCED, TICK
-from shared.adapters.scraping import CountsTimers, ask
+from shared.adapters.scraping import CountsTimers, ask, serve_registry
 from shared.core.decide import Reason
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import ObjectRef
@@ -63,7 +62,7 @@ class Metrics:
         self._told = told
         self._labels = {(rule.group, rule.kind): kinds.label_of(rule.group, rule.kind) for rule in kinds.rules}
         self._problems_seen: set[str] = set()
-        self._is_open = False
+        self._is_open = self._is_stopped = False
         ProcessCollector(registry=self.registry)
         counter = partial(Counter, registry=self.registry)
         gauge = partial(Gauge, registry=self.registry)
@@ -93,21 +92,29 @@ class Metrics:
             registry=self.registry,
         )
         self._breaker = gauge("ttl_breaker_open", "1 while nothing is deleted until somebody releases the breaker.")
+        self._stopped = gauge("ttl_stopped", "1 while a person has stopped all deletions: kubectl ttl stop.")
         self._loops = counter(
             "ttl_recreate_loops_total", "Names that are re-created whenever we delete them.", ["kind"]
         )
         self._swept = gauge("ttl_sweep_last_end_timestamp_seconds", "When a sweep last saw all of a kind.", ["kind"])
 
-    def record(
-        self, verdict: Verdict, ref: ObjectRef, reason: Reason | str = "", *, detail: str = "", by: str = ""
+    def record(  # noqa: PLR0913 - what a log line tells
+        self,
+        verdict: Verdict,
+        ref: ObjectRef,
+        reason: Reason | str = "",
+        *,
+        detail: str = "",
+        by: str = "",
+        due_at: datetime | None = None,
     ) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.record(verdict, ref, reason, detail=detail, by=by)
+        self._told.record(verdict, ref, reason, detail=detail, by=by, due_at=due_at)
         self._objects.labels(verdict, self._label(ref), reason, by).inc()
 
-    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False) -> None:
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.deleted(deleted, by=by, missed=missed)
+        self._told.deleted(deleted, by=by, missed=missed, finalizers=finalizers)
         kind = self._label(deleted.ref)
         self._objects.labels(Verdict.DELETED, kind, Reason.EXPIRED, by).inc()
         self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # clocks differ
@@ -132,6 +139,10 @@ class Metrics:
         self._told.swept(rule)
         self._swept.labels(self._label(rule)).set_to_current_time()
 
+    def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.sweep_ended(sweep_id, counts, whole=whole)
+
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
         """See `shared.ports.Telemetry`."""
         self._told.put_off(ref, seconds)
@@ -142,6 +153,12 @@ class Metrics:
         self._told.breaker(is_open=is_open)
         self._is_open = is_open
         self._breaker.set(is_open)
+
+    def stopped(self, *, is_stopped: bool) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._told.stopped(is_stopped=is_stopped)
+        self._is_stopped = is_stopped
+        self._stopped.set(is_stopped)
 
     def recreate_loop(self, ref: ObjectRef) -> None:
         """See `shared.ports.Telemetry`."""
@@ -164,19 +181,23 @@ class Metrics:
         """
         self.registry.register(CountsTimers(timers, asyncio.get_running_loop()))
 
-    def watch_breaker(self, is_open: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-        """Read an open breaker at each scrape, in the running loop: who deletes nothing hears of no release otherwise.
+    def watch_shared_state(self, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Read the shared state at each scrape, in the running loop; an idle process reads it at no other time.
 
         Args:
-            is_open: Whether it is, as far as this process knows.
+            look: Reads it, and reports to `breaker` and `stopped` what it found.
         """
         loop = asyncio.get_running_loop()
 
-        def look() -> float:
-            ask(is_open, loop)  # which tells `breaker` what it found
+        def is_open() -> float:
+            ask(look, loop)
             return self._is_open
 
-        self._breaker.set_function(look)
+        def is_stopped() -> float:  # collected after `ttl_breaker_open`, whose look counts for both
+            return self._is_stopped
+
+        self._breaker.set_function(is_open)
+        self._stopped.set_function(is_stopped)
 
     def watch_policy(self, is_good: Callable[[], bool]) -> None:
         """Show, at each scrape, whether the policy file is in force as it is now."""
@@ -193,16 +214,9 @@ class Metrics:
             TtlError: The port is taken.
         """
         try:
-            server, thread = start_http_server(port, address, self.registry)
+            return serve_registry(self.registry, port, address)
         except OSError as error:
             raise TtlError(f"TTL_METRICS_PORT: expected a free port, got {port}: {error.strerror}") from None
-
-        def close() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        return close
 
     def _label(self, of: ObjectRef | KindRule) -> str:
         return self._labels.get((of.group, of.kind), OTHER)

@@ -3,6 +3,7 @@
 A ConfigMap that is mounted is swapped as a whole behind a link, so what counts is the content, not when it was written.
 """
 
+import hashlib
 import json
 import logging
 import time
@@ -18,6 +19,9 @@ from shared.core.policy import Policy
 
 LOOK_SECONDS = 1.0
 """Between two looks at the file, however often it is asked for."""
+
+DIGEST_DIGITS = 12
+"""Of a policy's SHA-256: enough to tell policies apart, and to compare with `sha256sum`."""
 
 _log = logging.getLogger("ttl")
 
@@ -37,7 +41,8 @@ def parse_policy(text: str, kinds: Catalogue, *, name: str) -> Policy:
     Raises:
         FileError: As above.
     """
-    return parse_model(text, Policy, name=name, refine=lambda policy: policy.of_kinds(kinds))
+    policy = parse_model(text, Policy, name=name, refine=lambda policy: policy.of_kinds(kinds))
+    return policy.with_digest(hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS])
 
 
 class PolicyFile:

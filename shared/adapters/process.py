@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from shared.adapters.answers import guard
 from shared.adapters.bootstrap import World, is_in_use, world
+from shared.adapters.telemetry import is_json
 from shared.errors import TtlError
 
 
@@ -36,10 +37,11 @@ def start(*needs: Callable[[World], object]) -> None:
 
 
 def _end_with(error: TtlError) -> None:
-    """Have one sentence be the last line of the log, in place of uvicorn's stack trace."""
+    """Write one sentence as the last line of the log, in place of uvicorn's stack trace."""
     trace = logging.getLogger("uvicorn.error")
     trace.addFilter(lambda record: not record.exc_info or record.exc_info[1] is not error)
-    atexit.register(sys.stderr.write, f"{error}\n")
+    log = logging.getLogger("ttl")
+    atexit.register(log.critical, "%s", error) if is_json() else atexit.register(sys.stderr.write, f"{error}\n")
 
 
 def _stop_before_end(world: World) -> None:

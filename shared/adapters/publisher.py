@@ -9,6 +9,7 @@ import aiohttp
 
 from shared.adapters.events import Event, event_of, to_http
 from shared.adapters.identity import is_token
+from shared.adapters.redirects import refuse_redirects
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 
@@ -69,7 +70,8 @@ class HttpPublisher:
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=self._seconds_max, sock_connect=CONNECT_SECONDS_MAX)
-        return aiohttp.ClientSession(timeout=timeout)
+        # A redirect would be followed with a GET, and a login page would pass for the Broker's consent.
+        return aiohttp.ClientSession(timeout=timeout, middlewares=(refuse_redirects,))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -91,8 +93,7 @@ class HttpPublisher:
         if token := await self._token():
             headers["authorization"] = f"Bearer {token}"
         try:
-            # A redirect would be followed with a GET, and a login page would pass for the Broker's consent.
-            async with self._session.post(self._sink, data=body, headers=headers, allow_redirects=False) as response:
+            async with self._session.post(self._sink, data=body, headers=headers) as response:
                 status, text = response.status, await response.text(errors="replace")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise TryLaterError(f"cannot publish to {self._sink}: {error or type(error).__name__}") from None

@@ -1,24 +1,27 @@
 """What the API server's answers mean: refusals as the errors of `shared.errors`."""
 
-import json
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 
-from shared.core.objects import get_text
-from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
+from shared.core.objects import GUARD_PREFIX, get_text
+from shared.errors import ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
 
+_BY_GUARD = re.compile(
+    rf"ValidatingAdmissionPolicy '({GUARD_PREFIX}[^']*)' with binding '[^']*'(?: denied request)?: (.*)", re.DOTALL
+)
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 
 
 class UnreadableError(PermanentError):
-    """An answer holds what no program of this language reads: JSON of a thousand levels."""
+    """An object is nested too deeply, or has too many values, to be read."""
 
 
 class TooLargeError(PermanentError):
-    """An answer is larger than this process may hold: fewer objects must be asked for at once."""
+    """An answer is larger than this process may hold: ask for fewer objects at once."""
 
 
 class GoneError(PermanentError):
@@ -33,36 +36,6 @@ class GoneError(PermanentError):
         self.continue_token = continue_token
 
 
-async def read_json(response: aiohttp.ClientResponse, *, bytes_max: int | None = None) -> Any:
-    """The JSON of an answer; its first words where it is none, as of a proxy that answers in HTML.
-
-    Args:
-        response: The answer.
-        bytes_max: Of its body; None for as much as it is.
-
-    Raises:
-        UnreadableError: It is nested too deeply.
-        TooLargeError: It is larger.
-    """
-    body = await response.read() if bytes_max is None else await _read_up_to(bytes_max, response)
-    try:
-        return json.loads(body)
-    except RecursionError:
-        raise UnreadableError("an object is nested too deeply to be read") from None
-    except ValueError:
-        return body[:200].decode(errors="replace").strip()
-
-
-async def _read_up_to(bytes_max: int, response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > bytes_max:
-            response.close()
-            raise TooLargeError(f"expected an answer of at most {bytes_max} bytes")
-    return bytes(body)
-
-
 def raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) -> None:
     """Raise what a refusal means; the API server's own message says best what is wrong."""
     message = payload if isinstance(payload, str) else get_text(payload, "message")
@@ -70,6 +43,8 @@ def raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) 
     match status:
         case HTTPStatus.UNAUTHORIZED:
             raise PermanentError(f"the API server does not know who asks (401): {message}")
+        case HTTPStatus.FORBIDDEN | HTTPStatus.UNPROCESSABLE_ENTITY if told := _BY_GUARD.search(message):
+            raise GuardError(f"the delete guard refuses, by ValidatingAdmissionPolicy {told[1]}: {told[2]}")
         case HTTPStatus.FORBIDDEN:
             raise ForbiddenError(message)
         case HTTPStatus.CONFLICT:

@@ -1,13 +1,15 @@
 """Settings from the environment: the only `os.environ`.
 
-TTL_KINDS                 kinds that may be deleted, comma separated (jobs,pods); all that are catalogued if unset
+A TTL_ variable that is set but empty is refused: unset often means more than any value does.
+
+TTL_KINDS                 kinds that may be deleted, comma separated (jobs,pods), or all; all if unset
 TTL_KINDS_DIR             a directory of kind rules beside, and in place of, the shipped ones
 TTL_POLICY                a policy file, which is read again as it changes; none if unset
 TTL_DRY_RUN               true: decide and report, delete nothing
 TTL_SWEEP_INTERVAL        time between two sweeps (10m)
 TTL_CONCURRENCY           DELETEs at once (64)
 TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
-TTL_NAMESPACE             where this installation lives: its Events and its state are there (none if unset)
+TTL_NAMESPACE             where this installation lives: its Events and its state are there (state if unset: see README)
 TTL_METRICS_PORT          serve Prometheus metrics there; not at all if unset
 TTL_LOG                   json (one object a line) or text
 TTL_API_SERVER            the API server's URL, where this process runs neither in its cluster nor has a kubeconfig
@@ -43,13 +45,45 @@ _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
 
 _SECRETS = frozenset({"TTL_API_TOKEN"})
 
+_SINK = "K_SINK"
+"""Set by Knative, and not ours to refuse: empty, it is unset."""
+
+ALL_KINDS = "all"
+"""In place of names: every kind that is known and can finish."""
+
 
 class SettingsError(TtlError):
     """A variable of the environment has a malformed value; the message names it and what was expected."""
 
 
+def split_words(text: str) -> tuple[str, ...]:
+    """Comma separated words, each without the spaces around it.
+
+    Raises:
+        ValueError: There is no word.
+    """
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError("expected names, comma separated")
+    return words
+
+
+def split_kinds(text: str) -> tuple[str, ...]:
+    """The words for kinds; none for `all`.
+
+    Raises:
+        ValueError: There is no word.
+    """
+    words = split_words(text)
+    return () if words == (ALL_KINDS,) else words
+
+
 def _words(value: Any) -> Any:
-    return tuple(word.strip() for word in value.split(",") if word.strip()) if isinstance(value, str) else value
+    return split_words(value) if isinstance(value, str) else value
+
+
+def _kinds(value: Any) -> Any:
+    return split_kinds(value) if isinstance(value, str) else value
 
 
 def _duration(value: Any) -> Any:
@@ -89,7 +123,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    kinds: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_KINDS")
+    kinds: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(default=(), alias="TTL_KINDS")
     kinds_dir: Path | None = Field(default=None, alias="TTL_KINDS_DIR")
     policy: Path | None = Field(default=None, alias="TTL_POLICY")
     dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
@@ -109,7 +143,7 @@ class Settings(BaseModel):
     callers: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_CALLERS")
     callers_audience: str = Field(default="", alias="TTL_CALLERS_AUDIENCE")
     callers_issuer: str = Field(default="", alias="TTL_CALLERS_ISSUER", pattern=r"^(https://.+)?$")
-    sink: str = Field(default="", alias="K_SINK", pattern=r"^(https?://.+)?$")
+    sink: str = Field(default="", alias=_SINK, pattern=r"^(https?://.+)?$")
     sink_account: str = Field(default="", alias="TTL_SINK_ACCOUNT", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
     sink_audience: str = Field(default="", alias="TTL_SINK_AUDIENCE")
 
@@ -118,21 +152,24 @@ def read_settings(
     given: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,  # noqa: TID251 - this is the one reader
 ) -> Settings:
-    """The settings in the environment; what is unset or empty has its default.
+    """The settings in the environment; what is unset has its default.
 
     Args:
         given: Variables that count before the environment's.
         environment: Name to value.
 
     Raises:
-        SettingsError: A value is malformed, or a variable begins with TTL_ and is none of ours.
+        SettingsError: A value is malformed or empty, or a variable begins with TTL_ and is unknown.
     """
     known = {str(field.alias) for field in Settings.model_fields.values()}
     spoken = {
         name: value
         for name, value in {**environment, **(given or {})}.items()
-        if value and (name in known or (name.startswith("TTL_") and not _SERVICE_LINK.search(name)))
+        if (name in known and (value or name != _SINK)) or (name.startswith("TTL_") and not _SERVICE_LINK.search(name))
     }
+    for name in known & spoken.keys():
+        if not spoken[name].strip():
+            raise SettingsError(f"{name}: expected a value, got an empty one; unset it for its default")
     try:
         return Settings.model_validate(spoken)
     except ValidationError as error:
@@ -140,8 +177,16 @@ def read_settings(
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"{name}: unknown setting; expected one of {', '.join(sorted(known))}") from None
-        got = "another that is not shown here" if name in _SECRETS else repr(spoken.get(name))
-        raise SettingsError(f"{name}: {first['msg']}, got {got}") from None
+        expected = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+        got = "another that is not shown here" if name in _SECRETS else repr(spoken[name])
+        told = "" if ", got " in expected else f", got {got}"
+        raise SettingsError(f"{name}: {expected}{told}") from None
+
+
+def log_form(environment: Mapping[str, str] = os.environ) -> str:  # noqa: TID251 - as above
+    """`json` or `text`, for errors of settings that are malformed; empty where TTL_LOG is neither."""
+    form = environment.get("TTL_LOG", "")
+    return form if form in ("json", "text") else ""
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:  # noqa: TID251 - as above

@@ -15,9 +15,10 @@ from shared.core.limits import Limits
 from shared.core.objects import ObjectRef, get_in, get_text, list_mappings
 from shared.errors import ConflictError, PermanentError
 from shared.ports import EventLevel
+from shared.usecases.brake import start_deletions, stop_deletions
 from shared.usecases.ledger import Instruments, Ledger
 from shared.usecases.restraint import Restraints
-from shared.usecases.standing import NAME, Tell, Trip, release_breaker
+from shared.usecases.standing import NAME, Standing, Stop, Tell, Trip, parse_standing, release_breaker
 
 ATTEMPTS_MAX = 5
 """Reads and writes while others keep writing."""
@@ -125,12 +126,48 @@ async def release(cluster: KubernetesCluster, namespace: str) -> Trip | None:
     Raises:
         TtlError: The state cannot be read or written.
     """
+    return await release_breaker(ConfigMapState(cluster, namespace), _teller(cluster, namespace))
+
+
+async def read_standing(cluster: ApiServer, namespace: str) -> Standing:
+    """What stands in an installation.
+
+    Raises:
+        TtlError: The state cannot be read.
+    """
+    return parse_standing(await ConfigMapState(cluster, namespace).read())
+
+
+async def stop(cluster: KubernetesCluster, namespace: str, stop: Stop) -> Stop | None:
+    """Set the brake of an installation, and report it by an Event; see `shared.usecases.brake.stop_deletions`.
+
+    Args:
+        cluster: As a person reaches it.
+        namespace: Of the installation; for `run`, of its Lease.
+        stop: Who stops the deletions, when and why.
+    """
+    return await stop_deletions(ConfigMapState(cluster, namespace), _teller(cluster, namespace), stop)
+
+
+async def start(cluster: KubernetesCluster, namespace: str, *, by: str) -> Stop | None:
+    """Release the brake of an installation, and report it by an Event; see `shared.usecases.brake.start_deletions`.
+
+    Args:
+        cluster: As a person reaches it.
+        namespace: Of the installation; for `run`, of its Lease.
+        by: That person.
+    """
+    return await start_deletions(ConfigMapState(cluster, namespace), _teller(cluster, namespace), by=by)
+
+
+def _teller(cluster: KubernetesCluster, namespace: str) -> Tell:
+    """Writes Events about the installation in a namespace."""
 
     async def tell(reason: str, message: str, level: EventLevel) -> None:
         about = ObjectRef(api_version="v1", kind="Namespace", namespace=namespace, name=namespace, uid="")
         await cluster.record_event(about, reason, message, level=level)
 
-    return await release_breaker(ConfigMapState(cluster, namespace), tell)
+    return tell
 
 
 async def count_objects(server: ApiServer, rule: KindRule, namespace: str = "") -> int:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from shared.core.dispatchers import find_dispatcher
 from shared.core.kinds import Cleaner, KindRule
 from shared.core.native import InvalidFieldError, is_left_to_controller, read_native_ttl
 from shared.core.objects import get_in
@@ -100,15 +101,38 @@ FINALIZERS = {
 UNKNOWN_FINALIZER = "unknown here: after a DELETE the object stays until whoever set this takes it away"
 
 
-def find_cleaners(obj: Any, rule: KindRule) -> Iterator[Cleaner]:
-    """Who else cleans up this object, the kind's own controller first."""
+def _marks(test: Predicate | None) -> frozenset[str]:
+    """Labels and annotations, of which an object has one if the test holds; empty where it may hold without any."""
+    if test is None:
+        return frozenset()
+    if parts := [_marks(one) for one in (*test.all, *test.any)]:
+        return frozenset().union(*parts) if all(parts) else frozenset()
+    return frozenset(one for one in (test.label, test.annotation) if one)
+
+
+_MARKED = tuple((one, _marks(one.when)) for one in CLEANERS)
+
+
+def find_cleaners(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
+    """Who else cleans up this object, and what it does; the kind's own controller first."""
     yield from _native_controller(obj, rule)
-    for cleaner in (*rule.cleaners, *CLEANERS):
+    if (dispatcher := find_dispatcher(obj)) is not None:
+        does = f"sent it here, and deletes it once it has read its end; if it is gone before, {dispatcher.does}"
+        yield dispatcher.name, does
+    present = _present(obj)
+    about_all = (one for one, marks in _MARKED if not (marks and marks.isdisjoint(present)))
+    for cleaner in (*rule.cleaners, *about_all):
         try:
             if cleaner.when is None or holds(cleaner.when, obj):
-                yield cleaner
+                yield cleaner.name, cleaner.does
         except UnknownShapeError:
             continue
+
+
+def _present(obj: Any) -> set[Any]:
+    """The names of all labels and annotations of an object."""
+    entries = (get_in(obj, path) for path in ("metadata.labels", "metadata.annotations"))
+    return {name for one in entries if isinstance(one, dict) for name in one}
 
 
 def find_finalizers(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
@@ -119,7 +143,7 @@ def find_finalizers(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
             yield name, rule.finalizers.get(name) or FINALIZERS.get(name) or UNKNOWN_FINALIZER
 
 
-def _native_controller(obj: Any, rule: KindRule) -> Iterator[Cleaner]:
+def _native_controller(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
     """Who acts on the kind's own TTL field of this very object."""
     if rule.ttl is None or rule.ttl.honoured_by is None:
         return
@@ -130,4 +154,4 @@ def _native_controller(obj: Any, rule: KindRule) -> Iterator[Cleaner]:
     if spoken is not None and spoken[1] is not None:
         left = ", which is left to it here" if is_left_to_controller(obj, rule.ttl) else ""
         does = f"acts on {spoken[0]}: {json.dumps(get_in(obj, spoken[0]))} by itself{left}"
-        yield Cleaner(name=rule.ttl.honoured_by, does=does)
+        yield rule.ttl.honoured_by, does

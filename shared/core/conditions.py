@@ -3,17 +3,22 @@
 Expressions are typed as they are loaded, and asked for one object at a time.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
-from shared.core.expressions import Expression, Returns, compile_expression
+from shared.core.expressions import Expression, ExpressionError, Returns, compile_expression
 from shared.core.matching import NamespaceUnreadError, Subject
+from shared.core.namespaces import TEXT_MAX
 from shared.core.objects import get_controller, get_in, quote
 
 _NAMESPACE = "namespaceObject"
 """As admission policies of Kubernetes call it: `namespace` is a word of CEL's own."""
+
+_WITHOUT_ANNOTATIONS = re.compile(rf"\b{_NAMESPACE}\.metadata\.(labels|name)\b")
+"""What reads no annotation; anything else may, however it names them."""
 
 VARIABLES = ("object", _NAMESPACE, "outcome")
 """What it may speak of; never the time, or a decision would not stay as it is."""
@@ -52,6 +57,9 @@ class Asked:
             "labels": dict(namespace.labels) if namespace else {},
             "annotations": dict(namespace.annotations) if namespace else {},
         }
+        if namespace and namespace.is_cut and _NAMESPACE in _WITHOUT_ANNOTATIONS.sub("", self.text):
+            told = f"the annotations of namespace {subject.place} have more than {TEXT_MAX} characters"
+            raise ExpressionError(f"CEL {self.text!r}: {told}; expected name and labels alone of {_NAMESPACE}.metadata")
         outcome = str(subject.outcome or "")
         return self.expression.evaluate(object=subject.obj, namespaceObject={"metadata": about}, outcome=outcome)
 

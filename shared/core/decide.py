@@ -8,7 +8,7 @@ Ignore with the reason that says which. Whoever can bring that fact asks again.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
@@ -50,9 +50,17 @@ class Expire:
 
 Decision = Ignore | Wait | Expire
 
+_NOT_AHEAD = timedelta(0)
 
-def decide(
-    obj: Any, rule: KindRule, now: datetime, context: Context = NOTHING_KNOWN, *, finish: Finish | None = None
+
+def decide(  # noqa: PLR0913 - all that a decision rests on
+    obj: Any,
+    rule: KindRule,
+    now: datetime,
+    context: Context = NOTHING_KNOWN,
+    *,
+    finish: Finish | None = None,
+    ahead: timedelta = _NOT_AHEAD,
 ) -> Decision:
     """Decide what happens to one object.
 
@@ -62,6 +70,7 @@ def decide(
         now: The current instant, aware; to delete by the answer it must be the API server's.
         context: What is known beside it.
         finish: What another decision about the same object has found out of its finish; it is read anew if None.
+        ahead: By how much the API server's clock is ahead of `now`, where it is too far ahead to be believed.
 
     Returns:
         Ignore, Wait or Expire, each with its reason and the facts it rests on. Exactly due is expired.
@@ -70,7 +79,8 @@ def decide(
     if reason is not None or facts.due_at is None:
         return Ignore(reason or Reason.FINISH_TIME_UNKNOWN, facts)
     if now < facts.due_at:
-        return Wait(facts.due_at, Reason.NOT_DUE, facts)
+        is_due_there = facts.due_at - now <= ahead
+        return Wait(facts.due_at, Reason.SERVER_CLOCK_AHEAD if is_due_there else Reason.NOT_DUE, facts)
     return Expire(facts.due_at, Reason.EXPIRED, facts)
 
 

@@ -27,6 +27,7 @@ _MATCHES = re.compile(r"\bmatches\b")
 _MATCHES_LITERAL = re.compile(r"""\bmatches\s*\(\s*r?(?:"[^"\n]*"|'[^'\n]*')\s*\)""")
 _REPEATS = re.compile(r"\{|\\[xXuU0-3]")
 _REPEATS_MAX = 1_000  # in one pattern, as RE2 has it
+_MANAGED_FIELDS = "managedFields"
 _SUM = 4  # what is joined is copied, and a number in a list takes more than a character
 
 
@@ -57,12 +58,14 @@ class Expression:
         """What the expression gives: a bool, a str or an aware datetime.
 
         Args:
-            variables: JSON values, by the names that it was compiled for.
+            variables: JSON values, by the names that it was compiled for. Their `metadata.managedFields` is left out:
+                half of an object, and nested as deeply as its writer likes.
 
         Raises:
             ExpressionError: It has no answer: a field is missing, a value has another type, the object is too large
                 for its loops. Never anything else, whatever the variables hold.
         """
+        variables = {name: _without_managed_fields(value) for name, value in variables.items()}
         if self.loops or self.sums or self.patterns:
             self._check_work(variables.values())
         try:
@@ -104,10 +107,13 @@ def compile_expression(text: str, *, returns: Returns, variables: tuple[str, ...
         variables: What it may speak of.
 
     Raises:
-        ExpressionError: It cannot be parsed, names anything else, is too long, or gives another type.
+        ExpressionError: It cannot be parsed, names anything else, reads `managedFields`, is too long, or gives another
+            type.
     """
     if len(text) > LENGTH_MAX:
         raise ExpressionError(f"expected a CEL expression of at most {LENGTH_MAX} characters, got {len(text)}")
+    if _MANAGED_FIELDS in text:
+        raise ExpressionError(f"expected CEL without {_MANAGED_FIELDS}, which is left out of objects, got {text!r}")
     try:
         compiled = _environment(variables).compile(text)
     except Exception as error:  # noqa: BLE001 - RuntimeError for what is wrong, others for odd text
@@ -124,6 +130,14 @@ def _environment(variables: tuple[str, ...]) -> Any:
     from cel_expr_python import cel  # noqa: PLC0415 - a cluster without expressions need not load it
 
     return cel.NewEnv(variables=dict.fromkeys(variables, cel.Type.DYN))
+
+
+def _without_managed_fields(value: Any) -> Any:
+    """Without the entries of each writer's fields; the object itself stays as it is."""
+    metadata = value.get("metadata") if isinstance(value, dict) else None
+    if not isinstance(metadata, dict) or _MANAGED_FIELDS not in metadata:
+        return value
+    return {**value, "metadata": {name: one for name, one in metadata.items() if name != _MANAGED_FIELDS}}
 
 
 def _measure(values: Iterable[Any]) -> tuple[int, int]:

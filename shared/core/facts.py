@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from shared.core.dispatchers import Dispatcher
 from shared.core.finish import Finish
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant
@@ -16,6 +17,7 @@ class Reason(StrEnum):
 
     EXPIRED = "expired"
     NOT_DUE = "not-due"
+    SERVER_CLOCK_AHEAD = "server-clock-ahead"
     TERMINATING = "terminating"
     HELD = "held"
     NEVER_FINISHES = "never-finishes"
@@ -29,6 +31,8 @@ class Reason(StrEnum):
     FINISH_TIME_UNKNOWN = "finish-time-unknown"
     NAMESPACE_UNREAD = "namespace-unread"
     OWNER_UNFINISHED = "owner-unfinished"
+    DISPATCHED = "dispatched"
+    AGGREGATED_API = "aggregated-api"
     KEPT_LAST = "kept-last"
     UNKNOWN_SHAPE = "unknown-shape"
 
@@ -42,12 +46,15 @@ class Context:
         namespace: The object's; None where it was not read. Objects of a kind without namespaces need none.
         owner_unfinished: Whether a controller owner exists that has not finished, or cannot be told to have.
             Whoever may delete must have looked; who only sets a timer may say False.
+        aggregated: Whether an aggregated API server serves the kind, or may: it may ignore the preconditions of a
+            DELETE. A caller that only sets a timer may pass False.
         newer: How many objects of the same keepLast group finished later; None where nobody counted.
     """
 
     policy: Policy = NO_POLICY
     namespace: Namespace | None = None
     owner_unfinished: bool = False
+    aggregated: bool = False
     newer: int | None = None
 
 
@@ -71,6 +78,8 @@ class Facts:
         powerless: The kind's own field, where its own controller acts on it earlier, whatever we say.
         owner: The controller owner that keeps it.
         newer: How many of its group finished later, where somebody counted.
+        dispatcher: Who sent it here from another cluster, where that keeps it.
+        unanswered: The policy rule that has no answer for this object; empty if each has one.
     """
 
     finish: Finish
@@ -85,6 +94,8 @@ class Facts:
     powerless: str = ""
     owner: ObjectRef | None = None
     newer: int | None = None
+    dispatcher: Dispatcher | None = None
+    unanswered: str = ""
 
     def summary(self) -> str:
         """`finished 2026-01-02T03:04:05Z, due 2026-01-02T04:04:05Z by spec.ttlSecondsAfterFinished`."""

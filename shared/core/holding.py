@@ -7,9 +7,11 @@ field is taken away in the same write, and its value waits in an annotation unti
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.durations import parse_duration
+from shared.core.durations import format_duration, parse_duration
+from shared.core.jsontext import parse_json
 from shared.core.kinds import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
 
@@ -94,6 +96,15 @@ def release(obj: Any, rule: KindRule) -> Change | None:
     return Change(ended, back, tuple(told))
 
 
+def find_held_problem(obj: Any, rule: KindRule) -> str:
+    """Why the values that a hold put aside cannot be read; empty if they can, or if there are none."""
+    try:
+        _read_held(obj, rule)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def describe_parked(obj: Any, rule: KindRule) -> str:
     """What a hold put aside and nobody put back, since its annotation was taken away by hand; empty where all is well.
 
@@ -105,7 +116,7 @@ def describe_parked(obj: Any, rule: KindRule) -> str:
     try:
         kept = _read_held(obj, rule)
     except ValueError as error:
-        return f"a hold that is gone put a TTL aside, and it cannot be put back until this is mended: {error}"
+        return f"a hold that is gone put a TTL aside, and it cannot be put back until this is fixed: {error}"
     missing = [f"{path}: {json.dumps(value)}" for path, value in kept.items() if get_in(obj, path) is None]
     return f"a hold that is gone put {', '.join(missing)} aside, and nothing acts on it" if missing else ""
 
@@ -153,6 +164,25 @@ def by(rule: KindRule) -> str:
     return (rule.ttl and rule.ttl.honoured_by) or "nobody"
 
 
+def describe_maximum(wish: str, maximum: timedelta | None, finished_at: datetime | None) -> str:
+    """How a namespace's maximum shortens what `set_ttl` wrote; empty where it does not.
+
+    Args:
+        wish: As given to `set_ttl`, which has read it.
+        maximum: The namespace's; None for none.
+        finished_at: When the object finished; None while unknown.
+    """
+    if maximum is None or wish == "never":
+        return ""
+    if _annotation_for(wish) == "expire-at":
+        if finished_at is not None and parse_instant(wish) - finished_at <= maximum:
+            return ""
+    elif parse_duration(wish) <= maximum:
+        return ""
+    most = f"at most {format_duration(maximum)} after it finishes"
+    return f"max-ttl of its namespace takes precedence over {wish}: {most}"
+
+
 def _check_changeable(obj: Any, rule: KindRule) -> None:
     if rule.never_finishes:
         raise ValueError(f"a {rule.kind} never finishes: {rule.never_finishes}")
@@ -175,12 +205,13 @@ def _read_held(obj: Any, rule: KindRule) -> dict[str, Any]:
         return {}
     paths = [one.path for one in rule.ttl.fields] if rule.ttl else []
     try:
-        kept = json.loads(text)
-    except (ValueError, TypeError, RecursionError):
+        kept = parse_json(text) if isinstance(text, str) else None
+    except ValueError:
         kept = None
     if not isinstance(kept, dict) or not set(kept) <= set(paths):
         expected = f"JSON of values of {', '.join(paths)}" if paths else f"none on a {rule.kind}"
-        raise ValueError(f"annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: expected {expected}, got {quote(text)}")
+        told = f"annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: expected {expected}, got {quote(text)}"
+        raise ValueError(f"{told}; correct it or remove it (`explain` prints the command)")
     return kept
 
 

@@ -40,8 +40,11 @@ The whole schema:
       honouredBy: kube-controller-manager   # who acts on the field beside us
       native: act                    #   whether we act on it too; or leave
     whileOwnerUnfinished: keep       # or delete (the default): what an unfinished controller owner means
-    dependents: free                 # or held (the default): whether what it made may go while it goes on
+    dependents: free                 # or held (the default): whether what it made may go while it goes on; or kept:
+                                     #   not while it exists, since it would make another
     propagation: Background          # or Foreground, Orphan: sent with every DELETE
+    preconditions: honoured          # where an aggregated API server serves the kind: it is known to check the uid and
+                                     #   resourceVersion of a DELETE. Left out: objects are kept there
     optIn: why                       # deleted only where the object itself, or a policy that names the kind, says so
     cleaners:                        # who else removes such objects, or holds them
       - {name: its history limit, when: TEST, does: deletes all but the newest}
@@ -223,8 +226,9 @@ class KindRule(RuleModel):
     finished_at: tuple[TimeSource, ...] = ()
     ttl: NativeTtl | None = None
     while_owner_unfinished: Literal["keep", "delete"] = "delete"
-    dependents: Literal["free", "held"] = "held"
+    dependents: Literal["free", "held", "kept"] = "held"
     propagation: Literal["Background", "Foreground", "Orphan"] = "Background"
+    preconditions: Literal["honoured"] | None = None
     opt_in: Word | None = None
     never_finishes: Word | None = None
     cleaners: tuple[Cleaner, ...] = ()
@@ -283,6 +287,15 @@ class KindRule(RuleModel):
             return self.collection_path
         root, _, plural = self.collection_path.rpartition("/")
         return f"{root}/namespaces/{namespace}/{plural}"
+
+    @property
+    def may_be_aggregated(self) -> bool:
+        """Whether it counts which server serves the kind: a group without a dot is kube-apiserver's own."""
+        return "." in self.group and self.preconditions is None
+
+    def keeps_dependents(self, *, is_finished: bool | None) -> bool:
+        """Whether what an object of the kind made stays while the object exists; `is_finished` is None if unknown."""
+        return self.dependents == "kept" or (self.dependents == "held" and is_finished is not True)
 
     def is_named(self, word: str) -> bool:
         """Whether people mean this kind by the word: `Job`, `jobs`, `job` or `jobs.batch`."""

@@ -19,6 +19,9 @@ NAMESPACES = KindRule(
 )
 """How Namespaces are read; they never finish."""
 
+TEXT_MAX = 16_384
+"""Characters of the labels, and of the annotations, that are kept of one Namespace."""
+
 DEFAULTS = {"default-ttl": None, "default-ttl-succeeded": Outcome.SUCCEEDED, "default-ttl-failed": Outcome.FAILED}
 """Annotations that give a default, and the outcome that each is for; None for any."""
 
@@ -30,7 +33,8 @@ class Namespace:
     Attributes:
         ref: Its identity; nameless for objects that have no namespace.
         labels: Its labels.
-        annotations: All its annotations.
+        annotations: All its annotations; only ours where they have more than `TEXT_MAX` characters.
+        is_cut: Whether that is so: what the others say is unknown.
         defaults: The TTL of objects of which nothing else speaks, by outcome; None for those without one of its own.
         max_ttl: The longest that a finished object may stay; None for no limit.
         is_exempt: Whether everything in it stays.
@@ -40,10 +44,16 @@ class Namespace:
     ref: ObjectRef
     labels: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, Any] = field(default_factory=dict)
+    is_cut: bool = field(default=False, kw_only=True)
     defaults: Mapping[Outcome | None, Ttl] = field(default_factory=dict)
     max_ttl: timedelta | None = None
     is_exempt: bool = False
     problem: str = ""
+
+    @property
+    def characters(self) -> int:
+        """Of its labels and annotations: what it takes in memory beside a few hundred bytes."""
+        return _characters(self.labels) + _characters(self.annotations)
 
     def default_for(self, outcome: Outcome | None) -> Ttl | None:
         """The outcome's own default before the general one."""
@@ -64,10 +74,22 @@ def namespace_of(obj: Any) -> Namespace:
     ref = ref_of(obj)
     labels, annotations = (_mapping(get_in(obj, f"metadata.{part}")) for part in ("labels", "annotations"))
     said = get_annotations(obj)
+    ours = {name: value for name, value in annotations.items() if name.startswith(f"{ANNOTATION_DOMAIN}/")}
+    for what, texts in (("labels", labels), (f"annotations {ANNOTATION_DOMAIN}/*", ours)):
+        if (count := _characters(texts)) > TEXT_MAX:
+            expected = f"expected at most {TEXT_MAX} characters, got {count}"
+            return Namespace(ref, problem=f"namespace {ref.name}: {what}: {expected}")
+    is_cut = _characters(annotations) > TEXT_MAX
+    kept = ours if is_cut else annotations
     try:
-        return Namespace(ref, labels, annotations, _defaults(said), _max_ttl(said), _is_exempt(said))
+        return Namespace(ref, labels, kept, _defaults(said), _max_ttl(said), _is_exempt(said), is_cut=is_cut)
     except InvalidTtlError as error:
-        return Namespace(ref, labels, annotations, problem=f"namespace {ref.name}: {error}")
+        return Namespace(ref, labels, kept, problem=f"namespace {ref.name}: {error}", is_cut=is_cut)
+
+
+def _characters(texts: Mapping[str, Any]) -> int:
+    """What is no text is none of a real API server's."""
+    return sum(len(name) + (len(value) if isinstance(value, str) else 0) for name, value in texts.items())
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

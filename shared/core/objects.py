@@ -16,6 +16,9 @@ from pydantic.alias_generators import to_camel
 
 ANNOTATION_DOMAIN = "ttlafterfinished.dev"
 
+GUARD_PREFIX = "ttl-after-finished-delete-guard-"
+"""What the names of the delete guard's policies begin with: a refusal of theirs is no missing right."""
+
 # Characters of a text, bits of a number.
 _QUOTED_MAX = 64
 
@@ -85,12 +88,13 @@ def list_mappings(obj: Any, path: str) -> Iterator[Mapping[str, Any]]:
 
 def ref_of(obj: Any) -> ObjectRef:
     """The identity an object states of itself; absent parts are empty."""
+    metadata = get_in(obj, "metadata")
     return ObjectRef(
         api_version=get_text(obj, "apiVersion"),
         kind=get_text(obj, "kind"),
-        namespace=get_text(obj, "metadata.namespace"),
-        name=get_text(obj, "metadata.name"),
-        uid=get_text(obj, "metadata.uid"),
+        namespace=get_text(metadata, "namespace"),
+        name=get_text(metadata, "name"),
+        uid=get_text(metadata, "uid"),
     )
 
 
@@ -139,6 +143,8 @@ def quote(value: Any) -> str:
 
 def printable(text: str) -> str:
     """A text without the line breaks, and whatever else a terminal would act on, that others wrote into it."""
+    if text.isprintable():
+        return text
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 

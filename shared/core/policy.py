@@ -24,21 +24,23 @@ One YAML file:
         onOwned: delete              # while the owner works; keep is the default
         jitter: 10m                  # what a sweep finds overdue is spread over so long
         minAge: 10m                  # since the finish, whatever says sooner, the object itself included
+        onDispatched: delete         # where another cluster sent the object here; keep is the default. Not with age
         keepLast: 3                  # the newest of the group stay, however old
         keepLastFailed: 5            # failed ones are counted apart
         keepLastBy: owner            # or namespace (the default), {label: app}, {cel: "..."}; always of one kind, too
 
 What should not limit a rule is left out: a list or a mapping that is empty is refused, but for `owners` and `rules`.
 
-A rule that says no ttl only guards: minAge and keepLast hold for whatever matches, whoever else says how long. Of
-several that match, the largest minAge counts, and the first that says keepLast or keepLastFailed.
+A rule that says no ttl only guards: minAge, keepLast and onDispatched hold for whatever matches, whoever else says how
+long. Of several that match, the largest minAge counts, and the first that says keepLast or keepLastFailed, and the
+first that says onDispatched.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic import model_validator as checked
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
@@ -64,12 +66,15 @@ class PolicyRule(RuleModel):
     min_age: Duration | None = None
     propagation: Literal["Background", "Foreground", "Orphan"] | None = None
     on_owned: Literal["keep", "delete"] | None = None
+    on_dispatched: Literal["keep", "delete"] | None = None
     jitter: Duration | None = None
 
     @checked(mode="after")
     def _says_something(self) -> Self:
-        if self.ttl is None and not self.counts and self.min_age is None:
-            raise ValueError("expected at least one of ttl, keepLast, keepLastFailed and minAge")
+        if self.ttl is None and not self.guards:
+            raise ValueError("expected at least one of ttl, keepLast, keepLastFailed, minAge and onDispatched")
+        if self.on_dispatched and self.match.age is not None:
+            raise ValueError("onDispatched: expected no age in match; minAge says how long such objects stay")
         if self.ttl is None and (self.propagation or self.on_owned or self.jitter is not None):
             raise ValueError("propagation, onOwned and jitter: expected a ttl beside them")
         if not self.counts and self.keep_last_by.by != "namespace":
@@ -80,6 +85,11 @@ class PolicyRule(RuleModel):
     def counts(self) -> bool:
         """Whether it keeps the newest of a group."""
         return self.keep_last is not None or self.keep_last_failed is not None
+
+    @property
+    def guards(self) -> bool:
+        """Whether it has a word also where another says how long."""
+        return self.counts or self.min_age is not None or self.on_dispatched is not None
 
     @property
     def source(self) -> str:
@@ -164,6 +174,19 @@ class Policy(RuleModel):
             raise ValidationError.from_exception_data("Policy", errors)
         return self.model_copy(update={"rules": tuple(rules)})
 
+    _digest: str = PrivateAttr("")
+
+    @property
+    def digest(self) -> str:
+        """The first 12 hex digits of the SHA-256 of its text; empty for NO_POLICY."""
+        return self._digest
+
+    def with_digest(self, digest: str) -> "Policy":
+        """The same policy, of a text with this digest."""
+        policy = self.model_copy()
+        policy._digest = digest  # noqa: SLF001 - of its own class
+        return policy
+
     @cached_property
     def limits(self) -> Limits:
         """How much may be deleted, and how fast."""
@@ -199,7 +222,7 @@ def _candidate(rule: PolicyRule, kind: KindRule) -> Candidate:
         tests = (*tests, lambda subject: when.of(subject) is True)
     speaks = not kind.opt_in or rule.match.names(kind)
     kept = {outcome: kept for outcome in OUTCOMES if (kept := rule.kept_of(outcome)) is not None}
-    return Candidate(rule, tests, rule.ttls if speaks else {}, kept, bool(kept) or rule.min_age is not None)
+    return Candidate(rule, tests, rule.ttls if speaks else {}, kept, rule.guards)
 
 
 NO_POLICY = Policy()

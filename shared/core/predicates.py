@@ -1,6 +1,6 @@
 """Tests of an object, as data: what kind rules are made of. The schema is at the top of `shared.core.kinds`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
@@ -219,13 +219,12 @@ def values_at(obj: Any, path: str) -> Iterator[Any]:
             yield from values_at(element, after.removeprefix("."))
 
 
-def _entry(obj: Any, path: str, key: str) -> Iterator[Any]:
+def _entry(obj: Any, path: str, key: str) -> tuple[Any, ...]:
     entries = get_in(obj, path)
-    if isinstance(entries, dict) and entries.get(key) is not None:
-        yield entries[key]
+    return (entries[key],) if isinstance(entries, dict) and entries.get(key) is not None else ()
 
 
-def _is_among(found: Iterator[Any], wanted: tuple[Scalar, ...]) -> bool:
+def _is_among(found: Iterable[Any], wanted: tuple[Scalar, ...]) -> bool:
     """Whether one of the values is one that is wanted, or where none is named, whether there is any.
 
     Raises:

@@ -20,7 +20,15 @@ _STEADY = ((ALWAYS, None),)
 
 
 class UnreadableRuleError(ValueError):
-    """A rule cannot be read for this object: not known to match, and not known not to."""
+    """A rule cannot be read for this object: not known to match, and not known not to.
+
+    Attributes:
+        source: The rule.
+    """
+
+    def __init__(self, source: str, problem: str) -> None:
+        super().__init__(f"{source}: {problem}")
+        self.source = source
 
 
 @dataclass(slots=True)
@@ -50,6 +58,7 @@ class Ruling:
         floors: What guards.
         keeper: The first rule that keeps the newest of a group among which the object is counted, its age aside.
         group: Which group of that rule.
+        deletes_dispatched: Whether an object may go that another cluster sent here.
         is_steady: Whether what matches now has always matched.
     """
 
@@ -57,6 +66,7 @@ class Ruling:
     floors: list[Floor] = field(default_factory=list)
     keeper: PolicyRule | None = None
     group: str = ""
+    deletes_dispatched: bool = False
     is_steady: bool = True
 
 
@@ -77,13 +87,14 @@ class Due:
     moved_by: str = ""
 
 
-def rule_on(subject: Subject, candidates: tuple[Candidate, ...], *, settled: bool) -> Ruling:
+def rule_on(subject: Subject, candidates: tuple[Candidate, ...], *, settled: bool, dispatched: bool = False) -> Ruling:
     """What the rules say of one object.
 
     Args:
         subject: The object, which has finished.
         candidates: The rules that are about its kind, in order.
         settled: Whether the object itself says how long, so that rules only guard.
+        dispatched: Whether another cluster sent the object here, and no rule has said yet what that means.
 
     Raises:
         UnreadableRuleError: A rule that may count cannot be read for this object.
@@ -96,8 +107,11 @@ def rule_on(subject: Subject, candidates: tuple[Candidate, ...], *, settled: boo
         ttl = None if settled else candidate.ttls.get(outcome)
         rule = candidate.rule
         keeps = ruling.keeper is None and outcome in candidate.kept
-        if (ttl is None and rule.min_age is None and not keeps) or not _matches(candidate, subject):
+        judges = dispatched and rule.on_dispatched is not None
+        if (ttl is None and rule.min_age is None and not keeps and not judges) or not _matches(candidate, subject):
             continue
+        if judges:
+            ruling.deletes_dispatched, dispatched = rule.on_dispatched == "delete", False
         since = ALWAYS if rule.match.age is None else _since(rule, rule.match.age, subject)
         ruling.is_steady = ruling.is_steady and since is ALWAYS
         if ttl is not None:
@@ -114,7 +128,7 @@ def _group(rule: PolicyRule, subject: Subject) -> str:
     try:
         return rule.keep_last_by.key(subject)
     except ExpressionError as error:
-        raise UnreadableRuleError(f"{rule.source}: keepLastBy: {error}") from None
+        raise UnreadableRuleError(rule.source, f"keepLastBy: {error}") from None
 
 
 def _matches(candidate: Candidate, subject: Subject) -> bool:
@@ -123,7 +137,7 @@ def _matches(candidate: Candidate, subject: Subject) -> bool:
             if not test(subject):
                 return False
     except ExpressionError as error:
-        raise UnreadableRuleError(f"{candidate.rule.source}: when: {error}") from None
+        raise UnreadableRuleError(candidate.rule.source, f"when: {error}") from None
     return True
 
 
@@ -131,7 +145,7 @@ def _since(rule: PolicyRule, age: timedelta, subject: Subject) -> datetime:
     try:
         return add(parse_instant(get_in(subject.obj, "metadata.creationTimestamp")), age)
     except ValueError as error:
-        raise UnreadableRuleError(f"{rule.source}: age: metadata.creationTimestamp: {error}") from None
+        raise UnreadableRuleError(rule.source, f"age: metadata.creationTimestamp: {error}") from None
 
 
 def find_due(ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None) -> Due:

@@ -8,6 +8,7 @@ below all of them, and so is the number of the newest that a rule keeps.
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shared.core.dispatchers import Dispatcher, find_dispatcher
 from shared.core.facts import Context, Facts, Reason
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds import KindRule
@@ -21,7 +22,7 @@ from shared.core.ttl import InvalidTtlError, Ttl, find_ttl, native_ttl
 Weighed = tuple[Reason | None, Facts]
 
 _STAYS = frozenset({Reason.HELD, Reason.EXEMPT, Reason.INVALID_POLICY, Reason.INVALID_TTL, Reason.NEVER})
-_STAYS_WITH_OTHERS = frozenset({Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
+_STAYS_WITH_OTHERS = frozenset({Reason.DISPATCHED, Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
 
 
 def weigh(obj: Any, rule: KindRule, context: Context, finish: Finish | None = None) -> Weighed:
@@ -113,47 +114,69 @@ def _weigh_case(case: _Case) -> Weighed:
 def _weigh_finished(case: _Case, spoken: Ttl | None) -> Weighed:
     namespace, finish = case.namespace, case.finish
     candidates = case.context.policy.candidates(case.rule)
-    ruling = NO_RULING
+    ruling, dispatcher = NO_RULING, find_dispatcher(case.obj)
     try:
         if candidates:
             subject = Subject(case.obj, finish.outcome, namespace, get_text(case.obj, "metadata.namespace"))
-            ruling = rule_on(subject, candidates, settled=spoken is not None)
+            ruling = rule_on(subject, candidates, settled=spoken is not None, dispatched=dispatcher is not None)
     except NamespaceUnreadError:
         return Reason.NAMESPACE_UNREAD, Facts(finish, spoken, spoken.due_at(finish.at) if spoken else None)
     except UnreadableRuleError as error:
-        return Reason.INVALID_POLICY, Facts(finish, spoken, problem=str(error))
+        return Reason.INVALID_POLICY, Facts(finish, spoken, problem=str(error), unanswered=error.source)
     fallback, limit = spoken, None
     if namespace is not None:
         limit = namespace.max_ttl
         if fallback is None and not case.rule.opt_in:
             fallback = namespace.default_for(finish.outcome)
     due = find_due(ruling, fallback, finish.at, limit)
-    reason = _reason_to_keep(case, due, ruling)
+    if ruling.deletes_dispatched:
+        dispatcher = None
+    reason = _reason_to_keep(case, due, ruling, dispatcher)
     owner = get_controller(case.obj) if reason is Reason.OWNER_UNFINISHED else None
     newer = case.context.newer if ruling.keeper is not None else None
     return reason, Facts(
-        finish, due.ttl, due.at, "", None, due.rule, ruling.keeper, ruling.group, due.moved_by, "", owner, newer
+        finish,
+        due.ttl,
+        due.at,
+        "",
+        None,
+        due.rule,
+        ruling.keeper,
+        ruling.group,
+        due.moved_by,
+        "",
+        owner,
+        newer,
+        dispatcher,
     )
 
 
-def _reason_to_keep(case: _Case, due: Due, ruling: Ruling) -> Reason | None:
+def _reason_to_keep(case: _Case, due: Due, ruling: Ruling, dispatcher: Dispatcher | None) -> Reason | None:
     if due.ttl is None:
         # While the namespace is unread, a default may speak; but none knows of a finish time, or of data to keep.
         may_default = case.namespace is None and case.finish.at is not None and not case.rule.opt_in
         return Reason.NAMESPACE_UNREAD if may_default else Reason.NO_TTL
     if due.at is None:
         return Reason.NEVER if due.ttl.is_never else Reason.FINISH_TIME_UNKNOWN
+    if dispatcher is not None:
+        return Reason.DISPATCHED
     if case.namespace is None:
         return Reason.NAMESPACE_UNREAD
     if case.is_kept_by_owner(due):
         return Reason.OWNER_UNFINISHED
-    if ruling.keeper is not None:
-        kept, newer = ruling.keeper.kept_of(case.finish.outcome) or 0, case.context.newer
-        if case.finish.at is None:
-            return Reason.FINISH_TIME_UNKNOWN
-        if newer is None or newer < kept:
-            return Reason.KEPT_LAST
-    return None
+    if case.context.aggregated and case.rule.may_be_aggregated:
+        return Reason.AGGREGATED_API
+    return _rank_to_keep(case, ruling)
+
+
+def _rank_to_keep(case: _Case, ruling: Ruling) -> Reason | None:
+    """Whether it is among the newest that a rule keeps."""
+    if ruling.keeper is None:
+        return None
+    if case.finish.at is None:
+        return Reason.FINISH_TIME_UNKNOWN
+    kept, newer = ruling.keeper.kept_of(case.finish.outcome) or 0, case.context.newer
+    return Reason.KEPT_LAST if newer is None or newer < kept else None
 
 
 def _with_powerless(case: _Case, reason: Reason | None, facts: Facts) -> Facts:

@@ -7,10 +7,10 @@ from shared.adapters.cluster import KubernetesCluster
 from shared.doctor.findings import Finding, Level, Place, fail, ok, unknown
 from shared.doctor.homes import HOME, RUN
 from shared.doctor.leader import CHECK as RUN_CHECK
-from shared.doctor.leader import check_run
+from shared.doctor.leader import check_run, read_state_namespace
 from shared.doctor.policies import READ
 from shared.doctor.reading import Inventory, read_inventory
-from shared.doctor.restraints import check_breaker, check_loops
+from shared.doctor.restraints import check_breaker, check_loops, check_stop
 from shared.doctor.server import check_knative
 from shared.usecases.standing import NAME
 
@@ -42,7 +42,10 @@ async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place
         return told
     if run and run.level is Level.WARN and found.parts["ConfigMap"].problem:
         return told  # neither may be read, which is one trouble
-    return [*told, check_breaker(found, now, place), check_loops(found, now, place)]
+    state = await read_state_namespace(cluster, place.namespace) if run else place.namespace
+    if state != place.namespace:
+        found, place = await read_inventory(cluster, state, ("ConfigMap",)), replace(place, namespace=state)
+    return [*told, check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
 
 
 async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:

@@ -9,10 +9,11 @@ from shared.core.objects import get_text, parse_instant
 from shared.doctor.alone import check_alone
 from shared.doctor.configured import Configured, check_settings, check_version
 from shared.doctor.findings import Finding, Place, fail, warn
+from shared.doctor.guarded import check_guard
 from shared.doctor.ownkinds import Known, read_known
 from shared.doctor.policies import check_policies
 from shared.doctor.reading import Inventory, environment_of, name_of, path_of, read_inventory, read_list
-from shared.doctor.restraints import check_breaker, check_loops
+from shared.doctor.restraints import check_breaker, check_loops, check_stop
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.server import check_kinds, check_knative, check_server
 from shared.doctor.timing import check_lease, check_timers
@@ -108,8 +109,9 @@ async def _check_parts(patient: _Patient) -> list[Finding]:
         findings += [*check_brokers(found, place), *check_triggers(found, place), *check_sources(found, place)]
         findings += check_coverage(found, rules, place)
     findings += check_workloads(found, place)
-    accounts = accounts_of(found, rules, patient.known.catalogue, place.namespace)
-    return findings + await check_rights(cluster, accounts, place, is_named=bool(words))
+    accounts = tuple(accounts_of(found, rules, patient.known.catalogue, place.namespace))
+    findings += await check_rights(cluster, accounts, place, is_named=bool(words))
+    return findings + await check_guard(cluster, rules, patient.known.catalogue, accounts, place)
 
 
 async def _check_life(patient: _Patient) -> list[Finding]:
@@ -123,7 +125,7 @@ async def _check_life(patient: _Patient) -> list[Finding]:
         findings.append(check_lease(found, now, place))
     if not settings.home_namespace:
         return findings
-    findings += [check_breaker(found, now, place), check_loops(found, now, place)]
+    findings += [check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
     who = _SWEEP_LOGS if patient.sort.knative else ("deployment/standalone",)
     logs = place.command("logs", *who, "--tail=20")
     rhythm = Rhythm(settings.sweep_interval, _sweeps_since(found), logs)

@@ -85,6 +85,18 @@ class Place:
         words += ["--kinds-dir=YOUR_RULES"] if kind in self.own_kinds else []
         return f"{shlex.join(words)} | {self.kubectl} apply -f -"
 
+    def guard(self, kinds: Sequence[str], user: str = "") -> str:
+        """Apply the delete guard of some kinds.
+
+        Args:
+            kinds: `workflows.argoproj.io`.
+            user: Another user that the guard binds.
+        """
+        words = ["kubectl", "ttl", "kinds", "manifests", *kinds, "--only=guard", f"--namespace={self.namespace}"]
+        words += [f"--user={user}"] if user else []
+        words += ["--kinds-dir=YOUR_RULES"] if self.own_kinds & {*kinds} else []
+        return f"{shlex.join(words)} | {self.kubectl} apply -f -"
+
     def apply(self, default: str = "knative", note: str = "") -> str:
         """Apply the overlay again; where nobody said which it was, the shipped one of this name, if it may be that."""
         folder, hint = self.overlay, ""

@@ -1,7 +1,8 @@
 """Where an installation lives, and where a `run` has its Lease and its state, if nobody said otherwise."""
 
-HOME = "ttl-after-finished"
-"""The namespace of an installation."""
+from shared.usecases.standing import HOME
+
+__all__ = ["HOME", "LEASE", "RUN"]
 
 RUN = "default"
 """That of the Lease of `run`."""

@@ -1,8 +1,8 @@
 """What an installation decides by: its kinds, its policy, and whether it deletes at all."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from shared.adapters.cluster import KubernetesCluster
 from shared.core.kinds import Catalogue
 from shared.core.policy import NO_POLICY, Policy
 from shared.doctor.configured import check_settings
@@ -11,6 +11,9 @@ from shared.doctor.ownkinds import read_known
 from shared.doctor.policies import READ, read_mounted
 from shared.doctor.reading import Inventory, name_of, read_inventory
 from shared.errors import TtlError
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Installed:
         policy: In force; NO_POLICY where it has none, or that cannot be told.
         policy_name: `ConfigMap ttl-after-finished/policy-x`; empty where it has none, or that cannot be told.
         problem: Why it cannot be told which policy is in force.
-        kinds_named: What TTL_KINDS says; empty for all kinds that can finish, and where the settings cannot be read.
+        kinds_named: What TTL_KINDS names; nothing for all kinds that can finish, and where the settings cannot be read.
         enabled: The names of the kinds that it may delete; None where the settings cannot be read.
         dry_run: Whether it deletes nothing.
         is_alone: Whether it is one Deployment, which deletes nothing unless it has its Lease.
@@ -40,7 +43,7 @@ class Installed:
     is_alone: bool = False
 
 
-async def read_installed(cluster: KubernetesCluster, namespace: str) -> Installed | None:
+async def read_installed(cluster: "KubernetesCluster", namespace: str) -> Installed | None:
     """What is installed in a namespace; None where nothing is.
 
     Raises:

@@ -7,7 +7,8 @@ source      what an ApiServerSource checks before it starts: get, list, watch
 watch       the same without get
 standalone  all of these, in one process
 
-Whoever decides reads the namespaces, too; the sweep lists them.
+Whoever decides reads the namespaces, too; the sweep lists them. Whoever deletes lists the APIServices: the kinds of an
+aggregated API server are kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ OWNERS: Mapping[str, tuple[str, str]] = {
     "taskruns.tekton.dev": ("tekton.dev", "pipelineruns"),
     "customruns.tekton.dev": ("tekton.dev", "pipelineruns"),
     "jobsets.jobset.x-k8s.io": ("trainer.kubeflow.org", "trainjobs"),
+    "sandboxes.agents.x-k8s.io": ("extensions.agents.x-k8s.io", "sandboxclaims"),
     "trials.kubeflow.org": ("kubeflow.org", "experiments"),
     "suggestions.kubeflow.org": ("kubeflow.org", "experiments"),
     "orders.acme.cert-manager.io": ("cert-manager.io", "certificaterequests"),
@@ -63,6 +65,9 @@ class Right:
     name: str = ""
 
 
+_OF_DELETERS = {Right("", "events", "create"), Right("apiregistration.k8s.io", "apiservices", "list")}
+
+
 def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
     """What an account of this role needs for the kinds.
 
@@ -78,7 +83,7 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
             needed.add(Right(group, rule.plural, "get"))
         if role in DELETERS:
             needed |= {Right(*OWNERS[rule.name], "get")} if rule.name in OWNERS else set()
-    return frozenset(needed | ({Right("", "events", "create")} if role in DELETERS else set()))
+    return frozenset(needed | (_OF_DELETERS if role in DELETERS else set()))
 
 
 def state_needs(namespace: str) -> frozenset[Right]:

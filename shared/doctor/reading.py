@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.errors import AbsentKindError, ForbiddenError, TtlError
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
+
 
 Obj = dict[str, Any]
 
@@ -77,13 +80,15 @@ class Inventory:
                 yield kind, listed.problem
 
 
-async def read_inventory(cluster: KubernetesCluster, namespace: str, kinds: Sequence[str] = tuple(PARTS)) -> Inventory:
+async def read_inventory(
+    cluster: "KubernetesCluster", namespace: str, kinds: Sequence[str] = tuple(PARTS)
+) -> Inventory:
     """Read all parts, or those of some kinds, each in a request of its own."""
     lists = await asyncio.gather(*(read_list(cluster, path_of(PARTS[kind], namespace)) for kind in kinds))
     return Inventory(dict(zip(kinds, lists, strict=True)))
 
 
-async def read_list(cluster: KubernetesCluster, path: str, **selectors: str) -> Listed:
+async def read_list(cluster: "KubernetesCluster", path: str, **selectors: str) -> Listed:
     """All objects of a collection, page by page; none where the API server does not know the kind."""
     items: list[Obj] = []
     token = ""
@@ -104,7 +109,7 @@ async def read_list(cluster: KubernetesCluster, path: str, **selectors: str) -> 
             return Listed(tuple(items))
 
 
-async def _is_unserved(cluster: KubernetesCluster, path: str) -> bool:
+async def _is_unserved(cluster: "KubernetesCluster", path: str) -> bool:
     """Whether the API server does not know the group: it refuses before it looks, but tells all what it serves."""
     group, _, _ = path.partition("/namespaces/")
     try:

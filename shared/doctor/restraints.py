@@ -1,4 +1,4 @@
-"""What stands between due objects and their DELETE: an open breaker, and names in a recreate loop."""
+"""What stands between due objects and their DELETE: a stop, an open breaker, and names in a recreate loop."""
 
 import shlex
 from datetime import datetime
@@ -12,11 +12,23 @@ from shared.usecases.standing import NAME, Standing, parse_standing
 _NAMES_SHOWN = 3
 
 
+def check_stop(found: Inventory, place: Place) -> Finding:
+    """Whether a person stopped all deletions: who, why, since when, and what starts them again."""
+    if found.parts["ConfigMap"].problem:
+        return unknown("stop", found.parts["ConfigMap"].problem, place)
+    stop = _standing(found).stop
+    if stop is None:
+        return ok("stop", "not set")
+    start = shlex.join(("kubectl", "ttl", "start", "-n", place.namespace, *place.options))
+    return fail("stop", f"nothing is deleted {stop}", start)
+
+
 def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
     """Whether deletions are stopped: why, since when, and what lets them go on."""
     if found.parts["ConfigMap"].problem:
         return unknown("breaker", found.parts["ConfigMap"].problem, place)
-    trip = _standing(found).trip
+    standing = _standing(found)
+    trip = standing.trip
     if trip is None:
         return ok("breaker", "closed")
     since = ""
@@ -26,7 +38,8 @@ def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
     by = f", told by {trip.by}" if trip.by else ""
     words = ("kubectl", "ttl", "release", "--breaker", "-n", place.namespace, *place.options)
     release = f"{shlex.join(words)}    # once you know what wanted to be deleted: kubectl ttl plan"
-    return fail("breaker", f"open: nothing is deleted{since}: {trip.why}{by}", release)
+    kept = standing.name_kept(_NAMES_SHOWN)
+    return fail("breaker", f"open: nothing is deleted{since}: {trip.why}{by}{kept}", release)
 
 
 def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:

@@ -4,9 +4,8 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shared.adapters.cluster import KubernetesCluster
 from shared.core.kinds import Catalogue, KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
@@ -14,6 +13,10 @@ from shared.doctor.joining import component_of
 from shared.doctor.needs import DELETERS, Right, lease_needs, needs_of, state_needs
 from shared.doctor.reading import Inventory, Obj, name_of
 from shared.errors import ForbiddenError, TtlError
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
+
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _BINDINGS = "/apis/rbac.authorization.k8s.io/v1"
@@ -53,7 +56,7 @@ def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue,
 
 
 async def check_rights(
-    cluster: KubernetesCluster, accounts: Iterable[Account], place: Place, *, is_named: bool = True
+    cluster: "KubernetesCluster", accounts: Iterable[Account], place: Place, *, is_named: bool = True
 ) -> list[Finding]:
     """Ask for every right of every account.
 
@@ -69,7 +72,7 @@ async def check_rights(
 
 
 async def _check_account(
-    cluster: KubernetesCluster, account: Account, place: Place, limit: asyncio.Semaphore, is_named: bool
+    cluster: "KubernetesCluster", account: Account, place: Place, limit: asyncio.Semaphore, is_named: bool
 ) -> list[Finding]:
     async def ask(right: Right) -> bool:
         async with limit:
@@ -100,12 +103,12 @@ def judge_rights(
             continue
         mend = _mend(account, group, resource, rights, place)
         if not is_named and missing == [right.verb for right in rights] and _is_of_kind(rights[0]):
-            yield warn(what, "none at all: TTL_KINDS names no kinds, and this one is passed over", mend)
+            yield warn(what, "none at all: TTL_KINDS is all, and this one is passed over", mend)
         else:
             yield fail(what, f"may not {', '.join(missing)}", mend)
 
 
-async def is_allowed(cluster: KubernetesCluster, namespace: str, account: str, right: Right) -> bool:
+async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str, right: Right) -> bool:
     """Ask as the account; who may not impersonate it asks about it.
 
     Raises:
@@ -133,7 +136,7 @@ def _attributes(right: Right) -> dict[str, str]:
     }
 
 
-async def _missing_binding(cluster: KubernetesCluster, account: Account, place: Place) -> Finding | None:
+async def _missing_binding(cluster: "KubernetesCluster", account: Account, place: Place) -> Finding | None:
     """The role that all of an account's rights come by, where it is gone; no rights of a kind mend that."""
     if account.role not in ("expire", "sweep", "source", "standalone"):
         return None
@@ -171,15 +174,22 @@ def _mend(account: Account, group: str, resource: str, rights: list[Right], plac
     )
 
 
+_APISERVICES = ("apiregistration.k8s.io", "apiservices")
+_OF_NO_KIND = (("", "events"), ("", "namespaces"), _APISERVICES)
+
+
 def _is_of_kind(right: Right) -> bool:
     """Whether the right is about objects that finish, or their owners."""
-    return not right.namespace and (right.group, right.resource) not in (("", "events"), ("", "namespaces"))
+    return not right.namespace and (right.group, right.resource) not in _OF_NO_KIND
 
 
 def _shipped(role: str, group: str, resource: str) -> Iterator[str]:
     """The files that give a role its rights on a resource, where they are shipped."""
     if (group, resource) == ("", "events"):
         yield "namespace/events.yaml"
+        return
+    if (group, resource) == _APISERVICES:
+        yield "namespace/apiservices.yaml"
         return
     if (group, resource) == ("", "namespaces"):
         yield "components/source-watch/rbac.yaml" if role == "source" else "namespace/namespaces.yaml"

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.serverclock import AHEAD_MAX
 from shared.core.kinds import KindRule
 from shared.core.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.errors import AbsentKindError, TtlError
 from shared.ports import Clock
 from shared.usecases.served import list_unserved
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.cluster import KubernetesCluster
+
 
 SKEW_MAX = timedelta(seconds=2)
 """Of this machine's clock; what a Date header and a slow answer can explain is taken off before."""
@@ -27,7 +32,7 @@ _INSTALL = {
 }
 
 
-async def check_server(cluster: KubernetesCluster, clock: Clock) -> tuple[list[Finding], datetime]:
+async def check_server(cluster: "KubernetesCluster", clock: Clock) -> tuple[list[Finding], datetime]:
     """Version and clock.
 
     Returns:
@@ -43,7 +48,7 @@ async def check_server(cluster: KubernetesCluster, clock: Clock) -> tuple[list[F
         raise TtlError(f"expected a version of the API server at {cluster.server}, got none")
     version = get_text(answer.body, "gitVersion")
     server = ok("API server", f"{version} at {cluster.server}")
-    return [server, judge_clock(sent_at, answer.read_at, received_at)], answer.read_at
+    return [server, judge_clock(sent_at, answer.read_at + answer.ahead, received_at)], answer.read_at
 
 
 def judge_clock(sent_at: datetime, stated_at: datetime, received_at: datetime) -> Finding:
@@ -63,10 +68,13 @@ def judge_clock(sent_at: datetime, stated_at: datetime, received_at: datetime) -
     if apart <= SKEW_MAX:
         return ok("clock", detail)
     mend = "timedatectl set-ntp true    # on the one of the two that is wrong"
+    if ahead > AHEAD_MAX:
+        told = "what is due by that clock alone waits until it is due by the other too; or a proxy writes its own Date"
+        return fail("clock", f"{detail}: {told}", mend)
     return warn("clock", f"{detail}: objects go by the API server's, what is said here of ages may be wrong", mend)
 
 
-async def list_served(cluster: KubernetesCluster, api_version: str) -> set[str]:
+async def list_served(cluster: "KubernetesCluster", api_version: str) -> set[str]:
     """The plurals that the API server serves of an apiVersion.
 
     Raises:
@@ -80,7 +88,7 @@ async def list_served(cluster: KubernetesCluster, api_version: str) -> set[str]:
     return {get_text(one, "name") for one in list_mappings(answer.body if answer else {}, "resources")}
 
 
-async def check_knative(cluster: KubernetesCluster, place: Place) -> list[Finding]:
+async def check_knative(cluster: "KubernetesCluster", place: Place) -> list[Finding]:
     """Whether Knative's kinds are there at all."""
     findings = []
     for part, groups in KNATIVE.items():
@@ -102,8 +110,24 @@ async def check_knative(cluster: KubernetesCluster, place: Place) -> list[Findin
     return findings
 
 
+async def _check_kind(cluster: "KubernetesCluster", rule: KindRule, place: Place) -> Finding:
+    """A kind that is served: by kube-apiserver, or by a server that may ignore preconditions."""
+    what, served = f"kind {rule.plural}", f"served as {rule.api_version}"
+    try:
+        is_kept = rule.may_be_aggregated and await cluster.is_aggregated(rule)
+    except TtlError as error:
+        return unknown(what, f"{served}; {error}", place)
+    if not is_kept:
+        return ok(what, served)
+    detail = (
+        f"{served}, by an aggregated API server, which may ignore the preconditions of a DELETE: its objects are kept"
+    )
+    note = f"with a rule for {rule.kind} that says `preconditions: honoured`, if that server honours them"
+    return warn(what, detail, place.apply(note=note))
+
+
 async def check_kinds(
-    cluster: KubernetesCluster, rules: tuple[KindRule, ...], words: Sequence[str], place: Place
+    cluster: "KubernetesCluster", rules: tuple[KindRule, ...], words: Sequence[str], place: Place
 ) -> tuple[list[Finding], tuple[KindRule, ...]]:
     """Whether the enabled kinds are served.
 
@@ -120,7 +144,7 @@ async def check_kinds(
         served = await cluster.served(rules)
     except TtlError as error:
         return [unknown("kinds", str(error), place)], rules
-    findings = [ok(f"kind {rule.plural}", f"served as {rule.api_version}") for rule in served]
+    findings = [await _check_kind(cluster, rule, place) for rule in served]
     wanted = list(served)
     for word in list_unserved(words, served):
         meant = next(rule for rule in rules if rule.is_named(word))

@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import get_in, get_text, list_mappings, parse_instant
+from shared.core.scope import parse_scope
 from shared.doctor.conditions import is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.doctor.homes import LEASE
@@ -94,4 +95,5 @@ def check_lease(found: Inventory, now: datetime, place: Place) -> Finding:
     if age > LEASE_AGE_MAX:
         detail = f"{holder} has not renewed it for {age.total_seconds():.0f} s: nobody leads"
         return fail("Lease", detail, logs)
-    return ok("Lease", f"{holder} leads")
+    scope = parse_scope(lease)
+    return ok("Lease", f"{holder} leads" + (f"; it handles {scope}" if scope else ""))

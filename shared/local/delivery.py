@@ -16,8 +16,8 @@ from shared.local.deadletters import Undelivered
 from shared.local.manifests import ManifestError
 from shared.local.triggers import Trigger
 
-CONCURRENCY = 64
-"""Attempts under way at one Trigger: enough to keep a function busy, and no other Trigger waits for them."""
+CONCURRENCY = 128
+"""Attempts under way at one Trigger: more than the timer engine makes at once, and no other Trigger waits for them."""
 
 RETRY_AFTER_SECONDS_MAX = 60.0
 """Where the Trigger sets no `retryAfterMax`: a slip in a header must not park an event for days."""

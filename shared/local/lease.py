@@ -13,6 +13,7 @@ from typing import Any
 
 from shared.adapters.cluster import KubernetesCluster
 from shared.core.objects import format_instant, get_in, get_text
+from shared.core.scope import Scope
 from shared.errors import ConflictError, TryLaterError, TtlError
 from shared.ports import Clock
 
@@ -33,10 +34,20 @@ class Lease:
         name: Of the Lease: all candidates share it.
         identity: This candidate.
         clock: For the times that the Lease shows to people; whether it ran out is told by monotonic time.
+        scope: What this candidate handles, for the annotations; asked at each renewal, since a policy is reloaded.
     """
 
-    def __init__(self, cluster: KubernetesCluster, *, namespace: str, name: str, identity: str, clock: Clock) -> None:
-        self._cluster = cluster
+    def __init__(  # noqa: PLR0913 - each argument is a part of the Lease
+        self,
+        cluster: KubernetesCluster,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        clock: Clock,
+        scope: Callable[[], Scope],
+    ) -> None:
+        self._cluster, self._scope = cluster, scope
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._name, self._identity, self._clock = name, identity, clock
         self._seen: tuple[str, float] = ("", 0.0)
@@ -134,7 +145,11 @@ class Lease:
             transitions = get_in(lease, "spec.leaseTransitions") or 0
             spec |= {"acquireTime": now, "leaseTransitions": transitions if new else transitions + 1}
         spec["leaseDurationSeconds"] = DURATION_SECONDS
-        body = {**lease, "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": spec}
+        metadata = lease.get("metadata", {})
+        if holder:
+            said = metadata.get("annotations") or {}
+            metadata = {**metadata, "annotations": {**said, **self._scope().as_annotations(holder)}}
+        body = {**lease, "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         path = self._collection if new else f"{self._collection}/{self._name}"
         await self._cluster.request("POST" if new else "PUT", path, body=body)
 

@@ -23,13 +23,12 @@ from shared.local.delivery import open_session, subscribers_of
 from shared.local.manifests import read_triggers
 from shared.local.server import GRACE_SECONDS, URLS, serve_functions
 from shared.local.watches import Watches
-from shared.usecases.ledger import CACHED_SECONDS
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"
 
 RELOAD_SECONDS = 2.0
-"""Between two looks for a new policy."""
+"""Between two looks for a new policy, and at the shared state: a stop is logged within five seconds."""
 
 
 @asynccontextmanager
@@ -100,10 +99,10 @@ class Runner:
                 await self._sweep(broker)
 
     async def _sweep_on_release(self, broker: LocalBroker) -> None:
-        """What fell due while the breaker was open, no event tells of any more."""
+        """What fell due while the breaker was open, or the deletions were stopped, no event reports again."""
         known = 0
         while True:
-            await asyncio.sleep(CACHED_SECONDS)
+            await asyncio.sleep(RELOAD_SECONDS)
             if (releases := await self._world.releases()) != known:
                 known = releases
                 await self._sweep(broker)

@@ -10,6 +10,7 @@ import uvicorn
 from functions_framework.aio import create_asgi_app
 
 import functions
+from shared.adapters.front import LimitedHttp
 from shared.local.inprocess import InProcessServer
 
 NAMES = ("schedule", "timers", "expire", "sweep")
@@ -43,6 +44,7 @@ async def serve_functions(socket: Path) -> AsyncIterator[None]:
     config = uvicorn.Config(
         ByPath(NAMES),
         uds=str(socket),
+        http=LimitedHttp,
         lifespan="off",
         log_config=None,
         access_log=False,

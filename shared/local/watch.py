@@ -20,7 +20,7 @@ from shared.core.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.local.outbox import Outbox
 from shared.messages import Message, SweepStep
-from shared.ports import Clock, Telemetry
+from shared.ports import PASSED_OVER, Clock, Telemetry
 from shared.usecases.judge import Judge
 
 ABSENT_SECONDS = 10.0
@@ -122,9 +122,9 @@ class KindWatch:
     async def _take(self, change: WatchEvent, outbox: Outbox) -> None:
         ref = ref_of(change.obj)
         if change.type == "UNREADABLE":
-            self.telemetry.problem("an object is nested too deeply to be read", kind=self.rule.name)
+            self.telemetry.problem(PASSED_OVER, object=str(ref), uid=ref.uid, error=change.problem)
         if change.type not in _TYPES:
-            if change.type == "DELETED" and self.cluster.memory:
+            if change.type in ("DELETED", "UNREADABLE") and self.cluster.memory:
                 self.cluster.memory.forget(ref.uid)
             return
         decision = await self._decide(change)

@@ -1,26 +1,33 @@
 """A timer fired: look again, and delete exactly what is due."""
 
+import asyncio
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.core.backoff import backoff_seconds, jitter_of
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.kinds import Catalogue, KindRule
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.objects import ObjectRef, get_in, ref_of
 from shared.core.powerless import advise_powerless, describe_powerless
 from shared.core.spreading import spread
-from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
+from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError
+from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
+from shared.usecases.deletion import REFUSALS_MAX, UnchangedError, refused_for_good, send_delete
 from shared.usecases.judge import Judge, Judgement
 from shared.usecases.restraint import Kept, PutOff, Restraint, Restraints
 from shared.usecases.served import find_served
 
 ATTEMPTS_MAX = 5
 """Reads and decisions for one timer while others keep writing the object; then the timer comes back later."""
+
+EXPIRE_SECONDS_MAX = 20.0
+"""For one timer, well inside the 30 s of the Trigger's delivery: a webhook that hangs is answered with a retry."""
 
 CLOCKS_APART_MAX = timedelta(minutes=5)
 """How far the timer engine's clock may be ahead of the API server's: beyond this a timer's own word is forged."""
@@ -55,13 +62,32 @@ class Expiry:
     async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
         """Delete the timer's object if it is due; answer with what happened.
 
+        While the API server is busy or away, the answer is a timer for the next attempt. After a 503 a Broker would
+        retry the event, which holds a place of the timer engine meanwhile, and drop it in the end.
+
         Returns:
-            ObjectDeleted; TimersSet where the object turns out to be due later; None where nothing is to be told.
+            ObjectDeleted; TimersSet where the object is due later, or could not be dealt with now; otherwise None.
 
         Raises:
-            TryLaterError: The API server is busy or away, or the object changes faster than it can be read.
             PermanentError: The API server refuses for good.
         """
+        try:
+            async with asyncio.timeout(EXPIRE_SECONDS_MAX):
+                return await self._expire_enabled(timer)
+        except TryLaterError as error:
+            return self._retry(timer, str(error), least=error.retry_after_seconds)
+        except TimeoutError:
+            return self._retry(timer, f"no decision within {EXPIRE_SECONDS_MAX:g} s")
+
+    def _retry(self, timer: Timer, why: str, *, least: float = 0.0) -> TimersSet:
+        """The timer for the next attempt, after a back-off that grows with each attempt that failed."""
+        pause = backoff_seconds(timer.attempts, least=least, jitter=jitter_of(timer.ref.uid, timer.attempts))
+        again_at = self._now(timer.due_at) + timedelta(seconds=pause)
+        self.telemetry.record(Verdict.TIMER_SET, timer.ref, "try-later", detail=why, by=self.by, due_at=again_at)
+        attempts = min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)
+        return TimersSet(timers=(timer.model_copy(update={"due_at": again_at, "attempts": attempts}),))
+
+    async def _expire_enabled(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
         if not self.catalogue.of(timer.ref.group, timer.ref.kind):
             self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
             return None
@@ -83,6 +109,7 @@ class Expiry:
         return await find_served(group, kind, cluster=self.cluster, kinds=self.catalogue)
 
     async def _expire(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> ObjectDeleted | TimersSet | None:
+        refusals = 0
         for attempt in range(ATTEMPTS_MAX):
             snapshot = self.cluster.recall(ref) if attempt == 0 else None
             judgement = await self.judge.judge(snapshot, rule) if snapshot else None
@@ -94,9 +121,15 @@ class Expiry:
             if snapshot is None or judgement is None or not ref.is_same(ref_of(snapshot.obj)):
                 self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
                 return None
-            with suppress(ConflictError):
+            try:
                 return await self._carry_out(judgement, rule, snapshot, fired_at=fired_at)
-        raise TryLaterError(f"{ref} changed {ATTEMPTS_MAX} times while it was about to be deleted")
+            except UnchangedError as error:
+                refusals += 1
+                if refusals == REFUSALS_MAX:
+                    raise refused_for_good(_propagating(rule, judgement.decision.facts), snapshot.obj, error) from None
+            except (ConflictError, OutdatedError):
+                continue
+        raise TryLaterError(f"{ref}: what its deletion rests on changed {ATTEMPTS_MAX} times, or took too long to read")
 
     async def act(
         self, rule: KindRule, snapshot: Snapshot, *, missed_before: datetime
@@ -112,9 +145,13 @@ class Expiry:
 
         Raises:
             ConflictError: The object is not any more what was read.
+            TryLaterError: The API server is busy or away, or too slow for a decision to count.
         """
-        judgement = Judgement(await self.judge.decide(snapshot, rule))
-        return await self._carry_out(judgement, rule, snapshot, missed_before=missed_before)
+        for _ in range(ATTEMPTS_MAX):
+            judgement = replace(await self.judge.judge(snapshot, rule), fallen=())
+            with suppress(OutdatedError):
+                return await self._carry_out(judgement, rule, snapshot, missed_before=missed_before)
+        raise TryLaterError(f"{ref_of(snapshot.obj)}: what its deletion rests on took too long to read")
 
     async def _carry_out(
         self,
@@ -133,7 +170,7 @@ class Expiry:
                 self.telemetry.record(Verdict.KEPT, ref, reason, detail=facts.problem, by=self.by)
                 return _timers((one.ref, one.due_at) for one in judgement.fallen)
             case Wait(until, reason):
-                self.telemetry.record(Verdict.TIMER_SET, ref, reason, by=self.by)
+                self.telemetry.record(Verdict.TIMER_SET, ref, reason, by=self.by, due_at=until)
                 return _timers([(ref, self._again_at(until, snapshot, fired_at))])
             case Expire(since, reason, facts):
                 if self.dry_run:
@@ -142,11 +179,14 @@ class Expiry:
                 missed = missed_before is not None and since < missed_before
                 rest_at = _spread(ref, facts, self.clock.now()) if missed else None
                 if rest_at is not None:
-                    self.telemetry.record(Verdict.TIMER_SET, ref, "jitter", by=self.by)
+                    self.telemetry.record(Verdict.TIMER_SET, ref, "jitter", by=self.by, due_at=rest_at)
                     return _timers([(ref, rest_at)])
                 held_back = await self._ask(rule, snapshot)
                 if held_back is not None:
                     return await self._hold_back(ref, held_back, fired_at)
+                if not self.judge.is_still_due(judgement, snapshot, rule):  # from here on nothing is read
+                    self._spare(rule, ref)
+                    raise OutdatedError(f"{ref}: what was decided about it does not hold any more")
                 return await self._delete(_propagating(rule, facts), snapshot, facts, since, missed=missed)
 
     async def _delete(
@@ -166,11 +206,26 @@ class Expiry:
             deleted_at=deleted_at,
             lateness_seconds=(deleted_at - since).total_seconds(),
         )
-        self.telemetry.deleted(deleted, by=self.by, missed=missed)
+        self.telemetry.deleted(deleted, by=self.by, missed=missed, finalizers=_list_finalizers(snapshot.obj))
         return deleted
 
     async def _ask(self, rule: KindRule, snapshot: Snapshot) -> Kept | PutOff | None:
-        return await self.restraints.ask(rule, snapshot.obj, by=self.by) if self.restraints else None
+        """The safeguards, the brake at last."""
+        if self.restraints is None:
+            return None
+        held_back = await self.restraints.ask(rule, snapshot.obj, by=self.by)
+        return held_back or await self._ask_brake(self.restraints, rule, ref_of(snapshot.obj))
+
+    async def _ask_brake(self, restraints: Restraints, rule: KindRule, ref: ObjectRef) -> Kept | None:
+        """The last read before the DELETE; what was counted as deleted is given back if it is kept."""
+        try:
+            stopped = await restraints.ask_brake()
+        except BaseException:  # cut off by the time limit, too
+            restraints.spared(rule, ref)
+            raise
+        if stopped:
+            restraints.spared(rule, ref)
+        return stopped
 
     async def _hold_back(self, ref: ObjectRef, held_back: Kept | PutOff, fired_at: datetime | None) -> TimersSet | None:
         """The object is due, and stays for now."""
@@ -179,26 +234,30 @@ class Expiry:
             if held_back.event:
                 await self._tell(ref, "RecreateLoop", held_back.event)
             return None
-        self.telemetry.record(Verdict.TIMER_SET, ref, Restraint.BUDGET, by=self.by)
-        now = self.clock.now()
-        if fired_at is not None:  # the engine's clock may be ahead of ours
-            now = max(now, min(fired_at, now + CLOCKS_APART_MAX))
-        again_at = now + timedelta(seconds=held_back.seconds)
+        again_at = self._now(fired_at) + timedelta(seconds=held_back.seconds)
+        self.telemetry.record(Verdict.TIMER_SET, ref, Restraint.BUDGET, by=self.by, due_at=again_at)
         return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=again_at),))
 
     async def _send(self, rule: KindRule, snapshot: Snapshot, ref: ObjectRef) -> bool:
         """DELETE; what was counted as deleted and is not, is given back. No answer at all counts: it may be gone."""
         try:
-            is_accepted = await self.cluster.delete(rule, snapshot.obj)
+            is_accepted = await send_delete(self.cluster, rule, snapshot.obj)
         except (ConflictError, PermanentError):
+            self._spare(rule, ref)
+            raise
+        except BaseException:  # cut off by the time limit, too
             if self.restraints:
-                self.restraints.spared(rule, ref)
+                self.restraints.unanswered(ref)
             raise
         if self.restraints and is_accepted:
             self.restraints.deleted(snapshot.obj)
-        elif self.restraints:
-            self.restraints.spared(rule, ref)
+        elif not is_accepted:
+            self._spare(rule, ref)
         return is_accepted
+
+    def _spare(self, rule: KindRule, ref: ObjectRef) -> None:
+        if self.restraints:
+            self.restraints.spared(rule, ref)
 
     def _again_at(self, until: datetime, snapshot: Snapshot, fired_at: datetime | None) -> datetime:
         """When to look again at an object that is not due yet, by the timer engine's clock.
@@ -213,6 +272,11 @@ class Expiry:
             return until
         return now + timedelta(seconds=math.ceil((until - snapshot.read_at).total_seconds()))
 
+    def _now(self, fired_at: datetime | None) -> datetime:
+        """The timer engine's present, as far as it is known: its clock may be ahead of ours."""
+        now = self.clock.now()
+        return now if fired_at is None else max(now, min(fired_at, now + CLOCKS_APART_MAX))
+
     async def report(self, ref: ObjectRef, error: PermanentError) -> None:
         """A permanent error is seen once, where people look: log, metric, and an Event on the object."""
         self.telemetry.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=self.by)
@@ -224,6 +288,8 @@ class Expiry:
         if decision.reason in _INVALID and facts.problem:
             what = "kept" if facts.problem_of is None else "everything in it is kept"
             await self._tell(facts.problem_of or ref, _INVALID[decision.reason], f"{what}: {facts.problem}")
+        elif decision.reason is Reason.SERVER_CLOCK_AHEAD:
+            await self._tell(ref, "ServerClockAhead", _CLOCK_AHEAD)
         elif facts.powerless and not isinstance(decision, Expire) and decision.reason is not Reason.TERMINATING:
             told = f"{describe_powerless(obj, rule, facts.powerless)}; {advise_powerless(facts.powerless)}"
             await self._tell(ref, "PowerlessTtl", told)
@@ -237,6 +303,17 @@ class Expiry:
             about = {"object": str(ref), "api_version": ref.api_version}
             self.telemetry.problem("could not write an Event", **about, error=str(error))
 
+
+def _list_finalizers(obj: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the API server waits for after it accepted a DELETE."""
+    finalizers = get_in(obj, "metadata.finalizers")
+    return tuple(map(str, finalizers)) if isinstance(finalizers, list) else ()
+
+
+_CLOCK_AHEAD = (
+    "waits until it is due by the clock of ttl-after-finished as well: the Date of the API server is too far ahead; "
+    "ttl-after-finished doctor says more"
+)
 
 _INVALID = {Reason.INVALID_TTL: "InvalidTtl", Reason.INVALID_POLICY: "InvalidPolicy"}
 """Reasons of Events, for what cannot be read."""

@@ -2,22 +2,27 @@
 
 It is looked at every few seconds, and only while somebody wants to delete. Such a look is a read where this process has
 nothing to add, else a read and a write of what it did since the last one. So others know of it within seconds, or when
-it ends, and nothing is asked of the API server for each deletion.
+it ends, and nothing is asked of the API server for each deletion. No object is deleted on a look that is older, or that
+failed: a person may have stopped all deletions.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from shared.errors import PermanentError, TtlError
+from shared.core.objects import format_instant
+from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports import Clock, State, Telemetry
 from shared.usecases.recreation import NAMES_MAX
 from shared.usecases.standing import NAME, OPEN, Data, Standing, Tell, Trip, parse_standing, with_loop, with_trip
 
-CACHED_SECONDS = 5.0
-"""How long a look counts: so long after one process tripped, another may go on deleting."""
+CACHED_SECONDS = 3.0
+"""How long a look counts, from when it was asked for: so long after a stop or a trip, another process may delete.
+
+What is left of five seconds is for the DELETE to leave the process.
+"""
 
 TROUBLED_SECONDS = 1.0
 """How long it counts that the API server was busy or away: not everybody need ask it at once."""
@@ -77,7 +82,7 @@ class Ledger:
         namespace: Where the state is.
 
     Attributes:
-        releases: How often this process has heard of a release.
+        releases: How often this process has seen the breaker released, or the deletions started again.
     """
 
     def __init__(self, state: State | None, instruments: Instruments, *, tell: Tell, namespace: str = "") -> None:
@@ -106,34 +111,37 @@ class Ledger:
         """Share these from now on, in place of those before; what others know of them is looked up at once."""
         self._shared, self._fresh_until = shared, None
 
-    async def is_open(self) -> bool:
-        """Whether nothing may be deleted: read anew where it was so lately, and not at all where nothing tripped."""
-        if self._standing.trip is not None and self._state is not None:
+    @property
+    def how_to_start(self) -> str:
+        """For people, wherever a stop is reported."""
+        return f"`kubectl ttl start -n {self._namespace}` starts them again"
+
+    async def look(self) -> Standing:
+        """What stands, as far as this process knows: read again where it is old, or where it keeps everything."""
+        is_kept = self._standing.trip is not None or self._standing.stop is not None
+        if self._state is not None and (is_kept or not self._is_fresh()):
             async with self._looking:
                 await self._refresh(self._state)
-            self._telemetry.breaker(is_open=self._standing.trip is not None)
-        return self._standing.trip is not None
+        self._measure()
+        return self._standing
 
-    async def read(self, *, demand: bool) -> Standing | None:
-        """What stands; what was read lately counts.
-
-        Args:
-            demand: Whether nothing may be done without knowing.
+    async def read(self) -> Standing | None:
+        """What stands, to delete by; what was read lately counts.
 
         Returns:
-            None where it is demanded and may not be read.
+            None where it may not be read.
 
         Raises:
-            TryLaterError: It is demanded, and cannot be read now.
+            TryLaterError: It cannot be read now, or not soon enough.
         """
         if self._state is not None and not self._is_fresh():
             async with self._looking:
                 if not self._is_fresh():  # nobody else read it meanwhile
                     await self._refresh(self._state)
-        self._telemetry.breaker(is_open=self._standing.trip is not None)
-        if demand and self._error:
-            if isinstance(self._error, PermanentError):
-                return None
+        self._measure()
+        if isinstance(self._error, PermanentError):
+            return None
+        if self._error:
             raise self._error
         return self._standing
 
@@ -142,7 +150,7 @@ class Ledger:
         if self._standing.trip:
             return
         trip = Trip(self._clock.now().replace(microsecond=0), why, by)
-        self._standing = Standing(trip, self._standing.loops)
+        self._standing = replace(self._standing, trip=trip)
         self._unwritten = trip if self._state is not None else None
         self._telemetry.breaker(is_open=True)
         self._telemetry.problem("the breaker is open", why=why, by=by, then=self.how_to_release)
@@ -168,7 +176,7 @@ class Ledger:
         loops = {one: at for one, at in self._standing.loops.items() if at > now}
         while len(loops) >= NAMES_MAX:
             del loops[min(loops, key=loops.__getitem__)]
-        self._standing = Standing(self._standing.trip, {**loops, name: until})
+        self._standing = replace(self._standing, loops={**loops, name: until})
         if self._state is None:
             return
         try:
@@ -179,33 +187,37 @@ class Ledger:
     async def _refresh(self, state: State) -> None:
         """Look at what stands, and add what only this process knows."""
         try:
-            data, is_written = await self._look(state)
+            asked_at, data, is_written = await self._look(state)
         except TtlError as error:
             self._error = error
             lasts = CACHED_SECONDS if isinstance(error, PermanentError) else TROUBLED_SECONDS
             self._fresh_until = self._monotonic() + lasts
             self._report(_UNWRITTEN if self._has_unwritten() else _UNREAD, error)
             return
-        self._error = None
+        self._error, self._fresh_until = None, asked_at + CACHED_SECONDS
+        if not self._is_fresh():  # an answer of then may be from before a stop
+            self._error = TryLaterError(f"the ConfigMap {NAME} could not be read within {CACHED_SECONDS:.0f} s")
+            self._fresh_until = self._monotonic() + TROUBLED_SECONDS
         self._reported.pop(_UNREAD, None)
-        self._fresh_until = self._monotonic() + CACHED_SECONDS
         for one in self._shared:
             one.learn(data, self._clock.now(), is_written=is_written)
         await self._stand(parse_standing(data))
 
-    async def _look(self, state: State) -> tuple[Data, bool]:
-        """What is there now, and whether what this process had to say is in it."""
+    async def _look(self, state: State) -> tuple[float, Data, bool]:
+        """When it was asked for, what is there now, and whether what this process had to say is in it."""
+        asked_at = self._monotonic()
         if not self._has_unwritten():
-            return await state.read(), False
+            return asked_at, await state.read(), False
         try:
             data = await state.write(self._merge)
         except TtlError as error:  # what stands may be readable all the same, as where the disk of etcd is full
             self._is_refused = isinstance(error, PermanentError)
             self._report(_UNWRITTEN, error)
-            return await state.read(), False
+            asked_at = self._monotonic()
+            return asked_at, await state.read(), False
         self._is_refused = False
         self._reported.pop(_UNWRITTEN, None)
-        return data, True
+        return asked_at, data, True
 
     async def _stand(self, found: Standing) -> None:
         mine, now = self._unwritten, self._clock.now()
@@ -215,10 +227,26 @@ class Ledger:
         if self._standing.trip is not None and trip is None:
             self.releases += 1
             self._telemetry.problem("the breaker is released", configmap=NAME)
+        self._see_stop(found)
         own = {name: at for name, at in self._standing.loops.items() if at > now}
-        self._standing = Standing(trip, {**own, **found.loops})
+        self._standing = Standing(trip, {**own, **found.loops}, stop=found.stop)
         if mine is not None and trip == mine:  # who was first tells it
             await self._tell_open(mine)
+
+    def _see_stop(self, found: Standing) -> None:
+        """Report a stop, another reason for it, and its end."""
+        if found.stop == self._standing.stop:
+            return
+        if found.stop is None:
+            self.releases += 1
+            self._telemetry.problem("deletions are started again", configmap=NAME)
+            return
+        told = {"why": found.stop.why, "by": found.stop.by, "since": found.stop.at and format_instant(found.stop.at)}
+        self._telemetry.problem("deletions are stopped", **told, then=self.how_to_start)
+
+    def _measure(self) -> None:
+        self._telemetry.breaker(is_open=self._standing.trip is not None)
+        self._telemetry.stopped(is_stopped=self._standing.stop is not None)
 
     def _has_unwritten(self) -> bool:
         return self._unwritten is not None or any(one.has_unwritten for one in self._shared)

@@ -3,18 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from shared.core.namespaces import NAMESPACES, Namespace, namespace_of
 from shared.core.objects import ObjectRef
 from shared.errors import PermanentError
 from shared.ports import Cluster, Telemetry
 
-FRESH_SECONDS = 5.0
-"""How old what is remembered may be: a namespace that was exempted a moment ago may lose what was due by then."""
+FRESH_SECONDS = 3.5
+"""How old what is remembered may be: a namespace that was exempted a moment ago may lose what was due by then.
+
+What is left of five seconds is for the DELETE to leave the process.
+"""
 
 REMEMBERED_MAX = 20_000
 """Namespaces; all are forgotten beyond that, which clusters do not have."""
+
+CHARACTERS_MAX = 32 * 1024 * 1024
+"""Of the labels and annotations of all that are remembered; all are forgotten beyond that."""
 
 _Known = tuple[float, Namespace | PermanentError | None]
 
@@ -33,11 +38,13 @@ class Namespaces:
     only: str = ""
     _known: dict[str, _Known] = field(default_factory=dict)
     _reading: dict[str, asyncio.Lock] = field(default_factory=dict)
+    _characters: int = 0
+    _listing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _listed_at: float | None = None
     _was_refused: bool = False
 
     async def get(self, name: str) -> Namespace | None:
-        """One namespace as it was at most five seconds ago; None where there is none of this name.
+        """One namespace as it was at most `FRESH_SECONDS` ago; None where there is none of this name.
 
         Raises:
             TryLaterError: The API server is busy or away.
@@ -61,31 +68,33 @@ class Namespaces:
         return known[1] if known is not None and isinstance(known[1], Namespace) else None
 
     async def prime(self) -> None:
-        """Remember all of them by one LIST, if that is due: for who is about to ask for many.
+        """Remember all of them by one LIST, if that is due: for who is about to ask for many. One LIST serves all.
 
         A LIST that is refused is no error here: each is then asked for alone.
 
         Raises:
             TryLaterError: The API server is busy or away.
         """
-        now = _now()
-        if self.only or (self._listed_at is not None and now - self._listed_at < FRESH_SECONDS / 2):
-            return
-        try:
-            found = [namespace_of(one) async for one in self._list()]
-        except PermanentError as error:
-            self._report(error)
-        else:
-            self._known = {one.ref.name: (now, one) for one in found}
-        self._listed_at = now
+        async with self._listing:
+            now = _now()
+            if self.only or (self._listed_at is not None and now - self._listed_at < FRESH_SECONDS / 2):
+                return
+            try:
+                async for one in self._list():
+                    self._remember(one.ref.name, (now, one))
+            except PermanentError as error:
+                self._report(error)
+            self._listed_at = now
 
-    async def _list(self) -> AsyncIterator[dict[str, Any]]:
+    async def _list(self) -> AsyncIterator[Namespace]:
+        """One that cannot be read is left out: it is then asked for alone, and refused by name."""
         token = ""
         while True:
             page = await self.cluster.list_page(NAMESPACES, continue_token=token, metadata_only=True)
             for one in page.items:
-                yield one
+                yield namespace_of(one)
             token = page.continue_token
+            del page  # before the next one is parsed
             if not token:
                 return
 
@@ -102,10 +111,16 @@ class Namespaces:
         except PermanentError as error:
             self._report(error)
             found = error
-        if len(self._known) >= REMEMBERED_MAX:
+        self._remember(name, (asked_at, found))
+        return asked_at, found
+
+    def _remember(self, name: str, known: _Known) -> None:
+        """In place of an earlier one."""
+        self._characters += _characters(known) - _characters(self._known.pop(name, None))
+        if len(self._known) >= REMEMBERED_MAX or self._characters > CHARACTERS_MAX:
             self._known.clear()
-        self._known[name] = asked_at, found
-        return self._known[name]
+            self._characters = _characters(known)
+        self._known[name] = known
 
     def _report(self, error: PermanentError) -> None:
         """Said once: every object in it says so, too."""
@@ -116,3 +131,7 @@ class Namespaces:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _characters(known: _Known | None) -> int:
+    return known[1].characters if known is not None and isinstance(known[1], Namespace) else 0

@@ -1,4 +1,4 @@
-"""What stands between a due object and its DELETE: the breaker, recreate loops, the budget.
+"""What stands between a due object and its DELETE: the brake, the breaker, recreate loops, the budget.
 
 They only ever keep or put off. Nothing here makes anything due; what passes is deleted by its preconditions as ever.
 """
@@ -16,14 +16,20 @@ from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.errors import PermanentError
 from shared.usecases.breaker import Breaker, CountObjects
 from shared.usecases.budget import Budget
+from shared.usecases.keptnames import KeptNames
 from shared.usecases.ledger import Instruments, Ledger
 from shared.usecases.recreation import Recreations, may_recur, name_of
-from shared.usecases.standing import Trip
+from shared.usecases.standing import NAME, Standing, Trip
+
+UNANSWERED_MAX = 10_000
+"""Objects whose DELETE had no answer, and that are remembered for it; one that is forgotten counts again."""
 
 
 class Restraint(StrEnum):
     """Why a due object is not deleted now; beside `Reason`, in the same places."""
 
+    STOPPED = "stopped"
+    STOP_UNREAD = "stop-unread"
     BUDGET = "budget"
     BREAKER_OPEN = "breaker-open"
     BREAKER_UNREAD = "breaker-unread"
@@ -80,17 +86,28 @@ class Restraints:
         self._telemetry = instruments.telemetry
         self._count_objects, self._horizon = count_objects, horizon.total_seconds()
         self._was_open = False
+        self._kept = KeptNames()
+        self._unanswered: dict[str, datetime] = {}
         self._uncounted: set[str] = set()
         self._build(limits())
 
-    async def is_stopped(self) -> bool:
-        """Whether the breaker is open, as far as this process knows."""
-        return await self._ledger.is_open()
+    async def look(self) -> None:
+        """Read what stands, and report it, also where there is nothing to delete."""
+        await self._ledger.look()
 
     async def releases(self) -> int:
-        """How often the breaker was released, as far as this process knows; one that is open is looked at."""
-        await self._ledger.is_open()
+        """How often the breaker was released, or the deletions started again, as far as this process knows."""
+        await self._ledger.look()
         return self._ledger.releases
+
+    async def ask_brake(self) -> Kept | None:
+        """Whether a person stopped the deletions; to be asked at last, right before the DELETE.
+
+        Raises:
+            TryLaterError: That cannot be read now.
+        """
+        standing = await self._ledger.read()
+        return self._brake(standing)
 
     async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
         """Whether this object may be deleted now; None counts it as deleted, so `spared` must be told if it was not.
@@ -112,34 +129,57 @@ class Restraints:
         later = self._budget.ask(ref.uid, ref.namespace, self._monotonic())
         if later is not None:
             return self._put_off(ref, later.at)
+        if self._is_counted(ref):
+            return None
         if why := self._breaker.admit(rule, self._clock.now()):
             self._was_open = True
             await self._ledger.trip(why, by=by)
+            self._kept.add(name_of(ref))
             return Kept(Restraint.BREAKER_OPEN, why)
         return None
 
     def deleted(self, obj: dict[str, Any]) -> None:
         """The object that was let through is deleted."""
-        self._recreations.deleted(ref_of(obj), self._clock.now(), recurs=may_recur(obj))
+        ref = ref_of(obj)
+        self._unanswered.pop(ref.uid, None)
+        self._recreations.deleted(ref, self._clock.now(), recurs=may_recur(obj))
 
     def spared(self, rule: KindRule, ref: ObjectRef) -> None:
-        """The object that was let through was not deleted by us."""
-        self._breaker.give_back(rule, self._clock.now())
+        """The object that was let through was not deleted by us; an earlier DELETE without an answer still counts."""
+        if not self._is_counted(ref):
+            self._breaker.give_back(rule, self._clock.now())
         self._budget.give_back(ref.namespace, self._monotonic())
+
+    def unanswered(self, ref: ObjectRef) -> None:
+        """The DELETE of the object that was let through had no answer: it counts, and its repeats do not."""
+        self._unanswered.setdefault(ref.uid, self._clock.now())
+        if len(self._unanswered) > UNANSWERED_MAX:
+            del self._unanswered[next(iter(self._unanswered))]
+
+    def _is_counted(self, ref: ObjectRef) -> bool:
+        """Whether an earlier DELETE of the object had no answer, and still counts."""
+        at = self._unanswered.get(ref.uid)
+        if at is None:
+            return False
+        if self._clock.now() - at < self._built_of.breaker.window:
+            return True
+        del self._unanswered[ref.uid]
+        return False
 
     async def flush(self) -> None:
         """Let the other processes know what this one deleted; to be called at its end."""
         await self._ledger.flush()
 
     async def _keep(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Kept | None:
-        standing = await self._ledger.read(demand=self._breaker.is_asked_for)
-        if standing is None:
-            return Kept(Restraint.BREAKER_UNREAD, "nobody can tell whether the breaker is open")
+        standing = await self._ledger.read()
+        if standing is None or standing.stop:
+            return self._brake(standing)
         if standing.trip:
-            return self._stopped(standing.trip)
+            return self._stopped(ref, standing.trip)
         if self._was_open:
             self._was_open = False
             self._breaker.forget()
+            self._unanswered.clear()
         if loop := await self._find_loop(ref, obj, standing.loops.get(name_of(ref))):
             return loop
         try:
@@ -149,11 +189,19 @@ class Restraints:
                 self._uncounted.add(rule.name)
                 self._telemetry.problem("could not count the objects of a kind", kind=rule.name, error=str(error))
             return Kept(Restraint.BREAKER_UNREAD, f"{rule.name} cannot be counted: {error}")
-        standing = await self._ledger.read(demand=False)  # it may have tripped while they were counted
-        return self._stopped(standing.trip) if standing and standing.trip else None
+        standing = await self._ledger.read()  # it may have tripped while they were counted
+        return self._brake(standing) or (self._stopped(ref, standing.trip) if standing and standing.trip else None)
 
-    def _stopped(self, trip: Trip) -> Kept:
+    def _brake(self, standing: Standing | None) -> Kept | None:
+        if standing is None:
+            return Kept(Restraint.STOP_UNREAD, f"could not read whether deletions are stopped: ConfigMap {NAME}")
+        if standing.stop is None:
+            return None
+        return Kept(Restraint.STOPPED, f"{standing.stop}; {self._ledger.how_to_start}")
+
+    def _stopped(self, ref: ObjectRef, trip: Trip) -> Kept:
         self._was_open = True
+        self._kept.add(name_of(ref))
         return Kept(Restraint.BREAKER_OPEN, f"{trip}; {self._ledger.how_to_release}")
 
     async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], stands_until: datetime | None) -> Kept | None:
@@ -191,5 +239,6 @@ class Restraints:
         self._built_of = limits
         self._budget = Budget(limits.everywhere, limits.per_namespace, horizon=self._horizon)
         self._breaker = Breaker(limits.breaker, self._count_objects)
+        self._unanswered.clear()
         self._recreations = Recreations(limits.recreation)
-        self._ledger.share(self._breaker.tally, self._recreations)
+        self._ledger.share(self._breaker.tally, self._recreations, self._kept)

@@ -12,6 +12,7 @@ from shared.core.policy import NO_POLICY, Policy
 from shared.errors import EventError
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Clock, Telemetry, Verdict
+from shared.usecases.timers import LEFT_TO_SWEEP
 
 SOON = timedelta(minutes=10)
 """Of what is due within this time as far as the object tells, the namespace may be read then, and not at once."""
@@ -27,6 +28,7 @@ async def schedule(  # noqa: PLR0913 - each is a port, or what is known
     telemetry: Telemetry,
     policy: Policy = NO_POLICY,
     recall: Recall = lambda _: None,
+    horizon: timedelta = timedelta.max,
 ) -> TimersSet | None:
     """The timer for an object that an event reported, or None where it needs none.
 
@@ -41,6 +43,7 @@ async def schedule(  # noqa: PLR0913 - each is a port, or what is known
         telemetry: Told what was done.
         policy: The one in force.
         recall: What this process happens to know of a namespace.
+        horizon: What is due later than that from now is left to the sweep.
 
     Raises:
         EventError: The object has no name or uid, or one that no object can have.
@@ -59,7 +62,10 @@ async def schedule(  # noqa: PLR0913 - each is a port, or what is known
     if due_at is None:
         telemetry.record(Verdict.KEPT, ref, decision.reason, detail=decision.facts.problem, by="schedule")
         return None
-    telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule")
+    if due_at - now >= horizon:
+        telemetry.record(Verdict.KEPT, ref, LEFT_TO_SWEEP, by="schedule")
+        return None
+    telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule", due_at=due_at)
     return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at),))
 
 

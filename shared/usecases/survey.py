@@ -12,7 +12,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from shared.core.decide import Context, Decision, Facts, Reason, decide
@@ -77,7 +78,17 @@ class Survey:
     def __post_init__(self) -> None:
         self._places = tuple(defaultdict(list) for _ in self.policies)
 
-    def add(self, obj: Any, rule: KindRule, now: datetime, namespace: Namespace | None, problem: str = "") -> None:
+    def add(  # noqa: PLR0913 - what is known beside the object
+        self,
+        obj: Any,
+        rule: KindRule,
+        now: datetime,
+        namespace: Namespace | None,
+        problem: str = "",
+        *,
+        aggregated: bool = False,
+        ahead: timedelta = timedelta(0),
+    ) -> None:
         """Look at one object.
 
         Args:
@@ -86,12 +97,15 @@ class Survey:
             now: When it was read.
             namespace: Its own; None where it could not be read.
             problem: Why not.
+            aggregated: Whether an aggregated API server serves the kind, or may.
+            ahead: See `decide`.
         """
         ref, owner = ref_of(obj), get_controller(obj)
         steps: list[_Steps] = []
         for policy, places in zip(self.policies, self._places, strict=True):
             finish = steps[0][0].facts.finish if steps else None
-            decided = _steps(obj, rule, now, Context(policy, namespace, owner is not None), finish)
+            judge = partial(decide, obj, rule, now, ahead=ahead)
+            decided = _steps(judge, Context(policy, namespace, owner is not None, aggregated), finish)
             first = decided[0]
             if first.reason is Reason.NAMESPACE_UNREAD and problem:
                 decided = (replace(first, facts=replace(first.facts, problem=problem)),)
@@ -99,7 +113,7 @@ class Survey:
                 places[group].append((first.facts.finish.at, ref.uid))
             steps.append(decided)
         if ref.uid:
-            self._unfinished[ref.uid] = rule.dependents != "free" and not steps[0][0].facts.finish.finished
+            self._unfinished[ref.uid] = rule.keeps_dependents(is_finished=steps[0][0].facts.finish.finished)
         self._cases.append(_Case(ref, rule, now, owner, tuple(steps)))
 
     async def settle(self, is_unfinished: IsUnfinished) -> list[Surveyed]:
@@ -143,13 +157,13 @@ class Survey:
         return counted[-1]
 
 
-def _steps(obj: Any, rule: KindRule, now: datetime, context: Context, finish: Finish | None) -> _Steps:
-    decision = decide(obj, rule, now, context, finish=finish)
+def _steps(judge: Callable[..., Decision], context: Context, finish: Finish | None) -> _Steps:
+    decision = judge(context, finish=finish)
     finish = decision.facts.finish
     if decision.reason is Reason.OWNER_UNFINISHED:
-        return decision, *_steps(obj, rule, now, replace(context, owner_unfinished=False), finish)
+        return decision, *_steps(judge, replace(context, owner_unfinished=False), finish)
     if decision.reason is Reason.KEPT_LAST and context.newer is None:
-        return decision, *_steps(obj, rule, now, replace(context, newer=sys.maxsize), finish)
+        return decision, *_steps(judge, replace(context, newer=sys.maxsize), finish)
     return (decision,)
 
 

@@ -6,16 +6,21 @@ next one. Listing and deleting overlap: workers take objects from a queue that t
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import cast
 
+from shared.core.backoff import backoff_seconds, jitter_of
+from shared.core.horizon import sweep_ahead
 from shared.core.kinds import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.ports import EventLevel, Page, Publisher, Snapshot
+from shared.ports import PASSED_OVER, EventLevel, Page, Publisher, Snapshot, Telemetry
 from shared.usecases.expire import Expiry
 from shared.usecases.served import list_served
+from shared.usecases.sweepcounts import SweepCounts
+from shared.usecases.turns import LargePages
 
 MISSED_AFTER = timedelta(seconds=10)
 """What a sweep finds due for longer than this was missed by the events."""
@@ -53,6 +58,8 @@ class _Step:
     ends_at: datetime
     due_before: datetime
     missed_before: datetime
+    expiry: Expiry
+    counts: SweepCounts
     timers: list[Timer] = field(default_factory=list)
     failures: list[TtlError] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
@@ -69,6 +76,7 @@ class Sweep:
         concurrency: Objects that are dealt with at once.
         namespace: Only this namespace; empty for all.
         tell: Told of the end of a sweep; None tells nobody.
+        large_pages: The turns of all sweeps of this process.
     """
 
     expiry: Expiry
@@ -77,6 +85,7 @@ class Sweep:
     concurrency: int
     namespace: str = ""
     tell: Tell | None = None
+    large_pages: LargePages = field(default_factory=LargePages)
 
     async def sweep(self, step: SweepStep) -> SweepStep | None:
         """Work through one step.
@@ -85,12 +94,15 @@ class Sweep:
             The next step; None after the last page of the last kind.
 
         Raises:
-            TryLaterError: The API server is away, for every kind of this step, or the Broker takes no timers.
+            TryLaterError: The API server is away, for every kind of this step.
             PermanentError: The API server does not tell us what it serves.
         """
         now = self.expiry.clock.now()
         step = await self._started(step, now)
-        work = _Step(now + STEP_TIME, now + 2 * self.interval, now - MISSED_AFTER)
+        due_before = now + sweep_ahead(self.interval)
+        counts = SweepCounts(self.expiry.telemetry, step.counts, due_before)
+        expiry = replace(self.expiry, telemetry=cast("Telemetry", counts))
+        work = _Step(now + STEP_TIME, due_before, now - MISSED_AFTER, expiry, counts)
         queue: _Queue = asyncio.Queue(QUEUE_MAX)
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work(queue, work)) for _ in range(self.concurrency)]
@@ -107,9 +119,10 @@ class Sweep:
             raise TryLaterError(f"no kind could be listed: {later[0]}")
         passed_over = tuple(dict.fromkeys((*step.passed_over, *work.passed_over)))
         if rest is None:
+            self.expiry.telemetry.sweep_ended(step.sweep_id, counts.so_far(), whole=step.whole)
             await self._tell_end(step, passed_over)
             return None
-        return rest.model_copy(update={"passed_over": passed_over})
+        return rest.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()})
 
     async def _started(self, step: SweepStep, now: datetime) -> SweepStep:
         """The first step names its kinds and gets an id, so that the steps of one sweep can be told together."""
@@ -136,7 +149,7 @@ class Sweep:
             return next_kind
         try:
             rule = await self.expiry.find_rule(api_version.rpartition("/")[0], kind)
-            page, found = await self._read_page(rule, step.continue_token)
+            token = await self._queue_page(rule, step.continue_token, queue, work)
         except AbsentKindError:
             return next_kind
         except TtlError as error:
@@ -144,14 +157,32 @@ class Sweep:
             work.passed_over.append(step.kinds[0])
             self.expiry.telemetry.problem("sweep passed a kind over", kind=known.name, error=str(error))
             return next_kind
-        for one in found:
-            await queue.put((rule, one))
-        if page.continue_token:
-            if len(page.items) < QUEUE_MAX:  # its objects are large: one page of them at a time
-                await queue.join()
-            return step.model_copy(update={"continue_token": page.continue_token})
+        if token:
+            return step.model_copy(update={"continue_token": token})
         self.expiry.telemetry.swept(rule)
         return next_kind
+
+    async def _queue_page(self, rule: KindRule, token: str, queue: _Queue, work: _Step) -> str:
+        """Put a page into the queue, a large one in its turn; the answer is where the next page begins."""
+        async with self.large_pages.turn(rule.name) as is_turn:
+            page, found = await self._read_page(rule, token)
+            self.large_pages.note(rule.name, is_large=page.is_large)
+            if is_turn or not page.is_large:
+                work.counts.looked_at += len(page.items) + len(page.unreadable)
+                await self._queue_found(rule, page, found, queue)
+                return page.continue_token
+            del page, found  # while others have their turn
+        return await self._queue_page(rule, token, queue, work)
+
+    async def _queue_found(self, rule: KindRule, page: Page, found: Sequence[_Found], queue: _Queue) -> None:
+        for left_out in page.unreadable:
+            about = {"object": str(left_out.ref), "uid": left_out.ref.uid, "error": left_out.problem}
+            self.expiry.telemetry.problem(PASSED_OVER, **about)
+        for one in found:
+            await queue.put((rule, one))
+        is_short = page.continue_token and len(page.items) + len(page.unreadable) < QUEUE_MAX
+        if page.is_large or is_short:  # its objects are large: one page of them at a time
+            await queue.join()
 
     async def _read_page(self, rule: KindRule, token: str) -> tuple[Page, Sequence[_Found]]:
         """A page, and those of its objects that may be due now or later.
@@ -168,11 +199,12 @@ class Sweep:
         if not in_full and len(wanted) <= FULL_READS_MAX:
             return page, [ref_of(obj) for obj in wanted]
         if in_full:
-            return page, [Snapshot(obj, page.read_at) for obj in wanted]
+            return page, [Snapshot(obj, page.read_at, page.ahead) for obj in wanted]
         listed = await cluster.list_page(
             rule, namespace=self.namespace, continue_token=token, resource_version=page.resource_version
         )
-        full = {ref_of(obj).uid: Snapshot(obj, page.read_at) for obj in listed.items}
+        full = {ref_of(obj).uid: Snapshot(obj, page.read_at, page.ahead) for obj in listed.items}
+        page = replace(page, is_large=page.is_large or listed.is_large)
         # Where objects are large that page ends sooner; the rest is read one by one.
         return page, [full.get(ref.uid, ref) for ref in map(ref_of, wanted)]
 
@@ -182,6 +214,7 @@ class Sweep:
             try:
                 await self._look(rule, found, work)
             finally:
+                del found  # a worker that waits for the next one holds none
                 queue.task_done()
 
     async def _look(self, rule: KindRule, found: _Found, work: _Step) -> None:
@@ -191,17 +224,25 @@ class Sweep:
             snapshot = await self.expiry.cluster.get(rule, found) if isinstance(found, ObjectRef) else found
             if snapshot is None:
                 return
-            answer = await self.expiry.act(rule, snapshot, missed_before=work.missed_before)
+            answer = await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
         except (ConflictError, TryLaterError):
-            work.timers.append(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.expiry.clock.now()))
+            work.counts.timers_set += 1
+            work.timers.append(self._retried(ref))
         except PermanentError as error:
-            await self.expiry.report(ref, error)
+            await work.expiry.report(ref, error)
         else:
             await self._pass_on(answer, work)
 
+    def _retried(self, ref: ObjectRef) -> Timer:
+        """The timer for an object that could not be dealt with now: one attempt on it has failed."""
+        pause = timedelta(seconds=backoff_seconds(0, jitter=jitter_of(ref.uid, 0)))
+        return Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.expiry.clock.now() + pause, attempts=1)
+
     async def _pass_on(self, answer: Message | None, work: _Step) -> None:
         if isinstance(answer, TimersSet):
-            work.timers.extend(timer for timer in answer.timers if timer.due_at < work.due_before)
+            timers = [timer for timer in answer.timers if timer.due_at < work.due_before]
+            work.counts.timers_set += bool(timers)
+            work.timers.extend(timers)
         elif isinstance(answer, ObjectDeleted):
             try:
                 await self.publisher.publish(answer)
@@ -223,9 +264,14 @@ class Sweep:
             self.expiry.telemetry.problem("could not write an Event", error=str(error))
 
     async def _publish_timers(self, timers: list[Timer]) -> None:
-        """A refusal is reported and ends nothing: what has no timer is found by a sweep, once it is due."""
+        """Timers that cannot be set are reported, and the sweep goes on: a later one finds their objects, once due.
+
+        After a failure the rest of the step is not tried: each attempt may last as long as the Broker's retries.
+        """
         for start in range(0, len(timers), TIMERS_MAX):
             try:
                 await self.publisher.publish(TimersSet(timers=tuple(timers[start : start + TIMERS_MAX])))
-            except PermanentError as error:
-                self.expiry.telemetry.problem("could not publish timers", error=str(error))
+            except TtlError as error:
+                unset = len(timers) - start
+                self.expiry.telemetry.problem("sweep could not set timers", timers=unset, error=str(error))
+                return

@@ -23,10 +23,10 @@ import uvloop
 from rich.console import Console
 
 from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
-from tests.benchmarks import bench_timers, coldstart, decide, drain, lateness, plan, report, schedule
+from tests.benchmarks import bench_timers, coldstart, decide, drain, guard, lateness, plan, report, schedule
 from tests.benchmarks.cluster import BenchmarkError, connected
 
-ALL = ("drain", "lateness", "timers", "schedule", "coldstart", "decide", "plan")
+ALL = ("drain", "lateness", "timers", "schedule", "coldstart", "decide", "plan", "guard")
 TIMERS = (10_000, 100_000, 1_000_000)
 LATENESS_SECONDS = 20
 ROUNDS = 2
@@ -60,7 +60,7 @@ async def _measure(options: argparse.Namespace, folder: Path, tell: Callable[[st
     if "decide" in options.only:
         tell("decide")
         results["decide"] = {"decide": decide.measure()}
-    for name in sorted({"coldstart", "plan"} & set(options.only)):
+    for name in sorted({"coldstart", "plan", "guard"} & set(options.only)):
         results[name] = await _measure_processes(name, folder, tell)
     if "timers" in options.only:
         results["timers"] = []
@@ -74,7 +74,7 @@ async def _measure_processes(name: str, folder: Path, tell: Callable[[str], None
     """What starts processes of its own, on a server that nothing else has used."""
     with _server() as server:
         async with connected(server) as cluster:
-            return await (plan if name == "plan" else coldstart).measure(cluster, folder, tell)
+            return await {"coldstart": coldstart, "plan": plan, "guard": guard}[name].measure(cluster, folder, tell)
 
 
 def _facts(options: argparse.Namespace, seconds: float) -> dict[str, Any]:

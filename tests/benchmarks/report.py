@@ -17,6 +17,7 @@ from tests.benchmarks import bench_timers
 from tests.benchmarks.coldstart import LIMITS, STARTS, ColdStart
 from tests.benchmarks.decide import Decisions
 from tests.benchmarks.drain import CONTENDERS, LIMIT, Drained
+from tests.benchmarks.guard import FOLDERS, WAYS, Cost
 from tests.benchmarks.lateness import PER_SECOND, Lateness
 from tests.benchmarks.plan import AIM_SECONDS, OBJECTS, Timed, ratio
 from tests.benchmarks.schedule import Slice
@@ -44,6 +45,7 @@ def aims(results: Mapping[str, Any]) -> list[Aim]:
         *(_schedule_aims(results["schedule"]) if "schedule" in results else ()),
         *(_decide_aims(results["decide"]) if "decide" in results else ()),
         *(_plan_aims(results["plan"]) if "plan" in results else ()),
+        *(_guard_aims(results["guard"]) if "guard" in results else ()),
     ]
 
 
@@ -93,10 +95,24 @@ def _plan_aims(timed: Mapping[str, Sequence[Timed]]) -> Iterable[Aim]:
     yield Aim(f"`plan --policy` on {OBJECTS:,} objects", aim, f"{measured:.1f} s", measured < AIM_SECONDS)
 
 
+def _guard_aims(costs: Mapping[str, Sequence[Cost]]) -> Iterable[Aim]:
+    for kind in FOLDERS:
+        measured = _times(costs, "enabled", kind)
+        yield Aim(
+            f"API server CPU a guarded DELETE of a {kind} / an unguarded one", "<= 2", f"{measured:.2f}", measured <= 2
+        )
+
+
+def _times(costs: Mapping[str, Sequence[Cost]], way: str, kind: str) -> float:
+    """How many times the processor time of an unguarded DELETE, by rounds."""
+    guarded, bare = ([one for one in costs[name] if one.kind == kind] for name in (way, "none"))
+    return median(ours.cpu_ms / theirs.cpu_ms for ours, theirs in zip(guarded, bare, strict=True))
+
+
 def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     plain = {
         name: {who: [one.as_json() for one in measured] for who, measured in results[name].items()}
-        for name in ("drain", "lateness", "schedule", "coldstart", "decide", "plan")
+        for name in ("drain", "lateness", "schedule", "coldstart", "decide", "plan", "guard")
         if name in results
     }
     if "timers" in results:
@@ -113,6 +129,7 @@ def show(console: Console, results: Mapping[str, Any]) -> None:
         "coldstart": coldstart_table,
         "decide": decide_table,
         "plan": plan_table,
+        "guard": guard_table,
     }
     for name, table in tables.items():
         if name in results:
@@ -259,6 +276,27 @@ def plan_table(timed: Mapping[str, Sequence[Timed]]) -> Table:
         seconds = [one.seconds for one in timed[name]]
         spread = f"{min(seconds):.1f} - {max(seconds):.1f}"
         table.add_row(title, f"{timed[name][0].objects:,}", f"{median(seconds):.1f}", spread, f"x {share:.2f}")
+    return table
+
+
+def guard_table(costs: Mapping[str, Sequence[Cost]]) -> Table:
+    table = new_table(
+        "The delete guard: DELETE of finished objects, 8 at a time",
+        "",
+        "objects",
+        "API server CPU ms a DELETE",
+        "of unguarded",
+        "p50 ms",
+        "p99 ms",
+        caption="The API server evaluates the policy of the kind in each DELETE; the others are looked up only.",
+    )
+    for kind in FOLDERS:
+        for way, title in WAYS.items():
+            measured = [one for one in costs[way] if one.kind == kind]
+            values = [median(getattr(one, name) for one in measured) for name in ("cpu_ms", "p50", "p99")]
+            share = f"x {_times(costs, way, kind):.2f}"
+            cells = (f"{sum(one.objects for one in measured):,}", f"{values[0]:.2f}", share)
+            table.add_row(f"{kind}, {title}", *cells, *(f"{one:.1f}" for one in values[1:]))
     return table
 
 

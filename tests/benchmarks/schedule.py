@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tests.benchmarks.processes import cpu_seconds, running
+from tests.builders import FRONT
 
 SERVED_ON, LOADED_FROM = 0, 1
 SLICES = 3
@@ -55,34 +56,39 @@ async def measure(folder: Path, tell: Callable[[str], None]) -> dict[str, list[S
     slices: dict[str, list[Slice]] = {"schedule": [], "bare": []}
     target = ("env", "FUNCTION_TARGET=schedule", f"FUNCTION_SOURCE={FUNCTION}")
     async with (
-        _served(folder, "functions_framework.aio:app", *target) as schedule,
-        _served(folder, "tests.benchmarks.schedule:bare") as bare_endpoint,
+        served(folder, "functions_framework.aio:app", *target) as schedule,
+        served(folder, "tests.benchmarks.schedule:bare") as bare_endpoint,
     ):
         for number in range(SLICES):
             tell(f"schedule, slice {number + 1} of {SLICES}")
-            slices["schedule"].append(await _load(schedule, "--replies"))
-            slices["bare"].append(await _load(bare_endpoint))
+            slices["schedule"].append(await load(schedule, "--replies"))
+            slices["bare"].append(await load(bare_endpoint))
     return slices
 
 
 @dataclass(frozen=True)
-class _Server:
+class Server:
+    """A process that listens."""
+
     port: int
     pid: int
 
 
 @asynccontextmanager
-async def _served(folder: Path, app: str, *before: str) -> AsyncIterator[_Server]:
+async def served(folder: Path, app: str, *before: str, http: str = FRONT) -> AsyncIterator[Server]:
+    """An app under uvicorn with a protocol for HTTP, by default ours, until the block ends."""
     port = free_port()
-    uvicorn = (sys.executable, "-m", "uvicorn", app, f"--port={port}", "--lifespan=on", "--no-access-log")
+    uvicorn = (sys.executable, "-m", "uvicorn", app, f"--port={port}", f"--http={http}", "--lifespan=on")
+    uvicorn += ("--no-access-log",)
     async with running([*before, *uvicorn], folder / "uvicorn.log") as server:
         if can_pin():
             os.sched_setaffinity(server.pid, {SERVED_ON})
         await _until_it_listens(port)
-        yield _Server(port, server.pid)
+        yield Server(port, server.pid)
 
 
-async def _load(server: _Server, *arguments: str) -> Slice:
+async def load(server: Server, *arguments: str) -> Slice:
+    """What a server answers in a slice of time."""
     options = [f"--seconds={SLICE_SECONDS}", *([f"--core={LOADED_FROM}"] if can_pin() else []), *arguments]
     command = [sys.executable, "-m", "tests.benchmarks.load", str(server.port), *options]
     cpu = cpu_seconds(server.pid)

@@ -146,6 +146,20 @@ async def test_a_policy_is_a_finalizer_beside_the_others(api, policy, finalizers
     assert answer.meta["finalizers"] == finalizers
 
 
+@pytest.mark.parametrize("finalizer", ["orphan", "foregroundDeletion"])
+async def test_background_with_a_resource_version_never_drops_the_collectors_finalizer(api, finalizer):
+    """What a DELETE with all preconditions meets, however often it comes; every other propagation passes."""
+    job = await api.job("a", finalizers=[finalizer])
+    preconditions = {key: job["metadata"][key] for key in ("uid", "resourceVersion")}
+    for _ in range(3):
+        answer = await api.delete(api.jobs("a"), {"preconditions": preconditions, "propagationPolicy": "Background"})
+        assert answer.is_error(409, "Conflict")
+        assert "ResourceVersion in precondition: ," in answer.body["message"]
+    assert (await api.get(api.jobs("a"))).body == job
+    answer = await api.delete(api.jobs("a"), {"preconditions": preconditions, "propagationPolicy": "Foreground"})
+    assert answer.status == 200
+
+
 async def test_the_policy_may_come_in_the_query(api):
     await api.job("a")
     answer = await api.delete(api.jobs("a"), propagationPolicy="Foreground")

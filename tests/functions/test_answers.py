@@ -1,8 +1,11 @@
 """What each function does with a good event, and how the world's troubles become statuses."""
 
+from datetime import timedelta
+
 import pytest
 
 from shared.adapters.events import TICK
+from shared.core.horizon import horizon
 from shared.core.kinds import Catalogue
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, SweepStep, TimersSet
@@ -142,18 +145,28 @@ async def test_sweep_passes_over_kinds_that_it_does_not_know(functions, world):
 # The world's troubles
 
 
-@pytest.mark.parametrize("name", ["expire", "sweep"])
-async def test_a_busy_api_server_is_a_503_with_its_own_retry_after(functions, world, name):
+async def test_sweep_answers_503_with_retry_after_while_the_api_server_is_busy(functions, world):
     for verb in ("get", "list", "list-metadata"):
         world.cluster.fail(verb, TryLaterError("the API server answered 429", retry_after_seconds=6.2))
 
-    answer = await functions.post(name, *binary(*TAKEN[name]))
+    answer = await functions.post("sweep", *binary(*TAKEN["sweep"]))
 
     assert answer.status == 503
     assert "429" in answer.text
     assert int(answer.headers["retry-after"]) >= 1
-    if name == "expire":
-        assert answer.headers["retry-after"] == "7"
+
+
+async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(functions, world):
+    world.cluster.fail("get", TryLaterError("the API server answered 429", retry_after_seconds=6.2))
+    kind, data = TAKEN["expire"]
+
+    for attempts in (1, 2):
+        answer = await functions.post("expire", *binary(kind, data))
+
+        assert answer.status == 200
+        (timer,) = TimersSet.model_validate_json(answer.event().data).timers
+        assert timer.attempts == attempts
+        data = timer.model_dump(mode="json", by_alias=True)
 
 
 async def test_timers_that_cannot_be_stored_are_a_503(functions, world):
@@ -164,11 +177,25 @@ async def test_timers_that_cannot_be_stored_are_a_503(functions, world):
     assert (answer.status, answer.text, answer.headers["retry-after"]) == (503, "disk full\n", "1")
 
 
-async def test_a_broker_that_takes_no_timers_is_a_503(functions, world):
+async def test_sweep_ends_while_no_timer_can_be_set(functions, world):
     world.cluster.put(job(complete=ago(60), ttl=90))
     world.publisher.failure = TryLaterError("no answer")
 
-    assert (await functions.post("sweep", *binary(TICK))).status == 503
+    assert (await functions.post("sweep", *binary(TICK))).status == 204
+
+
+HORIZON = horizon(timedelta(minutes=10))
+
+
+async def test_timers_keeps_no_timer_that_is_due_beyond_the_horizon(functions, world):
+    due = [later(seconds) for seconds in (HORIZON.total_seconds() + 60, HORIZON.total_seconds() - 60, 1e10)]
+    asked = [timer(uid=f"uid-{number}", due_at=due_at.isoformat()) for number, due_at in enumerate(due)]
+
+    answer = await functions.post("timers", *binary(SET, {"timers": asked}))
+
+    assert answer.status == 204
+    assert [uid for uid, _ in world.timers.pending] == ["uid-1"]
+    assert [one.reason for one in world.telemetry.records] == ["left-to-sweep"] * 2
 
 
 @pytest.mark.parametrize("error", [PermanentError("no"), ForbiddenError("jobs is forbidden")], ids=["4xx", "403"])

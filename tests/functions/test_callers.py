@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import shutil
 import time
 from base64 import urlsafe_b64encode
 
+import certifi
 import jwt
 import pytest
 from aiohttp import web
@@ -24,10 +26,11 @@ from shared.adapters.callers import (
     Keys,
 )
 from shared.adapters.events import BODY_BYTES_MAX
+from shared.adapters.redirects import RedirectError
 from shared.adapters.settings import SettingsError, read_settings
 from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer
-from tests.loopback import answering_with
+from tests.loopback import answering_with, elsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +66,7 @@ class LoopbackIssuer:
         asked: Paths, and the Authorization header that came with each.
         discovery: What to say in place of the truth.
         is_down: Answers 503 to everything.
+        redirects: Where to send those who ask for a path.
     """
 
     def __init__(self):
@@ -71,11 +75,14 @@ class LoopbackIssuer:
         self.asked = []
         self.discovery = {}
         self.is_down = False
+        self.redirects = {}
 
     async def handle(self, request):
         self.asked.append((request.path, request.headers.get("authorization")))
         if self.is_down:
             return web.Response(status=503)
+        if request.path in self.redirects:
+            return web.Response(status=307, headers={"location": self.redirects[request.path]})
         if request.path == DISCOVERY:
             return web.json_response({"issuer": self.url, "jwks_uri": f"{self.url}/keys", **self.discovery})
         keys = {"keys": [signer.jwk() for signer in self.signers]}
@@ -360,6 +367,29 @@ async def test_a_pod_without_a_token_of_its_own_says_so(functions, issuer, tmp_p
     answers.guard(None)
     assert answer.status == 503
     assert f"{tmp_path}/token" in answer.text
+
+
+@pytest.mark.parametrize("path", [DISCOVERY, "/keys"])
+async def test_keys_are_not_fetched_where_a_redirect_leads(guarded, issuer, path):
+    async with elsewhere() as (url, arrived):
+        issuer.redirects = {path: f"{url}/keys"}
+        answer = await call(guarded, f"Bearer {issuer.token()}")
+
+    assert answer.status == 503  # the event is good: Knative brings it again
+    assert f"{issuer.url} answered 307, a redirect to {url};" in answer.text
+    assert arrived == []
+
+
+async def test_token_of_the_pod_is_not_sent_where_a_redirect_leads(issuer, tmp_path):
+    (tmp_path / "token").write_text("hidden")
+    shutil.copy(certifi.where(), tmp_path / "ca.crt")
+    async with elsewhere() as (url, arrived):
+        issuer.redirects = {DISCOVERY: url}
+        with pytest.raises(RedirectError, match=f"a redirect to {url};"):
+            await ApiServer(issuer.url, tmp_path).fetch()
+
+    assert issuer.asked == [(DISCOVERY, "Bearer hidden")]
+    assert arrived == []
 
 
 # Settings

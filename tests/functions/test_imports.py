@@ -53,6 +53,7 @@ async def test_a_function_starts_with_these_libraries_and_no_other(name, librari
     loaded = set(json.loads(output))
 
     packages = {module.partition(".")[0] for module in loaded} - sys.stdlib_module_names - {"functions", "shared"}
+    packages.discard("typing_extensions")  # of pydantic; on some Pythons functions-framework loads it first
     assert {package for package in packages if not package.startswith(("_", "cython"))} == libraries
     assert ours <= loaded
     assert not not_ours & loaded

@@ -312,6 +312,10 @@ async def test_too_few_or_too_many_timers(functions, world, count):
         ({"step": -1}, "data.step"),
         ({"step": 10**4_300 - 1}, "data.step"),
         ({"continueToken": 5}, "data.continueToken"),
+        ({"counts": {"deleted": 10**4_300 - 1}}, "data.counts"),
+        ({"sweepId": "x\x1b[2J"}, "data.sweepId"),
+        ({"sweepId": "x" * 501}, "data.sweepId"),
+        ({"passedOver": ["x\u202e"]}, "data.passedOver.0"),
         ([], "data"),
     ],
 )

@@ -11,7 +11,7 @@ from shared.adapters.publisher import HttpPublisher, bound_token
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Timer
 from tests.functions.wire import FIRED, timer
-from tests.loopback import answering_with
+from tests.loopback import answering_with, elsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -122,13 +122,14 @@ async def test_what_knative_would_not_retry_is_refused_for_good(broker, publishe
         await publisher.publish(MESSAGE)
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307])
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 async def test_a_redirect_is_no_consent(broker, publisher, status):
-    broker.answer = {"status": status, "headers": {"location": "/login"}}
-
-    with pytest.raises(PermanentError, match=str(status)):
-        await publisher.publish(MESSAGE)
+    async with elsewhere() as (url, arrived):
+        broker.answer = {"status": status, "headers": {"location": f"{url}/login"}}
+        with pytest.raises(PermanentError, match=f"answered {status}, a redirect to {url};"):
+            await publisher.publish(MESSAGE)
     assert broker.methods == ["POST"]
+    assert arrived == []
 
 
 async def test_nobody_listens():

@@ -28,15 +28,20 @@ class Api:
         self.server = server
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
+        return json.loads(self.send(method, path, None if body is None else json.dumps(body).encode()))
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """The bytes that are sent, and those that come."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         request = urllib.request.Request(
             f"{self.server.url}{path}",
             method=method,
-            data=None if body is None else json.dumps(body).encode(),
+            data=body,
             headers={"Authorization": f"Bearer {self.server.token}", "Content-Type": kind},
         )
         with urllib.request.urlopen(request, context=self.server.ssl, timeout=30) as response:
-            return json.load(response)
+            answer: bytes = response.read()
+            return answer
 
     def get(self, path: str) -> Any:
         """The object, or None where there is none."""

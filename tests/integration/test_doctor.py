@@ -54,7 +54,7 @@ class Operator:
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of kubectl-ttl
-        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "COLUMNS": "80", "PATH": path}
+        self.environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
 
     def kubectl(self, *words: str, given: str = "") -> str:
         done = subprocess.run(
@@ -164,6 +164,24 @@ def test_a_right_that_is_missing_is_found_and_its_command_mends_it(standalone: O
     assert (code, troubles(found)) == (0, {})
 
 
+def test_a_guard_that_is_stale_or_missing_is_found_and_its_command_fixes_it(standalone: Operator, api: Api) -> None:
+    names = [f"ttl-after-finished-delete-guard-{kind}" for kind in ("job", "pod")]
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    older = {"metadata": {"annotations": {"ttlafterfinished.dev/rule-version": "older"}}}
+    api.call("PATCH", f"{policies}/{names[0]}", older)
+    standalone.kubectl("delete", "validatingadmissionpolicy", names[1])
+
+    code, found = standalone.doctor()
+
+    assert code == 1
+    assert set(troubles(found)) == {"delete guard stale", "delete guard missing"}
+    standalone.paste(found["delete guard stale"]["mend"])
+    standalone.paste(found["delete guard missing"]["mend"])
+    code, found = standalone.doctor()
+    assert (code, troubles(found)) == (0, {})
+    assert found["delete guard"]["detail"].startswith("jobs.batch, pods; not checked by the API server: ")
+
+
 def test_the_one_binding_of_all_rights_is_told_from_a_right_of_one_kind(standalone: Operator, api: Api) -> None:
     standalone.kubectl("delete", "clusterrolebinding", "ttl-after-finished-standalone")
     api.wait("the loss", lambda: not may(api, "delete", "batch", "jobs"))
@@ -195,6 +213,7 @@ def test_a_kind_whose_crd_is_missing_is_found_and_so_are_its_rights(standalone: 
     rights = found["rights of standalone on trainjobs"]
     assert rights["detail"] == "may not delete, get, list, watch"
     standalone.paste(rights["mend"])
+    standalone.paste(found["delete guard missing"]["mend"])
     standalone.kubectl("apply", "-f", "-", given=yaml.safe_dump(TRAINJOBS))
     api.wait("the CRD", lambda: api.get("/apis/trainer.kubeflow.org/v1alpha1"))
     api.wait("the roles' aggregation", lambda: may(api, "watch", "trainer.kubeflow.org", "trainjobs"))
@@ -205,12 +224,13 @@ def test_a_kind_whose_crd_is_missing_is_found_and_so_are_its_rights(standalone: 
 def test_where_all_kinds_are_meant_only_those_that_are_served_count(standalone: Operator, api: Api) -> None:
     configs = api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
     (config,) = [one["metadata"]["name"] for one in configs if one["metadata"]["name"].startswith("settings-")]
-    api.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{config}", {"data": {"TTL_KINDS": ""}})
+    api.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{config}", {"data": {"TTL_KINDS": "all"}})
 
     _, found = standalone.doctor()
 
     what = "rights of standalone on certificatesigningrequests"
-    assert troubles(found) == {what: "warn: none at all: TTL_KINDS names no kinds, and this one is passed over"}
+    assert set(troubles(found)) == {what, "delete guard missing"}
+    assert troubles(found)[what] == "warn: none at all: TTL_KINDS is all, and this one is passed over"
     standalone.paste(found[what]["mend"])
     group = "certificates.k8s.io"
     api.wait("the roles' aggregation", lambda: may(api, "watch", group, "certificatesigningrequests"))

@@ -2,6 +2,9 @@
 
 import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -146,7 +149,8 @@ def test_the_installed_policy_counts_unless_another_is_named(
     planned = ttl("plan")
 
     assert (told["decision"], told["policyRule"], told["ttlSeconds"]) == ("wait", "fleet", 300)
-    assert told["policy"] == {"name": "ConfigMap ttl-after-finished/policy-x", "known": True, "why": None}
+    name = "ConfigMap ttl-after-finished/policy-x"
+    assert told["policy"] == {"name": name, "why": None, "differs": None, "known": True}
     assert text[1].startswith("  decision  goes in ")
     assert "  policy    ConfigMap ttl-after-finished/policy-x" in text
     assert explain(ttl, "job/build", "--policy", "none")["reason"] == "no-ttl"
@@ -266,6 +270,26 @@ def test_a_ttl_that_a_hold_left_behind_is_told_with_its_cure(
     assert api.get(path)["spec"]["ttlSecondsAfterFinished"] == 3600
 
 
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl in PATH")
+@pytest.mark.parametrize("hold", [{}, {"ttlafterfinished.dev/hold": "why"}], ids=["parked", "held"])
+def test_the_commands_advised_for_an_unreadable_held_ttl_work(
+    api: Api, job: Callable[..., str], ttl: Ttl, server: RealServer, hold: dict[str, str]
+) -> None:
+    path = job("report")
+    api.call("PATCH", path, {"metadata": {"annotations": {"ttlafterfinished.dev/held-ttl": "{", **hold}}})
+    assert ttl("release", "job/report").returncode == 1
+
+    (line,) = [one for one in ttl("explain", "job/report").stdout.splitlines() if one.startswith("  do  ")]
+    forget, then = re.findall("`kubectl ([^`]+)`", line)
+    subprocess.run(["kubectl", f"--kubeconfig={server.kubeconfig}", *shlex.split(forget)], check=True)
+    words = shlex.split(then)[1:]
+    done = ttl(*words[: words.index("-n")])
+
+    assert done.returncode == 0, done.stderr
+    kept = api.get(path)["metadata"].get("annotations", {})
+    assert kept == ({} if hold else {"ttlafterfinished.dev/ttl": "1h"})
+
+
 @pytest.fixture
 def developer(api: Api, server: RealServer, namespace: str, tmp_path: Path) -> Path:
     """The kubeconfig of somebody who may read Jobs in the test's namespace, and that namespace, and nothing else."""
@@ -303,7 +327,7 @@ def test_who_may_not_read_the_installation_is_told_and_answered_all_the_same(
     first, second, *_ = plain.stdout.splitlines()[1:]
     assert first.endswith("nothing gives it a TTL, as far as can be told without its policy")
     assert second.startswith("  policy    judged without one: the one in force is not known: what is installed in ")
-    assert (due["decision"], due["policy"]["known"], reasons(due)) == ("expire", False, ["breaker-unread"])
+    assert (due["decision"], due["policy"]["known"], reasons(due)) == ("expire", False, ["stop-unread"])
     named = explain(ttl, "job/plain", "--policy", "none", kubeconfig=developer)
     assert named["policy"]["known"] is True
 

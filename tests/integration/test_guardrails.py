@@ -826,10 +826,17 @@ def honoured(ann: User) -> User:
 
 def with_field(rule: KindRule, field: TtlField) -> Object:
     """An object that its own controller deletes 100 seconds after its end."""
-    value = {"seconds": 100, "milliseconds": 100_000, "duration": "1m40s"}[field.unit]
-    for part in reversed(field.path.split(".")):
-        value = {part: value}
-    return {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "x"}, **value}
+    obj: Object = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "x"}}
+    values = {field.path: {"seconds": 100, "milliseconds": 100_000, "duration": "1m40s"}[field.unit]}
+    if field.when is not None and field.when.field:  # the field counts beside this one alone
+        values[field.when.field] = field.when.values[0]
+    for path, value in values.items():
+        *steps, last = path.split(".")
+        place = obj
+        for step in steps:
+            place = place.setdefault(step, {})
+        place[last] = value
+    return obj
 
 
 def warnings_of(user: User, rule: KindRule, obj: Object, said: dict[str, str]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -122,6 +124,43 @@ def test_an_annotation_that_asks_for_longer_than_the_field_is_said_to_be_powerle
     assert annotations(jobs.job("report")) == {}
     assert ttl("set", "job/report", "10m", "--failed").returncode == 0
     assert annotations(jobs.job("report")) == {"ttlafterfinished.dev/ttl-failed": "10m"}
+
+
+def test_a_hold_on_a_pod_whose_job_is_due_says_so_and_how_to_hold_both(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
+    jobs.create_job("report", annotations={"ttlafterfinished.dev/ttl": "1h"})
+    jobs.finish_pods_of("report")
+    selector = f"{jobs.pods}?labelSelector=batch.kubernetes.io/job-name%3Dreport"
+    pod = jobs.api.call("GET", selector)["items"][0]["metadata"]["name"]
+
+    powerless = ttl("hold", f"pod/{pod}", "--reason", "the logs")
+
+    assert powerless.returncode == 1
+    assert f"the hold is powerless: Job {namespace}/report is due in " in powerless.stderr
+    command = re.search(r"`kubectl ttl (hold jobs.batch/report --reason 'the logs')", powerless.stderr)
+    assert command, powerless.stderr
+    explained = json.loads(ttl("explain", f"pod/{pod}", "-o", "json").stdout)
+    assert [one["name"] for one in explained["deletedWith"]] == ["report"]
+    assert "the garbage collector deletes this object with it" in ttl("explain", f"pod/{pod}").stdout
+
+    assert ttl(*shlex.split(command[1])).returncode == 0
+    again = ttl("hold", f"pod/{pod}", "--reason", "the logs")
+    assert (again.returncode, again.stderr) == (0, "")
+
+    # What the README says of the garbage collector.
+    jobs.api.call("DELETE", f"{jobs.jobs}/report", {"propagationPolicy": "Background"})
+    jobs.api.wait("the end of the held Pod", lambda: jobs.api.get(f"{jobs.pods}/{pod}") is None)
+
+
+def test_set_says_where_the_maximum_of_the_namespace_shortens_it(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
+    jobs.create_job("report")
+    maximum = {"metadata": {"annotations": {"ttlafterfinished.dev/max-ttl": "1h"}}}
+    jobs.api.call("PATCH", f"/api/v1/namespaces/{namespace}", maximum)
+
+    longer, shorter = ttl("set", "job/report", "2d"), ttl("set", "job/report", "10m")
+
+    assert (longer.returncode, shorter.returncode) == (0, 0), longer.stderr + shorter.stderr
+    assert "  mind: max-ttl of its namespace takes precedence over 2d: at most 1h after it finishes" in longer.stdout
+    assert "max-ttl" not in shorter.stdout
 
 
 def test_a_breaker_is_released_once(api: Api, ttl: Ttl, namespace: str) -> None:

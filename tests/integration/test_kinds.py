@@ -62,6 +62,11 @@ def moved(value: Any, by: timedelta) -> Any:
         return value
 
 
+def at_generation(value: Any, present: dict[str, int]) -> Any:
+    """The same, observed at the present generation where it names one."""
+    return value | present if "observedGeneration" in value else value
+
+
 class Life:
     """One object of one kind."""
 
@@ -102,9 +107,10 @@ class Life:
 
     def _write_status(self, fixture: Any) -> None:
         obj = self.api.get(self.path)
-        status = fixture.get("status") or {}
-        if "observedGeneration" in status:
-            status = status | {"observedGeneration": obj["metadata"]["generation"]}
+        present = {"observedGeneration": obj["metadata"]["generation"]}
+        status = at_generation(fixture.get("status") or {}, present)
+        if isinstance(status.get("conditions"), list):
+            status = status | {"conditions": [at_generation(one, present) for one in status["conditions"]]}
         self.api.call("PUT", f"{self.path}/status", obj | {"status": status})
 
 

@@ -25,10 +25,10 @@ from shared.adapters.connect import connect
 from shared.adapters.settings import read_settings
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.local.realserver import RealServer, real_server
-from shared.messages import ObjectDeleted, Timer
+from shared.messages import ObjectDeleted, Timer, TimersSet
 from tests.builders import POD
 from tests.functions.test_processes import running
-from tests.functions.wire import FIRED, binary, timer
+from tests.functions.wire import FIRED, Answer, binary, timer
 from tests.integration.conftest import Api
 from tests.loopback import answering_with
 
@@ -41,7 +41,7 @@ def anyio_backend() -> str:
 
 
 class Account:
-    """A service account that may get, list and delete Pods in its namespace, and nothing elsewhere."""
+    """A service account with rights in its namespace alone: on Pods, and to read the brake."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self.api, self.namespace = api, namespace
@@ -49,7 +49,7 @@ class Account:
         roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
         rules = [
             {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "delete"]},
-            {"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["namespaces", "configmaps"], "verbs": ["get"]},
         ]
         api.call("POST", f"{roles}/roles", {"metadata": {"name": "work"}, "rules": rules})
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "work"}
@@ -113,8 +113,9 @@ async def outside(server: RealServer) -> Any:
     """Connects by the environment alone; what was connected is closed with the test."""
     connected: list[KubernetesCluster] = []
 
-    async def by(**environment: str) -> KubernetesCluster:
-        given = {"TTL_API_SERVER": server.url, "TTL_API_CA": str(server.ca), **environment}
+    async def by(**environment: str | None) -> KubernetesCluster:
+        wanted = {"TTL_API_SERVER": server.url, "TTL_API_CA": str(server.ca), **environment}
+        given = {name: value for name, value in wanted.items() if value is not None}
         connected.append(await connect(access=get_access(read_settings(environment=given))))
         return connected[-1]
 
@@ -165,7 +166,7 @@ async def test_a_rotated_file_is_read_again_and_no_request_is_lost(
 async def test_a_server_that_the_ca_does_not_vouch_for(
     ca: str, outside: Connect, server: RealServer, tmp_path: Path
 ) -> None:
-    given = ""
+    given = None
     if ca == "of another server":
         with real_server(server.assets, fsync=False) as other:
             given = other.ca.read_text()
@@ -409,10 +410,16 @@ async def test_without_a_metadata_server_it_is_for_later(
     assert await look(cluster, account.namespace) == []
 
 
+def retried(answer: Answer) -> dict[str, Any]:
+    """The timer for the next attempt, as `expire` answers with it."""
+    (again,) = json.loads(answer.event().data)["timers"]
+    return again
+
+
 async def test_a_function_alone_loses_nothing_while_the_metadata_server_is_away(
     account: Account, metadata: MetadataServer, server: RealServer, tmp_path: Path
 ) -> None:
-    """`expire` as Cloud Run starts it; the test delivers again what is answered with 503, as a Broker does."""
+    """`expire` as Cloud Run starts it; the test fires the timers that it answers with, as the engine does."""
     metadata.stop()
     pods = f"/api/v1/namespaces/{account.namespace}/pods"
     spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}
@@ -423,15 +430,16 @@ async def test_a_function_alone_loses_nothing_while_the_metadata_server_is_away(
     at = created["metadata"]["creationTimestamp"]
     fired = {"ref": {**ref, "uid": created["metadata"]["uid"]}, "purpose": "expire", "dueAt": at}
     where = {"TTL_API_SERVER": server.url, "TTL_API_CA": server.ca.read_text(), "TTL_API_IDENTITY": "google"}
+    where["TTL_NAMESPACE"] = account.namespace
 
     async with running("expire", tmp_path, **where) as process:
         assert await process.is_ready(), process.lines()
         away = await process.post(*binary(FIRED, fired))
-        assert (away.status, away.headers["retry-after"]) == (503, "1")
+        assert retried(away)["attempts"] == 1
         assert account.api.get(f"{pods}/done")
         metadata.start()
-        while (answer := await process.post(*binary(FIRED, fired))).status == 503:
-            pass
+        while (answer := await process.post(*binary(FIRED, fired))).event().type == TimersSet.type:
+            assert retried(answer)
 
     assert answer.event().type == ObjectDeleted.type, answer.text
     assert account.api.get(f"{pods}/done") is None

@@ -119,3 +119,11 @@ def deployment() -> dict[str, Any]:
     template = {"metadata": {"labels": labels}, "spec": spec}
     metadata = {"name": "standalone", "labels": labels}
     return {"metadata": metadata, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+
+
+def test_plan_reads_ttl_kinds_unless_kinds_are_named(jobs, plan, monkeypatch):
+    monkeypatch.setenv("TTL_KINDS", "pods")
+    limited, every = plan("-o", "json", "--all"), plan("-k", "all", "-o", "json", "--all")
+    assert (json.loads(limited.stdout), limited.stderr) == ([], "only pods, by TTL_KINDS; --kinds all: every kind\n")
+    assert {one["kind"] for one in json.loads(every.stdout)} == {"Job"}
+    assert "TTL_KINDS" not in every.stderr

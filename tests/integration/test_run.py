@@ -67,6 +67,18 @@ class Cluster:
         self.api.wait(f"the end of {job}", lambda: self.job(job) is None or finish_time(self.job(job)))
 
 
+def await_timer(cluster: Cluster, run: Run, job: str, ttl: int = 10) -> None:
+    """Finish a Job and wait until its timer is set.
+
+    First a Job that is due in a quarter of an hour shows that `run` follows: the sweep of a slow start deletes what is
+    due by then, without a timer.
+    """
+    for name, seconds in (("witness", 900), (job, ttl)):
+        cluster.create_job(name, ttl=seconds)
+        cluster.finish_pods_of(name)
+        cluster.api.wait(f"the timer of {name}", lambda name=name: re.search(f'timer-set .*/{name}"', run.text))
+
+
 def finish_time(job: Any) -> datetime | None:
     """An independent reading of when a Job finished."""
     for condition in job["status"].get("conditions", []):
@@ -109,9 +121,7 @@ def test_what_finished_before_the_start_is_found_by_the_sweep(cluster: Cluster, 
 
 def test_a_recreated_job_survives_the_timer_of_its_predecessor(cluster: Cluster, start_run: Start) -> None:
     run = start_run()
-    cluster.create_job("same-name", ttl=3)
-    cluster.finish_pods_of("same-name")
-    cluster.api.wait("the timer", lambda: "timer-set" in run.text)
+    await_timer(cluster, run, "same-name")
     old = cluster.job("same-name")
     cluster.api.call("DELETE", f"{cluster.jobs}/same-name", {"propagationPolicy": "Background"})
     new = cluster.create_job("same-name", ttl=3)
@@ -151,9 +161,7 @@ def test_a_raised_and_a_lowered_ttl_count(cluster: Cluster, start_run: Start) ->
 
 def test_kill_9_loses_nothing(cluster: Cluster, start_run: Start) -> None:
     run = start_run()
-    cluster.create_job("patient", ttl=4)
-    cluster.finish_pods_of("patient")
-    cluster.api.wait("the timer", lambda: "timer-set" in run.text)
+    await_timer(cluster, run, "patient")
     run.stop(signal.SIGKILL)
     start_run("--no-lease")
     cluster.api.wait("the deletion", lambda: cluster.job("patient") is None)
@@ -187,9 +195,7 @@ def test_dry_run_writes_no_event_either(cluster: Cluster, start_run: Start) -> N
 def test_a_timer_of_another_namespace_deletes_nothing(cluster: Cluster, start_run: Start, api: Api) -> None:
     """The timers are one file for a cluster; a run that is limited to a namespace must not fire the others'."""
     first = start_run()
-    cluster.create_job("elsewhere", ttl=5)
-    cluster.finish_pods_of("elsewhere")
-    cluster.api.wait("the timer", lambda: "timer-set" in first.text)
+    await_timer(cluster, first, "elsewhere")
     first.stop()
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "another"}})
     second = start_run("--namespace", "another", "--no-lease", "-v")
@@ -223,9 +229,7 @@ def test_the_start_names_the_policy_in_force(cluster: Cluster, start_run: Start,
 def test_an_api_server_that_stops_for_a_while_ends_nothing(cluster: Cluster, start_run: Start) -> None:
     """Longer than a Lease lasts: the leader stops leading, waits, leads again, and deletes what was due."""
     run = start_run()
-    cluster.create_job("due-meanwhile", ttl=4)
-    cluster.finish_pods_of("due-meanwhile")
-    cluster.api.wait("the timer", lambda: "timer-set" in run.text)
+    await_timer(cluster, run, "due-meanwhile", ttl=4)
     server = cluster.api.server.pid("kube-apiserver")
     os.kill(server, signal.SIGSTOP)
     try:

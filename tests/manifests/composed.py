@@ -30,6 +30,18 @@ def composed(*components: str, base: str = "base") -> tuple[Object, ...]:
         return build(folder / "overlay")
 
 
+def overlay_of(kustomization: Object) -> tuple[Object, ...]:
+    """All objects of the base in an overlay; its components are named without their folder, and `release` is added."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copytree(KNATIVE, folder / "knative")
+        (folder / "overlay").mkdir()
+        components = [f"../knative/components/{one}" for one in (*kustomization["components"], "release")]
+        whole = {"resources": ["../knative/base"], **kustomization, "components": components}
+        (folder / "overlay" / "kustomization.yaml").write_text(yaml.safe_dump(whole))
+        return build(folder / "overlay")
+
+
 def _generator(name: str, overlay: Path) -> Object:
     """As knative/README.md has it; kustomize takes files of the overlay's own folder only."""
     files = sorted(KNATIVE.glob(GENERATED[name]))

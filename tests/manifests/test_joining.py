@@ -7,6 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
+from shared.doctor.guarding import guards
 from shared.doctor.joining import COMPONENTS, identity_of, is_watchable, join, source_name
 from shared.doctor.needs import Right, needs_of
 from shared.errors import TtlError
@@ -127,7 +128,7 @@ def test_a_kind_that_knative_would_not_find_is_refused_a_source(kind, plural, ho
 
 
 def run(*words):
-    return CliRunner(env={"TTL_KINDS_DIR": ""}).invoke(main, ["kinds", "manifests", *map(str, words)])
+    return CliRunner(env={"TTL_KINDS_DIR": None}).invoke(main, ["kinds", "manifests", *map(str, words)])
 
 
 def test_the_command_prints_documents_that_can_be_applied():
@@ -135,8 +136,11 @@ def test_the_command_prints_documents_that_can_be_applied():
     assert result.exit_code == 0
     bodies = [body for body in yaml.safe_load_all(result.stdout) if body]
     rules = [kind_rule("pod"), kind_rule("workflows.argoproj.io")]
-    assert bodies == [one.body for one in join(rules, namespace="elsewhere", with_source=True)]
-    assert {body["metadata"].get("namespace") for body in bodies if body["kind"] != "ClusterRole"} == {"elsewhere"}
+    assert bodies == [
+        *(one.body for one in join(rules, namespace="elsewhere", with_source=True)),
+        *(one.body for one in guards(rules, "elsewhere")),
+    ]
+    assert {body["metadata"].get("namespace") for body in bodies if body["kind"] == "ApiServerSource"} == {"elsewhere"}
 
 
 def test_without_a_word_of_a_source_there_is_none():

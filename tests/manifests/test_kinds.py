@@ -1,5 +1,6 @@
 """components/kinds: rules of the user's own, mounted where objects are looked at; beside a policy and tokens."""
 
+import json
 import subprocess
 import sys
 from itertools import permutations
@@ -9,7 +10,7 @@ import pytest
 from shared.adapters.bootstrap import build as build_world
 from shared.adapters.catalogue import read_catalogue, read_rule_files
 from shared.adapters.settings import read_settings
-from tests.builders import ROOT
+from tests.builders import FRONT, ROOT
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
 
@@ -64,8 +65,9 @@ def test_whoever_has_the_settings_can_start_with_a_kind_that_only_a_file_knows()
     objects = composed("dead-letter", "timers-sqlite", "source-watch", "kinds")
     for name, spec in pod_specs(objects):
         told = environment(spec)
-        folder = KNATIVE / "components" / "kinds" / "rules" if "TTL_KINDS_DIR" in told else ""
-        settings = {"TTL_KINDS": told.get("TTL_KINDS", "jobs,renders"), "TTL_KINDS_DIR": str(folder)}
+        folder = KNATIVE / "components" / "kinds" / "rules"
+        theirs = {"TTL_KINDS_DIR": str(folder)} if "TTL_KINDS_DIR" in told else {}
+        settings = {"TTL_KINDS": told.get("TTL_KINDS", "jobs,renders"), **theirs}
         assert build_world(read_settings(environment=settings)).catalogue.rules, name
     assert [name for name, spec in pod_specs(objects) if "TTL_KINDS" in environment(spec)] == ["deadletter", "timers"]
 
@@ -87,7 +89,7 @@ def test_all_files_of_the_folder_are_in_the_config_map():
 def test_a_bad_rule_ends_the_function_with_file_and_line(function, tmp_path):
     rule = (KNATIVE / "components/kinds/rules/renders.example.com.yaml").read_text()
     (tmp_path / "renders.example.com.yaml").write_text(rule.replace("propagation: Background", "propagation: Later"))
-    server = [sys.executable, "-m", "uvicorn", "functions_framework.aio:app", "--lifespan", "on", "--port", "0"]
+    server = [sys.executable, "-m", "uvicorn", "functions_framework.aio:app", "--http", FRONT, "--lifespan", "on"]
     environment = {
         "PATH": "/usr/bin:/bin",
         "FUNCTION_TARGET": function,
@@ -95,10 +97,12 @@ def test_a_bad_rule_ends_the_function_with_file_and_line(function, tmp_path):
         "TTL_KINDS_DIR": str(tmp_path),
         "K_SINK": "http://127.0.0.1:9",
     }
-    done = subprocess.run(server, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [*server, "--port", "0"], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
     line = 1 + rule.splitlines().index("propagation: Background")
     assert done.returncode != 0
-    assert done.stderr.splitlines()[-1] == (
+    assert json.loads(done.stderr.splitlines()[-1])["message"] == (
         f"renders.example.com.yaml:{line}: propagation: expected 'Background', 'Foreground' or 'Orphan', got 'Later'"
     )
     assert "Traceback" not in done.stderr

@@ -51,6 +51,8 @@ def policy_rules(draw: st.DrawFn) -> dict[str, Any]:
         rule[name] = draw(said[name])
     if {"keepLast", "keepLastFailed"} & rule.keys():
         rule["keepLastBy"] = draw(groups)
+    if "age" not in match:
+        rule |= draw(st.sampled_from([{}, {"onDispatched": "keep"}, {"onDispatched": "delete"}]))
     if "ttl" in rule:
         rule |= {"onOwned": draw(st.sampled_from(["keep", "delete"]))}
     return rule
@@ -127,7 +129,7 @@ class TestDecisions:
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
     def test_nothing_goes_from_a_namespace_that_nobody_read(self, obj, context, now):
-        unread = Context(context.policy, None, context.owner_unfinished, context.newer)
+        unread = Context(context.policy, None, context.owner_unfinished, newer=context.newer)
 
         assert isinstance(decide(obj, JOB, now, unread), Ignore)
 
@@ -160,8 +162,8 @@ class TestPrecedence:
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
     def test_a_policy_that_only_guards_deletes_nothing_more_and_nothing_sooner(self, obj, context, now):
         guards = [one for one in context.policy.rules if one.ttl is None]
-        guarded = Context(Policy(rules=tuple(guards)), context.namespace, context.owner_unfinished, context.newer)
-        without = Context(NO_POLICY, context.namespace, context.owner_unfinished, context.newer)
+        guarded = Context(Policy(rules=tuple(guards)), context.namespace, context.owner_unfinished, newer=context.newer)
+        without = Context(NO_POLICY, context.namespace, context.owner_unfinished, newer=context.newer)
 
         if isinstance(decide(obj, JOB, now, guarded), Expire):
             assert isinstance(decide(obj, JOB, now, without), Expire)
@@ -174,7 +176,7 @@ class TestPrecedence:
         later_rule = policy_of([{"match": {"kinds": ["*"]}, "ttl": "0s"}]).rules[0].model_copy(update={"name": "last"})
         more = Policy(rules=(*context.policy.rules, later_rule))
         before = decide(obj, JOB, now, context)
-        after = decide(obj, JOB, now, Context(more, context.namespace, context.owner_unfinished, context.newer))
+        after = decide(obj, JOB, now, replace(context, policy=more))
 
         if before.facts.ttl is not None and before.facts.ttl.origin != "namespace":
             assert told(after) == told(before)

@@ -71,7 +71,13 @@ class Things:
         self._places_were.append((self._now(), places))
 
     def why_not(
-        self, thing: Thing, now: datetime, policies: Iterable[tuple[Rule, ...]], span: tuple[float, float]
+        self,
+        thing: Thing,
+        now: datetime,
+        *,
+        policies: Iterable[tuple[Rule, ...]],
+        places_read: tuple[float, float],
+        others_read: tuple[float, float],
     ) -> tuple[str, str]:
         """Why an object as it is may not go, by whatever was known within a span of time.
 
@@ -79,21 +85,22 @@ class Things:
             thing: As it is: whoever deletes it proves that this is what was read.
             now: By the API server's clock.
             policies: One of which was in force.
-            span: When the rest was read: its namespace, and the others of its group.
+            places_read: When its namespace was read.
+            others_read: When the others of its group were.
 
         Returns:
             Which rule would be broken, and how; empty where it may go.
         """
         problems = []
         for rules in policies:
-            for places in _within(self._places_were, *span):
+            for places in _within(self._places_were, *places_read):
                 law = Law(rules, places)
                 word = self._word(thing, law)
                 if word.why:
                     problems.append(("S3", word.why))
                 elif word.due_at is not None and word.due_at > now:
                     problems.append(("S1", f"it is due in {word.due_at - now}"))
-                elif is_kept_by_rank(thing, word, self._pairs(thing, law, span)):
+                elif is_kept_by_rank(thing, word, self._pairs(thing, law, others_read)):
                     problems.append(("S3", f"it is one of the newest that {word.keeper.name} keeps"))
                 else:
                     return "", ""

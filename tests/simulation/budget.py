@@ -1,5 +1,7 @@
 """A deletion budget in the simulated world: the rate is held, whatever fails, and everything goes in the end."""
 
+import asyncio
+import random
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -64,4 +66,30 @@ class CheckedRestraints(Restraints):
         return 0
 
     async def _tell(self, *_: Any) -> None:
+        pass
+
+
+class SlowRestraints:
+    """Safeguards that let everything through, often after a slow read of the shared state."""
+
+    SECONDS = (0.0, 0.5, 4.0, 19.0)
+
+    def __init__(self, world: Any) -> None:
+        self.world, self._rng = world, random.Random(f"safeguards/{world.seed}")
+
+    async def ask(self, _rule: KindRule, _obj: dict[str, Any], *, by: str) -> None:
+        seconds = self._rng.choice(self.SECONDS)
+        if self.world.faults.active:
+            await asyncio.sleep(seconds)
+
+    async def ask_brake(self) -> None:
+        pass
+
+    def deleted(self, _obj: dict[str, Any]) -> None:
+        pass
+
+    def spared(self, _rule: KindRule, _ref: ObjectRef) -> None:
+        pass
+
+    def unanswered(self, _ref: ObjectRef) -> None:
         pass

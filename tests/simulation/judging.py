@@ -1,27 +1,34 @@
 """The judges of one process, and what each could know when it judged: the measure of what is then deleted."""
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.core.kinds import KindRule
 from shared.ports import Snapshot
 from shared.usecases.judge import Judge, Judgement
+from tests.simulation.calls import invocation
 from tests.simulation.mounts import Mount
 from tests.simulation.rules import Policy
 
 
 @dataclass(frozen=True)
 class Judged:
-    """When the last judgement of a task began, by the loop's time, and what policies could be in force then.
+    """When the last judgement of a task began, by the loop's time, and by which policy file.
 
     Attributes:
         sent_at: When a DELETE was sent by it.
+        policies: What could be in force then: a policy that was reloaded after the judgement counts.
     """
 
     at: float
-    policies: tuple[Policy, ...]
-    sent_at: float
+    mount: Mount | None
+    sent_at: float = 0.0
+    policies: tuple[Policy, ...] = ()
+
+    def sent(self, now: float) -> "Judged":
+        """The same, as a DELETE is sent."""
+        return replace(self, sent_at=now, policies=self.mount.in_force() if self.mount else (Policy(""),))
 
 
 judged: ContextVar[Judged | None] = ContextVar("judged", default=None)
@@ -40,10 +47,14 @@ class WatchedJudge(Judge):
     mount: Mount | None = None
 
     async def judge(self, snapshot: Snapshot, rule: KindRule) -> Judgement:
-        now = self.world.loop.time()
-        policies = self.mount.in_force() if self.mount else (Policy(""),)
-        judged.set(Judged(now, policies, now))
+        judged.set(Judged(self.world.loop.time(), self.mount))
         return await super().judge(snapshot, rule)
+
+    def is_still_due(self, judgement: Judgement, snapshot: Snapshot, rule: KindRule) -> bool:
+        is_due = super().is_still_due(judgement, snapshot, rule)
+        if not is_due and (call := invocation.get()):
+            call.outdated += 1
+        return is_due
 
 
 def judges_of(world: Any, cluster: Any) -> dict[str, Judge]:

@@ -159,7 +159,7 @@ class MinAgeOfPoliciesOnly(WatchedJudge):
         if isinstance(decision, Wait) and decision.facts.ttl and decision.facts.ttl.origin == "object":
             due_at = decision.facts.ttl.due_at(decision.facts.finish.at)
             if due_at is not None and due_at <= snapshot.read_at:
-                return Judgement(Expire(due_at, decision.reason, decision.facts))
+                return replace(judgement, decision=Expire(due_at, decision.reason, decision.facts))
         return judgement
 
 
@@ -176,8 +176,15 @@ class JitterNegative(WatchedJudge):
             and spoken.jitter
             and decision.until - spoken.jitter < snapshot.read_at
         ):
-            return Judgement(Expire(snapshot.read_at, decision.reason, decision.facts))
+            return replace(judgement, decision=Expire(snapshot.read_at, decision.reason, decision.facts))
         return judgement
+
+
+class DecidedOnce(WatchedJudge):
+    """Whatever is said while a slow read is on its way comes too late."""
+
+    def is_still_due(self, *_about: Any) -> bool:
+        return True
 
 
 class JitterAnew(Expiry):
@@ -237,3 +244,6 @@ OF_THE_LAW: Mapping[str, Mutant] = {
     "jitter-anew": _mutant("L1", expiry=JitterAnew),
 }
 """Those that show only where there is a policy."""
+
+DECIDED_ONCE = _mutant("S1", "S3", judge=DecidedOnce)
+"""It shows only where something slow stands between the decision and the DELETE, too."""

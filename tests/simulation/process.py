@@ -3,53 +3,23 @@
 import asyncio
 import traceback
 from collections.abc import Coroutine
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from shared.adapters.events import Event, event_of, parse_message, parse_object, parse_sweep
 from shared.adapters.memory import Memory
+from shared.core.horizon import horizon
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
 from shared.ports import Publisher
 from shared.usecases.schedule import schedule
 from shared.usecases.timers import set_timers
+from tests.simulation.budget import SlowRestraints
+from tests.simulation.calls import Invocation, invocation
 from tests.simulation.clocks import ReadClock
 from tests.simulation.judging import judged, judges_of
 from tests.simulation.simtimers import SimTimers
 
 Answer = tuple[int, Event | None, float]
-
-
-@dataclass
-class Invocation:
-    """What one call of a function cost.
-
-    Attributes:
-        uid: Whose timer fired, for `expire`.
-        reads: GETs of that object, or of what has its name now.
-        others: GETs of anything else: its owner, its namespace.
-        lists: LISTs begun, of the others of its group.
-        deletes: DELETEs of it, whatever became of them.
-        conflicts: Those that met a 409.
-        astray: Calls by a path that was gone.
-        looks: At discovery.
-    """
-
-    function: str
-    name: str = ""
-    uid: str = ""
-    reads: int = 0
-    others: int = 0
-    lists: int = 0
-    deletes: int = 0
-    conflicts: int = 0
-    told: int = 0
-    astray: int = 0
-    looks: int = 0
-
-
-invocation: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
 
 
 class Process:
@@ -69,6 +39,8 @@ class Process:
         parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
         if world.rates:
             parts["restraints"] = mutant.restraints(world, world.rates, self.clock)
+        elif world.slow_safeguards:
+            parts["restraints"] = SlowRestraints(world)
         self.expiry = mutant.expiry(**parts, judge=self.judges["expire"])
         self.sweep = mutant.sweep(
             expiry=mutant.expiry(**parts, judge=self.judges["sweep"], by="sweep"),
@@ -138,10 +110,17 @@ class Process:
             telemetry=self.telemetry,
             policy=judge.policy(),
             recall=judge.namespaces.recall,
+            horizon=horizon(self.world.interval),
         )
 
     async def _timers(self, event: Event, _call: Invocation) -> None:
-        await set_timers(parse_message(event, TimersSet), timers=self.timers)
+        await set_timers(
+            parse_message(event, TimersSet),
+            timers=self.timers,
+            clock=ReadClock(self.world.clocks.timers),
+            horizon=horizon(self.world.interval),
+            telemetry=self.telemetry,
+        )
 
     async def _expire(self, event: Event, call: Invocation) -> Message | None:
         timer = parse_message(event, Timer)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime
 from email.utils import format_datetime
 from typing import Any
@@ -56,6 +55,9 @@ class SimCluster:
     async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
         return await self._discovery.served(rules)
 
+    async def is_aggregated(self, rule: KindRule) -> bool:
+        return False
+
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         try:
             (obj, read_at), rule = await self._call_of(
@@ -77,7 +79,7 @@ class SimCluster:
     async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
         metadata = obj["metadata"]
         if known := judged.get():
-            judged.set(replace(known, sent_at=self.world.loop.time()))
+            judged.set(known.sent(self.world.loop.time()))
         options = self.options(metadata["uid"], metadata["resourceVersion"], rule.propagation)
         ref = ObjectRef(rule.api_version, rule.kind, get_text(obj, "metadata.namespace"), metadata["name"], "")
         try:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shared.adapters.timers.limits import LIMITS
+from shared.core.backoff import backoff_seconds
 from shared.errors import TryLaterError
 from shared.messages import Timer
 
@@ -36,6 +37,9 @@ class SimTimers:
             raise TryLaterError("the disk is full")
         for timer in timers:
             self.file.pending[timer.ref.uid, timer.purpose] = timer
+            if timer.attempts:
+                pause = backoff_seconds(timer.attempts - 1, jitter=1.0)
+                self._not_before[timer.ref.uid, timer.purpose] = (timer, self.world.loop.time() + pause, timer.attempts)
             self.world.note("timers", f"set {timer.ref} {timer.ref.uid} {timer.due_at:%H:%M:%S.%f}")
         self._changed.set()
         if unacknowledged:

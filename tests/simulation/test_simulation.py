@@ -11,7 +11,7 @@ import pytest
 from shared.core.limits import Rate
 from tests.simulation.budget import Rates
 from tests.simulation.checks import Violation
-from tests.simulation.lawless import OF_THE_LAW
+from tests.simulation.lawless import DECIDED_ONCE, OF_THE_LAW
 from tests.simulation.mutants import MUTANTS, OF_THE_BUDGET, Mutant
 from tests.simulation.world import World
 
@@ -66,7 +66,7 @@ def test_what_may_go_wrong_does():
     """The faults are worth something only where they meet the system."""
     answers: Counter[tuple[str, int]] = Counter()
     traces = []
-    for seed in range(40):
+    for seed in range(70):
         world = World(seed).run()
         answers += world.checks.answers
         traces += [line.partition(" ")[2] for line in world.trace]
@@ -90,6 +90,16 @@ def test_what_may_go_wrong_does():
         "invalid-policy",
     ):
         assert what in told
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_slow_safeguards_let_no_outdated_decision_through(seed):
+    world = World(seed, slow_safeguards=True).run()
+    assert not [line for line in world.trace if "VIOLATION" in line]
+
+
+def test_deciding_only_before_slow_safeguards_is_caught():
+    assert any(_caught(seed, DECIDED_ONCE, slow_safeguards=True) in DECIDED_ONCE.rules for seed in range(80))
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -51,6 +51,7 @@ class World:
     Attributes:
         steps: Seconds of troubles, instead of what the seed says.
         rates: The deletion budget; None for none.
+        slow_safeguards: Whether what stands between a due object and its DELETE may take 19 s to answer.
         remembers: Whether the watch stands in the process and fills its memory.
         concurrency: Of a sweep.
         interval: Between two sweeps.
@@ -61,9 +62,16 @@ class World:
     catalogue = _KINDS
 
     def __init__(
-        self, seed: int, *, mutant: Mutant = NONE, steps: int | None = None, rates: Rates | None = None
+        self,
+        seed: int,
+        *,
+        mutant: Mutant = NONE,
+        steps: int | None = None,
+        rates: Rates | None = None,
+        slow_safeguards: bool = False,
     ) -> None:
         self.seed, self.mutant, self.steps, self.rates = seed, mutant, steps, rates
+        self.slow_safeguards = slow_safeguards
         self.rng = random.Random(seed)
         self.trace: list[str] = []
         self.actor = ""

@@ -68,7 +68,7 @@ async def test_a_bug_is_left_to_the_framework(error):
 async def test_a_reply_that_could_not_be_sent_is_the_events_fault():
     @answering
     async def function(event):
-        return SweepStep(sweep_id="a\nb")
+        return SweepStep.model_construct(sweep_id="a\nb")
 
     answer = await function(request()[0])
 

@@ -11,7 +11,7 @@ PLAIN = POD.model_copy(update={"cleaners": (), "finalizers": {}})
 
 
 def names(obj, rule=PLAIN):
-    return [one.name for one in find_cleaners(obj, rule)]
+    return [name for name, _ in find_cleaners(obj, rule)]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_owners_mean_the_garbage_collector():
 
 def test_the_native_controller_comes_first_and_only_where_its_field_is_set():
     found = list(find_cleaners(job(ttl=60), JOB))
-    assert found[0].name == "kube-controller-manager"
-    assert "spec.ttlSecondsAfterFinished: 60" in found[0].does
+    assert found[0][0] == "kube-controller-manager"
+    assert "spec.ttlSecondsAfterFinished: 60" in found[0][1]
     assert "kube-controller-manager" not in names(job(), JOB)
     assert "kube-controller-manager" not in names(job(ttl="soon"), JOB)
 

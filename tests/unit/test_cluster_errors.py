@@ -1,23 +1,27 @@
 """The cluster adapter against an API server that answers what it is told to, over a real connection."""
 
 import asyncio
+import base64
 import json
 import socket
 from dataclasses import dataclass, field
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 from aiohttp import web
 
-from shared.adapters import apiserver
+from shared.adapters import apiserver, bodies
 from shared.adapters import cluster as adapter
-from shared.adapters.connect import connect
+from shared.adapters.connect import CONNECTIONS_MAX, connect
 from shared.adapters.memory import Memory
-from shared.adapters.refusals import GoneError, TooLargeError
+from shared.adapters.redirects import RedirectError
+from shared.adapters.refusals import GoneError, TooLargeError, UnreadableError
+from shared.core import jsontext
 from shared.core.objects import ObjectRef, format_instant, ref_of
-from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
-from tests.builders import JOB, NOW, POD, job
-from tests.loopback import answering_with
+from shared.errors import AbsentKindError, ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
+from tests.builders import JOB, NOW, POD, having, job
+from tests.loopback import answering_with, elsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -39,19 +43,24 @@ def status(code, message="", **metadata):
 
 @dataclass
 class Script:
-    """Answers in turn, the last one again and again; `drop` closes the connection, a number is a pause before."""
+    """Answers in turn, the last one again and again; `drop` closes the connection, a number is a pause before.
+
+    `late` is the pause before each answer.
+    """
 
     answers: list
     url: str = ""
     asked: list = field(default_factory=list)
     bodies: list = field(default_factory=list)
     headers: list = field(default_factory=list)
+    late: float = 0.0
 
     async def handle(self, request):
         self.asked.append((request.method, request.raw_path))
         self.bodies.append(await request.read())
         self.headers.append(request.headers)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        await asyncio.sleep(self.late)
         if answer == "drop":
             request.transport.abort()
             return web.Response()
@@ -143,6 +152,78 @@ async def test_each_refusal_is_told_by_what_to_do_next(cluster, script, answer, 
     assert [path for _, path in script.asked] == expected, "nothing is retried here; what is gone may be elsewhere"
 
 
+REQUESTS = {
+    "GET": lambda cluster: cluster.get(JOB, REF),
+    "LIST": lambda cluster: cluster.list_page(JOB),
+    "DELETE": lambda cluster: cluster.delete(JOB, OBJ),
+    "PATCH": lambda cluster: cluster.patch(JOB, REF, {"metadata": {}}),
+    "POST": lambda cluster: cluster.request("POST", "/api/v1/namespaces/ci/events", body={}),
+    "WATCH": lambda cluster: anext(cluster.watch(JOB, "7")),
+    "probe": lambda cluster: cluster.probe("/api/v1/namespaces/ci/pods/timers:8080/proxy/"),
+}
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("name", list(REQUESTS))
+async def test_redirect_of_the_api_server_is_never_followed(cluster, script, name, code):
+    async with elsewhere() as (url, arrived):
+        script.answers = [{"status": code, "headers": {"date": DATE, "location": f"{url}/login?token=hidden"}}]
+        with pytest.raises(RedirectError) as raised:
+            await REQUESTS[name](cluster)
+
+    assert arrived == []
+    assert len(script.asked) == 1
+    assert f"{script.url} answered {code}, a redirect to {url};" in str(raised.value)
+    assert "hidden" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("location", "named"),
+    [
+        ("/login", "{self}"),
+        ("//login.example/x", "http://login.example"),
+        ("https://user:pass@login.example:8443/", "https://login.example:8443"),
+        ("https://[::1]:8443/", "https://[::1]:8443"),
+        ("http://[bad", "'http://[bad'"),
+        ("http://host:port/", "'http://host:port/'"),
+        (None, "nowhere"),
+    ],
+)
+async def test_redirect_is_reported_by_the_host_it_names(cluster, script, location, named):
+    headers = {"date": DATE} | ({"location": location} if location else {})
+    script.answers = [{"status": 302, "headers": headers}]
+
+    with pytest.raises(RedirectError) as raised:
+        await cluster.get(JOB, REF)
+    assert f"a redirect to {named.format(self=script.url)};" in str(raised.value)
+    assert "pass" not in str(raised.value)
+
+
+@pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")  # the client's own
+async def test_oidc_refresh_token_of_a_kubeconfig_is_not_sent_where_a_redirect_leads(script, tmp_path):
+    claims = base64.b64encode(b'{"exp": 1}').decode().rstrip("=")
+    path = tmp_path / "kubeconfig"
+    async with elsewhere() as (url, arrived):
+        script.answers = [
+            {"json": {"token_endpoint": f"{script.url}/token"}},
+            {"status": 307, "headers": {"location": url}},
+        ]
+        provider = {
+            "client-id": "ttl",
+            "client-secret": "hidden",
+            "id-token": f"x.{claims}.x",
+            "idp-issuer-url": script.url,
+            "refresh-token": "hidden",
+        }
+        user = json.dumps({"auth-provider": {"name": "oidc", "config": provider}})
+        path.write_text(kubeconfig(script.url, user=user))
+        with pytest.raises(RedirectError, match=f"a redirect to {url};"):
+            await connect(kubeconfig=str(path))
+
+    assert [path for _, path in script.asked] == ["/.well-known/openid-configuration", "/token"]
+    assert arrived == []
+
+
 @pytest.mark.parametrize(
     ("header", "seconds"),
     [("7", 7.0), ("0", 0.0), ("-5", 0.0), ("1e9", 3_600.0), ("inf", 3_600.0), ("nan", 0.0), ("soon", 1.0), (None, 1.0)],
@@ -167,17 +248,31 @@ async def test_a_success_that_is_no_object_is_not_taken_for_an_absent_one(cluste
         await cluster.list_page(JOB)
 
 
-async def test_an_object_nested_too_deeply_hides_no_other(cluster, script):
+DEEP = '{"a":' * 12_000 + "1" + "}" * 12_000
+
+
+def with_deep(name: str, **meta: Any) -> str:
+    """A Job with 12,000 levels in its managedFields, which stand before its name as in custom resources."""
+    told = json.dumps({"name": name, "namespace": "ci", "uid": f"uid-{name}", **meta})
+    return '{"metadata":{"managedFields":[{"fieldsV1":' + DEEP + "}]," + told[1:] + ',"status":{}}'
+
+
+@pytest.mark.parametrize("metadata_only", [False, True])
+async def test_an_object_nested_too_deeply_hides_no_other(cluster, script, metadata_only):
     """Whoever may create such an object must not stop the sweep of its kind."""
-    partial = {"metadata": OBJ["metadata"]}
-    page = {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [partial, partial]}
-    deep = {"text": '{"a":' * 100_000}
-    script.answers = [deep, {"json": page}, deep, {"json": OBJ}]
+    others = [having(OBJ, "metadata.name", name) for name in ("first", "last")]
+    first, last = map(json.dumps, others)
+    head = '{"metadata":{"resourceVersion":"7","continue":"next"}'
+    script.answers = [{"text": f'{head},"items":[{first},{with_deep("deep")},{last}]}}'}]
 
-    found = await cluster.list_page(JOB)
+    found = await cluster.list_page(JOB, metadata_only=metadata_only)
 
-    assert found.items == [OBJ]
-    assert found.continue_token == "next"
+    assert found.items == others
+    assert (found.continue_token, found.resource_version) == ("next", "7")
+    (left_out,) = found.unreadable
+    assert left_out.ref == ObjectRef("batch/v1", "Job", "ci", "deep", "uid-deep")
+    assert "at most 150 levels" in left_out.problem
+    assert len(script.asked) == 1
 
 
 async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(cluster, script, monkeypatch):
@@ -195,12 +290,50 @@ async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(cluster, sc
     assert [path.partition("limit=")[2] for _, path in script.asked] == asked
 
 
-async def test_one_object_that_is_too_large_is_told(cluster, script, monkeypatch):
-    monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 100)
+@pytest.mark.parametrize("size", [70_000, 1_500], ids=["breaks-off", "whole"])
+async def test_one_object_that_is_too_large_is_left_out_and_named(cluster, script, monkeypatch, size):
+    """Its bytes, or its values: either is told only once it is alone on its page."""
+    monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 50_000)
+    monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 50_000)
+    monkeypatch.setattr(jsontext, "VALUES_MAX", 1_000)
+    large = having(OBJ, "spec", [{}] * size)
+    script.answers = [{"json": {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [large]}}] * 5
 
-    with pytest.raises(TooLargeError, match="at most 100 bytes"):
-        await cluster.list_page(JOB)
+    page = await cluster.list_page(JOB)
+
     assert script.asked[-1][1].endswith("limit=1")
+    assert (page.items, page.continue_token) == ([], "next")
+    assert [one.ref for one in page.unreadable] == [REF]
+    assert "at most" in page.unreadable[0].problem
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "is_large"),
+    [("LARGE_BYTES", 2_000, True), ("LARGE_VALUES", 100, True), ("LARGE_VALUES", 5_000, False)],
+)
+async def test_a_page_of_many_bytes_or_values_is_large(cluster, script, monkeypatch, limit, value, is_large):
+    monkeypatch.setattr(bodies, limit, value)
+    script.answers = [{"json": {**EMPTY, "items": [having(OBJ, "spec", [{}] * 1_000)]}}]
+
+    assert (await cluster.list_page(JOB)).is_large == is_large
+
+
+async def test_a_page_that_breaks_off_before_its_continue_token_is_an_error(cluster, script, monkeypatch):
+    """Without the token the objects after it would be passed over in silence."""
+    monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 2_000)
+    monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 2_000)
+    script.answers = [{"json": {"items": [having(OBJ, "spec", [{}] * 2_000)], "metadata": {"continue": "next"}}}] * 5
+
+    with pytest.raises(TooLargeError):
+        await cluster.list_page(JOB)
+
+
+async def test_an_object_of_too_many_values_cannot_be_read(cluster, script, monkeypatch):
+    monkeypatch.setattr(jsontext, "VALUES_MAX", 1_000)
+    script.answers = [{"json": having(OBJ, "spec", [{}] * 1_000)}]
+
+    with pytest.raises(UnreadableError, match="at most 1000 values"):
+        await cluster.get(JOB, REF)
 
 
 async def test_a_watch_brings_objects_as_large_as_there_are(cluster, script):
@@ -244,13 +377,86 @@ async def test_no_answer_in_time(cluster, script, monkeypatch):
         await cluster.get(JOB, REF)
 
 
-async def test_a_dropped_connection_is_repeated_once_and_then_told(cluster, script):
-    script.answers = ["drop"]
+async def test_get_is_repeated_once_if_its_connection_is_dropped(cluster, script):
+    script.answers = ["drop", {"json": OBJ}]
 
-    with pytest.raises(TryLaterError, match="cannot reach the API server"):
+    assert (await cluster.get(JOB, REF)).obj == OBJ
+
+    assert len(script.asked) == 2
+
+
+@pytest.mark.parametrize("late", [0.0, 0.2], ids=["at once", "later than a DELETE may leave"])
+async def test_delete_is_not_repeated_if_its_connection_is_dropped(cluster, script, monkeypatch, late):
+    """The second one would leave long after its decision, and after a stop."""
+    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.1)
+    script.answers, script.late = ["drop", {"json": OBJ}], late
+
+    with pytest.raises(TryLaterError, match="not repeated"):
+        await cluster.delete(JOB, OBJ)
+    assert len(script.asked) == 1
+
+    script.late = 0.0
+    assert await cluster.delete(JOB, OBJ)
+
+
+async def test_delete_does_not_follow_its_kind_to_another_path_after_it_had_to_leave(cluster, script, monkeypatch):
+    """A path that is gone is answered by discovery, which may be slow; the second DELETE is bound as the first."""
+    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.2)
+    kinds = {"resources": [{"name": "works", "kind": "Job", "namespaced": True, "verbs": ["get", "delete"]}]}
+    group = {"name": "batch", "versions": [{"groupVersion": "batch/v1", "version": "v1"}]}
+    gone = {"status": 404, "text": "404 page not found"}
+    script.answers, script.late = [gone, {"json": group}, {"json": kinds}, {"json": OBJ}], 0.1
+
+    with pytest.raises(TryLaterError, match="could not be sent"):
         await cluster.delete(JOB, OBJ)
 
-    assert 1 <= len(script.asked) <= 2
+    assert [path for method, path in script.asked if method == "DELETE"] == [
+        "/apis/batch/v1/namespaces/ci/jobs/build-42"
+    ]
+    script.late = 0.0
+    assert await cluster.delete(JOB, OBJ)
+    assert script.asked[-1] == ("DELETE", "/apis/batch/v1/namespaces/ci/works/build-42")
+
+
+async def test_delete_that_is_accepted_counts_as_accepted_even_if_the_object_in_the_answer_cannot_be_read(
+    cluster, script
+):
+    """An object at a limit has a few more values once it is marked for deletion."""
+    script.answers = [{"text": "[" * 200 + "]" * 200}]
+    assert await cluster.delete(JOB, OBJ)
+
+
+async def test_a_delete_that_finds_no_free_connection_soon_never_leaves(cluster, script, monkeypatch):
+    """It may have been decided before a stop, and would leave long after it."""
+    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.3)
+    script.answers = [1.0]
+    reads = [asyncio.create_task(cluster.get(JOB, REF)) for _ in range(CONNECTIONS_MAX)]
+    while len(script.asked) < CONNECTIONS_MAX:
+        await asyncio.sleep(0.01)
+
+    with pytest.raises(TryLaterError):
+        await cluster.delete(JOB, OBJ)
+
+    await asyncio.gather(*reads)
+    assert {method for method, _ in script.asked} == {"GET"}
+    assert await cluster.delete(JOB, OBJ)
+
+
+async def test_a_delete_whose_token_comes_late_never_leaves(cluster, script, monkeypatch):
+    monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.05)
+
+    class Late:
+        async def token(self, *, refused=""):
+            await asyncio.sleep(0.2)
+            return "token"
+
+        def close(self):
+            pass
+
+    cluster._identity = Late()
+    with pytest.raises(TryLaterError, match="could not be sent"):
+        await cluster.delete(JOB, OBJ)
+    assert script.asked == []
 
 
 # Reads
@@ -442,8 +648,12 @@ NOT_A_CERTIFICATE = "bm90IGEgY2VydGlmaWNhdGU="
         ("", "contexts"),
         ("- a", "contexts"),
         ("just text", "contexts"),
-        ("contexts: []\nclusters: []\nusers: []\n", "current-context"),
-        (kubeconfig().replace("current-context: test", "current-context: other"), "other"),
+        ("contexts: []\nclusters: []\nusers: []\n", "got no context"),
+        (kubeconfig().replace("current-context: test", ""), "name one with --context: test"),
+        (
+            kubeconfig().replace("current-context: test", "current-context: other"),
+            "no context 'other'; expected one of: test",
+        ),
         (kubeconfig(context="{cluster: elsewhere, user: me}"), "elsewhere"),
         (kubeconfig(context="{cluster: here, user: nobody}"), "users"),
         (kubeconfig(cluster="{insecure-skip-tls-verify: true}"), "server"),
@@ -458,7 +668,13 @@ NOT_A_CERTIFICATE = "bm90IGEgY2VydGlmaWNhdGU="
         (kubeconfig(user=credentials("echo gibberish")), "credential plugin"),
         (
             kubeconfig(user="{exec: {apiVersion: client.authentication.k8s.io/v1, command: /none/x}}"),
-            "credential plugin",
+            "cannot be started: '/none/x' is not an executable file",
+        ),
+        (
+            kubeconfig(
+                user="{exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-one, installHint: Get it}}"
+            ),
+            "cannot be started: 'no-such-one' is not on the PATH; Get it",
         ),
     ],
     ids=lambda value: value[:12] if isinstance(value, str) and "\n" not in value else "",
@@ -533,6 +749,43 @@ async def test_what_came_before_a_watch_broke_is_told(script, cluster):
         await anext(watch)
 
 
-async def test_an_object_that_is_nested_too_deeply_is_no_error(script, cluster):
+async def test_a_watch_names_an_object_that_is_nested_too_deeply_and_goes_on(script, cluster):
+    deep = '{"type":"MODIFIED","object":' + with_deep("deep", resourceVersion="9") + "}"
+    script.answers = [{"text": "\n".join([deep, json.dumps({"type": "ADDED", "object": OBJ})])}]
+
+    first, second = [change async for change in cluster.watch(JOB, "7")]
+
+    assert (first.type, second.type) == ("UNREADABLE", "ADDED")
+    assert ref_of(first.obj) == ObjectRef("batch/v1", "Job", "ci", "deep", "uid-deep")
+    assert first.obj["metadata"]["resourceVersion"] == "9"
+    assert "at most 150 levels" in first.problem
+
+
+async def test_a_line_that_breaks_off_in_its_depths_is_no_error(script, cluster):
     script.answers = [{"text": '{"type": "ADDED", "object": ' + "[" * 100_000}]
     assert [change.type async for change in cluster.watch(JOB, "7")] == ["UNREADABLE"]
+
+
+OF_GUARD = "ValidatingAdmissionPolicy 'ttl-after-finished-delete-guard-job' with binding 'b'"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "expected"),
+    [
+        (403, f"{OF_GUARD} denied request: held: the Job has the annotation", "held: the Job has the annotation"),
+        (422, f"{OF_GUARD}: expression 'x' resulted in error: why", "expression 'x' resulted in error: why"),
+    ],
+)
+async def test_a_refusal_of_the_delete_guard_is_no_missing_right(code, said, expected, cluster, script):
+    script.answers = [status(code, f'jobs.batch "build-42" is forbidden: {said}')]
+    with pytest.raises(GuardError) as refused:
+        await cluster.delete(JOB, OBJ)
+    assert str(refused.value) == (
+        f"the delete guard refuses, by ValidatingAdmissionPolicy ttl-after-finished-delete-guard-job: {expected}"
+    )
+
+
+async def test_a_refusal_of_another_policy_is_what_it_says(cluster, script):
+    script.answers = [status(403, "forbidden: ValidatingAdmissionPolicy 'theirs' with binding 'b' denied request: no")]
+    with pytest.raises(ForbiddenError, match="'theirs'"):
+        await cluster.delete(JOB, OBJ)

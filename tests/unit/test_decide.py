@@ -813,3 +813,22 @@ class TestRealObjects:
         obj = annotated(fixture(name), hold="inspected by hand")
 
         assert decided(obj, rule_of(obj), now=utc("23:59:59")) == ignore("held")
+
+
+class TestServerClockAhead:
+    @pytest.mark.parametrize(
+        ("due_in", "ahead", "reason"),
+        [
+            (10, 0, Reason.NOT_DUE),
+            (3_600, 3_600, Reason.SERVER_CLOCK_AHEAD),
+            (3_601, 3_600, Reason.NOT_DUE),
+            (0, 3_600, Reason.EXPIRED),
+            (-10, 3_600, Reason.EXPIRED),
+        ],
+    )
+    def test_object_due_by_that_clock_alone_waits(self, due_in, ahead, reason):
+        obj = job(complete=ago(30), ttl=30 + due_in)
+        decision = decide(obj, JOB, NOW, Context(namespace=HOME), ahead=timedelta(seconds=ahead))
+
+        assert decision.reason is reason
+        assert isinstance(decision, Expire if due_in <= 0 else Wait)

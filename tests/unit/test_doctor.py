@@ -429,7 +429,7 @@ def test_a_dry_run_is_a_warning():
 
 
 def test_events_that_go_elsewhere_are_a_warning():
-    assert "TTL_NAMESPACE" in wrong(configured(TTL_NAMESPACE="").findings)["settings"]
+    assert "TTL_NAMESPACE" in wrong(configured(TTL_NAMESPACE="elsewhere").findings)["settings"]
 
 
 def test_settings_that_are_named_and_not_there():
@@ -452,7 +452,7 @@ def test_who_needs_no_kinds_may_be_told_of_none():
     services = [copy.deepcopy(fixture(f"service-{name}")) for name in ("expire", "timers")]
     for service in services:
         (container,) = service["spec"]["template"]["spec"]["containers"]
-        container["env"] += [{"name": "TTL_KINDS", "value": ""}, {"name": "TTL_KINDS_DIR", "value": "/etc/kinds"}]
+        container["env"] += [{"name": "TTL_KINDS", "value": "all"}, {"name": "TTL_KINDS_DIR", "value": "/etc/kinds"}]
     found = inventory(Knative_Service=services, ConfigMap=[fixture("settings")])
     said = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
     assert said == {"settings of expire": "TTL_KINDS set by itself, which counts before the ConfigMap"}
@@ -489,6 +489,7 @@ def test_needs_follow_from_the_kind():
         Right("", "events", "create"),
         Right("", "namespaces", "get"),
         Right("", "namespaces", "list"),
+        Right("apiregistration.k8s.io", "apiservices", "list"),
     }
     # A TTL that can only be an annotation is found in a list of metadata, and the object is then read.
     assert Right("trainer.kubeflow.org", "trainjobs", "get") in needs_of("sweep", (TRAINJOB,))
@@ -549,8 +550,14 @@ def test_where_all_kinds_are_meant_one_without_any_right_is_passed_over():
     needs = needs_of("expire", (JOB, TRAINJOB))
     account = Account("expire", "expire", needs)
     allowed = {right: right.resource in {"events", "namespaces", "jobs"} and right.verb != "list" for right in needs}
+    apiservices = {"apiservices": Level.FAIL}
     levels = {one.what.split()[-1]: one.level for one in judge_rights(account, allowed, PLACE, is_named=False)}
-    assert levels == {"events": Level.OK, "namespaces": Level.OK, "jobs": Level.FAIL, "trainjobs": Level.WARN}
+    assert levels == apiservices | {
+        "events": Level.OK,
+        "namespaces": Level.OK,
+        "jobs": Level.FAIL,
+        "trainjobs": Level.WARN,
+    }
     named = {one.what.split()[-1]: one.level for one in judge_rights(account, allowed, PLACE)}
     assert named == levels | {"trainjobs": Level.FAIL}
     nothing = {one.level for one in judge_rights(account, dict.fromkeys(needs, False), PLACE, is_named=False)}
@@ -586,8 +593,8 @@ def test_a_kind_without_a_source_is_told_how_to_get_one(name, mend):
     assert [one.mend for one in check_coverage(inventory(), (kind_rule(name),), PLACE)] == [mend]
 
 
-def test_settings_that_name_no_kinds_mean_all():
-    result = configured(TTL_KINDS="")
+def test_settings_of_all_kinds_enable_each_that_can_finish():
+    result = configured(TTL_KINDS="all")
     assert result.findings[0].detail == "all kinds that can finish; a sweep every 10m"
     assert len(result.rules) > 50
 
@@ -654,7 +661,18 @@ def test_without_rules_of_the_users_own_there_is_nothing_to_say():
 
 @pytest.mark.parametrize(
     ("ahead", "level"),
-    [(0, "ok"), (0.9, "ok"), (-0.9, "ok"), (1.9, "ok"), (-2.9, "ok"), (3.5, "warn"), (-4, "warn"), (3600, "warn")],
+    [
+        (0, "ok"),
+        (0.9, "ok"),
+        (-0.9, "ok"),
+        (1.9, "ok"),
+        (-2.9, "ok"),
+        (3.5, "warn"),
+        (-4, "warn"),
+        (59, "warn"),
+        (-3600, "warn"),
+        (3600, "FAIL"),
+    ],
 )
 def test_a_clock_is_told_from_what_a_date_header_can_show(ahead, level):
     stated = (NOW + timedelta(seconds=ahead)).replace(microsecond=0)

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.events import BODY_BYTES_MAX, Event, event_of, parse_event, parse_message, parse_sweep, to_http
+from shared.adapters.events import (
+    BODY_BYTES_MAX,
+    Event,
+    event_of,
+    parse_event,
+    parse_message,
+    parse_object,
+    parse_sweep,
+    to_http,
+)
 from shared.errors import EventError
 from shared.messages import SweepStep, Timer, TimersSet
 from tests.builders import NOW
@@ -117,6 +126,21 @@ def test_a_body_beyond_the_limit_is_not_parsed():
     assert error.value.status == 413
 
 
+def test_a_body_of_too_many_values_is_not_parsed():
+    with pytest.raises(EventError, match=r"^body: expected at most 400000 values") as error:
+        parse_event(HEADERS, b'{"a":[' + b"{}," * 250_000 + b"1]}")
+
+    assert error.value.status == 413
+
+
+@pytest.mark.parametrize("levels", [201, 7_000, 100_000])
+def test_an_object_nested_too_deeply_is_an_event_error(levels):
+    """The parser takes 200 levels, which CEL reads without harm."""
+    event = Event("1", "/s", "dev.knative.apiserver.resource.add", data=b'{"a":' * levels + b"1" + b"}" * levels)
+    with pytest.raises(EventError, match="recursion limit"):
+        parse_object(event)
+
+
 @pytest.mark.parametrize("wrong", [["x" * 10_000], "x" * 10_000, {"y" * 10_000: 1}])
 @pytest.mark.parametrize("field", ["id", "type", "specversion", "datacontenttype", "time"])
 def test_no_message_quotes_more_than_a_few_words(field, wrong):
@@ -132,7 +156,11 @@ def test_whatever_is_sent_is_an_event_or_an_event_error(headers, body):
         assert parse_event({**HEADERS, **headers}, body).id
 
 
-@given(st.from_type(SweepStep))
+COUNTS = st.dictionaries(st.text(), st.integers(min_value=0, max_value=1_000_000), max_size=10)
+NAMES = st.lists(PRINTABLE).map(tuple)
+
+
+@given(st.builds(SweepStep, kinds=NAMES, continueToken=..., step=..., whole=..., passedOver=NAMES, counts=COUNTS))
 def test_a_message_survives_the_wire(message):
     event = parse_event(*to_http(event_of(message.model_copy(update={"sweep_id": "s"}), source="/s")))
 
@@ -149,4 +177,5 @@ def test_names_on_the_wire_are_camel_case():
 
     written = json.loads(event_of(timers, source="/s").data)
 
-    assert written == {"timers": [{"ref": ref, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z"}]}
+    timer = {"ref": ref, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z", "attempts": 0}
+    assert written == {"timers": [timer]}

@@ -1,14 +1,20 @@
 """A timer fired: what is read, what is deleted, what is answered and who is told."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 
+from shared.adapters.timers.limits import LIMITS
+from shared.core.backoff import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.core.kinds import Catalogue
 from shared.core.objects import ref_of
-from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
+from shared.local.manifests import read_triggers
+from shared.local.runner import MANIFESTS
+from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
-from shared.usecases.expire import ATTEMPTS_MAX, Expiry
+from shared.usecases.expire import ATTEMPTS_MAX, EXPIRE_SECONDS_MAX, Expiry
 from shared.usecases.judge import Judge
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, later, owned_by, pod
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
@@ -90,7 +96,7 @@ async def test_what_is_remembered_and_outdated_is_read_again_and_still_deleted(e
     cluster.write(NAME)
 
     assert isinstance(await expiry.expire(fired()), ObjectDeleted)
-    assert [call.verb for call in cluster.calls] == ["delete", "get", "delete"]
+    assert [call.verb for call in cluster.calls] == ["delete", "get", "get", "delete"]
 
 
 async def test_what_is_remembered_as_due_and_held_since_then_stays(expiry, cluster, telemetry):
@@ -180,7 +186,7 @@ async def test_changed_once_it_is_read_again(expiry, cluster):
     cluster.before_delete = lambda name: cluster.write(name) if next(writes, False) else None
 
     assert isinstance(await expiry.expire(fired()), ObjectDeleted)
-    assert cluster.counted() == {"get": 2, "delete": 2}
+    assert cluster.counted() == {"get": 3, "delete": 2}
 
 
 async def test_the_ttl_raised_between_read_and_delete_counts(expiry, cluster):
@@ -197,10 +203,11 @@ async def test_changed_again_and_again_the_timer_comes_back_later(expiry, cluste
     cluster.put(DUE)
     cluster.before_delete = cluster.write
 
-    with pytest.raises(TryLaterError, match=f"changed {ATTEMPTS_MAX} times"):
-        await expiry.expire(fired())
-    assert cluster.counted() == {"get": ATTEMPTS_MAX, "delete": ATTEMPTS_MAX}
-    assert telemetry.verdicts() == []
+    answer = await expiry.expire(fired())
+
+    assert (answer.timers[0].ref, answer.timers[0].attempts) == (ref_of(DUE), 1)
+    assert cluster.counted() == {"get": 2 * ATTEMPTS_MAX, "delete": ATTEMPTS_MAX}
+    assert telemetry.verdicts() == [("timer-set", "try-later")]
 
 
 # Not due
@@ -373,17 +380,59 @@ async def test_whatever_is_refused_for_good_is_permanent(expiry, cluster, verb, 
         await expiry.expire(fired())
 
 
-@pytest.mark.parametrize("verb", ["get", "delete"])
-async def test_a_busy_api_server_is_for_later_and_no_failure(expiry, cluster, telemetry, verb):
+@pytest.mark.parametrize("verb", ["served", "get", "delete"])
+async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(expiry, cluster, telemetry, verb):
     cluster.put(DUE)
     cluster.fail(verb, TryLaterError("429", retry_after_seconds=7))
 
-    with pytest.raises(TryLaterError) as error:
-        await expiry.expire(fired())
+    answer = await expiry.expire(fired())
 
-    assert error.value.retry_after_seconds == 7
-    assert telemetry.records == []
+    (again,) = answer.timers
+    assert (again.ref, again.due_at, again.attempts) == (ref_of(DUE), later(7), 1)
+    assert [(record.verdict, record.reason) for record in telemetry.records] == [("timer-set", "try-later")]
     assert cluster.events == []
+
+
+async def test_expire_backs_off_further_after_each_failed_attempt(expiry, cluster, clock):
+    cluster.put(DUE)
+    cluster.fail("get", TryLaterError("the webhook is away", retry_after_seconds=0.0))
+    timer, pauses = fired(), []
+    for attempts in range(1, 12):
+        (timer,) = (await expiry.expire(timer)).timers
+        assert timer.attempts == attempts
+        pauses.append((timer.due_at - clock.now()).total_seconds())
+        clock.at = timer.due_at
+
+    for attempts, pause in enumerate(pauses):
+        longest = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2**attempts)
+        assert 0.75 * longest <= pause <= longest
+
+
+async def test_expire_counts_failed_attempts_up_to_a_bound(expiry, cluster):
+    cluster.put(DUE)
+    cluster.fail("get", TryLaterError("429"))
+
+    answer = await expiry.expire(fired().model_copy(update={"attempts": ATTEMPTS_COUNTED_MAX}))
+
+    assert answer.timers[0].attempts == ATTEMPTS_COUNTED_MAX
+
+
+async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expiry, cluster, monkeypatch):
+    monkeypatch.setattr("shared.usecases.expire.EXPIRE_SECONDS_MAX", 0.01)
+    cluster.put(DUE)
+
+    async def hang(*_):
+        await asyncio.Event().wait()
+
+    cluster.get = hang
+    answer = await expiry.expire(fired())
+
+    assert answer.timers[0].attempts == 1
+
+
+def test_expire_replies_before_the_trigger_and_the_engine_time_out():
+    (trigger,) = (one for one in read_triggers(MANIFESTS) if one.name == "expire")
+    assert min(trigger.delivery.timeout.total_seconds(), LIMITS.delivery_seconds) > EXPIRE_SECONDS_MAX
 
 
 # Owners
@@ -429,3 +478,59 @@ async def test_the_reason_counts_by_the_name_of_who_asks(cluster, clock, telemet
     await expiry.expire(fired())
 
     assert telemetry.records[0].by == "sweep"
+
+
+# A 409 whose object has not changed, and one whose object is marked
+
+
+def refuse_unchanged(cluster, times=99):
+    """The API server refuses the DELETE of an object that is exactly what was read."""
+    refusals = iter([True] * times)
+
+    def refuse(name):
+        if next(refusals, False):
+            raise ConflictError("Precondition failed: ResourceVersion in precondition: , in object meta: 203")
+
+    cluster.before_delete = refuse
+
+
+async def test_expire_reports_a_delete_that_is_refused_twice_although_nothing_changed(expiry, cluster, telemetry):
+    cluster.put(having(DUE, "metadata.finalizers", ["orphan"]))
+    refuse_unchanged(cluster)
+
+    with pytest.raises(PermanentError, match=r"409.*unchanged.*finalizer orphan.*propagation"):
+        await expiry.expire(fired())
+
+    assert cluster.counted()["delete"] == 2
+    assert telemetry.verdicts() == [("failed", "PermanentError")]
+    assert [reason for _, reason, _ in cluster.events] == ["DeletionRefused"]
+    assert cluster.deleted == []
+
+
+async def test_expire_repeats_a_delete_that_is_refused_once_although_nothing_changed(expiry, cluster):
+    cluster.put(DUE)
+    refuse_unchanged(cluster, times=1)
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert cluster.counted()["delete"] == 2
+
+
+async def test_expire_takes_an_object_that_another_client_marked_for_gone(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.before_delete = lambda name: cluster.write(name, "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.counted()["delete"] == 1
+    assert telemetry.deletions == []
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+async def test_expire_does_not_count_another_object_that_is_marked(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.before_delete = lambda _: cluster.put(
+        having(job(complete=ago(60), ttl=30, uid="another"), "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
+    )
+
+    assert await expiry.expire(fired()) is None
+    assert telemetry.deletions == []
+    assert telemetry.verdicts() == [("already-gone", "")]

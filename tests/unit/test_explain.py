@@ -1,6 +1,8 @@
 """What `explain` tells of what stands around an object."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -149,8 +151,40 @@ def test_a_ttl_that_a_hold_left_behind_is_said_to_be_and_its_cure(explain):
     assert "kubectl ttl release jobs.batch/" in cure
 
 
+@pytest.mark.parametrize("hold", [{}, {"hold": "why"}])
+def test_a_held_ttl_that_cannot_be_read_is_advised_to_be_removed_first(explain, hold):
+    lines = explain(job(complete=ago(60), held_ttl="{", **hold))
+    (cure,) = [one for one in lines if one.startswith("  do  ")]
+    assert "`kubectl annotate jobs.batch/build-42 ttlafterfinished.dev/held-ttl- -n ci` removes what cannot be" in cure
+    assert ("kubectl ttl release" if hold else "kubectl ttl set") in cure
+    assert any("annotation ttlafterfinished.dev/held-ttl: expected JSON" in one for one in lines)
+
+
 def test_what_its_own_controller_deletes_is_not_said_to_stay(explain):
     lines = explain(job(complete=ago(60), ttl=3600, hold="why"))
     assert lines[1].startswith("  decision  stays, as far as we go (held)")
     (told,) = [one for one in lines if one.startswith("  powerless")]
     assert "it is due by that at 2026-03-14T16:08:26Z" in told
+
+
+def test_an_unfinished_object_says_which_condition_is_missing_and_a_program_reads_it(explain):
+    assert "  finished  no: no condition Complete or Failed with status True" in explain(job())
+    told = explain(job(), output="json")
+    assert told["unfinished"] == {
+        "why": "no condition Complete or Failed with status True",
+        "expected": ["condition Complete is True", "condition Failed is True"],
+        "found": [],
+    }
+    assert explain(job(complete=ago(1)), output="json")["unfinished"] is None
+
+
+@pytest.mark.parametrize("levels", [200, 7_000, 50_000])
+def test_a_document_that_is_nested_too_deeply_is_one_sentence(levels, tmp_path):
+    """In a process: what overflows the C stack ends it with a negative code."""
+    path = tmp_path / "deep.json"
+    path.write_text('{"kind":"Job","spec":' + '{"a":' * levels + "1" + "}" * levels + "}")
+    program = [sys.executable, "-c", "from shared.cli.main import main; main()", "explain", "-f", str(path)]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert done.returncode > 0
+    assert "Traceback" not in done.stderr
+    assert "deep.json" in done.stderr

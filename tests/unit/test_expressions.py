@@ -1,6 +1,8 @@
 """CEL: what is refused when it is loaded, what has no answer, and what is too much work."""
 
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -120,3 +122,32 @@ class TestWork:
         text = "object.s.matches('(a+)+$')"
 
         assert not compile_expression(text, returns="bool").evaluate(object={"s": "a" * 100_000 + "b"})
+
+
+# What its writers nest as deeply as they like
+
+_DEEP = """
+import sys
+from shared.core.expressions import ExpressionError, compile_expression
+
+deep = {}
+for _ in range(7_000):
+    deep = {"f": deep}
+obj = {"metadata": {"name": "x", "managedFields": [{"fieldsV1": deep}]}}
+for text in ("object.metadata.name == 'x'", "object.metadata.all(key, key == 'name')"):
+    assert compile_expression(text, returns="bool").evaluate(object=obj) is True
+assert obj["metadata"]["managedFields"], "the object itself stays as it is"
+print("alive")
+"""
+
+
+def test_managed_fields_of_any_depth_do_not_end_the_process():
+    """The library's conversion descends in C: 7,000 levels are a segmentation fault, which is a negative code."""
+    done = subprocess.run([sys.executable, "-c", _DEEP], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+@pytest.mark.parametrize("text", ["has(object.metadata.managedFields)", "object['metadata']['managedFields'] == []"])
+def test_an_expression_about_managed_fields_is_refused(text):
+    with pytest.raises(ExpressionError, match="expected CEL without managedFields"):
+        compile_expression(text, returns="bool")

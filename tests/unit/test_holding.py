@@ -5,12 +5,13 @@ import json
 import pytest
 
 from shared.core import holding
+from shared.core.durations import parse_duration
 from shared.core.holding import HELD_TTL
 from shared.core.kinds import NativeTtl, Outcome
-from shared.core.objects import get_annotations, ref_of
+from shared.core.objects import format_instant, get_annotations, ref_of
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.usecases.hold import ATTEMPTS_MAX, hold_object, write
-from tests.builders import JOB, POD, annotated, having, job, pod, without
+from tests.builders import JOB, POD, ago, annotated, having, job, later, pod, without
 from tests.fakes import FakeCluster
 
 pytestmark = pytest.mark.anyio
@@ -105,7 +106,7 @@ KEPT = json.dumps({FIELD: 60})
     ("obj", "told"),
     [
         (job(held_ttl=KEPT), f"a hold that is gone put {FIELD}: 60 aside, and nothing acts on it"),
-        (job(held_ttl="{"), "a hold that is gone put a TTL aside, and it cannot be put back until this is mended"),
+        (job(held_ttl="{"), "a hold that is gone put a TTL aside, and it cannot be put back until this is fixed"),
         (job(held_ttl=KEPT, hold="why"), ""),
         (job(held_ttl=KEPT, ttl=5), ""),
         (job(ttl=5), ""),
@@ -250,3 +251,21 @@ async def test_a_missing_right_is_no_reason_to_write_less():
     with pytest.raises(ForbiddenError):
         await hold_object(JOB, ref_of(obj), "why", editor=cluster)
     assert get_annotations(await stored(cluster, obj)) == {}
+
+
+@pytest.mark.parametrize(
+    ("wish", "maximum", "finished_at", "is_shorter"),
+    [
+        ("2d", "1h", None, True),
+        ("1h", "1h", None, False),
+        ("2d", None, None, False),
+        ("never", "1h", None, False),
+        (format_instant(later(7_200)), "1h", ago(0), True),
+        (format_instant(later(7_200)), "1h", None, True),
+        (format_instant(later(60)), "1h", ago(0), False),
+    ],
+)
+def test_a_maximum_that_shortens_a_wish_is_told(wish, maximum, finished_at, is_shorter):
+    told = holding.describe_maximum(wish, maximum and parse_duration(maximum), finished_at)
+    expected = f"max-ttl of its namespace takes precedence over {wish}: at most 1h after it finishes"
+    assert told == (expected if is_shorter else "")

@@ -1,16 +1,22 @@
 """A token, and the next one in time: by a clock and a source that the test holds in its hands."""
 
 import asyncio
+import json
 import logging
 
 import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from shared.adapters import identity
 from shared.adapters.accounts import AccountTokens
 from shared.adapters.apiserver import Answer
-from shared.adapters.identity import FileTokens, RenewedToken, Token
+from shared.adapters.identity import FileTokens, GoogleTokens, RenewedToken, Token
+from shared.adapters.redirects import RedirectError
 from shared.errors import TryLaterError
 from tests.builders import NOW
+from tests.loopback import answering_with, elsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -194,3 +200,27 @@ async def test_an_answer_without_a_token_is_for_later(status):
 
     with pytest.raises(TryLaterError, match="expected a token of the API server"):
         await AccountTokens(connected, "ns/name", "audience")()
+
+
+@pytest.mark.parametrize("code", [302, 307])
+async def test_signed_assertion_for_google_is_not_sent_where_a_redirect_leads(code, tmp_path, monkeypatch):
+    key = rsa.generate_private_key(65537, 2048)
+    formats = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    login = {"type": "service_account", "client_email": "ttl", "private_key": key.private_bytes(*formats).decode()}
+    asked = []
+    async with elsewhere() as (url, arrived):
+
+        async def redirect(request):
+            asked.append(request.method)
+            return web.Response(status=code, headers={"location": f"{url}/token?hidden"})
+
+        async with answering_with(redirect) as google:
+            path = tmp_path / "login.json"
+            path.write_text(json.dumps({**login, "token_uri": f"{google}/token"}))
+            monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
+            with pytest.raises(RedirectError, match=f"{google} answered {code}, a redirect to {url};") as raised:
+                await GoogleTokens()()
+
+    assert asked == ["POST"]
+    assert arrived == []
+    assert "hidden" not in str(raised.value)

@@ -48,6 +48,16 @@ async def test_a_finished_owner_does_not(cluster):
     assert isinstance(await decided(OWNED, cluster), Expire)
 
 
+async def test_a_finished_owner_that_would_make_another_keeps_it(cluster):
+    """A Sandbox of agent-sandbox runs its Pod again once that is gone."""
+    kinds = Catalogue((POD, JOB.model_copy(update={"dependents": "kept"})))
+    cluster.put(job(complete=ago(10), **OWNER))
+
+    assert (await decided(OWNED, cluster, kinds=kinds)).reason is Reason.OWNER_UNFINISHED
+    cluster.remove(OWNER["name"])
+    assert isinstance(await decided(OWNED, cluster, kinds=kinds), Expire)
+
+
 async def test_nor_an_owner_that_is_gone(cluster):
     assert isinstance(await decided(OWNED, cluster), Expire)
 

@@ -36,7 +36,7 @@ def folder(tmp_path):
 
 
 def run(*words, stdin=None):
-    return CliRunner(env={"TTL_KINDS_DIR": ""}).invoke(main, ["kinds", *map(str, words)], input=stdin)
+    return CliRunner(env={"TTL_KINDS_DIR": None}).invoke(main, ["kinds", *map(str, words)], input=stdin)
 
 
 # The list
@@ -57,7 +57,8 @@ def test_the_readme_counts_them_as_well():
     assert counted in (FIXTURES.parents[1] / "README.md").read_text()
 
 
-def test_the_users_rules_are_marked(folder):
+def test_the_users_rules_are_marked(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")  # a narrow terminal has no column of rules
     (folder / "job.yaml").write_text(yaml.safe_dump(RULE | {"apiVersions": ["batch/v1"], "kind": "Job"}))
     rows = {row.split()[0]: row for row in run("--kinds-dir", folder).output.splitlines() if "yours" in row}
     assert rows.keys() == {"renders.batch", "renders.example.com"}

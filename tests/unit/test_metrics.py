@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -9,9 +10,11 @@ import aiohttp
 import pytest
 from prometheus_client import generate_latest
 
+from shared.adapters import scraping
 from shared.adapters.bootstrap import build
 from shared.adapters.catalogue import read_catalogue
 from shared.adapters.metrics import Metrics
+from shared.adapters.scraping import SCRAPES_MAX
 from shared.adapters.settings import read_settings
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
@@ -267,6 +270,44 @@ async def test_metrics_are_served_until_they_are_closed():
         await asyncio.open_connection("127.0.0.1", port)
 
 
+async def test_connections_that_send_nothing_hold_no_thread_and_delay_no_scrape():
+    metrics, port = of(), free_port()
+    close = metrics.serve(port, "127.0.0.1")
+    before = threading.active_count()
+    writers = []
+    try:
+        readers = []
+        for _ in range(5 * SCRAPES_MAX):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\n")
+            readers.append(reader)
+            writers.append(writer)
+        closed = await asyncio.gather(*(reader.read() for reader in readers[: 4 * SCRAPES_MAX]))
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+            assert response.status == 200
+
+        assert set(closed) == {b""}
+        while threading.active_count() - before > SCRAPES_MAX:
+            await asyncio.sleep(0.01)
+    finally:
+        for writer in writers:
+            writer.close()
+        await asyncio.to_thread(close)
+
+
+async def test_a_scrape_that_takes_too_long_to_ask_ends(monkeypatch):
+    monkeypatch.setattr(scraping._Handler, "timeout", 0.1)
+    metrics, port = of(), free_port()
+    close = metrics.serve(port, "127.0.0.1")
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n")
+        assert await reader.read() == b""
+        writer.close()
+    finally:
+        await asyncio.to_thread(close)
+
+
 async def test_a_port_that_is_taken_is_one_sentence_that_names_the_setting():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -309,9 +350,8 @@ async def test_a_scrape_hears_of_a_release_where_nobody_else_asks():
 
     async def released():
         metrics.breaker(is_open=False)
-        return False
 
-    metrics.watch_breaker(released)
+    metrics.watch_shared_state(released)
 
     assert "ttl_breaker_open 0.0\n" in await scraped(metrics)
 
@@ -323,6 +363,17 @@ async def test_a_breaker_that_cannot_be_read_is_shown_as_it_was_last_known():
     async def unread():
         raise TryLaterError("busy")
 
-    metrics.watch_breaker(unread)
+    metrics.watch_shared_state(unread)
 
     assert "ttl_breaker_open 1.0\n" in await scraped(metrics)
+
+
+async def test_a_scrape_shows_a_stop_that_nothing_else_has_read():
+    metrics = of()
+
+    async def look():
+        metrics.stopped(is_stopped=True)
+
+    assert "ttl_stopped 0.0\n" in await scraped(metrics)
+    metrics.watch_shared_state(look)
+    assert "ttl_stopped 1.0\n" in await scraped(metrics)

@@ -1,6 +1,8 @@
 """Why what is due is still there: who stands in the way is told of what goes, and of nothing that stays anyway."""
 
+from dataclasses import replace
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -8,12 +10,15 @@ import pytest
 from shared.adapters.policyfile import parse_policy
 from shared.cli.answer import as_text
 from shared.cli.inforce import Home, InForce, Named
-from shared.cli.obstacles import Scene, find_obstacles
+from shared.cli.obstacles import STALE_GUARD, Scene, find_obstacles, find_stale_guard
+from shared.cli.surroundings import look_around
 from shared.core.decide import Context, decide
 from shared.core.kinds import Catalogue
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import format_instant, ref_of
 from shared.core.policy import NO_POLICY
+from shared.core.scope import Scope
+from shared.doctor.guarded import State
 from shared.doctor.installed import Installed
 from shared.doctor.leader import LEASE_AGE_MAX, Leader
 from shared.errors import TtlError
@@ -36,8 +41,12 @@ OPEN = Standing(Trip(ago(90), "too many", "sweep"))
 INSTALLED = Installed("home", KINDS, RULES, "ConfigMap home/policy", enabled=frozenset({"jobs.batch", "pods"}))
 
 
-def leader(seconds=3.0, holder="laptop/7"):
-    return Leader("default", holder, ago(seconds), NOW)
+def leader(seconds=3.0, holder="laptop/7", scope=None):
+    return Leader("default", holder, ago(seconds), NOW, scope)
+
+
+def scope(namespace="", kinds=(), policy="", *, dry_run=False):
+    return Scope(namespace, kinds, policy, dry_run=dry_run, version="1")
 
 
 def of(installed=INSTALLED, home=CLOSED, run=CLOSED, led=None, problem="", unread="", flags=()):
@@ -70,11 +79,18 @@ def reasons(found, obj=DUE):
         (of(installed=None, led=leader(holder="")), ["nobody-deletes"]),
         (of(installed=None, led=leader(LEASE_AGE_MAX.total_seconds() + 1)), ["nobody-deletes"]),
         (of(installed=None, problem="forbidden"), []),
-        (of(installed=None, unread="forbidden"), ["breaker-unread"]),
+        (of(installed=None, unread="forbidden"), ["stop-unread"]),
     ],
 )
 def test_what_stands_in_the_way(found, told):
     assert reasons(found) == told
+
+
+@pytest.mark.parametrize(("run", "state", "told"), [(OPEN, CLOSED, []), (CLOSED, OPEN, ["breaker-open"])])
+def test_state_of_the_leader_counts_where_it_keeps_it(run, state, told):
+    led = leader(scope=replace(scope(), state="ops"))
+    homes = (Home("home", CLOSED), Home("default", run, led), Home("ops", state, led))
+    assert reasons(InForce("home", KINDS, None, "", homes)) == told
 
 
 def test_of_what_stays_nothing_is_told():
@@ -121,7 +137,7 @@ def test_an_installation_of_one_deployment_deletes_nothing_without_its_lease(led
 
 def test_a_lease_that_may_not_be_read_is_not_taken_for_none():
     found = InForce("home", KINDS, ALONE, "", (Home("home", CLOSED, problem="forbidden"), Home("default", CLOSED)))
-    assert reasons(found) == ["breaker-unread"]
+    assert reasons(found) == ["stop-unread"]
 
 
 def test_the_end_of_a_loop_is_told_in_whole_seconds():
@@ -203,3 +219,72 @@ def test_a_name_in_a_file_writes_to_no_terminal():
     told = as_text(ref_of(obj), decide(obj, JOB, NOW), NOW)
 
     assert told.splitlines()[0] == "Job ci/\N{REPLACEMENT CHARACTER}[2Jx"
+
+
+@pytest.mark.parametrize(
+    ("handles", "reason"),
+    [
+        (scope(), []),
+        (scope("ci", ("jobs.batch",)), []),
+        (scope("prod"), ["namespace-not-enabled"]),
+        (scope(kinds=("pods",)), ["kind-not-enabled"]),
+        (scope(dry_run=True), ["dry-run"]),
+    ],
+)
+def test_leader_that_does_not_handle_an_object_stands_in_its_way(handles, reason):
+    assert reasons(of(installed=None, led=leader(scope=handles))) == reason
+    assert reasons(of(led=leader(scope=handles))) == []  # the installation deletes it
+
+
+def test_leader_of_one_namespace_is_named_with_it():
+    (found,) = obstacles(of(installed=None, led=leader(scope=scope("prod"))))
+    assert found.told == "`run` laptop/7, which leads, handles only namespace prod"
+
+
+def test_scope_of_a_leader_that_is_gone_stands_in_nothing():
+    gone = leader(holder="", scope=scope("prod"))
+    assert reasons(of(installed=None, led=gone)) == ["nobody-deletes"]
+
+
+def test_policy_of_a_leader_is_compared_with_the_one_that_is_judged_by(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text(FILE)
+    ours = sha256(FILE.encode()).hexdigest()[:12]
+    same = of(installed=None, led=leader(scope=scope(policy=ours)))
+    other = of(installed=None, led=leader(scope=scope(policy="0123456789ab")))
+    none = of(installed=None, led=leader(scope=scope()))
+
+    assert same.choose(path).differs == ""
+    assert "leads with policy sha256:0123456789ab" in other.choose(path).told
+    assert f"sha256:{ours}" in other.choose(path).differs
+    assert "leads with no policy" in none.choose(path).differs
+    assert (none.choose(None).is_known, none.choose(None).differs) == (True, "")
+    unknown = other.choose(None)
+    assert (unknown.is_known, unknown.differs) == (False, "")
+    assert "policy sha256:0123456789ab" in unknown.told
+    assert "leads with policy sha256:0123456789ab" in other.choose(Path("none")).differs
+    assert "leads with policy" in of(led=leader(scope=scope(policy="0123456789ab"))).choose(None).differs
+
+
+@pytest.mark.parametrize("guard", list(State))
+def test_a_guard_that_is_not_ours_may_refuse_what_is_due(guard):
+    due, held = (decide(one, JOB, NOW, Context(namespace=plain_namespace("ci"))) for one in (DUE, job(hold="why")))
+    told = list(find_stale_guard(of(), JOB, due, guard))
+    assert [one.reason for one in told] == ([STALE_GUARD] if guard in (State.STALE, State.ALTERED) else [])
+    assert all("kinds manifests jobs.batch --only=guard --namespace=home" in one.cure for one in told)
+    assert list(find_stale_guard(of(), JOB, held, guard)) == []
+    assert list(find_stale_guard(of(), JOB, due, None)) == []
+
+
+@pytest.mark.parametrize(
+    ("obj", "is_refused"),
+    [(job(hold="why", complete=ago(60)), True), (job(ttl_succeeded="1h"), True), (DUE, False), (WAITS, False)],
+)
+def test_what_the_api_server_refuses_as_well_is_told(obj, is_refused):
+    decision = decide(obj, JOB, NOW, Context(namespace=plain_namespace("ci")))
+    for guard in (State.CURRENT, State.STALE, None):
+        around = look_around(obj, JOB, decision.facts, None, None)
+        text = as_text(ref_of(obj), decision, NOW, around, Scene(Named(RULES), guard=guard))
+        told = [line for line in text.splitlines() if line.startswith("  guard ")]
+        expected = is_refused and guard is State.CURRENT
+        assert [line.split()[-1] for line in told] == ["ttl-after-finished-delete-guard-job"] * expected

@@ -4,13 +4,16 @@ import json
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from shared.cli.alarm import describe_restraints, find_unused, sound
 from shared.cli.comparison import Comparison, Count, Term
-from shared.cli.contrast import as_document
+from shared.cli.contrast import as_document, show
 from shared.cli.look import find_all
+from shared.cli.plan import print_table
 from shared.core.decide import Reason
 from shared.core.kinds import Catalogue
 from shared.core.policy import NO_POLICY, Policy
@@ -288,6 +291,7 @@ async def test_the_json_has_everything():
                 },
             }
         ],
+        "unanswered": [],
         "limit": {"dueNow": 0, "limit": 1000, "isExceeded": False},
         "restraints": ["c"],
     }
@@ -308,3 +312,24 @@ async def test_rules_that_say_for_nothing_how_long_it_stays_are_named():
     comparison = await compare(cluster_of(a_job(1, complete=ago(60))), policy)
 
     assert list(find_unused(comparison, policy)) == ["policy rule r1"]
+
+
+async def test_objects_for_which_a_when_has_no_answer_are_counted_by_rule_as_text_and_data():
+    silent = {"name": "silent", "when": "object.spec.nothing == 1", "ttl": "1s"}
+    comparison = await compare(cluster_of(*(a_job(n, complete=ago(60)) for n in range(3))), policy_of(silent))
+    told = as_document(comparison, {}, sound(comparison, NO_POLICY.limits, None), [])
+    assert told["unanswered"] == [{"rule": "policy rule silent", "inForce": 0, "new": 3}]
+    console = Console(width=200, file=StringIO())
+    show(console, comparison, everything=False)
+    assert "policy rule silent has no answer for 3 (+3) objects, which stay" in console.file.getvalue()
+
+
+async def test_table_fits_80_columns_with_a_time_left_of_four_units(capsys):
+    objects = [a_job(1, place="kube-system", complete=ago(1), ttl=90 * 86_400)]
+    sight = await find_all(cluster_of(*objects), (JOB,), policies=[NO_POLICY], kinds=KINDS, namespace="")
+
+    print_table(sight.objects)
+
+    told = capsys.readouterr().out
+    assert "in 89d23h " in told
+    assert max(map(len, told.splitlines())) <= 80

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.serverclock import SAMPLE_AGE_MAX, ServerClock
+from shared.adapters.serverclock import AHEAD_MAX, SAMPLE_AGE_MAX, ServerClock
 
 START = datetime(2026, 3, 14, 15, 9, 26, 535_000, tzinfo=UTC)
 ROUNDING = timedelta(microseconds=2)
@@ -162,3 +162,30 @@ def test_ahead_of_a_clock_that_is_set_back_for_the_age_of_a_sample_at_the_most(s
         known = clock.now()
         if machine.seconds - set_back_at > SAMPLE_AGE_MAX:
             assert known is None or known <= machine.server_now() + ROUNDING
+
+
+# A Date that is far ahead of this machine's clock
+
+
+def test_date_further_ahead_than_the_limit_gives_way_to_this_machines_clock(machine):
+    clock = ServerClock(machine.monotonic, lambda: START)
+    machine.set_by = AHEAD_MAX.total_seconds()
+    assert clock.observe(machine.date()) == machine.server_now().replace(microsecond=0)
+    assert clock.ahead == timedelta(0)
+
+    machine.set_by = 3_600.0
+    assert clock.observe(machine.date()) == START
+    assert abs(clock.ahead - timedelta(hours=1)) < timedelta(seconds=1)
+    assert clock.now() == START
+    assert abs(clock.ahead - timedelta(hours=1)) < timedelta(seconds=1)
+
+    machine.set_by = 0.0
+    assert clock.observe(machine.date()) == machine.server_now().replace(microsecond=0)
+    assert clock.ahead == timedelta(0)
+    assert clock.now() <= machine.server_now()
+
+
+def test_date_behind_this_machines_clock_counts(machine):
+    clock = ServerClock(machine.monotonic, lambda: START + timedelta(hours=1))
+    assert clock.observe(machine.date()) == machine.server_now().replace(microsecond=0)
+    assert clock.ahead == timedelta(0)

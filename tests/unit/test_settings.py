@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.bootstrap import build
-from shared.adapters.settings import SettingsError, read_settings, state_folder
+from shared.adapters.settings import Settings, SettingsError, read_settings, state_folder
 
 
 def test_an_empty_environment_has_the_defaults():
-    settings = read_settings(environment={"PATH": "/bin", "K_SERVICE": "sweep", "TTL_KINDS": ""})
+    settings = read_settings(environment={"PATH": "/bin", "K_SERVICE": "sweep"})
 
     assert settings.kinds == ()
     assert settings.dry_run is False
@@ -86,6 +86,29 @@ def test_a_malformed_value_is_one_sentence_that_names_the_variable(name, value):
 
     assert str(error.value).startswith(f"{name}: ")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["", " ", "\n"])
+@pytest.mark.parametrize(
+    "name", sorted(str(one.alias) for one in Settings.model_fields.values() if one.alias != "K_SINK")
+)
+def test_a_variable_that_is_empty_is_refused_since_unset_may_mean_more(name, value):
+    with pytest.raises(SettingsError, match=f"^{name}: expected a value, got an empty one; unset it "):
+        read_settings(environment={name: value})
+
+
+@pytest.mark.parametrize("name", ["TTL_KINDS", "TTL_CALLERS"])
+def test_a_list_without_a_word_is_refused(name):
+    with pytest.raises(SettingsError, match=f"^{name}: expected"):
+        read_settings(environment={name: " , ,"})
+
+
+def test_all_kinds_can_be_asked_for_by_a_word():
+    assert read_settings({"TTL_KINDS": "all"}, environment={"TTL_KINDS": "pods"}).kinds == ()
+
+
+def test_a_sink_that_is_empty_is_unset():
+    assert read_settings(environment={"K_SINK": ""}).sink == ""
 
 
 def test_an_unknown_variable_tells_which_there_are():

@@ -91,14 +91,14 @@ async def test_what_others_deleted_before_the_window_counts_no_more(at):
     assert len(counts(at)["Job.batch"]) <= 3  # nor is it kept
 
 
-async def test_a_process_writes_no_more_than_once_in_five_seconds(at):
+async def test_a_process_writes_no_more_than_once_in_three_seconds(at):
     process = at.process(breaker=BreakerLimits(count=1_000))
     for second in range(20):
         for number in range(10):
             await process.delete(f"job-{second}-{number}")
         at.clock.advance(1)
     assert at.state.reads == 1
-    assert at.state.writes == 3
+    assert at.state.writes == 6
     await process.restraints.flush()
     assert sum(counts(at)["Job.batch"].values()) == 200
 

@@ -5,7 +5,7 @@ import pytest
 from shared.adapters.catalogue import KINDS, read_catalogue, read_rule_files
 from shared.adapters.yamlfile import read_model
 from shared.core.kinds import KindRule
-from tests.builders import FIXTURES
+from tests.builders import FIXTURES, ROOT
 
 RULES = {rule.name: rule for rule in read_catalogue().rules}
 FILES = read_rule_files()
@@ -60,6 +60,21 @@ def test_what_a_schedule_made_may_go_while_it_goes_on():
     assert {"cronjobs.batch", "cronworkflows.argoproj.io", "schedules.chaos-mesh.org", "schedules.k8up.io"} <= free
     assert not free & {*NEEDS_WHAT_IT_MADE}
     assert all(RULES[name].never_finishes for name in free)
+
+
+@pytest.mark.parametrize("name", ["sandboxes.agents.x-k8s.io", "sandboxclaims.extensions.agents.x-k8s.io"])
+def test_what_would_be_made_again_stays_while_its_owner_exists(name):
+    assert RULES[name].dependents == "kept"
+    assert RULES[name].keeps_dependents(is_finished=True)
+
+
+def test_the_readme_counts_the_kinds():
+    rules = read_catalogue().rules
+    finishing = [rule for rule in rules if not rule.never_finishes]
+    opt_in = sum(1 for rule in finishing if rule.opt_in)
+    never = len(rules) - len(finishing)
+    counts = f"{len(finishing)} that finish, {opt_in} of them by opt-in only; {never} that never do"
+    assert counts in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["virtualmachineinstances.kubevirt.io", "datavolumes.cdi.kubevirt.io"])

@@ -6,14 +6,18 @@ from datetime import timedelta
 
 import pytest
 
+from shared.core.backoff import BACKOFF_SECONDS
 from shared.core.kinds import Catalogue
+from shared.core.objects import ref_of
 from shared.core.policy import NO_POLICY
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
-from shared.messages import TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
+from shared.messages import COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
+from shared.ports import PASSED_OVER
+from shared.usecases import turns
 from shared.usecases.expire import Expiry
 from shared.usecases.judge import Judge
 from shared.usecases.sweep import FULL_READS_MAX, Sweep
-from tests.builders import JOB, POD, TRAINJOB, ago, annotated, job, later, trainjob
+from tests.builders import JOB, POD, TRAINJOB, ago, annotated, ended, having, job, later, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 
 pytestmark = pytest.mark.anyio
@@ -37,12 +41,12 @@ class Bench:
         self.cluster = FakeCluster(self.clock, page_size=page_size)
         self.telemetry = FakeTelemetry()
         self.publisher = FakePublisher()
-        expiry = Expiry(
+        self.expiry = Expiry(
             self.cluster, KINDS, Judge(self.cluster, KINDS), self.clock, self.telemetry, dry_run=dry_run, by="sweep"
         )
         self.told = []
         self.tell_failure = None
-        self._sweep = Sweep(expiry, self.publisher, interval, concurrency=4, namespace=namespace, tell=self._tell)
+        self._sweep = Sweep(self.expiry, self.publisher, interval, concurrency=4, namespace=namespace, tell=self._tell)
 
     async def _tell(self, reason, message, level):
         if self.tell_failure:
@@ -212,6 +216,77 @@ async def test_pages_that_are_small_since_their_objects_are_large_are_held_one_a
     assert not bench.cluster.names
 
 
+class Large:
+    """Makes all pages of a bench large, and counts those whose objects are not dealt with yet."""
+
+    def __init__(self, bench, monkeypatch):
+        self.bench, self.alive, self.most = bench, 0, 0
+        self.list, self.delete = bench.cluster.list_page, bench.cluster.delete
+        monkeypatch.setattr(bench.cluster, "list_page", self.list_page)
+        monkeypatch.setattr(bench.cluster, "delete", self.slowly)
+
+    async def list_page(self, rule, **asked):
+        return replace(await self.list(rule, **asked), is_large=rule.kind != "Namespace")
+
+    async def slowly(self, rule, obj):
+        self.alive |= 1 << KINDS.rules.index(rule)
+        self.most = max(self.most, self.alive.bit_count())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        done = await self.delete(rule, obj)
+        if not any(one.startswith(rule.plural) for one in self.bench.cluster.names):
+            self.alive &= ~(1 << KINDS.rules.index(rule))
+        return done
+
+
+async def test_sweeps_of_several_kinds_take_turns_with_large_pages(bench, monkeypatch):
+    for kind in (job(complete=ago(60)), pod(containers=(ended(at=ago(60)),)), trainjob(complete=ago(60))):
+        for number in range(3):
+            bench.cluster.put(annotated(having(kind, "metadata.name", f"{kind['kind'].lower()}s-{number}"), ttl="0s"))
+    large = Large(bench, monkeypatch)
+    kinds = [f"{rule.api_version}/{rule.kind}" for rule in (JOB, POD, TRAINJOB)]
+
+    await asyncio.gather(*(bench.sweep(SweepStep(kinds=(kind,))) for kind in kinds))
+
+    assert not bench.cluster.names
+    assert large.most == 1
+
+
+async def test_a_large_page_whose_deletions_hang_does_not_stop_the_other_kinds(bench, monkeypatch):
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.05)
+    bench.cluster.put(annotated(job(name="stuck", complete=ago(60)), ttl="0s"))
+    bench.cluster.put(annotated(trainjob(complete=ago(60)), ttl="0s"))
+    large = Large(bench, monkeypatch)
+
+    async def hang(rule, obj):
+        if rule.kind == "Job":
+            await asyncio.Event().wait()
+        return await large.delete(rule, obj)
+
+    monkeypatch.setattr(bench.cluster, "delete", hang)
+    stuck = asyncio.ensure_future(bench.sweep(SweepStep(kinds=("batch/v1/Job",))))
+    await asyncio.sleep(0)
+    await bench.sweep(SweepStep(kinds=(f"{TRAINJOB.api_version}/TrainJob",)))
+    stuck.cancel()
+
+    assert bench.cluster.names == {"stuck"}
+
+
+@pytest.mark.parametrize("rule", [JOB, POD], ids=["listed-in-full", "metadata-first"])
+async def test_an_object_that_cannot_be_read_is_kept_and_reported_and_hides_no_other(bench, rule):
+    done = job(complete=ago(60)) if rule is JOB else pod(containers=(ended(at=ago(60)),))
+    put = bench.cluster.put
+    refs = [ref_of(put(annotated(having(done, "metadata.name", name), ttl="0s"))) for name in ("deep", "due")]
+    bench.cluster.unreadable["deep"] = "nested too deeply"
+
+    assert await bench.sweep() is None
+
+    assert bench.cluster.names == {"deep"}
+    about = {"object": str(refs[0]), "uid": refs[0].uid, "error": "nested too deeply"}
+    assert bench.telemetry.problems == [(PASSED_OVER, about)]
+    assert [reason for reason, _, _ in bench.told] == ["Swept"], "the kind was not passed over"
+
+
 async def test_metadata_alone_never_deletes(bench):
     bench.put(3, trainjob, "running", ttl="30s")
 
@@ -249,27 +324,25 @@ async def test_timers_are_published_in_messages_that_are_not_too_large(bench):
     assert [len(message.timers) for message in bench.published(TimersSet)] == [TIMERS_MAX, 1]
 
 
-async def test_a_broker_that_takes_no_timers_makes_the_step_come_again(bench):
-    bench.put(1, complete=ago(60), ttl=90)
-    bench.publisher.failure = TryLaterError("no answer")
-
-    with pytest.raises(TryLaterError, match="no answer"):
-        await bench.sweep()
-
-
-async def test_a_broker_that_refuses_timers_stops_no_later_kind():
+@pytest.mark.parametrize(
+    "error", [TryLaterError("timers answered 503: the timer file is full"), PermanentError("timer.set: 403")], ids=repr
+)
+async def test_sweep_reports_timers_that_cannot_be_set_and_goes_on(error):
     bench = Bench()
-    bench.put(1, prefix="soon", complete=ago(60), ttl=90)
+    bench.put(2 * TIMERS_MAX, prefix="soon", complete=ago(60), ttl=90)
     bench.put(1, trainjob, "train", complete=ago(600), ttl="1s")
     bench.cluster.on_list = lambda: bench.clock.advance(11)
-    bench.publisher.failure = PermanentError("the Broker refused timer.set with 403")
+    bench.publisher.failure = error
     step = await bench.sweep()
     assert step is not None
-    assert bench.telemetry.problems == [("could not publish timers", {"error": str(bench.publisher.failure)})]
 
     while step is not None:
         step = await bench.sweep(step)
-    assert bench.cluster.names == {"soon-000"}
+
+    assert "train-000" not in bench.cluster.names
+    (reported, *_) = [fields for problem, fields in bench.telemetry.problems if problem == "sweep could not set timers"]
+    assert reported["error"] == str(error)
+    assert reported["timers"] > TIMERS_MAX // 2
 
 
 async def test_a_deletion_that_cannot_be_told_is_a_deletion(bench):
@@ -288,7 +361,30 @@ async def test_a_conflict_is_left_to_a_timer(bench):
     assert await bench.sweep() is None
 
     assert bench.cluster.names == {"job-001"}
-    assert [(timer.ref.name, timer.due_at) for timer in bench.timers()] == [("job-001", bench.clock.now())]
+    (retry,) = bench.timers()
+    assert (retry.ref.name, retry.attempts) == ("job-001", 1)
+    assert timedelta() < retry.due_at - bench.clock.now() <= timedelta(seconds=BACKOFF_SECONDS)
+
+
+async def test_a_delete_that_is_always_refused_ends_with_the_timer_of_the_sweep(bench):
+    bench.put(1, complete=ago(60), ttl=30)
+    bench.cluster.fail("delete", ConflictError("Precondition failed"))
+    await bench.sweep()
+    (timer,) = bench.timers()
+
+    with pytest.raises(PermanentError, match="409"):
+        await bench.expiry.expire(timer)
+    assert bench.timers() == [timer]
+
+
+async def test_a_sweep_takes_an_object_that_another_client_marked_for_gone(bench):
+    bench.put(1, complete=ago(60), ttl=30)
+    mark = "metadata.deletionTimestamp"
+    bench.cluster.before_delete = lambda name: bench.cluster.write(name, mark, "2026-01-02T03:04:05Z")
+
+    assert await bench.sweep() is None
+    assert bench.telemetry.verdicts() == [("already-gone", "")]
+    assert bench.timers() == []
 
 
 async def test_a_busy_delete_is_left_to_a_timer(bench):
@@ -503,3 +599,72 @@ async def test_what_is_held_and_goes_by_its_own_controller_all_the_same_is_told(
 
     assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "PowerlessTtl")]
     assert bench.cluster.deleted == []
+
+
+# Its counts
+
+
+async def counted(bench):
+    """The counts of a sweep, and how many steps it had."""
+    step, steps = await bench.sweep(), 1
+    while step is not None:
+        step, steps = await bench.sweep(step), steps + 1
+    (counts,) = bench.telemetry.sweeps
+    return counts, steps
+
+
+async def test_a_sweep_counts_what_it_did_over_all_its_steps():
+    bench = Bench(page_size=2)
+    bench.put(3, prefix="due", complete=ago(60), ttl=30)
+    bench.put(2, prefix="soon", complete=ago(60), ttl=120)
+    bench.put(4, prefix="unfinished")
+    bench.cluster.on_list = lambda: bench.clock.advance(11)
+
+    counts, steps = await counted(bench)
+
+    assert steps > 1
+    expected = {"looked_at": 9, "deleted": 3, "would_delete": 0, "timers_set": 2, "kept": 4}
+    assert counts == {**expected, "failed": 0, "already_gone": 0}
+
+
+async def test_a_sweep_records_no_timer_that_it_leaves_to_a_later_one():
+    bench = Bench()
+    bench.put(1, prefix="soon", complete=ago(60), ttl=120)
+    bench.put(1, prefix="far", complete=ago(60), ttl=10**6)
+
+    counts, _ = await counted(bench)
+
+    assert sorted(bench.telemetry.verdicts()) == [("kept", "left-to-sweep"), ("timer-set", "not-due")]
+    assert (counts["timers_set"], counts["kept"]) == (1, 1)
+
+
+async def test_counts_that_an_event_made_up_do_not_grow_beyond_what_can_be_passed_on():
+    bench = Bench(page_size=2)
+    bench.put(3, complete=ago(60), ttl=30)
+    bench.cluster.on_list = lambda: bench.clock.advance(21)
+
+    step = await bench.sweep(SweepStep(kinds=("batch/v1/Job",), counts={"deleted": COUNT_MAX}))
+
+    assert step is not None
+    assert step.counts["deleted"] == COUNT_MAX
+    assert SweepStep.model_validate_json(step.model_dump_json()) == step
+
+
+async def test_a_sweep_of_a_dry_run_counts_what_it_would_have_deleted():
+    bench = Bench(dry_run=True)
+    bench.put(3, complete=ago(60), ttl=30)
+    bench.put(1, prefix="unfinished")
+
+    counts, _ = await counted(bench)
+
+    assert (counts["would_delete"], counts["deleted"], counts["kept"]) == (3, 0, 1)
+
+
+async def test_a_deletion_that_a_finalizer_holds_up_is_recorded_with_it(bench):
+    held = job(complete=ago(60), ttl=30)
+    held["metadata"]["finalizers"] = ["example.com/backup"]
+    bench.cluster.put(held)
+
+    await bench.sweep()
+
+    assert bench.telemetry.finalizers == ["example.com/backup"]

@@ -32,7 +32,9 @@ def test_an_object_is_named_as_for_kubectl(words):
     assert parse_target(words, KINDS) == ((JOB,), "x")
 
 
-@pytest.mark.parametrize("words", [(), ("job",), ("job/",), ("/x",), ("job", "x", "y")])
+@pytest.mark.parametrize(
+    "words", [(), ("job",), ("job/",), ("/x",), ("job", "x", "y"), ("pod/a/b",), ("job/a", "job/b"), ("pod", "a/b")]
+)
 def test_half_a_name_is_none(words):
     with pytest.raises(click.UsageError, match="expected KIND/NAME"):
         parse_target(words, KINDS)
@@ -72,6 +74,8 @@ async def test_a_word_that_names_none_is_told_with_its_option(word):
     never = POD.model_copy(update={"kind": "CronJob", "never_finishes": "it makes Jobs"})
     with pytest.raises(TtlError, match=r"^--kinds: "):
         await find_kinds(cluster_with(), Catalogue((JOB, never)), word)
+    with pytest.raises(TtlError, match=r"^TTL_KINDS: "):
+        await find_kinds(cluster_with(), Catalogue((JOB, never)), word, named_by="TTL_KINDS")
 
 
 def test_what_has_no_namespace_is_found_without():

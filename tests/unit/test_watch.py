@@ -9,13 +9,14 @@ import pytest
 
 from shared.adapters.bootstrap import World
 from shared.adapters.cluster import WatchEvent
+from shared.adapters.memory import Memory
 from shared.adapters.refusals import GoneError
 from shared.adapters.settings import Settings
 from shared.core.kinds import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.local.watch import SWEEP_PAUSE_SECONDS
 from shared.local.watches import LOOK_SECONDS, REFUSED_SECONDS_MAX, RESTART_SECONDS, Watches
-from shared.ports import Page, Snapshot
+from shared.ports import PASSED_OVER, Page, Snapshot
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod
 from tests.fakes import FakeClock, FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop
@@ -176,6 +177,22 @@ def test_a_ttl_that_cannot_be_read_is_said(bench):
 
     assert bench.run().problems() == ["invalid-ttl"]
     assert bench.broker.events == []
+
+
+def test_an_object_that_cannot_be_read_is_reported_by_name_and_the_watch_goes_on_behind_it(bench):
+    metadata = {"name": "deep", "namespace": "ci", "uid": "u-1", "resourceVersion": "1050"}
+    deep = WatchEvent(
+        "UNREADABLE", {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}, "nested too deeply"
+    )
+    bench.server.memory = Memory()
+    bench.server.memory.remember("u-1", b"an older version")
+    bench.server.watches["jobs"] = [[deep, changed(DONE)], [deep], [None]]
+
+    assert len(bench.run().broker.events) == 1
+    told = {"object": "Job ci/deep", "uid": "u-1", "error": "nested too deeply"}
+    assert bench.telemetry.problems == [(PASSED_OVER, told)] * 2
+    assert bench.server.begun[-1] == ("jobs", "1050")
+    assert bench.server.memory.get("u-1") is None
 
 
 def test_two_watches_give_the_same_change_the_same_id():

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from shared.local.apiserver.errors import bad_request, failed_precondition, invalid
+from shared.local.apiserver.errors import bad_request, conflict, failed_precondition, invalid
 from shared.local.apiserver.resources import Object, Resource
 
 FOREGROUND = "foregroundDeletion"
@@ -78,6 +78,17 @@ class DeleteOptions:
         if added is None:
             return others
         return present if added in present else [*others, added]
+
+    def check_removal(self, resource: Resource, obj: Object, finalizers: list[str]) -> None:
+        """Refuse what kube-apiserver refuses: it loses the resourceVersion while it drops an object's last finalizers.
+
+        Raises:
+            StatusError: 409, whatever the resourceVersion is.
+        """
+        metadata = obj["metadata"]
+        if self.resource_version is not None and metadata.get("finalizers") and not finalizers:
+            why = "Precondition failed: ResourceVersion in precondition: , ResourceVersion in object meta: "
+            raise conflict(resource, metadata["name"], why + metadata["resourceVersion"])
 
 
 def success(resource: Resource, obj: Object) -> Object:

@@ -150,6 +150,7 @@ class Store:
         current = self.get(resource, namespace, name)
         options.check(resource, current)
         finalizers = options.finalizers(resource, current)
+        options.check_removal(resource, current, finalizers)
         new = marked(resource, current, finalizers, format_time(self.clock()))
         if finalizers:
             unchanged = options.dry_run or new == current

@@ -1,0 +1,70 @@
+"""What a kubeconfig must have before the client reads it: its own errors name neither the contexts nor the command."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shared.core.objects import get_in, get_text, list_mappings, printable
+from shared.errors import PermanentError
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_HINT_MAX = 300
+"""Characters of an installation hint that are shown."""
+
+
+def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None:
+    """Refuse what cannot lead to a cluster, in one sentence.
+
+    Args:
+        files: Those that exist; of two contexts or users of one name, the first counts.
+        context: Another than the current one.
+        place: What errors call the files.
+
+    Raises:
+        PermanentError: A file is no kubeconfig, the context does not exist, or its credential plugin is not installed.
+        OSError: A file cannot be read.
+        YAMLError: A file is not YAML.
+    """
+    read = [_read(file, place) for file in files]
+    contexts = {get_text(one, "name"): one for one in reversed(list(_entries(read, "contexts")))}
+    if not contexts:
+        raise PermanentError(f"{place}: expected contexts, clusters and users, got no context")
+    wanted = context or next((name for one in reversed(read) if (name := get_text(one, "current-context"))), "")
+    names = printable(", ".join(sorted(contexts)))
+    if not wanted:
+        raise PermanentError(f"{place}: no current-context is set; name one with --context: {names}")
+    if wanted not in contexts:
+        raise PermanentError(f"{place}: there is no context {printable(wanted)!r}; expected one of: {names}")
+    user = get_text(contexts[wanted], "context.user")
+    users = {get_text(one, "name"): one for one in reversed(list(_entries(read, "users")))}
+    _check_plugin(get_in(users.get(user, {}), "user.exec"), place)
+
+
+def _read(file: Path, place: str) -> Any:
+    with file.open(encoding="utf-8") as stream:
+        document = yaml.load(stream, Loader=_Loader)  # noqa: S506 - a safe one
+    if not isinstance(document, dict):
+        got = "an empty file" if document is None else f"a {type(document).__name__}"
+        raise PermanentError(f"{place}: expected a mapping with contexts, clusters and users, got {got}: {file}")
+    return document
+
+
+def _entries(read: list[Any], section: str) -> Iterator[Any]:
+    for one in read:
+        yield from list_mappings(one, section)
+
+
+def _check_plugin(plugin: Any, place: str) -> None:
+    """Whether the command is there that the client starts for credentials."""
+    command = get_text(plugin, "command")
+    paths = [get_text(one, "value") for one in list_mappings(plugin, "env") if get_text(one, "name") == "PATH"]
+    if not command or shutil.which(command, path=paths[-1] if paths else None):
+        return
+    where = "is not an executable file" if "/" in command else "is not on the PATH"
+    hint = " ".join(get_text(plugin, "installHint").split())[:_HINT_MAX]
+    told = f"{place}: the credential plugin of the context cannot be started: {command!r} {where}"
+    raise PermanentError(printable(f"{told}; {hint}" if hint else told))

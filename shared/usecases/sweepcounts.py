@@ -1,0 +1,64 @@
+"""What the steps of a sweep did, in numbers: for one line of the log."""
+
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from shared.core.objects import ObjectRef
+from shared.messages import COUNT_MAX, ObjectDeleted
+from shared.ports import Telemetry, Verdict
+from shared.usecases.timers import LEFT_TO_SWEEP
+
+_COUNTED = {
+    Verdict.DELETED: "deleted",
+    Verdict.WOULD_DELETE: "would_delete",
+    Verdict.FAILED: "failed",
+    Verdict.ALREADY_GONE: "already_gone",
+}
+
+
+class SweepCounts:
+    """Counts the verdicts of one step, and passes all on.
+
+    Args:
+        told: Takes the verdicts.
+        before: The counts of the steps before.
+        due_before: An object that is due then or later gets no timer from this sweep.
+
+    Attributes:
+        looked_at: Objects on the pages that were listed.
+        timers_set: Objects that got a timer.
+    """
+
+    def __init__(self, told: Telemetry, before: Mapping[str, int], due_before: datetime) -> None:
+        self._told, self._before, self._due_before = told, before, due_before
+        self._verdicts: Counter[str] = Counter()
+        self.looked_at = 0
+        self.timers_set = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """All that is not counted goes straight on."""
+        return getattr(self._told, name)
+
+    def record(
+        self, verdict: Verdict, ref: ObjectRef, reason: str = "", *, due_at: datetime | None = None, **fields: Any
+    ) -> None:
+        """See `shared.ports.Telemetry`."""
+        if verdict is Verdict.TIMER_SET and due_at is not None and due_at >= self._due_before:
+            verdict, reason = Verdict.KEPT, LEFT_TO_SWEEP
+        self._verdicts[verdict] += 1
+        self._told.record(verdict, ref, reason, due_at=due_at, **fields)
+
+    def deleted(self, deleted: ObjectDeleted, **fields: Any) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._verdicts[Verdict.DELETED] += 1
+        self._told.deleted(deleted, **fields)
+
+    def so_far(self) -> dict[str, int]:
+        """The counts of this step and of those before; an object that nothing was done about was kept."""
+        here = {name: self._verdicts[verdict] for verdict, name in _COUNTED.items()} | {"timers_set": self.timers_set}
+        here["kept"] = max(self.looked_at - sum(here.values()), 0)
+        here["looked_at"] = self.looked_at
+        order = ("looked_at", "deleted", "would_delete", "timers_set", "kept", "failed", "already_gone")
+        return {name: min(here[name] + self._before.get(name, 0), COUNT_MAX) for name in order}

@@ -1,0 +1,117 @@
+"""When an exemption takes effect: on an API server, with safeguards that answer slowly."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.connect import connect
+from shared.core.kinds import Catalogue
+from shared.core.objects import ref_of
+from shared.messages import Purpose, Timer
+from shared.usecases import namespaces
+from shared.usecases.expire import Expiry
+from shared.usecases.judge import Judge
+from tests.builders import JOB
+from tests.fakes import FakeTelemetry
+
+pytestmark = pytest.mark.anyio
+
+FRESH = 0.3
+EXEMPT = {"metadata": {"annotations": {"ttlafterfinished.dev/exempt": "true"}}}
+JOBS = 60
+
+
+class Slow:
+    """Safeguards that let everything through, after a while."""
+
+    def __init__(self, act=None, *, seconds=FRESH):
+        self.act, self.seconds, self.spared_names = act, seconds, []
+
+    async def ask(self, rule, obj, *, by):
+        if self.act:
+            await self.act()
+        await asyncio.sleep(self.seconds)
+
+    async def ask_brake(self):
+        return None
+
+    def deleted(self, obj):
+        pass
+
+    def spared(self, rule, ref):
+        self.spared_names.append(ref.name)
+
+    def unanswered(self, ref):
+        pass
+
+
+@pytest.fixture
+async def cluster(server, monkeypatch):
+    monkeypatch.setattr(namespaces, "FRESH_SECONDS", FRESH)
+    cluster = await connect(kubeconfig=str(server.kubeconfig))
+    yield cluster
+    await cluster.close()
+
+
+async def due_job(api, name):
+    """A Job that finished an hour ago and is due."""
+    at = (SystemClock().now() - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    job = await api.job(name, annotations={"ttlafterfinished.dev/expire-at": at})
+    done = [
+        {"type": one, "status": "True", "lastTransitionTime": at, "lastProbeTime": at, "reason": "x", "message": ""}
+        for one in ("SuccessCriteriaMet", "Complete")
+    ]
+    status = {"startTime": at, "completionTime": at, "succeeded": 1, "conditions": done}
+    answer = await api.patch(f"{api.jobs(name)}/status", {"status": status})
+    assert answer.status == 200, answer
+    return Timer(ref=ref_of(job | {"apiVersion": "batch/v1", "kind": "Job"}), purpose=Purpose.EXPIRE, due_at=at)
+
+
+def expiry_of(cluster, safeguards):
+    kinds = Catalogue((JOB,))
+    telemetry = FakeTelemetry()
+    return Expiry(cluster, kinds, Judge(cluster, kinds), SystemClock(), telemetry, dry_run=False, restraints=safeguards)
+
+
+async def test_an_exemption_that_is_acknowledged_while_the_safeguards_answer_keeps_the_object(api, cluster):
+    async def exempt():
+        assert (await api.patch(f"/api/v1/namespaces/{api.namespace}", EXEMPT)).status == 200
+
+    safeguards = Slow(exempt)
+    expiry = expiry_of(cluster, safeguards)
+
+    assert await expiry.expire(await due_job(api, "report")) is None
+
+    assert (await api.get(api.jobs("report"))).status == 200
+    assert expiry.telemetry.verdicts() == [("kept", "exempt")]
+    assert safeguards.spared_names == ["report"]
+
+
+async def test_no_delete_is_sent_later_than_the_bound_after_an_exemption_is_acknowledged(api, cluster, monkeypatch):
+    timers = [await due_job(api, f"job-{number}") for number in range(JOBS)]
+    loop, sent, delete = asyncio.get_running_loop(), [], cluster.delete
+
+    async def delete_and_note(rule, obj):
+        sent.append(loop.time())
+        return await delete(rule, obj)
+
+    monkeypatch.setattr(cluster, "delete", delete_and_note)
+    expiry = expiry_of(cluster, Slow(seconds=FRESH / 2))
+
+    async def work():
+        while timers:
+            await expiry.expire(timers.pop())
+
+    workers = [asyncio.create_task(work()) for _ in range(6)]
+    while len(sent) < JOBS // 6 and timers:
+        await asyncio.sleep(0.01)
+    assert (await api.patch(f"/api/v1/namespaces/{api.namespace}", EXEMPT)).status == 200
+    exempt_at = loop.time()
+    await asyncio.gather(*workers)
+
+    assert max(sent) - exempt_at <= FRESH
+    kept = (await api.get(api.path("jobs", group="batch"))).names
+    assert len(kept) == JOBS - len(sent)
+    assert kept

@@ -1,0 +1,37 @@
+"""What one call of a function cost."""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass
+class Invocation:
+    """What one call of a function cost.
+
+    Attributes:
+        uid: Whose timer fired, for `expire`.
+        reads: GETs of that object, or of what has its name now.
+        others: GETs of anything else: its owner, its namespace.
+        lists: LISTs begun, of the others of its group.
+        deletes: DELETEs of it, whatever became of them.
+        conflicts: Those that met a 409.
+        astray: Calls by a path that was gone.
+        looks: At discovery.
+        outdated: Decisions to delete that did not hold until the DELETE.
+    """
+
+    function: str
+    name: str = ""
+    uid: str = ""
+    reads: int = 0
+    others: int = 0
+    lists: int = 0
+    deletes: int = 0
+    conflicts: int = 0
+    told: int = 0
+    astray: int = 0
+    looks: int = 0
+    outdated: int = 0
+
+
+invocation: ContextVar[Invocation | None] = ContextVar("invocation", default=None)

@@ -1,0 +1,135 @@
+"""What is kept of Namespaces: our annotations, and what a policy may ask for, within limits."""
+
+import asyncio
+
+import pytest
+
+from shared.core.decide import Context, Expire, Reason, decide
+from shared.core.namespaces import TEXT_MAX, namespace_of
+from shared.usecases import namespaces as module
+from shared.usecases.namespaces import Namespaces
+from tests.builders import JOB, NOW, ago, having, job, namespace
+from tests.fakes import FakeCluster
+from tests.unit.test_precedence import rules
+
+pytestmark = pytest.mark.anyio
+
+LARGE = "x" * (TEXT_MAX + 1)
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+def crowded(name="ci", **said):
+    """A namespace with an annotation of others that is larger than what is kept."""
+    obj = namespace(name, labels={"team": "a"}, **said)
+    return having(obj, "metadata.annotations", {**obj["metadata"].get("annotations", {}), "example.com/notes": LARGE})
+
+
+def decided(place, when):
+    done = job(complete=ago(60))
+    return decide(done, JOB, NOW, Context(rules(when=when, ttl="1s"), namespace_of(place)))
+
+
+def test_our_annotations_and_labels_are_kept_beside_large_ones_of_others():
+    kept = namespace_of(crowded(max_ttl="60s", exempt="true"))
+    assert kept.characters < 200
+    assert kept.is_exempt
+    assert kept.max_ttl is not None
+    assert kept.labels == {"team": "a"}
+
+
+@pytest.mark.parametrize(
+    ("when", "goes"),
+    [
+        ("namespaceObject.metadata.labels.team == 'a'", True),
+        ("namespaceObject.metadata.name == 'ci' && has(object.metadata.annotations) == false", True),
+        ("namespaceObject.metadata.annotations['example.com/notes'] != 'y'", False),
+        ("!has(namespaceObject.metadata.annotations)", False),
+        ("!('x' in namespaceObject['metadata']['anno' + 'tations'])", False),
+        ("object.spec.backoffLimit == 6", True),
+    ],
+)
+def test_a_condition_on_annotations_that_were_not_kept_has_no_answer(when, goes):
+    """`!has(...)` of what was left out must not delete."""
+    decision = decided(crowded(), when)
+    assert type(decision).__name__ == ("Expire" if goes else "Ignore")
+
+
+def test_a_condition_on_few_annotations_has_one():
+    place = having(namespace(), "metadata.annotations", {"x": "y" * 100})
+    assert type(decided(place, "namespaceObject.metadata.annotations['x'] != ''")).__name__ == "Expire"
+
+
+@pytest.mark.parametrize(
+    ("place", "told"),
+    [
+        (namespace(labels={f"l{n}": "x" * 63 for n in range(300)}), "labels: expected at most 16384"),
+        (namespace(anything=LARGE), "annotations ttlafterfinished.dev/*: expected at most 16384"),
+    ],
+)
+def test_a_namespace_with_too_many_labels_or_annotations_of_ours_keeps_all_in_it(place, told):
+    kept = namespace_of(place)
+    assert kept.characters == 0
+    assert told in kept.problem
+    assert type(decided(place, "true")).__name__ == "Ignore"
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        'namespaceObject.metadata.annotations["example.com/keep"] != "true"',
+        '!(("annot" + "ations") in namespaceObject.metadata)',
+        '!namespaceObject.metadata.exists(part, part.startsWith("annot"))',
+        "size(namespaceObject.metadata) < 3",
+        'namespaceObject == {"metadata": {"name": "ci", "labels": {"team": "a"}}}',
+        'namespaceObject.metadata.labels.team == "a" && size(namespaceObject) == 1',
+    ],
+)
+def test_a_condition_that_may_read_annotations_that_are_not_kept_keeps(when):
+    assert decided(crowded(), when).reason is Reason.INVALID_POLICY
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        'namespaceObject.metadata.labels.team == "a"',
+        'namespaceObject.metadata.labels["team"] == "a" && namespaceObject.metadata.name == "ci"',
+        "has(namespaceObject.metadata.labels.team)",
+    ],
+)
+def test_a_condition_that_reads_labels_and_the_name_alone_has_an_answer(when):
+    assert isinstance(decided(crowded(), when), Expire)
+
+
+async def test_what_all_namespaces_take_in_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "CHARACTERS_MAX", 10_000)
+    cluster = FakeCluster()
+    for number in range(30):
+        cluster.put(having(namespace(f"ns-{number}"), "metadata.annotations", {"notes": "x" * 1_000}))
+    known = Namespaces(cluster)
+    await known.prime()
+    remembered = [found for number in range(30) if (found := known.recall(f"ns-{number}"))]
+    assert 0 < sum(one.characters for one in remembered) <= 10_000
+    for number in range(30):
+        assert (await known.get(f"ns-{number}")).annotations == {"notes": "x" * 1_000}
+
+
+async def test_a_namespace_that_is_listed_again_counts_once(monkeypatch):
+    monkeypatch.setattr(module, "CHARACTERS_MAX", 2_000)
+    monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    cluster = FakeCluster()
+    cluster.put(having(namespace("ns"), "metadata.annotations", {"notes": "x" * 1_000}))
+    known = Namespaces(cluster)
+    for _ in range(5):
+        await known.prime()
+    assert known._characters == len("notes") + 1_000
+
+
+async def test_one_list_serves_all_who_ask_at_once():
+    cluster = FakeCluster()
+    known = Namespaces(cluster)
+    await asyncio.gather(*(known.prime() for _ in range(5)))
+    assert [call.verb for call in cluster.namespace_reads] == ["list-namespaces"]
