@@ -23,6 +23,7 @@ from shared.adapters.kubeconfig import check_kubeconfig
 from shared.adapters.memory import Memory
 from shared.adapters.redirects import refuse_redirects
 from shared.adapters.repeats import refuse_repeats
+from shared.core.objects import printable
 from shared.errors import PermanentError
 
 CONNECTIONS_MAX = 100
@@ -107,9 +108,10 @@ async def _connect_by_kubeconfig(
     settings: Any, kubeconfig: str | None, context: str | None
 ) -> tuple[Any, asyncio.Task[None]]:
     place = f"kubeconfig {kubeconfig}" if kubeconfig else "kubeconfig ($KUBECONFIG or ~/.kube/config)"
-    files = _files(kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION)
+    paths = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+    files = _files(paths)
     if not files:
-        raise PermanentError(f"{place}: there is no such file")
+        raise PermanentError(f"{place}: there is no such file" + ("" if kubeconfig else f": {printable(paths)}"))
     try:
         check_kubeconfig(files, context, place)
         loader = await config.load_kube_config(

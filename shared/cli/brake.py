@@ -17,6 +17,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.cluster import KubernetesCluster
 from shared.cli import options
 from shared.cli.strict import command, namespace_name
+from shared.cli.width import echo
 from shared.core.objects import get_text, list_mappings, printable
 from shared.doctor.homes import HOME, LEASE, RUN
 from shared.doctor.leader import Leader, parse_leader, read_leader
@@ -72,11 +73,13 @@ async def stop(reason: str, namespace: str | None, kubeconfig: str | None, conte
         failed = await _report(cluster, places, dict(zip(places.namespaces, told, strict=True)))
         for place in places.namespaces:
             if place not in failed:
-                click.echo(f"stopped: namespace {place}: {_describe(place, places.leaders)}")
+                echo(f"stopped: namespace {place}: {_describe(place, places.leaders)}")
         if len(failed) < len(places.namespaces):
-            click.echo(
+            echo(
                 f"After {STOPPED_WITHIN_SECONDS} seconds no process above sends a DELETE. Due objects stay until "
-                f"`{_command('start', places, kubeconfig, context)}`.\n"
+                f"`{_command('start', places, kubeconfig, context)}`."
+            )
+            echo(
                 "Not stopped: a `run` with another --lease-namespace or TTL_NAMESPACE (set -n to its namespace), and "
                 "the controllers of the kinds, such as Kubernetes' own for ttlSecondsAfterFinished of a Job."
             )
@@ -96,9 +99,9 @@ async def start(namespace: str | None, kubeconfig: str | None, context: str | No
         failed = await _report(cluster, places, dict(zip(places.namespaces, told, strict=True)))
     for place, one in ended.items():
         if one is not None:
-            click.echo(f"started: namespace {place}; deletions were stopped {one}")
+            echo(f"started: namespace {place}; deletions were stopped {one}")
     if any(ended.values()):
-        click.echo("The next sweep deletes the objects that fell due meanwhile; a `run` sweeps within seconds.")
+        echo("The next sweep deletes the objects that fell due meanwhile; a `run` sweeps within seconds.")
     _end(places, failed, "started")
     if not any(ended.values()):
         raise TtlError(f"nothing is stopped in {_name(places.namespaces)}; for another namespace, set -n")

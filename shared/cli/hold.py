@@ -16,6 +16,7 @@ from shared.cli.owners import Taker, find_takers
 from shared.cli.report import describe_fate, is_ahead
 from shared.cli.strict import command, namespace_name
 from shared.cli.target import find_rule, parse_target, ref_to, split_target
+from shared.cli.width import echo
 from shared.core import holding
 from shared.core.decide import Decision
 from shared.core.kinds import KindRule, Outcome
@@ -64,7 +65,7 @@ async def hold(
     """
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         written = await hold_object(aim.rule, aim.ref, reason, editor=aim.cluster)
-        click.echo(f"{aim.ref} is held: {reason}")
+        echo(f"{aim.ref} is held: {reason}")
         _tell(written)
         judge = _judge(aim)
         decision = await judge.decide(written.snapshot, aim.rule)
@@ -110,12 +111,12 @@ async def release(
         return
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         written = await write(aim.rule, aim.ref, lambda obj: holding.release(obj, aim.rule), editor=aim.cluster)
-        click.echo(f"{aim.ref} is {'released' if written.change else 'not held'}")
+        echo(f"{aim.ref} is {'released' if written.change else 'not held'}")
         _tell(written)
         decision = await _decide(written, aim)
         _tell_fate(decision, written, aim)
         if powerless := _describe_powerless(decision, written, aim.rule):
-            click.echo(f"  mind: {powerless}")
+            echo(f"mind: {powerless}", indent=2)
 
 
 @command("set")
@@ -156,13 +157,13 @@ async def set_ttl(
             written = await write(
                 aim.rule, aim.ref, lambda obj: holding.set_ttl(obj, aim.rule, wish, of), editor=aim.cluster
             )
-        click.echo(_headline(written, aim.ref))
+        echo(_headline(written, aim.ref))
         _tell(written)
         judge = _judge(aim)
         decision = await judge.decide(written.snapshot, aim.rule)
         _tell_fate(decision, written, aim)
         if shorter := not unset and await _describe_maximum(wish, decision, aim.ref, judge):
-            click.echo(f"  mind: {shorter}")
+            echo(f"mind: {shorter}", indent=2)
         if powerless := _describe_powerless(decision, written, aim.rule):
             raise TtlError(f"this is powerless: {powerless}")
 
@@ -174,7 +175,7 @@ async def _release_breaker(namespace: str, kubeconfig: str | None, context: str 
         home = options.home_namespace()
         elsewhere = f"an installation is in -n {home}" if namespace == RUN else f"a plain `run` is in -n {RUN}"
         raise TtlError(f"no breaker is open in namespace {namespace}; that of {elsewhere}")
-    click.echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
+    echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
 
 
 @asynccontextmanager
@@ -208,7 +209,7 @@ def _headline(written: Written, ref: ObjectRef) -> str:
 
 def _tell(written: Written) -> None:
     for sentence in written.change.told if written.change else ():
-        click.echo(f"  {printable(sentence)}")
+        echo(printable(sentence), indent=2)
 
 
 def _judge(aim: _Aim) -> Judge:
@@ -221,13 +222,13 @@ async def _decide(written: Written, aim: _Aim) -> Decision:
 
 def _tell_fate(decision: Decision, written: Written, aim: _Aim) -> None:
     now = written.snapshot.read_at
-    click.echo(f"  {describe_fate(decision, now)}")
+    echo(describe_fate(decision, now), indent=2)
     if aim.named.name or not aim.named.is_known:
-        click.echo(f"  policy: {printable(aim.named.told)}")
+        echo(f"policy: {printable(aim.named.told)}", indent=2)
     if aim.rule.opt_in and is_ahead(decision):
-        click.echo(f"  mind: {aim.rule.opt_in}")
+        echo(f"mind: {aim.rule.opt_in}", indent=2)
     for one in find_obstacles(aim.force, aim.ref, aim.rule, decision, now):
-        click.echo(f"  mind: {printable(one.told)}; {one.cure}")
+        echo(f"mind: {printable(one.told)}; {one.cure}", indent=2)
 
 
 async def _describe_maximum(wish: str, decision: Decision, ref: ObjectRef, judge: Judge) -> str:

@@ -90,6 +90,8 @@ async def run(
         stack.callback(world.measure())
         await cluster.check()
         is_candidate = lease and not settings.dry_run
+        if is_candidate and await is_absent(lease_namespace, cluster):
+            raise TtlError(f"namespace {lease_namespace} of the Lease does not exist; create it, or name another")
         await _check_timers(path, cluster, lease_namespace if is_candidate else None)
         stop = await find_stop(cluster, world.home_namespace, is_dry_run=settings.dry_run)
         candidate = Lease(

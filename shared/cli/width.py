@@ -45,10 +45,16 @@ def terminal_width() -> int | None:
     return max(columns, _WIDTH_MIN) if columns > 0 else None
 
 
-def echo(text: str) -> None:
-    """Print one line of prose, wrapped if there is a terminal."""
+def echo(text: str, *, indent: int = 0) -> None:
+    """Print one line of prose, wrapped if there is a terminal.
+
+    Args:
+        text: One line.
+        indent: Columns before it; the lines after the first get two more.
+    """
     width = terminal_width()
-    click.echo("\n".join(wrap(text, width, indent=2)) if width else text)
+    first = " " * indent
+    click.echo("\n".join(wrap(text, width, first=first, indent=indent + 2)) if width else first + text)
 
 
 def wrap(text: str, width: int, *, first: str = "", indent: int = 0) -> list[str]:

@@ -61,6 +61,22 @@ def test_metrics_port_that_is_taken_comes_before_the_banner(server: RealServer, 
     assert ended.is_one_sentence(), ended.text
 
 
+def test_lease_namespace_that_does_not_exist_comes_before_the_banner(server: RealServer, tmp_path: Path) -> None:
+    ended = Ended(server, tmp_path, "run", "--lease-namespace", "nowhere")
+
+    assert ended.code == 1
+    assert ended.is_one_sentence(), ended.text
+    assert "namespace nowhere of the Lease does not exist" in ended.text
+
+
+def test_kubeconfig_that_does_not_exist_is_named(server: RealServer, tmp_path: Path) -> None:
+    ended = Ended(server, tmp_path, "plan", KUBECONFIG="/nowhere/config")
+
+    assert ended.code == 1
+    assert ended.is_one_sentence(), ended.text
+    assert "/nowhere/config" in ended.text
+
+
 def test_plan_of_a_namespace_that_does_not_exist_is_an_error(server: RealServer, tmp_path: Path) -> None:
     ended = Ended(server, tmp_path, "plan", "-n", "porduction")
 

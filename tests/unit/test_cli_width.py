@@ -16,7 +16,7 @@ from shared.cli.doctor import _print as print_findings
 from shared.cli.look import find_all
 from shared.cli.main import main
 from shared.cli.plan import _print_comparison, print_table
-from shared.cli.width import shorten, terminal_width, wrap, wrap_command
+from shared.cli.width import echo, shorten, terminal_width, wrap, wrap_command
 from shared.core.kinds import Catalogue
 from shared.core.policy import NO_POLICY, Policy
 from shared.doctor.findings import Place, fail, ok, warn
@@ -232,3 +232,12 @@ def test_width_is_of_columns_if_there_is_no_terminal(monkeypatch, columns, width
     with Path(os.devnull).open("w") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         assert terminal_width() == width
+
+
+def test_printed_line_fits_80_columns_with_its_indent(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    echo("mind: " + "word " * 30, indent=2)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 1
+    assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
+    assert " ".join(" ".join(lines).split()) == "mind: " + ("word " * 30).strip()
