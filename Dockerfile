@@ -23,4 +23,4 @@ USER 65532:65532
 EXPOSE 8080
 # `--lifespan on`: a function that cannot be loaded ends the process instead of answering 500 to everything.
 # `--http`: uvicorn's own limits neither headers nor what all requests hold together.
-CMD ["sh", "-c", "exec uvicorn functions_framework.aio:app --host 0.0.0.0 --port \"$PORT\" --lifespan on --http shared.adapters.front:LimitedHttp --timeout-keep-alive 75 --timeout-graceful-shutdown 25 --no-access-log --log-config /app/shared/logging.json"]
+CMD ["sh", "-c", "exec uvicorn functions_framework.aio:app --host 0.0.0.0 --port \"$PORT\" --lifespan on --http shared.adapters.events.http_limits:LimitedHttp --timeout-keep-alive 75 --timeout-graceful-shutdown 25 --no-access-log --log-config /app/shared/logging.json"]

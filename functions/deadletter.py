@@ -2,10 +2,10 @@
 
 import functions_framework.aio
 
-from shared.adapters.bootstrap import world
-from shared.adapters.events import Event
-from shared.adapters.letters import answering_letter, letter_of
-from shared.adapters.process import start
+from shared.adapters.events.cloudevents import Event
+from shared.adapters.events.dead_letter_events import answering_letter, letter_of
+from shared.bootstrap.process import start
+from shared.bootstrap.world import world
 
 start()
 

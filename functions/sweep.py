@@ -2,10 +2,10 @@
 
 import functions_framework.aio
 
-from shared.adapters.answers import answering
-from shared.adapters.bootstrap import World, world
-from shared.adapters.events import Event, parse_sweep
-from shared.adapters.process import start
+from shared.adapters.events.answers import answering
+from shared.adapters.events.cloudevents import Event, parse_sweep
+from shared.bootstrap.process import start
+from shared.bootstrap.world import World, world
 from shared.messages import Message
 
 start(World.access, World.published)

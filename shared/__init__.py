@@ -1,3 +1,3 @@
-"""What the functions share, in layers: core, ports, use cases, adapters; cli and local on top."""
+"""What the functions and the commands share. ARCHITECTURE.md says what each package means and who may import it."""
 
 __version__ = "0.1.0"

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from shared.core.kinds import Outcome
+from shared.core.kinds.rule import Outcome
 from shared.core.objects import ObjectRef
 
 TIMERS_MAX = 500

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from shared.core.decide import Reason
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.messages import Message, ObjectDeleted, Timer
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import yaml
 
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant
 
 NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=30)
 
 ROOT = Path(__file__).parent.parent
-FRONT = "shared.adapters.front:LimitedHttp"
+FRONT = "shared.adapters.events.http_limits:LimitedHttp"
 """What every uvicorn is started with, as its `--http`."""
 
 FIXTURES = Path(__file__).parent / "fixtures"

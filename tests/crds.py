@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 
 BUILT_IN = {"", "apps", "batch", "certificates.k8s.io", "coordination.k8s.io", "events.k8s.io"}
 _ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

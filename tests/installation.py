@@ -2,14 +2,14 @@
 
 from datetime import timedelta
 
-from shared.core.kinds import Catalogue
-from shared.core.limits import Limits
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
+from shared.core.policy.limits import Limits
+from shared.evaluation.evaluator import Judge
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
+from shared.safeguards.safeguards import Restraints
+from shared.safeguards.shared_state import Instruments, Ledger
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
-from shared.usecases.ledger import Instruments, Ledger
-from shared.usecases.restraint import Restraints
 from shared.usecases.sweep import Sweep
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, job
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry

@@ -1,1 +1,1 @@
-"""The only modules that import a client library or touch the world."""
+"""The only modules that import a client library or touch the world outside the process."""

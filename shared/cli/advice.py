@@ -5,9 +5,9 @@ from collections.abc import Container, Mapping
 from string import Formatter
 
 from shared.core.decide import Decision, Reason
-from shared.core.holding import HELD_TTL
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef
+from shared.core.ttl.edits import HELD_TTL
 
 _TO_KEEP = "to keep it: {hold}"
 _ADVICE: Mapping[Reason, str] = {

@@ -11,18 +11,18 @@ from urllib.parse import quote
 
 import click
 
-from shared.adapters import state
-from shared.adapters.apiserver import Answer
 from shared.adapters.clock import SystemClock
-from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.kubernetes import state_configmap as state
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.requests import Answer
 from shared.cli import options
-from shared.cli.strict import command, namespace_name
+from shared.cli.scope_options import command, namespace_name
 from shared.cli.width import echo
 from shared.core.objects import get_text, list_mappings, printable
-from shared.doctor.homes import HOME, LEASE, RUN
-from shared.doctor.leader import Leader, parse_leader, read_leader
 from shared.errors import ForbiddenError, TtlError
-from shared.usecases.standing import NAME, Stop
+from shared.installation.defaults import HOME, LEASE, RUN
+from shared.installation.leader import Leader, parse_leader, read_leader
+from shared.safeguards.state_schema import NAME, Stop
 
 STOPPED_WITHIN_SECONDS = 5
 """From the acknowledgement of a stop to the last DELETE that may leave a process."""

@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.core.durations import format_duration
-from shared.core.finish import Finish, finish_of
-from shared.core.kinds import Catalogue, KindRule, Outcome
-from shared.core.native import InvalidFieldError, read_native_ttl
+from shared.core.finish.finish import Finish, finish_of
+from shared.core.kinds.rule import Catalogue, KindRule, Outcome
 from shared.core.objects import format_instant, printable, ref_of
+from shared.core.ttl.durations import format_duration
+from shared.core.ttl.native import InvalidFieldError, read_native_ttl
 from shared.errors import TtlError
 
 _EXPECTED = {"missing": "expected a value, got none", "extra_forbidden": "there is no such field"}

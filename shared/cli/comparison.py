@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from shared.core.decide import Decision, Expire, Ignore, Wait
-from shared.usecases.survey import Surveyed
+from shared.evaluation.batch import Surveyed
 
 
 class Term(StrEnum):

@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.table import Table
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.telemetry import configure_logging
+from shared.adapters.telemetry.logs import configure_logging
 from shared.cli import options
-from shared.cli.strict import command
+from shared.cli.scope_options import command
+from shared.devserver.demo import Actor, Show, running_show
 from shared.errors import TtlError
-from shared.local.demo import Actor, Show, running_show
 
 NEXT = """
 Try next, on the cluster of your current context (nothing is deleted):

@@ -12,11 +12,11 @@ from rich.text import Text
 import shared
 from shared.adapters.clock import SystemClock
 from shared.cli import options
-from shared.cli.strict import command, namespace_name
+from shared.cli.scope_options import command, namespace_name
 from shared.cli.width import terminal_width, wrap, wrap_command
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, Place, as_json
-from shared.doctor.homes import HOME
+from shared.installation.defaults import HOME
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative"
 _INDENT = 6

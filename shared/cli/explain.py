@@ -10,18 +10,18 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli import options
-from shared.cli.answer import as_text
 from shared.cli.documents import open_file, read_documents
-from shared.cli.inforce import read_in_force
-from shared.cli.look import Finding, find_offline, find_one, uncollected
+from shared.cli.explanation import as_text
+from shared.cli.in_force import read_in_force
+from shared.cli.object_report import as_json
 from shared.cli.obstacles import Scene, find_obstacles, find_stale_guard
 from shared.cli.output import show_count
-from shared.cli.report import as_json
-from shared.cli.strict import command
+from shared.cli.preview import Finding, find_offline, find_one, uncollected
+from shared.cli.scope_options import command
 from shared.cli.target import find_rule, parse_target, split_target
 from shared.cli.width import terminal_width
 from shared.core.objects import parse_instant
-from shared.doctor.guarded import read_guard
+from shared.installation.guard_status import read_guard
 
 
 def _instant(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:

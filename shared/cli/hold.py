@@ -7,25 +7,25 @@ from pathlib import Path
 
 import click
 
-from shared.adapters.cluster import KubernetesCluster
-from shared.adapters.state import release as release_breaker
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.state_configmap import release as release_breaker
 from shared.cli import options
-from shared.cli.inforce import InForce, Named, read_in_force
+from shared.cli.in_force import InForce, Named, read_in_force
+from shared.cli.object_report import describe_fate, is_ahead
 from shared.cli.obstacles import find_obstacles
 from shared.cli.owners import Taker, find_takers
-from shared.cli.report import describe_fate, is_ahead
-from shared.cli.strict import command, namespace_name
+from shared.cli.scope_options import command, namespace_name
 from shared.cli.target import find_rule, parse_target, ref_to, split_target
 from shared.cli.width import echo
-from shared.core import holding
 from shared.core.decide import Decision
-from shared.core.kinds import KindRule, Outcome
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
-from shared.core.powerless import advise_powerless, describe_powerless
-from shared.doctor.homes import HOME, RUN
+from shared.core.ttl import edits
+from shared.core.ttl.overridden import advise_powerless, describe_powerless
 from shared.errors import TtlError
+from shared.evaluation.evaluator import Judge
+from shared.installation.defaults import HOME, RUN
 from shared.usecases.hold import Written, hold_object, write
-from shared.usecases.judge import Judge
 
 _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 
@@ -110,7 +110,7 @@ async def release(
         await _release_breaker(namespace or options.home_namespace(), kubeconfig, context)
         return
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
-        written = await write(aim.rule, aim.ref, lambda obj: holding.release(obj, aim.rule), editor=aim.cluster)
+        written = await write(aim.rule, aim.ref, lambda obj: edits.release(obj, aim.rule), editor=aim.cluster)
         echo(f"{aim.ref} is {'released' if written.change else 'not held'}")
         _tell(written)
         decision = await _decide(written, aim)
@@ -152,10 +152,10 @@ async def set_ttl(
     of = Outcome.SUCCEEDED if succeeded else Outcome.FAILED if failed else None
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         if unset:
-            written = await write(aim.rule, aim.ref, lambda obj: holding.unset_ttl(obj, of), editor=aim.cluster)
+            written = await write(aim.rule, aim.ref, lambda obj: edits.unset_ttl(obj, of), editor=aim.cluster)
         else:
             written = await write(
-                aim.rule, aim.ref, lambda obj: holding.set_ttl(obj, aim.rule, wish, of), editor=aim.cluster
+                aim.rule, aim.ref, lambda obj: edits.set_ttl(obj, aim.rule, wish, of), editor=aim.cluster
             )
         echo(_headline(written, aim.ref))
         _tell(written)
@@ -236,7 +236,7 @@ async def _describe_maximum(wish: str, decision: Decision, ref: ObjectRef, judge
     with suppress(TtlError):
         namespace = await judge.namespaces.get(ref.namespace) if ref.namespace else None
         if namespace is not None:
-            return holding.describe_maximum(wish, namespace.max_ttl, decision.facts.finish.at)
+            return edits.describe_maximum(wish, namespace.max_ttl, decision.facts.finish.at)
     return ""
 
 

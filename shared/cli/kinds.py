@@ -10,17 +10,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from shared.adapters.catalogue import RuleFile, read_rule_files
-from shared.adapters.settings import read_settings
-from shared.adapters.yamlfile import read_model
+from shared.adapters.config.kind_files import RuleFile, read_rule_files
+from shared.adapters.config.settings import read_settings
+from shared.adapters.config.yaml_file import read_model
 from shared.cli import options
 from shared.cli.cases import test_all
 from shared.cli.documents import open_file, read_documents
 from shared.cli.manifests import manifests
-from shared.cli.sentences import describe_rule, summarize_finished, summarize_ttl
-from shared.cli.strict import Command
+from shared.cli.rule_text import describe_rule, summarize_finished, summarize_ttl
+from shared.cli.scope_options import Command
 from shared.cli.width import echo, terminal_width, wrap
-from shared.core.kinds import Catalogue, KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
 

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from shared import __version__
-from shared.adapters.settings import log_form
-from shared.adapters.telemetry import configure_logging, is_json
+from shared.adapters.config.settings import log_form
+from shared.adapters.telemetry.logs import configure_logging, is_json
 from shared.cli.output import OutputError, explain_output, prepare_errors, prepare_output
 
 COMMANDS = {

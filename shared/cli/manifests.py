@@ -8,16 +8,16 @@ from typing import Any
 import click
 import yaml
 
-from shared.adapters.catalogue import RuleFile, read_rule_files
-from shared.adapters.settings import read_settings
+from shared.adapters.config.kind_files import RuleFile, read_rule_files
+from shared.adapters.config.settings import read_settings
 from shared.cli import options
-from shared.cli.strict import command, namespace_name
-from shared.core.kinds import Catalogue, KindRule
+from shared.cli.scope_options import command, namespace_name
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import printable
-from shared.doctor.guarding import guards
-from shared.doctor.homes import HOME
-from shared.doctor.joining import Manifest, component_of, identity_of, join
 from shared.errors import TtlError
+from shared.installation.defaults import HOME
+from shared.installation.delete_guard import guards
+from shared.installation.kind_manifests import Manifest, component_of, identity_of, join
 
 _STYLE: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 120}
 _FOLDED_FROM = 100

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.cli.inforce import Home, InForce, Named
+from shared.cli.in_force import Home, InForce, Named
 from shared.core.decide import Decision, Ignore
-from shared.core.durations import format_duration
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
+from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Place
-from shared.doctor.guarded import State
-from shared.doctor.guarding import guard_name
-from shared.doctor.installed import Installed
-from shared.doctor.leader import Leader
-from shared.usecases.recreation import name_of
-from shared.usecases.restraint import Restraint
-from shared.usecases.standing import Stop, Trip
+from shared.installation.delete_guard import guard_name
+from shared.installation.guard_status import State
+from shared.installation.installed import Installed
+from shared.installation.leader import Leader
+from shared.safeguards.recreation import name_of
+from shared.safeguards.safeguards import Restraint
+from shared.safeguards.state_schema import Stop, Trip
 
 DRY_RUN = "dry-run"
 NOT_ENABLED = "kind-not-enabled"

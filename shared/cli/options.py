@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shared.adapters.access import get_access
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.memory import Memory
-from shared.adapters.settings import SettingsError, read_settings
-from shared.adapters.telemetry import is_json
-from shared.cli.strict import check_kinds, namespace_name
-from shared.core.kinds import Catalogue
-from shared.core.policy import NO_POLICY, Policy
-from shared.doctor.homes import HOME
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import SettingsError, read_settings
+from shared.adapters.kubernetes.access import get_access
+from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.telemetry.logs import is_json
+from shared.cli.scope_options import check_kinds, namespace_name
+from shared.core.kinds.rule import Catalogue
+from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
-from shared.usecases.served import list_served, list_unserved
+from shared.evaluation.served import list_served, list_unserved
+from shared.installation.defaults import HOME
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.bootstrap import World
-    from shared.adapters.cluster import KubernetesCluster
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
+    from shared.bootstrap.world import World
 
 
 _CLUSTER = (
@@ -114,7 +114,7 @@ def read_policy(path: Path | None, kinds: Catalogue) -> Policy:
     path = path or read_settings().policy
     if path is None:
         return NO_POLICY
-    from shared.adapters.policyfile import read_policy as read  # noqa: PLC0415 - only where there is one
+    from shared.adapters.config.policy_file import read_policy as read  # noqa: PLC0415 - only where there is one
 
     return read(path, kinds)
 
@@ -156,7 +156,7 @@ async def connected(
     kubeconfig: str | None, context: str | None, *, memory: Memory | None = None
 ) -> AsyncIterator["KubernetesCluster"]:
     """The cluster, until the block ends."""
-    from shared.adapters.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
+    from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
 
     access = get_access(read_settings()) if kubeconfig is None and context is None else None
     cluster = await connect(access=access, kubeconfig=kubeconfig, context=context, memory=memory)
@@ -168,7 +168,7 @@ async def connected(
 
 def context_namespace(kubeconfig: str | None, context: str | None) -> str:
     """The namespace of the kubeconfig's context; `default` where it names none."""
-    from shared.adapters.connect import get_namespace  # noqa: PLC0415 - as above
+    from shared.adapters.kubernetes.connect import get_namespace  # noqa: PLC0415 - as above
 
     return get_namespace(kubeconfig=kubeconfig, context=context) or "default"
 

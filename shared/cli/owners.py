@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
-from shared.core.durations import format_duration
-from shared.core.kinds import Catalogue, KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ObjectRef, get_controller, get_text, list_mappings
+from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
+from shared.evaluation.evaluator import Judge
+from shared.evaluation.served import find_served
 from shared.ports import Snapshot
-from shared.usecases.judge import Judge
-from shared.usecases.served import find_served
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.cluster import KubernetesCluster
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 OWNERS_MAX = 8

@@ -10,27 +10,27 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from shared.adapters.cluster import KubernetesCluster
-from shared.adapters.settings import read_settings
+from shared.adapters.config.settings import read_settings
+from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli import options
-from shared.cli.alarm import LIMIT, Alarm, describe_restraints, find_unused, sound
 from shared.cli.comparison import Comparison
-from shared.cli.contrast import as_document, show
-from shared.cli.inforce import InForce, Named, read_in_force
-from shared.cli.look import Sight, find_all
+from shared.cli.comparison_output import as_document, show
+from shared.cli.in_force import InForce, Named, read_in_force
+from shared.cli.object_report import as_json, is_ahead
 from shared.cli.obstacles import find_idle, find_open, looped_until
-from shared.cli.report import as_json, is_ahead
-from shared.cli.strict import command, split_kinds
+from shared.cli.policy_warnings import LIMIT, Alarm, describe_restraints, find_unused, sound
+from shared.cli.preview import Sight, find_all
+from shared.cli.scope_options import command, split_kinds
 from shared.cli.target import find_kinds, is_absent
 from shared.cli.width import WIDE, echo, make_table, terminal_width
 from shared.core.decide import Expire, Reason, Wait
-from shared.core.durations import format_duration
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ObjectRef, printable
-from shared.core.policy import Policy
+from shared.core.policy.policy import Policy
+from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
-from shared.usecases.served import list_served, list_unserved
-from shared.usecases.survey import Surveyed
+from shared.evaluation.batch import Surveyed
+from shared.evaluation.served import list_served, list_unserved
 
 TOO_MANY = 3
 """The exit code where more would go at once than the limit."""

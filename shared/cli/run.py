@@ -10,22 +10,22 @@ from pathlib import Path
 
 import click
 
-from shared.adapters.bootstrap import World, build
-from shared.adapters.cluster import KubernetesCluster
-from shared.adapters.memory import Memory
-from shared.adapters.settings import read_settings, state_folder
-from shared.adapters.telemetry import WOULD_DELETE_MAX, LogTelemetry, configure_logging
+from shared.adapters.config.settings import read_settings, state_folder
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.telemetry.logs import WOULD_DELETE_MAX, LogTelemetry, configure_logging
 from shared.adapters.timers.sqlite_file import OwnedError, TimerFile
+from shared.bootstrap.world import World, build
 from shared.cli import options
 from shared.cli.brake import find_stop
-from shared.cli.strict import command, named_by_option, namespace_name
+from shared.cli.scope_options import command, named_by_option, namespace_name
 from shared.cli.target import is_absent
-from shared.core.durations import format_duration
-from shared.doctor.homes import LEASE, RUN
-from shared.doctor.leader import read_leader
+from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
-from shared.local.lease import LeadershipLostError, Lease
-from shared.local.runner import Runner
+from shared.installation.defaults import LEASE, RUN
+from shared.installation.leader import read_leader
+from shared.standalone.lease import LeadershipLostError, Lease
+from shared.standalone.runner import Runner
 
 
 @command()

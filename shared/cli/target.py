@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shared.cli.strict import split_kinds
-from shared.core.kinds import Catalogue, KindRule
+from shared.cli.scope_options import split_kinds
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ObjectRef, printable
 from shared.errors import PermanentError, TtlError
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.cluster import KubernetesCluster
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 def split_target(words: tuple[str, ...], *, or_else: str = "") -> tuple[str, str]:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from shared.adapters.bootstrap import build, http_publisher
-from shared.adapters.retrying import retrying
-from shared.adapters.settings import read_settings
-from shared.adapters.telemetry import configure_logging
+from shared.adapters.config.settings import read_settings
+from shared.adapters.events.retrying import retrying
+from shared.adapters.telemetry.logs import configure_logging
+from shared.bootstrap.world import build, http_publisher
 from shared.cli import options
-from shared.cli.strict import command, named_by_option
+from shared.cli.scope_options import command, named_by_option
 from shared.cli.target import is_absent
-from shared.local.watches import Watches
+from shared.source.watches import Watches
 
 SWEEP_SECONDS_MAX = 900.0
 """An in-memory channel answers once all pages are swept, for at most so long, and stops where nobody waits for it."""

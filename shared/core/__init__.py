@@ -1,1 +1,1 @@
-"""The pure core: no clock, no I/O, no client library."""
+"""The pure core: decisions about objects, without a clock, I/O or a client library."""

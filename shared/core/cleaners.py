@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from shared.core.dispatchers import find_dispatcher
-from shared.core.kinds import Cleaner, KindRule
-from shared.core.native import InvalidFieldError, is_left_to_controller, read_native_ttl
+from shared.core.kinds.predicates import Predicate, UnknownShapeError, holds
+from shared.core.kinds.rule import Cleaner, KindRule
 from shared.core.objects import get_in
-from shared.core.predicates import Predicate, UnknownShapeError, holds
+from shared.core.ttl.native import InvalidFieldError, is_left_to_controller, read_native_ttl
 
 _HELM = Predicate(
     any=(

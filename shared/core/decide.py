@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.core.evaluate import weigh
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
-from shared.core.finish import Finish
-from shared.core.kinds import KindRule
-from shared.core.native import has_native_ttl
+from shared.core.finish.finish import Finish
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_annotations, get_in
-from shared.core.ttl import TTL_ANNOTATIONS
-from shared.core.weigh import weigh
+from shared.core.ttl.native import has_native_ttl
+from shared.core.ttl.ttl import TTL_ANNOTATIONS
 
 __all__ = ["Context", "Decision", "Expire", "Facts", "Ignore", "Reason", "Wait", "decide", "is_open"]
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from shared.core.durations import parse_duration
-from shared.core.kinds import KindRule, Outcome
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, get_annotations, get_in, quote, ref_of
-from shared.core.ttl import InvalidTtlError, Ttl, read_duration
+from shared.core.ttl.durations import parse_duration
+from shared.core.ttl.ttl import InvalidTtlError, Ttl, read_duration
 
 NAMESPACES = KindRule(
     api_versions=("v1",),

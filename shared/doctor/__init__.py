@@ -1,1 +1,1 @@
-"""Look at an installation and say what is wrong with it, and what mends it. Reads only."""
+"""The checks of `doctor`. Each check reads an installation and reports what is wrong and what fixes it."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared.core.objects import get_text, list_mappings
-from shared.doctor.reading import Obj
+from shared.installation.inventory import Obj
 
 
 def is_ready(obj: Obj) -> bool:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shared.adapters.settings import Settings, SettingsError, read_settings
-from shared.core.durations import format_duration
-from shared.core.kinds import Catalogue, KindRule
-from shared.core.objects import get_in, get_text, list_mappings
+from shared.adapters.config.settings import Settings, SettingsError
+from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
-from shared.doctor.reading import Inventory, Obj, environment_of, labels_of, name_of
+from shared.installation.inventory import Inventory, Obj, environment_of, labels_of, name_of
+from shared.installation.mounted import find_settings, most_used, parse_settings
 
 _OF_ONE = ("TTL_CALLERS", "TTL_KINDS_DIR", "TTL_POLICY")
 """What only some of the workloads are told, or each in its own way."""
@@ -42,16 +42,13 @@ def check_settings(found: Inventory, kinds: Catalogue, place: Place, overlay: st
         place: The installation.
         overlay: Which of the shipped ones it would be.
     """
-    named: dict[str, list[str]] = {}
-    for _, workload in found.workloads():
-        for name in _config_maps(workload):
-            named.setdefault(name, []).append(name_of(workload))
+    named = find_settings(found)
     apply = place.apply(overlay)
     if not named:
         return Configured((fail("settings", "nothing that runs names a ConfigMap with settings", apply),))
     if found.parts["ConfigMap"].problem:
         return Configured((unknown("settings", found.parts["ConfigMap"].problem, place),))
-    name = max(named, key=lambda one: len(named[one]))
+    name = most_used(named)
     findings = [
         fail(f"settings {one}", f"the ConfigMap is not there, and {', '.join(users)} cannot start without it", apply)
         for one, users in named.items()
@@ -79,8 +76,7 @@ def _overrides(found: Inventory, apply: str) -> Iterator[Finding]:
 def _judge(config: Obj, kinds: Catalogue, findings: list[Finding], place: Place, overlay: str) -> Configured:
     what = f"settings {name_of(config)}"
     try:
-        settings = read_settings(environment=get_in(config, "data") or {})
-        rules = kinds.parse_names(settings.kinds).rules
+        settings, rules = parse_settings(config, kinds)
     except ValueError as error:
         return Configured((*findings, fail(what, f"TTL_KINDS: {error}", place.apply(overlay, "with that mended"))))
     except SettingsError as error:
@@ -108,10 +104,3 @@ def check_version(found: Inventory, version: str, place: Place, overlay: str) ->
         yield warn("version", detail, place.apply(overlay, "or doctor of the installed version"))
     elif versions:
         yield ok("version", version)
-
-
-def _config_maps(workload: Obj) -> Iterator[str]:
-    for container in list_mappings(workload, "spec.template.spec.containers"):
-        for source in list_mappings(container, "envFrom"):
-            if name := get_text(source, "configMapRef.name"):
-                yield name

@@ -4,23 +4,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from shared.adapters.cluster import KubernetesCluster
+from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_text, parse_instant
-from shared.doctor.alone import check_alone
 from shared.doctor.configured import Configured, check_settings, check_version
+from shared.doctor.delete_guard import check_guard
+from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.findings import Finding, Place, fail, warn
-from shared.doctor.guarded import check_guard
 from shared.doctor.ownkinds import Known, read_known
 from shared.doctor.policies import check_policies
-from shared.doctor.reading import Inventory, environment_of, name_of, path_of, read_inventory, read_list
-from shared.doctor.restraints import check_breaker, check_loops, check_stop
 from shared.doctor.rights import accounts_of, check_rights
+from shared.doctor.run_check import check_alone
+from shared.doctor.safeguards import check_breaker, check_loops, check_stop
 from shared.doctor.server import check_kinds, check_knative, check_server
 from shared.doctor.timing import check_lease, check_timers
-from shared.doctor.traces import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
+from shared.installation.inventory import Inventory, environment_of, name_of, path_of, read_inventory, read_list
 from shared.ports import Clock
 
 

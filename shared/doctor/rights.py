@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shared.core.kinds import Catalogue, KindRule
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
-from shared.doctor.joining import component_of
-from shared.doctor.needs import DELETERS, Right, lease_needs, needs_of, state_needs
-from shared.doctor.reading import Inventory, Obj, name_of
 from shared.errors import ForbiddenError, TtlError
+from shared.installation.inventory import Inventory, Obj, name_of
+from shared.installation.kind_manifests import component_of
+from shared.installation.rbac import DELETERS, Right, lease_needs, needs_of, state_needs
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.cluster import KubernetesCluster
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"

@@ -4,16 +4,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from shared.adapters.serverclock import AHEAD_MAX
-from shared.core.kinds import KindRule
+from shared.adapters.kubernetes.server_clock import AHEAD_MAX
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.errors import AbsentKindError, TtlError
+from shared.evaluation.served import list_unserved
 from shared.ports import Clock
-from shared.usecases.served import list_unserved
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.cluster import KubernetesCluster
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 SKEW_MAX = timedelta(seconds=2)

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.conditions import describe_trouble, failing, is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
-from shared.doctor.joining import COMPONENTS, component_of, is_watchable
-from shared.doctor.reading import Inventory, Obj, name_of
+from shared.installation.inventory import Inventory, Obj, name_of
+from shared.installation.kind_manifests import COMPONENTS, component_of, is_watchable
 
 FUNCTIONS = ("schedule", "timers", "expire", "sweep")
 """Those with a Trigger of their name."""

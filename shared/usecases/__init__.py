@@ -1,1 +1,1 @@
-"""One async function per Knative function, over the ports."""
+"""One async function for each Knative function or command, over the ports."""

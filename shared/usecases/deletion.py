@@ -8,7 +8,7 @@ only finalizer, every time.
 
 from typing import Any
 
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, ref_of
 from shared.errors import ConflictError, PermanentError
 from shared.ports import Cluster

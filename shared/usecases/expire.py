@@ -10,18 +10,18 @@ from typing import Any
 
 from shared.core.backoff import backoff_seconds, jitter_of
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
-from shared.core.kinds import Catalogue, KindRule
+from shared.core.jitter import spread
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ObjectRef, get_in, ref_of
-from shared.core.powerless import advise_powerless, describe_powerless
-from shared.core.spreading import spread
+from shared.core.ttl.overridden import advise_powerless, describe_powerless
 from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError
+from shared.evaluation.evaluator import Judge, Judgement
+from shared.evaluation.served import find_served
 from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
+from shared.safeguards.safeguards import Kept, PutOff, Restraint, Restraints
 from shared.usecases.deletion import REFUSALS_MAX, UnchangedError, refused_for_good, send_delete
-from shared.usecases.judge import Judge, Judgement
-from shared.usecases.restraint import Kept, PutOff, Restraint, Restraints
-from shared.usecases.served import find_served
 
 ATTEMPTS_MAX = 5
 """Reads and decisions for one timer while others keep writing the object; then the timer comes back later."""

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shared.core.holding import Change, hold
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
+from shared.core.ttl.edits import Change, hold
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Snapshot
 

@@ -12,15 +12,15 @@ from typing import cast
 
 from shared.core.backoff import backoff_seconds, jitter_of
 from shared.core.horizon import sweep_ahead
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
+from shared.evaluation.served import list_served
 from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import PASSED_OVER, EventLevel, Page, Publisher, Snapshot, Telemetry
 from shared.usecases.expire import Expiry
-from shared.usecases.served import list_served
-from shared.usecases.sweepcounts import SweepCounts
-from shared.usecases.turns import LargePages
+from shared.usecases.large_pages import LargePages
+from shared.usecases.sweep_counts import SweepCounts
 
 MISSED_AFTER = timedelta(seconds=10)
 """What a sweep finds due for longer than this was missed by the events."""

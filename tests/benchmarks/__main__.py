@@ -22,7 +22,7 @@ from typing import Any
 import uvloop
 from rich.console import Console
 
-from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
 from tests.benchmarks import bench_timers, coldstart, decide, drain, guard, lateness, plan, report, schedule
 from tests.benchmarks.cluster import BenchmarkError, connected
 

@@ -18,7 +18,7 @@ import aiohttp
 
 from shared.adapters.clock import SystemClock
 from shared.core.objects import format_instant
-from shared.local.realserver import RealServer
+from shared.devserver.real_servers import RealServer
 
 NAMESPACE = "bench"
 JOBS = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"

@@ -25,7 +25,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from shared.adapters.events import TICK, Event, event_of, to_http
+from shared.adapters.events.cloudevents import TICK, Event, event_of, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
 from tests.benchmarks.bench_timers import FAR_AWAY

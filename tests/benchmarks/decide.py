@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.core.decide import Context, Reason, decide
 from shared.core.namespaces import plain_namespace
-from shared.core.policy import Policy
+from shared.core.policy.policy import Policy
 from tests.builders import JOB, NOW, POD, ago, ended, job, pod
 
 SECONDS = 0.2

@@ -1,4 +1,4 @@
-"""What the limits of `shared.adapters.front` cost, beside uvicorn's two protocols: `python -m tests.benchmarks.front`.
+"""What the limits of `http_limits` cost, beside uvicorn's two protocols: `python -m tests.benchmarks.front`.
 
 Three processes of the function `schedule`, one a protocol, take turns in short slices of the load of `make bench`; the
 median slice counts, by the server's own CPU time. Then each gets HEADER_MIB of headers that have no end. No other

@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
-from shared.adapters.catalogue import read_catalogue
-from shared.core.kinds import KindRule
-from shared.doctor.guarding import guards, usernames
+from shared.adapters.config.kind_files import read_catalogue
+from shared.core.kinds.rule import KindRule
+from shared.installation.delete_guard import guards, usernames
 from tests.benchmarks.cluster import NAMESPACE, BenchmarkError, Cluster, complete, for_each, job, now
 from tests.benchmarks.processes import cpu_seconds
 

@@ -18,7 +18,7 @@ from typing import Any
 import uvloop
 import yaml
 
-from shared.adapters.events import parse_event, parse_message
+from shared.adapters.events.cloudevents import parse_event, parse_message
 from shared.messages import TimersSet
 
 CONNECTIONS = 16

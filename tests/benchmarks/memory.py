@@ -22,12 +22,12 @@ from typing import Any
 from aiohttp import web
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.connect import connect
-from shared.adapters.telemetry import LogTelemetry
-from shared.core.kinds import Catalogue
+from shared.adapters.kubernetes.connect import connect
+from shared.adapters.telemetry.logs import LogTelemetry
+from shared.core.kinds.rule import Catalogue
+from shared.evaluation.evaluator import Judge
 from shared.messages import SweepStep
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from shared.usecases.sweep import Sweep
 from tests.builders import JOB, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod, trainjob
 from tests.fakes import FakePublisher

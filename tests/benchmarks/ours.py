@@ -11,16 +11,16 @@ from pathlib import Path
 
 import click
 
-from shared.adapters.bootstrap import World
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.events import event_of
-from shared.adapters.memory import Memory
-from shared.adapters.settings import read_settings
-from shared.adapters.telemetry import configure_logging
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import read_settings
+from shared.adapters.events.cloudevents import event_of
+from shared.adapters.kubernetes.watched_versions import Memory
+from shared.adapters.telemetry.logs import configure_logging
+from shared.bootstrap.world import World
 from shared.cli import options
 from shared.cli import run as command_run
-from shared.local.runner import SOURCE, local_broker
 from shared.messages import SweepStep
+from shared.standalone.runner import SOURCE, local_broker
 
 
 @click.group()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from shared.local.realserver import RealServer
+from shared.devserver.real_servers import RealServer
 
 NAMES = ("ttl-after-finished-controller", "garbage-collector-controller")
 

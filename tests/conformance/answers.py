@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace, plain_namespace
 from tests.builders import NOW
 

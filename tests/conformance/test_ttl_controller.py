@@ -10,11 +10,11 @@ from datetime import timedelta
 import pytest
 
 from shared.core.decide import Reason
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
+from shared.evaluation.evaluator import Judge
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from tests.builders import JOB, NOW, ago, condition, having, job, later, owned_by, status_written, without
 from tests.conformance.answers import answer, seconds
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry

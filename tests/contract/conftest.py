@@ -16,8 +16,8 @@ import aiohttp
 import pytest
 
 from shared.adapters.clock import SystemClock
-from shared.local.apiserver import ApiServer, Store, serve, write_kubeconfig
-from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from shared.devserver.apiserver import ApiServer, Store, serve, write_kubeconfig
+from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
 from tests.contract.definitions import DEFINITIONS, Crds
 
 MERGE = "application/merge-patch+json"

@@ -1,6 +1,6 @@
 """CustomResourceDefinitions of a group that only one test knows, as they are installed, upgraded and removed."""
 
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from tests.builders import JOB
 
 SCHEMA = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}

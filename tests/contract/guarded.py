@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from shared.core.kinds import KindRule
-from shared.doctor.guarding import guard, usernames
-from shared.local.realserver import RealServer
+from shared.core.kinds.rule import KindRule
+from shared.devserver.real_servers import RealServer
+from shared.installation.delete_guard import guard, usernames
 from tests.builders import FIXTURES, kind_rules
 from tests.crds import BUILT_IN
 

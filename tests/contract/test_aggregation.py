@@ -7,12 +7,12 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.connect import connect
-from shared.core.kinds import Catalogue, KindRule
+from shared.adapters.kubernetes.connect import connect
+from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ref_of
+from shared.evaluation.evaluator import Judge
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from tests.fakes import FakeTelemetry
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("server", ["real"], indirect=True)]

@@ -8,17 +8,17 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.connect import connect
-from shared.cli.look import find_all, find_one
+from shared.adapters.kubernetes.connect import connect
+from shared.cli.preview import find_all, find_one
 from shared.core.decide import Reason, Wait
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
-from shared.core.policy import NO_POLICY
+from shared.core.policy.policy import NO_POLICY
 from shared.doctor.findings import Level
 from shared.doctor.server import check_server
+from shared.evaluation.evaluator import CLOCK_AHEAD, Judge
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import CLOCK_AHEAD, Judge
 from tests.builders import POD
 from tests.fakes import FakeTelemetry
 from tests.loopback import answering_with

@@ -11,17 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.connect import connect
+from shared.adapters.kubernetes.connect import connect
 from shared.cli.main import main
-from shared.core.finish import finish_of
-from shared.core.kinds import Catalogue
+from shared.core.finish.finish import finish_of
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
-from shared.doctor.guarding import guard, guard_name, usernames
+from shared.devserver.real_servers import ASSETS_VARIABLE, find_assets, real_server
 from shared.errors import GuardError
-from shared.local.realserver import ASSETS_VARIABLE, find_assets, real_server
+from shared.evaluation.evaluator import Judge
+from shared.installation.delete_guard import guard, guard_name, usernames
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from tests.builders import JOB, NOW, POD, having
 from tests.contract.guarded import (
     BINDINGS,

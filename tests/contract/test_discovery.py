@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from shared.adapters import discovery
-from shared.adapters.connect import connect
+from shared.adapters.kubernetes import discovery
+from shared.adapters.kubernetes.connect import connect
 from shared.core.objects import ref_of
 from shared.errors import AbsentKindError
 from tests.builders import JOB, POD

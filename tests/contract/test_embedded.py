@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 from starlette.responses import Response
 
-from shared.local.apiserver import ApiServer, DeleteOptions, Query, StatusError, Store, WriteOptions, serve
-from shared.local.apiserver.patches import merge_patch
-from shared.local.apiserver.resources import CONFIG_MAPS, JOBS, PODS
+from shared.devserver.apiserver import ApiServer, DeleteOptions, Query, StatusError, Store, WriteOptions, serve
+from shared.devserver.apiserver.patches import merge_patch
+from shared.devserver.apiserver.resources import CONFIG_MAPS, JOBS, PODS
 
 START = datetime(2026, 1, 1, 12, 0, 0, 999_000, tzinfo=UTC)
 

@@ -6,13 +6,13 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.connect import connect
-from shared.core.kinds import Catalogue
+from shared.adapters.kubernetes.connect import connect
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
+from shared.evaluation import namespaces
+from shared.evaluation.evaluator import Judge
 from shared.messages import Purpose, Timer
-from shared.usecases import namespaces
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from tests.builders import JOB
 from tests.fakes import FakeTelemetry
 

@@ -5,16 +5,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.adapters import discovery
-from shared.adapters.bootstrap import World
 from shared.adapters.clock import SystemClock
-from shared.adapters.connect import connect
-from shared.adapters.memory import Memory
-from shared.adapters.settings import Settings
-from shared.core.kinds import Catalogue
+from shared.adapters.config.settings import Settings
+from shared.adapters.kubernetes import discovery
+from shared.adapters.kubernetes.connect import connect
+from shared.adapters.kubernetes.watched_versions import Memory
+from shared.bootstrap.world import World
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import format_instant
-from shared.local import watch, watches
-from shared.local.runner import Runner
+from shared.source import watch, watches
+from shared.standalone.runner import Runner
 from tests.fakes import FakeTelemetry
 
 pytestmark = pytest.mark.anyio

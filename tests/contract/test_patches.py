@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.adapters.connect import connect
+from shared.adapters.kubernetes.connect import connect
 from shared.core.objects import get_annotations, ref_of
 from shared.errors import ConflictError
 from tests.builders import JOB

@@ -9,13 +9,13 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.connect import connect
-from shared.core.kinds import Catalogue
+from shared.adapters.kubernetes.connect import connect
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import format_instant, ref_of
 from shared.errors import PermanentError
+from shared.evaluation.evaluator import Judge
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from tests.builders import JOB, POD
 from tests.fakes import FakeTelemetry
 

@@ -11,12 +11,12 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.connect import connect
-from shared.adapters.state import ConfigMapState, Home, count_objects, release, restrain
-from shared.core.limits import BreakerLimits, Limits, RecreationLimits
-from shared.usecases.ledger import CACHED_SECONDS, Instruments
-from shared.usecases.restraint import Restraint
-from shared.usecases.standing import NAME, OPEN, RELEASED, Trip, parse_standing, with_loop, with_trip
+from shared.adapters.kubernetes.connect import connect
+from shared.adapters.kubernetes.state_configmap import ConfigMapState, Home, count_objects, release, restrain
+from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
+from shared.safeguards.safeguards import Restraint
+from shared.safeguards.shared_state import CACHED_SECONDS, Instruments
+from shared.safeguards.state_schema import NAME, OPEN, RELEASED, Trip, parse_standing, with_loop, with_trip
 from tests.builders import JOB, NOW, ROOT
 from tests.fakes import FakeTelemetry
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from shared.adapters.events import event_of, to_http
+from shared.adapters.events.cloudevents import event_of, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import TIMERS_MAX, Purpose, Timer, TimersSet
 from tests.crash.test_timers_crash import Ledger, Timers, check_integrity, finish, free_port, now, sink

@@ -28,7 +28,7 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.events import event_of, parse_event, parse_message, to_http
+from shared.adapters.events.cloudevents import event_of, parse_event, parse_message, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
 from tests.builders import FRONT

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.catalogue import read_catalogue
+from shared.adapters.config.kind_files import read_catalogue
 from tests.crds import crd_of
 from tests.e2e import installation
 from tests.e2e.cluster import DOMAIN, create, get, job, kubectl, wait

@@ -2,10 +2,10 @@
 
 import pytest
 
-from shared.adapters import bootstrap
-from shared.adapters.bootstrap import World
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.settings import Settings
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import Settings
+from shared.bootstrap import world as bootstrap
+from shared.bootstrap.world import World
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry, FakeTimers
 from tests.functions.wire import serving
 

@@ -13,9 +13,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from shared.adapters import answers
-from shared.adapters.bootstrap import build
-from shared.adapters.callers import (
+from shared.adapters.auth.callers import (
     FETCH_SECONDS,
     KEPT_SECONDS,
     PAUSE_SECONDS,
@@ -25,9 +23,10 @@ from shared.adapters.callers import (
     Issuer,
     Keys,
 )
-from shared.adapters.events import BODY_BYTES_MAX
-from shared.adapters.redirects import RedirectError
-from shared.adapters.settings import SettingsError, read_settings
+from shared.adapters.auth.redirects import RedirectError
+from shared.adapters.config.settings import SettingsError, read_settings
+from shared.adapters.events.cloudevents import BODY_BYTES_MAX, answers
+from shared.bootstrap.world import build
 from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer
 from tests.loopback import answering_with, elsewhere

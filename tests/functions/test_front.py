@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters import front
-from shared.adapters.events import BODY_BYTES_MAX
-from shared.adapters.front import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
-from shared.local.server import serve_functions
+from shared.adapters.events.cloudevents import BODY_BYTES_MAX
+from shared.adapters.events.cloudevents import http_limits as front
+from shared.adapters.events.http_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
+from shared.standalone.functions_server import serve_functions
 from tests.builders import ROOT, ago, job
 from tests.functions.test_processes import running
 from tests.functions.wire import DUE, REPORTED, binary
@@ -305,4 +305,4 @@ STARTED_IN = ["Dockerfile", ".ci/run", "README.md"]
 def test_uvicorn_is_started_with_the_limits_everywhere(name):
     text = (ROOT / name).read_text()
     starts = text.count("functions_framework.aio:app")
-    assert starts == text.count("--http shared.adapters.front:LimitedHttp") > 0
+    assert starts == text.count("--http shared.adapters.events.http_limits:LimitedHttp") > 0

@@ -23,9 +23,9 @@ HTTP_CLIENT = {
     "propcache",
     "yarl",
 }
-API_SERVER = {"shared.adapters.cluster", "shared.adapters.connect"}
+API_SERVER = {"shared.adapters.kubernetes.cluster", "shared.adapters.kubernetes.connect"}
 TIMERS = {"shared.adapters.timers.sqlite"}
-PUBLISHER = {"shared.adapters.publisher"}
+PUBLISHER = {"shared.adapters.events.publisher"}
 
 PROBE = """
 import asyncio, json, sys

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.events import Event, parse_event
+from shared.adapters.events.cloudevents import Event, parse_event
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from tests.builders import FRONT, ROOT, ago

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 from aiohttp import web
 
-from shared.adapters.events import parse_event
-from shared.adapters.publisher import HttpPublisher, bound_token
+from shared.adapters.events.cloudevents import parse_event
+from shared.adapters.events.publisher import HttpPublisher, bound_token
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Timer
 from tests.functions.wire import FIRED, timer

@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 from multidict import CIMultiDictProxy
 
-from shared.adapters.events import TICK, Event, parse_event
-from shared.local.server import serve_functions
+from shared.adapters.events.cloudevents import TICK, Event, parse_event
+from shared.standalone.functions_server import serve_functions
 from tests.builders import ago, job, stamp
 
 REPORTED = "dev.knative.apiserver.resource.update"

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from shared.local.realserver import RealServer, find_assets
+from shared.devserver.real_servers import RealServer, find_assets
 
 WAIT_SECONDS = 30
 

@@ -18,9 +18,9 @@ import pytest
 import yaml
 
 from shared.cli.brake import STOPPED_WITHIN_SECONDS
-from shared.local.realserver import RealServer
-from shared.usecases.ledger import CACHED_SECONDS
-from shared.usecases.standing import NAME
+from shared.devserver.real_servers import RealServer
+from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_schema import NAME
 from tests.builders import FRONT, ROOT
 from tests.integration.conftest import Api, Run
 from tests.integration.test_restraints import Pods

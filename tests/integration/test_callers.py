@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.callers import ApiServer, Callers, Keys
+from shared.adapters.auth.callers import ApiServer, Callers, Keys
 from shared.errors import EventError
 
 pytestmark = pytest.mark.anyio

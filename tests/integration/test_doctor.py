@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.adapters.connect import connect
+from shared.adapters.kubernetes.connect import connect
 from shared.core.objects import ObjectRef
-from shared.local.realserver import RealServer
+from shared.devserver.real_servers import RealServer
 from shared.ports import EventLevel
-from shared.usecases.standing import NAME as STATE
+from shared.safeguards.state_schema import NAME as STATE
 from tests.integration.conftest import Api
 
 ROOT = Path(__file__).parents[2]

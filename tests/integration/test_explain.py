@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from shared.core.objects import format_instant
-from shared.local.realserver import RealServer
-from shared.usecases.standing import NAME as STATE
+from shared.devserver.real_servers import RealServer
+from shared.safeguards.state_schema import NAME as STATE
 from tests.integration.conftest import Api
 from tests.integration.test_plan import deployment
 

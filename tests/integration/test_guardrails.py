@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shared.core.annotations import OF_NAMESPACES, OF_OBJECTS
-from shared.core.durations import parse_duration
-from shared.core.kinds import KindRule, TtlField
+from shared.core.kinds.rule import KindRule, TtlField
 from shared.core.objects import ANNOTATION_DOMAIN, parse_instant
-from shared.local.realserver import RealServer
+from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
+from shared.core.ttl.durations import parse_duration
+from shared.devserver.real_servers import RealServer
 from tests.builders import kind_rules
 from tests.crds import BUILT_IN, crds_of
 

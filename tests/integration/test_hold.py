@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from shared.local.realserver import RealServer
-from shared.usecases.standing import NAME
+from shared.devserver.real_servers import RealServer
+from shared.safeguards.state_schema import NAME
 from tests.integration.conftest import Api
 from tests.integration.test_run import Cluster
 

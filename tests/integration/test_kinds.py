@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import format_instant, parse_instant
 from tests.builders import FIXTURES, kind_rules
 from tests.crds import BUILT_IN, crds_of

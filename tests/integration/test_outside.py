@@ -17,14 +17,14 @@ from aiohttp import web
 from google.auth.compute_engine import _metadata
 from kubernetes.aio.config import incluster_config
 
-from shared.adapters import identity
-from shared.adapters.access import get_access
-from shared.adapters.bootstrap import build
-from shared.adapters.cluster import KubernetesCluster
-from shared.adapters.connect import connect
-from shared.adapters.settings import read_settings
+from shared.adapters.auth import identity
+from shared.adapters.config.settings import read_settings
+from shared.adapters.kubernetes.access import get_access
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.connect import connect
+from shared.bootstrap.world import build
+from shared.devserver.real_servers import RealServer, real_server
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
-from shared.local.realserver import RealServer, real_server
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from tests.builders import POD
 from tests.functions.test_processes import running

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shared.core.limits import RecreationLimits
-from shared.usecases.standing import NAME
+from shared.core.policy.limits import RecreationLimits
+from shared.safeguards.state_schema import NAME
 from tests.integration.conftest import Api, Run
 
 TIMES = RecreationLimits().times

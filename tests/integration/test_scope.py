@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from shared.core.scope import parse_scope
-from shared.doctor.homes import LEASE
-from shared.local.realserver import RealServer
+from shared.devserver.real_servers import RealServer
+from shared.installation.defaults import LEASE
 from tests.integration.conftest import Api, Run
 from tests.integration.test_restraints import Pods
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.local.realserver import RealServer
+from shared.devserver.real_servers import RealServer
 from tests.integration.conftest import Api, Run
 
 PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]

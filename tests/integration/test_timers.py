@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shared.adapters.catalogue import read_catalogue
+from shared.adapters.config.kind_files import read_catalogue
 from tests.crds import crd_of
 from tests.integration.conftest import Api, Run
 

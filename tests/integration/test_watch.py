@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.adapters.bootstrap import World
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.connect import connect
-from shared.adapters.events import Event, parse_event, parse_message
-from shared.adapters.settings import Settings
-from shared.core.kinds import Catalogue
-from shared.local.realserver import RealServer, real_server
-from shared.local.watches import Watches
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import Settings
+from shared.adapters.events.cloudevents import Event, parse_event, parse_message
+from shared.adapters.kubernetes.connect import connect
+from shared.bootstrap.world import World
+from shared.core.kinds.rule import Catalogue
+from shared.devserver.real_servers import RealServer, real_server
+from shared.evaluation.evaluator import Judge
 from shared.messages import SweepStep
-from shared.usecases.judge import Judge
+from shared.source.watches import Watches
 from tests.fakes import FakeTelemetry
 from tests.integration.conftest import Api, Run
 
@@ -359,7 +359,7 @@ def test_a_watch_that_lost_its_place_asks_for_a_sweep_and_goes_on(
     server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place is one that etcd has forgotten: without a watch cache the API server's 410 comes at once."""
-    monkeypatch.setattr("shared.local.watch.SWEEP_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("shared.source.watch.SWEEP_PAUSE_SECONDS", 0.1)
     with real_server(server.assets, fsync=False, apiserver_args=["--watch-cache-sizes=pods#0"]) as forgetful:
         api = Api(forgetful)
         api.wait("the namespace", lambda: api.get("/api/v1/namespaces/default"))

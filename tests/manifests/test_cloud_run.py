@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.adapters.access import get_access
-from shared.adapters.settings import Settings, read_settings
+from shared.adapters.config.settings import Settings, read_settings
+from shared.adapters.kubernetes.access import get_access
 
 ROOT = Path(__file__).parents[2]
 OVERLAY = ROOT / "knative" / "overlays" / "cloud-run"

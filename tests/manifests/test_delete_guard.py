@@ -7,9 +7,9 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.core.kinds import Catalogue
-from shared.doctor.guarding import ACCOUNTS, NOT_CHECKED, VERSION, binds, guard_name, guards
-from shared.doctor.joining import COMPONENTS
+from shared.core.kinds.rule import Catalogue
+from shared.installation.delete_guard import ACCOUNTS, NOT_CHECKED, VERSION, binds, guard_name, guards
+from shared.installation.kind_manifests import COMPONENTS
 from tests.builders import kind_rule, kind_rules
 from tests.manifests.composed import overlay_of
 from tests.manifests.test_manifests import (

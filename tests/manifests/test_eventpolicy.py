@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from shared.adapters.events import TICK
-from shared.adapters.settings import read_settings
-from shared.local.triggers import Filter
+from shared.adapters.config.settings import read_settings
+from shared.adapters.events.cloudevents import TICK
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.standalone.triggers import Filter
 from tests.builders import JOB, POD, TRAINJOB
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, ROOT, Object, build, needs_kubectl, of_kind

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from shared.adapters.catalogue import read_catalogue
+from shared.adapters.config.kind_files import read_catalogue
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, Object, build, of_kind, pytestmark
 

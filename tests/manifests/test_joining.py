@@ -7,10 +7,10 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.doctor.guarding import guards
-from shared.doctor.joining import COMPONENTS, identity_of, is_watchable, join, source_name
-from shared.doctor.needs import Right, needs_of
 from shared.errors import TtlError
+from shared.installation.delete_guard import guards
+from shared.installation.kind_manifests import COMPONENTS, identity_of, is_watchable, join, source_name
+from shared.installation.rbac import Right, needs_of
 from tests.builders import JOB, kind_rule, kind_rules
 from tests.manifests.test_manifests import KNATIVE, NAMESPACE
 

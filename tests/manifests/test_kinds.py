@@ -7,9 +7,9 @@ from itertools import permutations
 
 import pytest
 
-from shared.adapters.bootstrap import build as build_world
-from shared.adapters.catalogue import read_catalogue, read_rule_files
-from shared.adapters.settings import read_settings
+from shared.adapters.config.kind_files import read_catalogue, read_rule_files
+from shared.adapters.config.settings import read_settings
+from shared.bootstrap.world import build as build_world
 from tests.builders import FRONT, ROOT
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs

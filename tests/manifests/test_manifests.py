@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.events import TICK
-from shared.adapters.settings import Settings, read_settings
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import Settings, read_settings
+from shared.adapters.events.cloudevents import TICK
 from shared.cli.main import COMMANDS
-from shared.doctor.needs import Right, lease_needs, needs_of, state_needs
-from shared.local.manifests import read_triggers
-from shared.local.triggers import Delivery, Filter, matches, parse_trigger
+from shared.installation.rbac import Right, lease_needs, needs_of, state_needs
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
-from shared.usecases.standing import NAME as STATE
+from shared.safeguards.state_schema import NAME as STATE
+from shared.standalone.trigger_files import read_triggers
+from shared.standalone.triggers import Delivery, Filter, matches, parse_trigger
 from tests.builders import kind_rule
 
 ROOT = Path(__file__).parents[2]

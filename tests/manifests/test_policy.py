@@ -3,11 +3,11 @@
 import pytest
 import yaml
 
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.policyfile import parse_policy
-from shared.core.policy import Policy
-from shared.doctor.installed import find_installed
-from shared.doctor.reading import PARTS, Inventory, Listed
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.policy_file import parse_policy
+from shared.core.policy.policy import Policy
+from shared.installation.installed import find_installed
+from shared.installation.inventory import PARTS, Inventory, Listed
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
 

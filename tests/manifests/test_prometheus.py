@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from shared import __version__
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.metrics import Metrics
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.telemetry.metrics import Metrics
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectDeleted, SweepStep, Timer

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.doctor.joining import is_watchable, join
-from shared.local.realserver import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from shared.installation.kind_manifests import is_watchable, join
 from tests.builders import kind_rules
 from tests.manifests.test_manifests import (
     BUILDS,

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from shared.local.triggers import Delivery, Filter
+from shared.standalone.triggers import Delivery, Filter
 
 Object = dict[str, Any]
 

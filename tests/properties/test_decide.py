@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide, is_open
-from shared.core.kinds import KindRule, Outcome
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_in
-from shared.core.ttl import InvalidTtlError, find_ttl
+from shared.core.ttl.ttl import InvalidTtlError, find_ttl
 from tests.builders import JOB, POD, TRAINJOB, annotated, ended, having, job, pod
 from tests.properties.strategies import (
     any_text,

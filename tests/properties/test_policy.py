@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.durations import format_duration
-from shared.core.finish import finish_of
+from shared.core.finish.finish import finish_of
 from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.objects import format_instant
-from shared.core.policy import NO_POLICY, Policy
-from shared.core.ruling import add
-from shared.core.ttl import InvalidTtlError, find_ttl
+from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.policy.ruling import add
+from shared.core.ttl.durations import format_duration
+from shared.core.ttl.ttl import InvalidTtlError, find_ttl
 from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, namespace
 from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
 from tests.properties.test_decide import of_its_kind, told

@@ -7,11 +7,11 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.core.limits import BreakerLimits, RecreationLimits
 from shared.core.objects import ObjectRef
-from shared.usecases.recreation import Recreations
-from shared.usecases.standing import DELETIONS, NAMES
-from shared.usecases.tally import WRITES_MAX, Tally
+from shared.core.policy.limits import BreakerLimits, RecreationLimits
+from shared.safeguards.deletion_counts import WRITES_MAX, Tally
+from shared.safeguards.recreation import Recreations
+from shared.safeguards.state_schema import DELETIONS, NAMES
 from tests.builders import NOW
 
 LIMITS = BreakerLimits(count=1)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from shared.core.kinds import KindRule
-from shared.core.limits import Limits, Rate, RecreationLimits
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
-from shared.usecases.bucket import LATE_SECONDS
-from shared.usecases.ledger import Instruments, Ledger
-from shared.usecases.restraint import Kept, PutOff, Restraints
+from shared.core.policy.limits import Limits, Rate, RecreationLimits
+from shared.safeguards.bucket import LATE_SECONDS
+from shared.safeguards.safeguards import Kept, PutOff, Restraints
+from shared.safeguards.shared_state import Instruments, Ledger
 
 
 @dataclass(frozen=True, slots=True)

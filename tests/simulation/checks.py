@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
-from shared.local.apiserver.deletion import DeleteOptions
-from shared.local.apiserver.resources import Resource
-from shared.local.apiserver.table import Change
+from shared.devserver.apiserver.deletion import DeleteOptions
+from shared.devserver.apiserver.resources import Resource
+from shared.devserver.apiserver.table import Change
 from shared.messages import ObjectDeleted, Timer
 from shared.ports import Verdict
 from shared.usecases.expire import ATTEMPTS_MAX

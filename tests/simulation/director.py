@@ -5,7 +5,7 @@ import random
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.yamlfile import FileError
+from shared.adapters.config.yaml_file import FileError
 from tests.simulation.process import NoProcess, Process
 from tests.simulation.things import Thing
 

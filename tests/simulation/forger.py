@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from shared.adapters.events import Event
+from shared.adapters.events.cloudevents import Event
 from tests.simulation.statuses import stamp
 from tests.simulation.things import Thing
 from tests.simulation.users import RESOURCES

@@ -4,9 +4,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
+from shared.evaluation.evaluator import Judge, Judgement
 from shared.ports import Snapshot
-from shared.usecases.judge import Judge, Judgement
 from tests.simulation.calls import invocation
 from tests.simulation.mounts import Mount
 from tests.simulation.rules import Policy

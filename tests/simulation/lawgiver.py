@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from shared.core.objects import ANNOTATION_DOMAIN
-from shared.local.apiserver.resources import NAMESPACES as NAMESPACE_RESOURCE
-from shared.local.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.resources import NAMESPACES as NAMESPACE_RESOURCE
+from shared.devserver.apiserver.versions import WriteOptions
 from tests.simulation.law import Place
 from tests.simulation.mounts import NO_MOUNTS, Mount, mounts_of
 from tests.simulation.rules import Policy, draw_bad, draw_policy

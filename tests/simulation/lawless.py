@@ -5,19 +5,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from shared.adapters.policyfile import PolicyFile
-from shared.core.conditions import NAMESPACE, Asked
+from shared.adapters.config.policy_file import PolicyFile
 from shared.core.decide import Expire, Wait
 from shared.core.expressions import ExpressionError
-from shared.core.kinds import KindRule, Outcome
-from shared.core.lasting import Lasting
-from shared.core.matching import Subject
-from shared.core.policy import NO_POLICY, Policy, PolicyRule
+from shared.core.kinds.rule import KindRule, Outcome
+from shared.core.policy.conditions import NAMESPACE, Asked
+from shared.core.policy.matching import Subject
+from shared.core.policy.outcome_ttl import Lasting
+from shared.core.policy.policy import NO_POLICY, Policy, PolicyRule
+from shared.evaluation.evaluator import Judgement
+from shared.evaluation.namespaces import Namespaces
+from shared.evaluation.ranks import Siblings, Standing
 from shared.ports import Snapshot
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judgement
-from shared.usecases.namespaces import Namespaces
-from shared.usecases.siblings import Siblings, Standing
 from tests.simulation.judging import WatchedJudge
 from tests.simulation.mutants import Mutant
 from tests.simulation.simcluster import SimCluster

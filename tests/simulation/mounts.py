@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.adapters.policyfile import LOOK_SECONDS, PolicyFile
+from shared.adapters.config.policy_file import LOOK_SECONDS, PolicyFile
 from tests.simulation.rules import Policy
 
 

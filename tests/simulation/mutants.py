@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.policyfile import PolicyFile
+from shared.adapters.config.policy_file import PolicyFile
 from shared.core.decide import Context, Decision, Expire, decide
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import ObjectRef, ref_of
+from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, TryLaterError
-from shared.local.apiserver.deletion import DeleteOptions
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from shared.ports import Page, Snapshot
+from shared.safeguards.safeguards import Kept, PutOff
 from shared.usecases.expire import Expiry
-from shared.usecases.restraint import Kept, PutOff
 from shared.usecases.sweep import Sweep
 from tests.simulation.budget import CheckedRestraints
 from tests.simulation.judging import WatchedJudge

@@ -5,8 +5,8 @@ import traceback
 from collections.abc import Coroutine
 from typing import Any
 
-from shared.adapters.events import Event, event_of, parse_message, parse_object, parse_sweep
-from shared.adapters.memory import Memory
+from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object, parse_sweep
+from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.horizon import horizon
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
@@ -79,7 +79,7 @@ class Process:
         return await outcome
 
     async def _answer(self, function: str, event: Event) -> Answer:
-        """As `shared.adapters.answers`; anything but our own errors is a bug, however well it would be retried."""
+        """Answer as `shared.adapters.events.answers` does; any error that is not a TtlError is a bug."""
         call = Invocation(function)
         invocation.set(call)
         judged.set(None)

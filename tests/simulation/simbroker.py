@@ -7,12 +7,12 @@ import asyncio
 from functools import cache
 from typing import Any
 
-from shared.adapters.events import Event, event_of
+from shared.adapters.events.cloudevents import Event, event_of
 from shared.errors import TryLaterError
-from shared.local.manifests import read_triggers
-from shared.local.runner import MANIFESTS
-from shared.local.triggers import Trigger, matches
 from shared.messages import Message
+from shared.standalone.runner import MANIFESTS
+from shared.standalone.trigger_files import read_triggers
+from shared.standalone.triggers import Trigger, matches
 
 _RETRYABLE = (404, 408, 409, 429)
 

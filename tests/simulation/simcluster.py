@@ -7,17 +7,17 @@ from datetime import datetime
 from email.utils import format_datetime
 from typing import Any
 
-from shared.adapters.discovery import Discovery
-from shared.adapters.memory import Memory
-from shared.adapters.serverclock import ServerClock
-from shared.core.kinds import KindRule
+from shared.adapters.kubernetes.discovery import Discovery
+from shared.adapters.kubernetes.server_clock import ServerClock
+from shared.adapters.kubernetes.watched_versions import Memory
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text
+from shared.devserver.apiserver.deletion import DeleteOptions
+from shared.devserver.apiserver.discovery import discover
+from shared.devserver.apiserver.errors import StatusError
+from shared.devserver.apiserver.listing import Query
+from shared.devserver.apiserver.resources import Resource
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
-from shared.local.apiserver.deletion import DeleteOptions
-from shared.local.apiserver.discovery import discover
-from shared.local.apiserver.errors import StatusError
-from shared.local.apiserver.listing import Query
-from shared.local.apiserver.resources import Resource
 from shared.ports import EventLevel, Page, Snapshot
 from tests.simulation.faults import TIMEOUT_SECONDS, draw_fate
 from tests.simulation.judging import judged

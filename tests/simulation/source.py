@@ -3,11 +3,11 @@
 import json
 from typing import Any
 
-from shared.adapters.events import TICK, Event, event_of
+from shared.adapters.events.cloudevents import TICK, Event, event_of
 from shared.core.decide import Context, Ignore, Reason, decide
 from shared.core.namespaces import plain_namespace
-from shared.local.apiserver.resources import Resource
-from shared.local.apiserver.table import Change
+from shared.devserver.apiserver.resources import Resource
+from shared.devserver.apiserver.table import Change
 from shared.messages import SweepStep
 
 _VERBS = {"ADDED": "add", "MODIFIED": "update"}
@@ -64,7 +64,7 @@ class Source:
             )
 
     def _remember(self, rule: Any, change: Change, uid: str, data: bytes) -> None:
-        """As `shared.local.watch` does."""
+        """As `shared.source.watch` does."""
         memory = getattr(self.world.process, "memory", None)
         if memory is None:
             return

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from shared.local.apiserver.resources import Object
+from shared.devserver.apiserver.resources import Object
 from tests.simulation.things import Thing
 
 

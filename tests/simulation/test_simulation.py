@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.core.limits import Rate
+from shared.core.policy.limits import Rate
 from tests.simulation.budget import Rates
 from tests.simulation.checks import Violation
 from tests.simulation.lawless import DECIDED_ONCE, OF_THE_LAW

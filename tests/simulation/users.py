@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.objects import ANNOTATION_DOMAIN
-from shared.local.apiserver.deletion import DeleteOptions
-from shared.local.apiserver.resources import JOBS, PODS, Object, Resource
-from shared.local.apiserver.versions import WriteOptions
+from shared.devserver.apiserver.deletion import DeleteOptions
+from shared.devserver.apiserver.resources import JOBS, PODS, Object, Resource
+from shared.devserver.apiserver.versions import WriteOptions
 from tests.simulation.statuses import finished_status, stamp
 from tests.simulation.things import Thing
 from tests.simulation.wishes import draw_duration, draw_instant, draw_native

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from shared.adapters.catalogue import read_catalogue
-from shared.core.kinds import Catalogue, KindRule
-from shared.local.apiserver.patches import merge_patch
-from shared.local.apiserver.resources import Object, Resource
-from shared.local.apiserver.store import Store
-from shared.local.apiserver.versions import WriteOptions
+from shared.adapters.config.kind_files import read_catalogue
+from shared.core.kinds.rule import Catalogue, KindRule
+from shared.devserver.apiserver.patches import merge_patch
+from shared.devserver.apiserver.resources import Object, Resource
+from shared.devserver.apiserver.store import Store
+from shared.devserver.apiserver.versions import WriteOptions
 from tests.simulation.annals import Things
 from tests.simulation.budget import Rates
 from tests.simulation.checks import Checks

@@ -9,9 +9,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shared.adapters.access import get_access
-from shared.adapters.identity import GivenToken, RenewedToken
-from shared.adapters.settings import SettingsError, read_settings
+from shared.adapters.auth.identity import GivenToken, RenewedToken
+from shared.adapters.config.settings import SettingsError, read_settings
+from shared.adapters.kubernetes.access import get_access
 from tests.builders import NOW
 
 SERVER = {"TTL_API_SERVER": "https://10.0.0.1"}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.core.admission import express, rule_version
-from shared.core.kinds import KindRule
+from shared.core.kinds.admission import express, rule_version
+from shared.core.kinds.rule import KindRule
 from tests.builders import JOB, POD, kind_rules
 
 

@@ -2,17 +2,17 @@
 
 import pytest
 
-from shared.adapters.aggregation import READ_SECONDS, Aggregation
+from shared.adapters.kubernetes.aggregation import READ_SECONDS, Aggregation
 from shared.core.decide import Expire, Ignore, Reason
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
 from shared.doctor.findings import Level, Place
 from shared.doctor.server import check_kinds
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation.evaluator import Judge
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.ports import Snapshot
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, job, kind_rules, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 

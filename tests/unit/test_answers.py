@@ -3,8 +3,8 @@
 import pytest
 from starlette.requests import Request
 
-from shared.adapters.answers import answering
-from shared.adapters.events import BODY_BYTES_MAX
+from shared.adapters.events.answers import answering
+from shared.adapters.events.cloudevents import BODY_BYTES_MAX
 from shared.errors import ConflictError, EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import SweepStep
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shared.adapters.bootstrap import build
-from shared.adapters.settings import read_settings
+from shared.adapters.config.settings import read_settings
+from shared.bootstrap.world import build
 from shared.cli.options import name_served
 from shared.messages import SweepStep
 from tests.fakes import FakeCluster, FakePublisher

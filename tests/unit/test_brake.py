@@ -2,12 +2,12 @@
 
 import pytest
 
-from shared.core.limits import BreakerLimits
+from shared.core.policy.limits import BreakerLimits
 from shared.errors import ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, TimersSet
-from shared.usecases.brake import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
-from shared.usecases.ledger import CACHED_SECONDS
-from shared.usecases.standing import Stop, Trip, parse_standing, with_stop, with_trip
+from shared.safeguards.brake import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
+from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_schema import Stop, Trip, parse_standing, with_stop, with_trip
 from tests.builders import NOW
 from tests.installation import Installation
 

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from shared.adapters.events import Event, parse_event, to_http
+from shared.adapters.events.cloudevents import Event, parse_event, to_http
 from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError
-from shared.local.broker import HOPS, LocalBroker
-from shared.local.deadletters import ReportedDeadLetters, Undelivered
-from shared.local.delivery import CONCURRENCY, open_session, subscribers_of
-from shared.local.manifests import ManifestError
-from shared.local.triggers import parse_trigger
 from shared.messages import Purpose, Timer
+from shared.standalone.broker import HOPS, LocalBroker
+from shared.standalone.dead_letters import ReportedDeadLetters, Undelivered
+from shared.standalone.delivery import CONCURRENCY, open_session, subscribers_of
+from shared.standalone.trigger_files import ManifestError
+from shared.standalone.triggers import parse_trigger
 from tests.fakes import FakeTelemetry
 
 pytestmark = pytest.mark.anyio

@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
-from shared.adapters.catalogue import KINDS, read_catalogue, read_rule_files
-from shared.adapters.yamlfile import FileError
+from shared.adapters.config.kind_files import KINDS, read_catalogue, read_rule_files
+from shared.adapters.config.yaml_file import FileError
 
 JOB = yaml.safe_load((KINDS / "job.yaml").read_text())
 GIZMO = JOB | {"apiVersions": ["example.com/v1"], "kind": "Gizmo", "plural": "gizmos"}

@@ -3,8 +3,8 @@
 import pytest
 
 from shared.core.cleaners import CLEANERS, UNKNOWN_FINALIZER, find_cleaners, find_finalizers
-from shared.core.kinds import Cleaner
-from shared.core.predicates import Predicate
+from shared.core.kinds.predicates import Predicate
+from shared.core.kinds.rule import Cleaner
 from tests.builders import JOB, POD, having, job, owned_by, pod
 
 PLAIN = POD.model_copy(update={"cleaners": (), "finalizers": {}})

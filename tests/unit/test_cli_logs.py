@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.adapters.telemetry import LogTelemetry, configure_logging
+from shared.adapters.telemetry.logs import LogTelemetry, configure_logging
 from shared.cli import options
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
@@ -21,7 +21,7 @@ from shared.ports import Verdict
 from tests.builders import ROOT
 
 MAIN = "from shared.cli.main import main; main()"
-LOGGING = "from shared.adapters.telemetry import configure_logging; configure_logging('json')"
+LOGGING = "from shared.adapters.telemetry.logs import configure_logging; configure_logging('json')"
 JOB = ObjectRef("batch/v1", "Job", "ci", "done", "uid")
 DUE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from shared.adapters import apiserver, bodies
-from shared.adapters import cluster as adapter
-from shared.adapters.connect import CONNECTIONS_MAX, connect
-from shared.adapters.memory import Memory
-from shared.adapters.redirects import RedirectError
-from shared.adapters.refusals import GoneError, TooLargeError, UnreadableError
+from shared.adapters.auth.redirects import RedirectError
+from shared.adapters.kubernetes import bodies
+from shared.adapters.kubernetes import cluster as adapter
+from shared.adapters.kubernetes import requests as apiserver
+from shared.adapters.kubernetes.connect import CONNECTIONS_MAX, connect
+from shared.adapters.kubernetes.refusals import GoneError, TooLargeError, UnreadableError
+from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core import jsontext
 from shared.core.objects import ObjectRef, format_instant, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 from starlette.requests import Request
 
-from shared.adapters.bootstrap import World
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.events import BODY_BYTES_MAX, Event
-from shared.adapters.letters import answering_letter, letter_of, read_letter
-from shared.adapters.settings import Settings
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import Settings
+from shared.adapters.events.cloudevents import BODY_BYTES_MAX, Event
+from shared.adapters.events.dead_letter_events import answering_letter, letter_of, read_letter
+from shared.bootstrap.world import World
 from shared.errors import ForbiddenError, TryLaterError
 from shared.usecases import deadletter
 from shared.usecases.deadletter import TROUBLES_MAX, DeadLetter, DeadLetters

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide, is_open
-from shared.core.kinds import KindRule, Outcome
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.namespaces import plain_namespace
 from tests.builders import (
     FIXTURES,

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from shared.adapters import discovery
-from shared.adapters.discovery import ABSENT_SECONDS, SERVED_SECONDS, Discovery
+from shared.adapters.kubernetes import discovery
+from shared.adapters.kubernetes.discovery import ABSENT_SECONDS, SERVED_SECONDS, Discovery
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from tests.builders import JOB, POD, TRAINJOB
 

@@ -7,7 +7,7 @@ from shared.core.cleaners import find_cleaners
 from shared.core.decide import Context, Expire, Ignore, Reason, decide
 from shared.core.dispatchers import DISPATCHERS, find_dispatcher
 from shared.core.namespaces import namespace_of
-from shared.core.policy import NO_POLICY, Policy
+from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import (
     JOB,
     NOW,

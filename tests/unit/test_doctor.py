@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shared.adapters.catalogue import read_catalogue
-from shared.core.kinds import Catalogue
+from shared.adapters.config.kind_files import read_catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.doctor.conditions import describe_trouble
 from shared.doctor.configured import check_settings, check_version
+from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.examine import Sort, is_own, sort_of
 from shared.doctor.findings import Finding, Level, Place, as_json, fail, ok
-from shared.doctor.needs import Right, needs_of, state_needs
 from shared.doctor.ownkinds import read_known
-from shared.doctor.reading import PARTS, Inventory, Listed
-from shared.doctor.restraints import check_breaker, check_loops
 from shared.doctor.rights import Account, accounts_of, judge_rights
+from shared.doctor.safeguards import check_breaker, check_loops
 from shared.doctor.server import judge_clock
 from shared.doctor.timing import check_lease, check_timers, judge_answer, port_of
-from shared.doctor.traces import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads, describe_pod
-from shared.usecases.standing import NAME as STATE
-from shared.usecases.standing import Trip, with_loop, with_trip
+from shared.installation.inventory import PARTS, Inventory, Listed
+from shared.installation.rbac import Right, needs_of, state_needs
+from shared.safeguards.state_schema import NAME as STATE
+from shared.safeguards.state_schema import Trip, with_loop, with_trip
 from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having, kind_rule, later
 
 ROOT = Path(__file__).parents[2]

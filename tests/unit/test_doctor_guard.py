@@ -5,12 +5,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
+from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Level, Place
-from shared.doctor.guarded import State, check_guard, judge_guard
-from shared.doctor.guarding import guard
 from shared.doctor.rights import Account
 from shared.errors import ForbiddenError
+from shared.installation.delete_guard import guard
+from shared.installation.guard_status import State, judge_guard
 from tests.builders import JOB, POD, having, kind_rule, without
 
 NAMESPACE = "ttl-after-finished"

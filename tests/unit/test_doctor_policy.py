@@ -2,12 +2,13 @@
 
 import pytest
 
-from shared.core.kinds import Catalogue
-from shared.core.policy import NO_POLICY
+from shared.core.kinds.rule import Catalogue
+from shared.core.policy.policy import NO_POLICY
 from shared.doctor.findings import Level, Place
-from shared.doctor.policies import check_policies, read_mounted
-from shared.doctor.reading import OURS, Inventory, Listed
+from shared.doctor.policies import check_policies
 from shared.errors import TtlError
+from shared.installation.inventory import OURS, Inventory, Listed
+from shared.installation.mounted import read_policy
 from tests.builders import JOB
 
 GOOD = "rules: [{name: one, match: {kinds: [jobs]}, ttl: 1h}]"
@@ -82,7 +83,7 @@ def mounted(*workloads, problems=None, **policies):
     maps = [{"metadata": {"name": name.replace("_", "-")}, "data": data} for name, data in policies.items()]
     parts = {"Deployment": Listed(workloads), "ConfigMap": Listed(tuple(maps))}
     parts |= {kind: Listed(problem=problem) for kind, problem in (problems or {}).items()}
-    return read_mounted(Inventory(parts), Catalogue((JOB,)), "home")
+    return read_policy(Inventory(parts), Catalogue((JOB,)), "home")
 
 
 def test_what_is_mounted_is_read():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.events import (
+from shared.adapters.events.cloudevents import (
     BODY_BYTES_MAX,
     Event,
     event_of,

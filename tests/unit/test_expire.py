@@ -7,15 +7,15 @@ import pytest
 
 from shared.adapters.timers.limits import LIMITS
 from shared.core.backoff import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
-from shared.local.manifests import read_triggers
-from shared.local.runner import MANIFESTS
+from shared.evaluation.evaluator import Judge
 from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
+from shared.standalone.runner import MANIFESTS
+from shared.standalone.trigger_files import read_triggers
 from shared.usecases.expire import ATTEMPTS_MAX, EXPIRE_SECONDS_MAX, Expiry
-from shared.usecases.judge import Judge
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, later, owned_by, pod
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 

@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.core.annotations import OF_NAMESPACES, OF_OBJECTS
+from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
 from tests.builders import ago, annotated, having, job, namespace, owned_by, pod
 
 NEVER = {

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from shared.core import holding
-from shared.core.durations import parse_duration
-from shared.core.holding import HELD_TTL
-from shared.core.kinds import NativeTtl, Outcome
+from shared.core.kinds.rule import NativeTtl, Outcome
 from shared.core.objects import format_instant, get_annotations, ref_of
+from shared.core.ttl import edits
+from shared.core.ttl.durations import parse_duration
+from shared.core.ttl.edits import HELD_TTL
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.usecases.hold import ATTEMPTS_MAX, hold_object, write
 from tests.builders import JOB, POD, ago, annotated, having, job, later, pod, without
@@ -43,7 +43,7 @@ async def test_a_hold_takes_the_field_away_in_the_same_write_and_release_puts_it
 
     await hold_object(JOB, ref_of(before), "why", editor=cluster)
     held = await stored(cluster, before)
-    await write(JOB, ref_of(before), lambda obj: holding.release(obj, JOB), editor=cluster)
+    await write(JOB, ref_of(before), lambda obj: edits.release(obj, JOB), editor=cluster)
     after = await stored(cluster, before)
 
     assert get_annotations(held) == {"hold": "why", HELD_TTL: json.dumps({FIELD: 60})}
@@ -55,15 +55,15 @@ async def test_a_hold_takes_the_field_away_in_the_same_write_and_release_puts_it
 
 @pytest.mark.parametrize("ttl", [None, 0])
 def test_only_a_field_that_is_there_is_taken_away(ttl):
-    change = holding.hold(job(ttl=ttl), JOB, "why")
+    change = edits.hold(job(ttl=ttl), JOB, "why")
     assert change.fields == ({} if ttl is None else {FIELD: None})
     assert (HELD_TTL in change.annotations) is (ttl is not None)
 
 
 def test_a_field_that_nobody_else_acts_on_stays():
     ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
-    assert holding.hold(job(ttl=60), ours, "why").fields == {}
-    assert holding.hold(pod(), POD, "why").fields == {}
+    assert edits.hold(job(ttl=60), ours, "why").fields == {}
+    assert edits.hold(pod(), POD, "why").fields == {}
 
 
 def test_each_field_is_taken_away_whichever_counts_but_none_of_the_status():
@@ -72,7 +72,7 @@ def test_each_field_is_taken_away_whichever_counts_but_none_of_the_status():
     rule = JOB.model_copy(update={"ttl": NativeTtl.model_validate({"fields": fields, "honouredBy": "its operator"})})
     obj = having(having(having(job(), paths[0], 1), paths[1], 2), paths[2], 3)
 
-    change = holding.hold(obj, rule, "why")
+    change = edits.hold(obj, rule, "why")
 
     assert change.patch(obj)["spec"] == {"ttl": {"afterSuccess": None, "afterFailure": None}}
     assert json.loads(change.annotations[HELD_TTL]) == {paths[0]: 1, paths[1]: 2}
@@ -81,22 +81,22 @@ def test_each_field_is_taken_away_whichever_counts_but_none_of_the_status():
 
 def test_who_holds_again_loses_nothing_of_what_was_kept():
     kept = json.dumps({FIELD: 60})
-    again = holding.hold(job(hold="first", held_ttl=kept), JOB, "second")
-    later_set = holding.hold(job(ttl=5, hold="first", held_ttl=kept), JOB, "second")
+    again = edits.hold(job(hold="first", held_ttl=kept), JOB, "second")
+    later_set = edits.hold(job(ttl=5, hold="first", held_ttl=kept), JOB, "second")
 
     assert again.annotations == {"hold": "second"}
     assert json.loads(later_set.annotations[HELD_TTL]) == {FIELD: 5}
 
 
 def test_what_was_set_while_it_was_held_stays_and_is_told():
-    change = holding.release(job(ttl=5, hold="why", held_ttl=json.dumps({FIELD: 60})), JOB)
+    change = edits.release(job(ttl=5, hold="why", held_ttl=json.dumps({FIELD: 60})), JOB)
     assert change.fields == {}
     assert change.annotations == {"hold": None, HELD_TTL: None}
     assert change.told == (f"{FIELD} was set to 5 while it was held, and stays so; before, it was 60",)
 
 
 def test_a_field_is_given_back_where_only_the_hold_was_taken_away():
-    assert holding.release(job(held_ttl=json.dumps({FIELD: 60})), JOB).fields == {FIELD: 60}
+    assert edits.release(job(held_ttl=json.dumps({FIELD: 60})), JOB).fields == {FIELD: 60}
 
 
 KEPT = json.dumps({FIELD: 60})
@@ -113,12 +113,12 @@ KEPT = json.dumps({FIELD: 60})
     ],
 )
 def test_what_a_hold_that_is_gone_left_behind_is_told(obj, told):
-    found = holding.describe_parked(obj, JOB)
+    found = edits.describe_parked(obj, JOB)
     assert found.startswith(told) if told else not found
 
 
 def test_what_is_not_held_is_not_written():
-    assert holding.release(job(ttl=60, ttl_failed="1h"), JOB) is None
+    assert edits.release(job(ttl=60, ttl_failed="1h"), JOB) is None
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_what_is_not_held_is_not_written():
 )
 def test_a_release_writes_nothing_but_ttl_fields_of_the_kind(kept):
     with pytest.raises(ValueError, match=rf"annotation ttlafterfinished.dev/{HELD_TTL}: expected JSON of values"):
-        holding.release(job(hold="why", held_ttl=kept), JOB)
+        edits.release(job(hold="why", held_ttl=kept), JOB)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_release_writes_nothing_but_ttl_fields_of_the_kind(kept):
 )
 def test_what_cannot_be_held_is_said(obj, rule, reason, told):
     with pytest.raises(ValueError, match=told):
-        holding.hold(obj, rule, reason)
+        edits.hold(obj, rule, reason)
 
 
 # Set
@@ -156,35 +156,35 @@ def test_what_cannot_be_held_is_said(obj, rule, reason, told):
     ],
 )
 def test_a_wish_becomes_the_annotation_that_says_so(wish, outcome, annotations):
-    assert holding.set_ttl(job(), JOB, wish, outcome).annotations == annotations
+    assert edits.set_ttl(job(), JOB, wish, outcome).annotations == annotations
 
 
 def test_an_instant_that_would_count_before_it_is_taken_away():
-    change = holding.set_ttl(job(expire_at="2026-01-02T03:04:05Z"), JOB, "1h")
+    change = edits.set_ttl(job(expire_at="2026-01-02T03:04:05Z"), JOB, "1h")
     assert change.annotations == {"ttl": "1h", "expire-at": None}
 
 
 def test_what_still_counts_for_one_outcome_is_told():
-    (told,) = holding.set_ttl(job(ttl_failed="2d"), JOB, "1h").told
+    (told,) = edits.set_ttl(job(ttl_failed="2d"), JOB, "1h").told
     assert told == "what ttlafterfinished.dev/ttl-failed says, 2d, still counts if it failed"
 
 
 @pytest.mark.parametrize("wish", ["", "soon", "-1h", "1h30", "2026-01-02", "Never"])
 def test_what_cannot_be_read_is_not_written(wish):
     with pytest.raises(ValueError, match="expected seconds"):
-        holding.set_ttl(job(), JOB, wish)
+        edits.set_ttl(job(), JOB, wish)
 
 
 def test_an_instant_is_for_every_outcome():
     with pytest.raises(ValueError, match="an instant counts for each"):
-        holding.set_ttl(job(), JOB, "2026-01-02T03:04:05Z", Outcome.FAILED)
+        edits.set_ttl(job(), JOB, "2026-01-02T03:04:05Z", Outcome.FAILED)
 
 
 def test_all_that_was_said_can_be_taken_back_or_that_of_one_outcome():
     obj = annotated(job(hold="why"), ttl="1h", ttl_failed="2h", expire_at="2026-01-02T03:04:05Z")
-    assert holding.unset_ttl(obj).annotations == {"ttl": None, "ttl-failed": None, "expire-at": None}
-    assert holding.unset_ttl(obj, Outcome.FAILED).annotations == {"ttl-failed": None}
-    assert holding.unset_ttl(obj, Outcome.SUCCEEDED) is None
+    assert edits.unset_ttl(obj).annotations == {"ttl": None, "ttl-failed": None, "expire-at": None}
+    assert edits.unset_ttl(obj, Outcome.FAILED).annotations == {"ttl-failed": None}
+    assert edits.unset_ttl(obj, Outcome.SUCCEEDED) is None
 
 
 # Writing
@@ -197,7 +197,7 @@ async def test_who_writes_in_between_is_not_overwritten(cluster):
     def ask(read):
         if (value := next(writes, None)) is not None:
             cluster.write(obj["metadata"]["name"], FIELD, value)
-        return holding.hold(read, JOB, "why")
+        return edits.hold(read, JOB, "why")
 
     await write(JOB, ref_of(obj), ask, editor=cluster)
 
@@ -209,7 +209,7 @@ async def test_an_object_that_is_written_all_the_time_is_given_up(cluster):
 
     def ask(read):
         cluster.write(obj["metadata"]["name"])
-        return holding.hold(read, JOB, "why")
+        return edits.hold(read, JOB, "why")
 
     with pytest.raises(TryLaterError, match=f"changed {ATTEMPTS_MAX} times"):
         await write(JOB, ref_of(obj), ask, editor=cluster)
@@ -217,7 +217,7 @@ async def test_an_object_that_is_written_all_the_time_is_given_up(cluster):
 
 async def test_an_object_that_is_not_there_is_said(cluster):
     with pytest.raises(TtlError, match="there is no Job build-42 in namespace ci"):
-        await write(JOB, ref_of(job()), lambda obj: holding.release(obj, JOB), editor=cluster)
+        await write(JOB, ref_of(job()), lambda obj: edits.release(obj, JOB), editor=cluster)
 
 
 class Stubborn(FakeCluster):
@@ -266,6 +266,6 @@ async def test_a_missing_right_is_no_reason_to_write_less():
     ],
 )
 def test_a_maximum_that_shortens_a_wish_is_told(wish, maximum, finished_at, is_shorter):
-    told = holding.describe_maximum(wish, maximum and parse_duration(maximum), finished_at)
+    told = edits.describe_maximum(wish, maximum and parse_duration(maximum), finished_at)
     expected = f"max-ttl of its namespace takes precedence over {wish}: at most 1h after it finishes"
     assert told == (expected if is_shorter else "")

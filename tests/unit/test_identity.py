@@ -9,11 +9,11 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from shared.adapters import identity
-from shared.adapters.accounts import AccountTokens
-from shared.adapters.apiserver import Answer
-from shared.adapters.identity import FileTokens, GoogleTokens, RenewedToken, Token
-from shared.adapters.redirects import RedirectError
+from shared.adapters.auth import identity
+from shared.adapters.auth.identity import FileTokens, GoogleTokens, RenewedToken, Token
+from shared.adapters.auth.redirects import RedirectError
+from shared.adapters.kubernetes.requests import Answer
+from shared.adapters.kubernetes.service_account_tokens import AccountTokens
 from shared.errors import TryLaterError
 from tests.builders import NOW
 from tests.loopback import answering_with, elsewhere

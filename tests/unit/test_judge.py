@@ -3,10 +3,10 @@
 import pytest
 
 from shared.core.decide import Expire, Ignore, Reason, Wait
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation.evaluator import Judge
 from shared.ports import Snapshot
-from shared.usecases.judge import Judge
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, owned_by, pod, trainjob
 from tests.fakes import FakeCluster
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.core.durations import format_duration
-from shared.core.finish import finish_of
-from shared.core.native import read_native_ttl
+from shared.core.finish.finish import finish_of
 from shared.core.objects import format_instant
+from shared.core.ttl.durations import format_duration
+from shared.core.ttl.native import read_native_ttl
 from tests.builders import FIXTURES, kind_rule
 
 FILES = sorted((FIXTURES / "kinds").glob("*.yaml"))

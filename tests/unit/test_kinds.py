@@ -7,8 +7,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from shared.adapters.catalogue import read_catalogue
-from shared.core.kinds import Catalogue, FinishSource, KindRule
+from shared.adapters.config.kind_files import read_catalogue
+from shared.core.kinds.rule import Catalogue, FinishSource, KindRule
 from tests.builders import JOB, KINDS, POD, TRAINJOB, having, without
 
 RULE: dict[str, Any] = {

@@ -5,16 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.apiserver import LEAVE_SECONDS_MAX
-from shared.adapters.policyfile import LOOK_SECONDS
-from shared.core.limits import BreakerLimits, Limits
+from shared.adapters.config.policy_file import LOOK_SECONDS
+from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.core.objects import ref_of
+from shared.core.policy.limits import BreakerLimits, Limits
+from shared.evaluation.evaluator import Judge
+from shared.evaluation.namespaces import FRESH_SECONDS
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
+from shared.safeguards.safeguards import Restraints
+from shared.safeguards.shared_state import Instruments, Ledger
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
-from shared.usecases.ledger import Instruments, Ledger
-from shared.usecases.namespaces import FRESH_SECONDS
-from shared.usecases.restraint import Restraints
 from shared.usecases.sweep import Sweep
 from tests.builders import NOW, ago, annotated, ended, job, namespace, owned_by, pod
 from tests.fakes import FakeCluster, FakePublisher, FakeState, FakeTelemetry

@@ -10,12 +10,12 @@ import aiohttp
 import pytest
 from prometheus_client import generate_latest
 
-from shared.adapters import scraping
-from shared.adapters.bootstrap import build
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.metrics import Metrics
-from shared.adapters.scraping import SCRAPES_MAX
-from shared.adapters.settings import read_settings
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import read_settings
+from shared.adapters.telemetry.logs import scraping
+from shared.adapters.telemetry.metrics import Metrics
+from shared.adapters.telemetry.scraping import SCRAPES_MAX
+from shared.bootstrap.world import build
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError, TtlError

@@ -6,8 +6,8 @@ import pytest
 
 from shared.core.decide import Context, Expire, Reason, decide
 from shared.core.namespaces import TEXT_MAX, namespace_of
-from shared.usecases import namespaces as module
-from shared.usecases.namespaces import Namespaces
+from shared.evaluation import namespaces as module
+from shared.evaluation.namespaces import Namespaces
 from tests.builders import JOB, NOW, ago, having, job, namespace
 from tests.fakes import FakeCluster
 from tests.unit.test_precedence import rules

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.kinds import NativeTtl
-from shared.core.native import InvalidFieldError, is_left_to_controller, read_native_ttl
+from shared.core.kinds.rule import NativeTtl
+from shared.core.ttl.native import InvalidFieldError, is_left_to_controller, read_native_ttl
 
 NEVER = None
 

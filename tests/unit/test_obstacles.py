@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.policyfile import parse_policy
-from shared.cli.answer import as_text
-from shared.cli.inforce import Home, InForce, Named
+from shared.adapters.config.policy_file import parse_policy
+from shared.cli.explanation import as_text
+from shared.cli.in_force import Home, InForce, Named
 from shared.cli.obstacles import STALE_GUARD, Scene, find_obstacles, find_stale_guard
-from shared.cli.surroundings import look_around
+from shared.cli.related import look_around
 from shared.core.decide import Context, decide
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import format_instant, ref_of
-from shared.core.policy import NO_POLICY
+from shared.core.policy.policy import NO_POLICY
 from shared.core.scope import Scope
-from shared.doctor.guarded import State
-from shared.doctor.installed import Installed
-from shared.doctor.leader import LEASE_AGE_MAX, Leader
 from shared.errors import TtlError
-from shared.usecases.recreation import name_of
-from shared.usecases.standing import Standing, Trip
+from shared.installation.guard_status import State
+from shared.installation.installed import Installed
+from shared.installation.leader import LEASE_AGE_MAX, Leader
+from shared.safeguards.recreation import name_of
+from shared.safeguards.state_schema import Standing, Trip
 from tests.builders import JOB, NOW, POD, ago, job, later
 
 KINDS = Catalogue((JOB, POD))

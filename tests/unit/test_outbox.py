@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.adapters.events import Event
-from shared.local.outbox import BYTES_MAX, CONCURRENCY, Outbox
+from shared.adapters.events.cloudevents import Event
+from shared.source.outbox import BYTES_MAX, CONCURRENCY, Outbox
 
 pytestmark = pytest.mark.anyio
 

@@ -3,10 +3,10 @@
 import pytest
 
 from shared.cli.owners import OWNERS_MAX, find_takers
-from shared.core.kinds import Catalogue
-from shared.core.policy import NO_POLICY, Policy
+from shared.core.kinds.rule import Catalogue
+from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
-from shared.usecases.judge import Judge
+from shared.evaluation.evaluator import Judge
 from tests.builders import ago, having, job, kind_rules, namespace, pod
 from tests.fakes import FakeCluster
 

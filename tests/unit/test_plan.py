@@ -9,17 +9,17 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from shared.cli.alarm import describe_restraints, find_unused, sound
 from shared.cli.comparison import Comparison, Count, Term
-from shared.cli.contrast import as_document, show
-from shared.cli.look import find_all
+from shared.cli.comparison_output import as_document, show
 from shared.cli.plan import print_table
+from shared.cli.policy_warnings import describe_restraints, find_unused, sound
+from shared.cli.preview import find_all
 from shared.core.decide import Reason
-from shared.core.kinds import Catalogue
-from shared.core.policy import NO_POLICY, Policy
+from shared.core.kinds.rule import Catalogue
+from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
+from shared.evaluation.evaluator import Judge
 from shared.ports import Snapshot
-from shared.usecases.judge import Judge
 from tests.builders import JOB, POD, ago, ended, having, job, kind_rules, namespace, pod
 from tests.fakes import FakeCluster
 

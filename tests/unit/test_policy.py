@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from shared.adapters.catalogue import read_catalogue
-from shared.core.kinds import Outcome
-from shared.core.limits import Limits
-from shared.core.policy import NO_POLICY, Policy
+from shared.adapters.config.kind_files import read_catalogue
+from shared.core.kinds.rule import Outcome
+from shared.core.policy.limits import Limits
+from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import JOB, POD, TRAINJOB
 
 EVERYTHING = {

@@ -5,12 +5,12 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from shared.core.kinds import Catalogue
-from shared.core.policy import NO_POLICY
-from shared.core.spreading import spread
+from shared.core.jitter import spread
+from shared.core.kinds.rule import Catalogue
+from shared.core.policy.policy import NO_POLICY
+from shared.evaluation.evaluator import Judge
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import FULL_READS_MAX, Sweep
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, created, ended, job, later, namespace, pod, trainjob
@@ -283,7 +283,7 @@ def test_a_turn_is_ahead_and_within_one_round(uid, seconds):
 
 
 async def test_a_list_that_takes_longer_than_it_counts_serves_all_who_wait_for_it(monkeypatch):
-    monkeypatch.setattr("shared.usecases.siblings.FRESH_SECONDS", 0.01)
+    monkeypatch.setattr("shared.evaluation.ranks.FRESH_SECONDS", 0.01)
     bench = Bench(rules(ttl="0s", keepLast=1))
     for n in range(20):
         bench.cluster.put(named(n, complete=ago(100 + n)))

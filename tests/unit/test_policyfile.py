@@ -5,13 +5,13 @@ import os
 
 import pytest
 
-from shared.adapters.bootstrap import build
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.policyfile import LOOK_SECONDS, PolicyFile, parse_policy, read_policy, schema
-from shared.adapters.settings import read_settings
-from shared.adapters.yamlfile import FileError
-from shared.core.kinds import Catalogue
-from shared.core.policy import NO_POLICY
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.policy_file import LOOK_SECONDS, PolicyFile, parse_policy, read_policy, schema
+from shared.adapters.config.settings import read_settings
+from shared.adapters.config.yaml_file import FileError
+from shared.bootstrap.world import build
+from shared.core.kinds.rule import Catalogue
+from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, POD, ROOT
 from tests.fakes import FakeTelemetry
 
@@ -166,7 +166,7 @@ def test_without_one_nothing_is_said():
 
 
 def test_the_schema_for_editors_is_what_the_models_take():
-    """`python -c "from shared.adapters.policyfile import schema; print(schema(), end='')"` writes it anew."""
+    """`python -c "from shared.adapters.config.policy_file import schema; print(schema(), end='')"` writes it anew."""
     assert (ROOT / "knative/components/policy/policy.schema.json").read_text() == schema()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from shared.core.decide import Context, Reason, decide
 from shared.core.namespaces import namespace_of, plain_namespace
-from shared.core.policy import NO_POLICY, Policy
+from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import (
     JOB,
     NOW,

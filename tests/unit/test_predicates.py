@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.core.predicates import Predicate, UnknownShapeError, holds, values_at
+from shared.core.kinds.predicates import Predicate, UnknownShapeError, holds, values_at
 
 OBJ: dict[str, Any] = {
     "metadata": {"labels": {"example.com/done": "true", "empty": ""}, "annotations": {"template": "yes"}},

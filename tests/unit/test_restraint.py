@@ -7,15 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.limits import BreakerLimits, Limits, Rate, RecreationLimits
 from shared.core.objects import ref_of
+from shared.core.policy.limits import BreakerLimits, Limits, Rate, RecreationLimits
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
+from shared.safeguards.kept_names import KEPT_NAMES_MAX
+from shared.safeguards.recreation import name_of
+from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_standing, release_breaker, with_loop, with_trip
 from shared.usecases.expire import CLOCKS_APART_MAX
-from shared.usecases.keptnames import KEPT_NAMES_MAX
-from shared.usecases.ledger import CACHED_SECONDS
-from shared.usecases.recreation import name_of
-from shared.usecases.standing import LOOPS_MAX, Trip, parse_standing, release_breaker, with_loop, with_trip
 from tests.builders import JOB, NOW, ago, having, job, later
 from tests.installation import Installation
 

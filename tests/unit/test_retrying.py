@@ -3,9 +3,9 @@
 import pytest
 from aiohttp import web
 
-from shared.adapters.events import Event, parse_event
-from shared.adapters.publisher import HttpPublisher
-from shared.adapters.retrying import PAUSES_SECONDS, retrying
+from shared.adapters.events.cloudevents import Event, parse_event
+from shared.adapters.events.publisher import HttpPublisher
+from shared.adapters.events.retrying import PAUSES_SECONDS, retrying
 from shared.errors import PermanentError, TryLaterError
 from tests.loopback import answering_with
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.bootstrap import build
-from shared.adapters.settings import Settings, SettingsError, read_settings, state_folder
+from shared.adapters.config.settings import Settings, SettingsError, read_settings, state_folder
+from shared.bootstrap.world import build
 
 
 def test_an_empty_environment_has_the_defaults():

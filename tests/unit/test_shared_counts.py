@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.limits import BreakerLimits, Limits, RecreationLimits
 from shared.core.objects import ObjectRef
+from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted
-from shared.usecases import ledger
-from shared.usecases.ledger import CACHED_SECONDS
-from shared.usecases.recreation import LENGTH_MAX, SHARED_MAX, Recreations
-from shared.usecases.standing import DELETIONS, NAMES, Trip, parse_standing, release_breaker, with_trip
-from shared.usecases.tally import AFTER_MAX, KINDS_MAX, PARTS, WRITES_MAX, Tally
+from shared.safeguards import shared_state as ledger
+from shared.safeguards.deletion_counts import AFTER_MAX, KINDS_MAX, PARTS, WRITES_MAX, Tally
+from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
+from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_schema import DELETIONS, NAMES, Trip, parse_standing, release_breaker, with_trip
 from tests.builders import JOB, NOW, later
 from tests.installation import Installation
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.adapters.catalogue import KINDS, read_catalogue, read_rule_files
-from shared.adapters.yamlfile import read_model
-from shared.core.kinds import KindRule
+from shared.adapters.config.kind_files import KINDS, read_catalogue, read_rule_files
+from shared.adapters.config.yaml_file import read_model
+from shared.core.kinds.rule import KindRule
 from tests.builders import FIXTURES, ROOT
 
 RULES = {rule.name: rule for rule in read_catalogue().rules}

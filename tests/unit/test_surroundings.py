@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from shared.core.decide import Expire, Ignore, Reason
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.errors import ForbiddenError, TryLaterError
+from shared.evaluation.evaluator import Judge
+from shared.evaluation.ranks import FALLEN_MAX
 from shared.ports import Snapshot
-from shared.usecases.judge import Judge
-from shared.usecases.siblings import FALLEN_MAX
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, having, job, namespace, owned_by
 from tests.fakes import FakeCluster, FakeTelemetry
 from tests.unit.test_precedence import DONE, rules

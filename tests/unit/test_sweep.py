@@ -7,15 +7,15 @@ from datetime import timedelta
 import pytest
 
 from shared.core.backoff import BACKOFF_SECONDS
-from shared.core.kinds import Catalogue
+from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
-from shared.core.policy import NO_POLICY
+from shared.core.policy.policy import NO_POLICY
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation.evaluator import Judge
 from shared.messages import COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
-from shared.usecases import turns
+from shared.usecases import large_pages as turns
 from shared.usecases.expire import Expiry
-from shared.usecases.judge import Judge
 from shared.usecases.sweep import FULL_READS_MAX, Sweep
 from tests.builders import JOB, POD, TRAINJOB, ago, annotated, ended, having, job, later, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.telemetry import LogTelemetry
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.telemetry.logs import LogTelemetry
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectDeleted

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shared.local.manifests import ManifestError, read_triggers
-from shared.local.triggers import Trigger, matches
+from shared.standalone.trigger_files import ManifestError, read_triggers
+from shared.standalone.triggers import Trigger, matches
 
 KNATIVE = Path(__file__).parents[2] / "knative" / "base"
 ADD = "dev.knative.apiserver.resource.add"

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.core.kinds import Outcome
-from shared.core.ttl import InvalidTtlError, Ttl, find_ttl
+from shared.core.kinds.rule import Outcome
+from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl
 from tests.builders import JOB, NOW, POD, ago, annotated, having, job, later, pod
 
 HOUR = timedelta(hours=1)

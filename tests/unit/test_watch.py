@@ -7,16 +7,16 @@ from contextlib import suppress
 
 import pytest
 
-from shared.adapters.bootstrap import World
-from shared.adapters.cluster import WatchEvent
-from shared.adapters.memory import Memory
-from shared.adapters.refusals import GoneError
-from shared.adapters.settings import Settings
-from shared.core.kinds import Catalogue
+from shared.adapters.config.settings import Settings
+from shared.adapters.kubernetes.cluster import WatchEvent
+from shared.adapters.kubernetes.refusals import GoneError
+from shared.adapters.kubernetes.watched_versions import Memory
+from shared.bootstrap.world import World
+from shared.core.kinds.rule import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
-from shared.local.watch import SWEEP_PAUSE_SECONDS
-from shared.local.watches import LOOK_SECONDS, REFUSED_SECONDS_MAX, RESTART_SECONDS, Watches
 from shared.ports import PASSED_OVER, Page, Snapshot
+from shared.source.watch import SWEEP_PAUSE_SECONDS
+from shared.source.watches import LOOK_SECONDS, REFUSED_SECONDS_MAX, RESTART_SECONDS, Watches
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod
 from tests.fakes import FakeClock, FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop

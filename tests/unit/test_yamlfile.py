@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.policyfile import parse_policy
-from shared.adapters.yamlfile import TOLD_MAX, FileError, parse_model
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.policy_file import parse_policy
+from shared.adapters.config.yaml_file import TOLD_MAX, FileError, parse_model
 
 
 class Written(BaseModel):

@@ -1,0 +1,1 @@
+"""Tokens: the identity of this process at a server, and which callers a function accepts."""

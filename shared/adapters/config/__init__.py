@@ -1,0 +1,1 @@
+"""Configuration: environment variables, kind rule files, and the policy file."""

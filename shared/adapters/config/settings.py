@@ -1,0 +1,194 @@
+"""Settings from the environment: the only `os.environ`.
+
+A TTL_ variable that is set but empty is refused: unset often means more than any value does.
+
+TTL_KINDS                 kinds that may be deleted, comma separated (jobs,pods), or all; all if unset
+TTL_KINDS_DIR             a directory of kind rules beside, and in place of, the shipped ones
+TTL_POLICY                a policy file, which is read again as it changes; none if unset
+TTL_DRY_RUN               true: decide and report, delete nothing
+TTL_SWEEP_INTERVAL        time between two sweeps (10m)
+TTL_CONCURRENCY           DELETEs at once (64)
+TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
+TTL_NAMESPACE             where this installation lives: its Events and its state are there (state if unset: see README)
+TTL_METRICS_PORT          serve Prometheus metrics there; not at all if unset
+TTL_LOG                   json (one object a line) or text
+TTL_API_SERVER            the API server's URL, where this process runs neither in its cluster nor has a kubeconfig
+TTL_API_CA                whom to trust there: PEM, base64 of PEM, or a file; the system's CAs if unset
+TTL_API_TOKEN             who we are there: a token
+TTL_API_TOKEN_FILE        or a file with a token, read again as it is rotated
+TTL_API_IDENTITY          or google: Google's application default credentials
+TTL_CALLERS               subjects whose tokens a function takes, comma separated; anybody may call if unset
+TTL_CALLERS_AUDIENCE      what those tokens must be meant for
+TTL_CALLERS_ISSUER        who signs them: an https URL; the API server of the cluster if unset
+K_SINK                    where events are published: the Broker's URL, set by Knative's SinkBinding
+TTL_SINK_ACCOUNT          as whom, outside of the cluster: a service account NAMESPACE/NAME whose tokens we may create
+TTL_SINK_AUDIENCE         and what those tokens are meant for: the audience in the Broker's status
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+
+from shared.adapters.auth.identity import is_token
+from shared.core.ttl.durations import parse_duration
+from shared.errors import TtlError
+
+# What Kubernetes puts into a Pod for each Service beside it; one may well be called ttl.
+_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
+
+_SECRETS = frozenset({"TTL_API_TOKEN"})
+
+_SINK = "K_SINK"
+"""Set by Knative, and not ours to refuse: empty, it is unset."""
+
+ALL_KINDS = "all"
+"""In place of names: every kind that is known and can finish."""
+
+
+class SettingsError(TtlError):
+    """A variable of the environment has a malformed value; the message names it and what was expected."""
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Comma separated words, each without the spaces around it.
+
+    Raises:
+        ValueError: There is no word.
+    """
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError("expected names, comma separated")
+    return words
+
+
+def split_kinds(text: str) -> tuple[str, ...]:
+    """The words for kinds; none for `all`.
+
+    Raises:
+        ValueError: There is no word.
+    """
+    words = split_words(text)
+    return () if words == (ALL_KINDS,) else words
+
+
+def _words(value: Any) -> Any:
+    return split_words(value) if isinstance(value, str) else value
+
+
+def _kinds(value: Any) -> Any:
+    return split_kinds(value) if isinstance(value, str) else value
+
+
+def _duration(value: Any) -> Any:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def _server(value: str) -> str:
+    """A URL under which tokens may be sent: nobody on the way may read them."""
+    try:
+        url = urlsplit(value)
+        _ = url.port
+    except ValueError:
+        raise ValueError("expected a URL") from None
+    if not url.hostname or url.query or url.fragment or url.username is not None:
+        raise ValueError("expected https://HOST[:PORT]")
+    if url.scheme != "https" and not (url.scheme == "http" and _is_loopback(url.hostname)):
+        raise ValueError("expected https://, or http:// to a loopback address")
+    return value.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _secret(value: Any) -> Any:
+    """A token as its store gives it, often with a line break at the end."""
+    if isinstance(value, str) and not is_token(value := value.strip()):
+        raise ValueError("expected a token: printable, without spaces")
+    return value
+
+
+class Settings(BaseModel):
+    """What can be chosen; see the module for the variables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    kinds: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(default=(), alias="TTL_KINDS")
+    kinds_dir: Path | None = Field(default=None, alias="TTL_KINDS_DIR")
+    policy: Path | None = Field(default=None, alias="TTL_POLICY")
+    dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
+    sweep_interval: Annotated[timedelta, BeforeValidator(_duration)] = Field(
+        default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
+    )
+    concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
+    timers_path: Path | None = Field(default=None, alias="TTL_TIMERS_PATH")
+    home_namespace: str = Field(default="", alias="TTL_NAMESPACE", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    metrics_port: int | None = Field(default=None, alias="TTL_METRICS_PORT", ge=1, le=65_535)
+    log: Literal["json", "text"] | None = Field(default=None, alias="TTL_LOG")
+    api_server: Annotated[str, AfterValidator(_server)] = Field(default="", alias="TTL_API_SERVER")
+    api_ca: str = Field(default="", alias="TTL_API_CA")
+    api_token: Annotated[SecretStr | None, BeforeValidator(_secret)] = Field(default=None, alias="TTL_API_TOKEN")
+    api_token_file: Path | None = Field(default=None, alias="TTL_API_TOKEN_FILE")
+    api_identity: Literal["google"] | None = Field(default=None, alias="TTL_API_IDENTITY")
+    callers: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_CALLERS")
+    callers_audience: str = Field(default="", alias="TTL_CALLERS_AUDIENCE")
+    callers_issuer: str = Field(default="", alias="TTL_CALLERS_ISSUER", pattern=r"^(https://.+)?$")
+    sink: str = Field(default="", alias=_SINK, pattern=r"^(https?://.+)?$")
+    sink_account: str = Field(default="", alias="TTL_SINK_ACCOUNT", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
+    sink_audience: str = Field(default="", alias="TTL_SINK_AUDIENCE")
+
+
+def read_settings(
+    given: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = os.environ,  # noqa: TID251 - this is the one reader
+) -> Settings:
+    """The settings in the environment; what is unset has its default.
+
+    Args:
+        given: Variables that count before the environment's.
+        environment: Name to value.
+
+    Raises:
+        SettingsError: A value is malformed or empty, or a variable begins with TTL_ and is unknown.
+    """
+    known = {str(field.alias) for field in Settings.model_fields.values()}
+    spoken = {
+        name: value
+        for name, value in {**environment, **(given or {})}.items()
+        if (name in known and (value or name != _SINK)) or (name.startswith("TTL_") and not _SERVICE_LINK.search(name))
+    }
+    for name in known & spoken.keys():
+        if not spoken[name].strip():
+            raise SettingsError(f"{name}: expected a value, got an empty one; unset it for its default")
+    try:
+        return Settings.model_validate(spoken)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        if first["type"] == "extra_forbidden":
+            raise SettingsError(f"{name}: unknown setting; expected one of {', '.join(sorted(known))}") from None
+        expected = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
+        got = "another that is not shown here" if name in _SECRETS else repr(spoken[name])
+        told = "" if ", got " in expected else f", got {got}"
+        raise SettingsError(f"{name}: {expected}{told}") from None
+
+
+def log_form(environment: Mapping[str, str] = os.environ) -> str:  # noqa: TID251 - as above
+    """`json` or `text`, for errors of settings that are malformed; empty where TTL_LOG is neither."""
+    form = environment.get("TTL_LOG", "")
+    return form if form in ("json", "text") else ""
+
+
+def state_folder(environment: Mapping[str, str] = os.environ) -> Path:  # noqa: TID251 - as above
+    """Where a user's programs keep what must outlive them: `$XDG_STATE_HOME`, else `~/.local/state`."""
+    return Path(environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")

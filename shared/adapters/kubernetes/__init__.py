@@ -1,0 +1,1 @@
+"""The Kubernetes API: connection, requests, discovery, watches, and what its answers mean."""

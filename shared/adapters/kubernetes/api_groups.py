@@ -1,0 +1,89 @@
+"""What one API group serves, as discovery tells it: plain data, and which of a kind's rules holds there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import get_text, list_mappings
+from shared.errors import TtlError
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """How a kind is served in one version."""
+
+    plural: str
+    scope: str
+
+
+Kinds = Mapping[str, Resource]
+"""The kinds of one version."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiGroup:
+    """An API group of a cluster.
+
+    Attributes:
+        read_at: Seconds of a monotonic clock.
+        versions: By apiVersion, the preferred first: its kinds, or why they could not be read.
+        is_hidden: Discovery is forbidden to us.
+    """
+
+    read_at: float
+    versions: Mapping[str, Kinds | TtlError]
+    is_hidden: bool = False
+
+    def choose(self, rules: Sequence[KindRule]) -> KindRule | None:
+        """The one of a kind's rules that holds here, as it is served: by the preferred version where a rule knows it.
+
+        Returns:
+            None where no version is served that a rule knows.
+
+        Raises:
+            TtlError: The version that would decide could not be read.
+        """
+        if self.is_hidden:
+            return rules[0] if len(rules) == 1 else None  # which of several holds would be a guess
+        by_version: dict[str, KindRule] = {}
+        for rule in rules:
+            by_version |= {version: rule for version in rule.api_versions if version not in by_version}
+        preferred = next(iter(self.versions), "")
+        for version in sorted(by_version, key=lambda one: one != preferred):
+            kinds = self.versions.get(version, {})
+            if isinstance(kinds, TtlError):
+                raise kinds
+            if resource := kinds.get(rules[0].kind):
+                return _as_served(by_version[version], version, resource)
+        return None
+
+    def list_versions(self, kind: str) -> list[str]:
+        """The versions that serve a kind, whoever knows them."""
+        read = {version: kinds for version, kinds in self.versions.items() if not isinstance(kinds, TtlError)}
+        return [version for version, kinds in read.items() if kind in kinds]
+
+
+def parse_versions(group: Mapping[str, Any]) -> list[str]:
+    """The apiVersions of an APIGroup, the preferred first."""
+    served = [get_text(one, "groupVersion") for one in list_mappings(group, "versions")]
+    preferred = get_text(group, "preferredVersion.groupVersion")
+    return sorted(filter(None, served), key=lambda one: one != preferred)
+
+
+def parse_kinds(resources: Any) -> Kinds:
+    """The kinds of an APIResourceList."""
+    kinds: dict[str, Resource] = {}
+    for one in list_mappings(resources, "resources"):
+        name, scope = get_text(one, "name"), "Namespaced" if one.get("namespaced") is True else "Cluster"
+        if name and "/" not in name:  # pods/status is of kind Pod, too
+            kinds.setdefault(get_text(one, "kind"), Resource(name, scope))
+    return kinds
+
+
+def _as_served(rule: KindRule, version: str, resource: Resource) -> KindRule:
+    if (rule.api_version, rule.plural, rule.scope) == (version, resource.plural, resource.scope):
+        return rule
+    others = tuple(one for one in rule.api_versions if one != version)
+    update = {"api_versions": (version, *others), "plural": resource.plural, "scope": resource.scope}
+    return rule.model_copy(update=update)

@@ -1,0 +1,160 @@
+"""Where the API server is, and who we are there: by the settings, else in-cluster, else the kubeconfig's context."""
+
+import asyncio
+import os
+import ssl
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
+
+import yaml
+from aiohttp import ClientSession, DummyCookieJar, TCPConnector, encode_basic_auth
+from kubernetes.aio import config
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.config import incluster_config, kube_config
+from kubernetes.aio.config.openid import OpenIDRequestor
+
+from shared.adapters.auth.identity import FileTokens, RenewedToken
+from shared.adapters.auth.redirects import refuse_redirects
+from shared.adapters.kubernetes.access import Access
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.kubeconfig import check_kubeconfig
+from shared.adapters.kubernetes.repeats import refuse_repeats
+from shared.adapters.kubernetes.watched_versions import Memory
+from shared.core.objects import printable
+from shared.errors import PermanentError
+
+CONNECTIONS_MAX = 100
+REFRESH_SECONDS = 30
+"""How often the token of an exec plugin is looked at; the client itself loads it once."""
+
+
+class _OidcIssuer(OpenIDRequestor):  # type: ignore[misc]  # the client has no types
+    """The issuer of a kubeconfig's auth-provider `oidc`: the refresh token is sent to the issuer alone.
+
+    The client follows redirects, and checks no certificate unless the kubeconfig names a CA.
+    """
+
+    def _client_session(self) -> ClientSession:
+        account = encode_basic_auth(self._client_id, self._client_secret)
+        return ClientSession(
+            headers={**self._default_headers, "Authorization": account},
+            connector=TCPConnector(ssl=ssl.create_default_context(cafile=self._ssl_ca_cert)),
+            raise_for_status=True,
+            trust_env=True,
+            middlewares=(refuse_redirects,),
+        )
+
+
+kube_config.OpenIDRequestor = _OidcIssuer  # the client has no setting for it
+
+
+async def connect(
+    *,
+    access: Access | None = None,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    memory: Memory | None = None,
+) -> KubernetesCluster:
+    """The cluster that the settings name, else the one this process runs in, else that of the kubeconfig.
+
+    Args:
+        access: What the settings say, if they say anything.
+        kubeconfig: A file; `$KUBECONFIG` or `~/.kube/config` if None.
+        context: Another than the current one; asking for one means the kubeconfig, in a cluster too.
+        memory: Where a watch keeps what it brings.
+
+    Raises:
+        PermanentError: There is no usable configuration; one sentence says what is wrong with it.
+    """
+    settings = Configuration()
+    settings.connection_pool_maxsize = CONNECTIONS_MAX
+    # Left to itself the session looks for proxies and a .netrc before every request, in a thread: half of its time.
+    settings.client_session_kwargs = {
+        "trust_env": False,
+        "cookie_jar": DummyCookieJar(),
+        "middlewares": (refuse_repeats, refuse_redirects),
+    }
+    # Python 3.13 demands key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not. Chain,
+    # dates and host name are checked all the same.
+    settings.disable_strict_ssl_verification = True
+    if kubeconfig is None and context is None:
+        if access:
+            return _connect_by_access(settings, access, memory)
+        with suppress(config.ConfigException):
+            return _connect_in_cluster(settings, memory)
+    client, refresher = await _connect_by_kubeconfig(settings, kubeconfig, context)
+    return KubernetesCluster(client, memory, refresher=refresher)
+
+
+def _connect_by_access(settings: Any, access: Access, memory: Memory | None) -> KubernetesCluster:
+    settings.host = access.server
+    settings.ca_cert_data = access.ca or None
+    settings.proxy = _get_proxy(access.server)
+    return KubernetesCluster(ApiClient(settings), memory, identity=access.identity)
+
+
+def _connect_in_cluster(settings: Any, memory: Memory | None) -> KubernetesCluster:
+    """The client would read the token file by itself, but in the event loop, and not when the token is refused."""
+    config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
+    settings.api_key.clear()
+    path = Path(incluster_config.SERVICE_TOKEN_FILENAME)
+    return KubernetesCluster(ApiClient(settings), memory, identity=RenewedToken(FileTokens(path)))
+
+
+async def _connect_by_kubeconfig(
+    settings: Any, kubeconfig: str | None, context: str | None
+) -> tuple[Any, asyncio.Task[None]]:
+    place = f"kubeconfig {kubeconfig}" if kubeconfig else "kubeconfig ($KUBECONFIG or ~/.kube/config)"
+    paths = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+    files = _files(paths)
+    if not files:
+        raise PermanentError(f"{place}: there is no such file" + ("" if kubeconfig else f": {printable(paths)}"))
+    try:
+        check_kubeconfig(files, context, place)
+        loader = await config.load_kube_config(
+            config_file=kubeconfig, context=context, client_configuration=settings, persist_config=False
+        )
+        settings.proxy = settings.proxy or _get_proxy(settings.host)
+        client = ApiClient(settings)
+        _ = client.rest_client  # reads the certificates now, so that a bad one is told here
+    except config.ConfigException as error:
+        raise PermanentError(f"{place}: {error}") from None
+    except yaml.YAMLError as error:
+        raise PermanentError(f"{place}: expected YAML, got {' '.join(str(error).split())}") from None
+    except (OSError, ValueError) as error:
+        raise PermanentError(f"{place}: {error or type(error).__name__}") from None
+    except (TypeError, AttributeError, KeyError) as error:  # all that the client says of what is missing in it
+        raise PermanentError(f"{place}: expected contexts, clusters and users that fit together ({error})") from None
+    if not settings.host:
+        raise PermanentError(f"{place}: expected a server in the context's cluster, got none")
+    if "exec" in loader._user and not settings.api_key and not settings.cert_file:  # noqa: SLF001 - it only logs this
+        raise PermanentError(f"{place}: the context's credential plugin gave no credentials; the log has its own words")
+    return client, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))
+
+
+def _get_proxy(server: str) -> str | None:
+    """The proxy that the environment names for a server; None where it names none, or exempts the server."""
+    url = urlsplit(server)
+    if proxy_bypass(url.hostname or ""):
+        return None
+    return getproxies_environment().get(url.scheme)
+
+
+def _files(names: str) -> list[Path]:
+    files = (Path(name).expanduser() for name in names.split(os.pathsep) if name)
+    return [file for file in files if file.is_file()]
+
+
+def get_namespace(*, kubeconfig: str | None = None, context: str | None = None) -> str | None:
+    """The namespace of a kubeconfig's context, or None where it names none or there is no kubeconfig."""
+    try:
+        contexts, current = config.list_kube_config_contexts(
+            config_file=kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
+        )
+    except (config.ConfigException, OSError, yaml.YAMLError, TypeError, AttributeError, KeyError):
+        return None
+    wanted = context or current.get("name")
+    return next((one["context"].get("namespace") for one in contexts if one.get("name") == wanted), None)

@@ -1,0 +1,55 @@
+"""Tokens of a service account, of the API server: how a process outside of the cluster is somebody to its Broker."""
+
+from collections.abc import Awaitable, Callable
+from typing import cast
+from urllib.parse import quote
+
+from shared.adapters.auth.identity import Token, is_token
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.core.objects import get_text, parse_instant
+from shared.errors import TryLaterError
+from shared.ports import Cluster
+
+EXPIRATION_SECONDS = 3_600
+FRESH_SHARE = 0.8
+"""Of its lifetime, as for the tokens that a kubelet renews."""
+
+
+class AccountTokens:
+    """Asks for one token after the other.
+
+    Args:
+        connected: The cluster, where we may create tokens for the account.
+        account: `NAMESPACE/NAME`.
+        audience: Whom the tokens are for.
+    """
+
+    def __init__(self, connected: Callable[[], Awaitable[Cluster]], account: str, audience: str) -> None:
+        self._connected = connected
+        self._namespace, _, self._name = account.partition("/")
+        self._audience = audience
+
+    async def __call__(self) -> Token:
+        """The next one.
+
+        Raises:
+            TryLaterError: The API server has none now.
+            ForbiddenError: We may not ask for it.
+        """
+        cluster = cast("KubernetesCluster", await self._connected())
+        account = f"{quote(self._namespace, safe='')}/serviceaccounts/{quote(self._name, safe='')}"
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": [self._audience], "expirationSeconds": EXPIRATION_SECONDS},
+        }
+        answer = await cluster.request("POST", f"/api/v1/namespaces/{account}/token", body=request)
+        text = get_text(answer.body, "status.token") if answer else ""
+        if answer is None or not is_token(text):
+            raise TryLaterError("expected a token of the API server, got none")
+        try:
+            expires_at = parse_instant(get_text(answer.body, "status.expirationTimestamp"))
+        except ValueError as error:
+            raise TryLaterError(f"expected a token of the API server with its end: {error}") from None
+        left = (expires_at - answer.read_at).total_seconds()
+        return Token(text, fresh_seconds=left * FRESH_SHARE, valid_seconds=left)

@@ -1,0 +1,201 @@
+"""Logs and counts: one line for each verdict, the same words as in the code."""
+
+import json
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import IO, Any
+
+from shared.core.decide import Reason
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef, format_instant
+from shared.messages import ObjectDeleted
+from shared.ports import Verdict
+
+_log = logging.getLogger("ttl")
+
+WOULD_DELETE_MAX = 100_000
+"""Uids that a dry run remembers, about 10 MB: what is beyond them is not counted twice, but not counted at all."""
+
+
+class LogTelemetry:
+    """Logs verdicts and counts them.
+
+    What is kept for an everyday reason is logged at debug level: most objects are, at every look.
+
+    Attributes:
+        counts: How often each verdict was seen since the start; beside them `missed-by-events` and `problem`.
+        would_delete: The uids of the objects that a dry run would have deleted, at most WOULD_DELETE_MAX.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.would_delete: set[str] = set()
+
+    def record(  # noqa: PLR0913 - what a log line tells
+        self,
+        verdict: Verdict,
+        ref: ObjectRef,
+        reason: Reason | str = "",
+        *,
+        detail: str = "",
+        by: str = "",
+        due_at: datetime | None = None,
+    ) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.counts[verdict] += 1
+        if verdict is Verdict.WOULD_DELETE and len(self.would_delete) < WOULD_DELETE_MAX:
+            self.would_delete.add(ref.uid)
+        due = "" if due_at is None else format_instant(due_at)
+        _log.log(
+            logging.WARNING if reason in _UNREADABLE else _LEVELS.get(verdict, logging.DEBUG),
+            str(verdict),
+            extra={"fields": _fields(**_identity(ref), reason=str(reason), due=due, detail=detail, by=by)},
+        )
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.counts[Verdict.DELETED] += 1
+        if missed:
+            self.counts["missed-by-events"] += 1
+        fields = _fields(
+            **_identity(deleted.ref),
+            reason=str(Reason.EXPIRED),
+            due=format_instant(deleted.due_at),
+            lateness_seconds=round(deleted.lateness_seconds, 3),
+            ttl_from=deleted.ttl_from,
+            by=by,
+            missed=missed or None,
+            finalizers=", ".join(finalizers),
+        )
+        _log.info("deletion accepted" if finalizers else str(Verdict.DELETED), extra={"fields": fields})
+
+    def problem(self, message: str, **fields: object) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.counts["problem"] += 1
+        _log.warning(message, extra={"fields": fields})
+
+    def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.problem("an event went to the dead letter", type=event_type, status=status, **fields)
+
+    def swept(self, rule: KindRule) -> None:
+        """See `shared.ports.Telemetry`."""
+        _log.debug("swept", extra={"fields": {"kind": rule.name}})
+
+    def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
+        """See `shared.ports.Telemetry`."""
+        is_quiet = not whole and not any(counts.get(name) for name in ("deleted", "would_delete", "failed"))
+        level = logging.DEBUG if is_quiet else logging.INFO
+        _log.log(level, "sweep ended", extra={"fields": {**counts, "sweep_id": sweep_id}})
+
+    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+        """See `shared.ports.Telemetry`; the verdict is logged anyway."""
+
+    def breaker(self, *, is_open: bool) -> None:
+        """See `shared.ports.Telemetry`; what opens it is logged anyway."""
+
+    def stopped(self, *, is_stopped: bool) -> None:
+        """See `shared.ports.Telemetry`; a change is logged anyway."""
+
+    def recreate_loop(self, ref: ObjectRef) -> None:
+        """See `shared.ports.Telemetry`."""
+        _log.warning("recreate loop", extra={"fields": _fields(**_identity(ref))})
+
+
+_LEVELS = {
+    Verdict.KEPT: logging.DEBUG,
+    Verdict.TIMER_SET: logging.INFO,
+    Verdict.WOULD_DELETE: logging.INFO,
+    Verdict.ALREADY_GONE: logging.INFO,
+    Verdict.FAILED: logging.ERROR,
+}
+_UNREADABLE = {Reason.INVALID_TTL, Reason.INVALID_POLICY}
+
+
+def _identity(ref: ObjectRef) -> dict[str, object]:
+    """Kinds that are not built in share their names: their group tells them apart."""
+    return {"object": str(ref), "api_version": ref.api_version if "." in ref.group else "", "uid": ref.uid}
+
+
+def _fields(**fields: object) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value not in ("", None)}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        line: dict[str, Any] = {
+            "time": format_instant(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        fields = " ".join(f"{name}={_quoted(value)}" for name, value in getattr(record, "fields", {}).items())
+        line = f"{time} {record.levelname.lower():7} {record.getMessage():12} {fields}".rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if " " in text or not text.isprintable() else text
+
+
+def configure_logging(form: str, *, level: int = logging.INFO, stream: IO[str] | None = None) -> None:
+    """Log to standard error, as `json` or `text`; other libraries only from warnings on.
+
+    As `json`, each line of the stream is one: uvicorn's, a warning and a stack trace too.
+    """
+    formatters: dict[str, Callable[[], logging.Formatter]] = {"json": JsonFormatter, "text": _TextFormatter}
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(formatters[form]())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    _log.setLevel(level)
+    if form == "json":
+        _log_all_as_json()
+
+
+def _log_all_as_json() -> None:
+    """Have what others write to standard error be lines of the log, too."""
+    logging.captureWarnings(True)
+    sys.excepthook, threading.excepthook, sys.unraisablehook = _log_exception, _log_thread_exception, _log_unraisable
+    for name in _UVICORN:
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+
+
+def is_json() -> bool:
+    """Whether the stream of the log takes nothing but JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+_UVICORN = ("uvicorn", "uvicorn.error", "uvicorn.access")
+"""Loggers that uvicorn gives handlers of their own."""
+
+
+def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, KeyboardInterrupt):
+        _log.critical("uncaught exception", exc_info=(kind, error, trace))
+
+
+def _log_thread_exception(told: threading.ExceptHookArgs) -> None:
+    if told.exc_value is not None:
+        _log_exception(told.exc_type, told.exc_value, told.exc_traceback)
+
+
+def _log_unraisable(told: Any) -> None:
+    _log.error("ignored exception", exc_info=told.exc_value, extra={"fields": {"object": repr(told.object)[:200]}})

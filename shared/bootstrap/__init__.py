@@ -1,0 +1,1 @@
+"""The composition root: builds the adapters of a process from its settings."""

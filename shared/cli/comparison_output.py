@@ -1,0 +1,142 @@
+"""What `plan --policy` shows: two policies beside each other, for people and as JSON."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from shared.cli.comparison import Comparison, Count, Row, Term
+from shared.cli.object_report import as_json, describe_time
+from shared.cli.policy_warnings import Alarm
+from shared.cli.width import make_table
+from shared.core.decide import Decision, Expire, Ignore, Wait
+from shared.core.objects import printable
+from shared.evaluation.batch import Surveyed
+
+SHOWN = 20
+"""Rows of a table, and objects, unless all are asked for."""
+
+_TITLES = {
+    Term.NOW: "DUE NOW",
+    Term.HOUR: "WITHIN 1H",
+    Term.DAY: "WITHIN 24H",
+    Term.LATER: "LATER",
+    Term.STAYS: "STAY",
+}
+_WORDS = {
+    Term.NOW: "due now",
+    Term.HOUR: "within 1h",
+    Term.DAY: "within 24h",
+    Term.LATER: "later",
+    Term.STAYS: "stay",
+}
+_IDENTITY = ("apiVersion", "kind", "namespace", "name")
+_FATE = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt")
+
+
+def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
+    """Three tables, what changes, and the sum.
+
+    Args:
+        console: Where to.
+        comparison: Of the policy in force and the new one.
+        everything: Whether all is shown, however long.
+    """
+    most = None if everything else SHOWN
+    tables = (
+        ("BY", "nothing", comparison.rules),
+        ("KIND", "-", comparison.kinds),
+        ("NAMESPACE", "-", comparison.namespaces),
+    )
+    for title, nameless, rows in tables if comparison.objects else ():
+        console.print(_table(title, nameless, islice(rows.items(), most), console.width))
+        _tell_rest(console, len(rows), most)
+    for name, count in comparison.unanswered.items():
+        console.print(f"{escape(printable(name))} has no answer for {_cell(count)} objects, which stay: see `explain`")
+    changed = comparison.changed
+    if changed:
+        console.print(_changes(islice(changed, most), console.width))
+        _tell_rest(console, len(changed), most)
+    sums = ", ".join(f"{_cell(comparison.totals[term])} {_WORDS[term]}" for term in Term)
+    console.print(f"{sums}; of {len(comparison.objects):,} objects {len(changed):,} change")
+
+
+def _tell_rest(console: Console, count: int, most: int | None) -> None:
+    if most is not None and count > most:
+        console.print(f"... and {count - most:,} more: --all shows them\n")
+
+
+def _table(title: str, nameless: str, rows: Iterable[tuple[str, Row]], width: int) -> Table:
+    cells = [(printable(name) or nameless, *(_cell(row[term]) for term in Term)) for name, row in rows]
+    return make_table([title, *_TITLES.values()], cells, width=width)
+
+
+def _cell(count: Count) -> str:
+    """`12 (+3)`: under the new policy, and how many more that are."""
+    return f"{count.new:,} ({count.more:+,})" if count.more else f"{count.new:,}"
+
+
+def _changes(objects: Iterable[Surveyed], width: int) -> Table:
+    cells = [(str(one.ref), *(describe(decision, one.now) for decision in one.decisions)) for one in objects]
+    return make_table(("OBJECT THAT CHANGES", "IN FORCE", "NEW"), cells, width=width, justify="left")
+
+
+def describe(decision: Decision, now: datetime) -> str:
+    """`due in 5m, by policy rule ci`, `stays (kept-last)`."""
+    source = decision.facts.ttl.source if decision.facts.ttl else ""
+    by = f", by {source}" if source else ""
+    moved = f", moved by {decision.facts.moved_by}" if decision.facts.moved_by else ""
+    match decision:
+        case Ignore(reason):
+            keeper = f" by {decision.facts.keeper.source}" if decision.facts.keeper and reason == "kept-last" else ""
+            return f"stays ({reason}{keeper})"
+        case Wait(until):
+            return f"due {describe_time(until, now)}{by}{moved}"
+        case Expire():
+            return f"due now{by}{moved}"
+
+
+def as_document(comparison: Comparison, names: Mapping[str, str], alarm: Alarm, restraints: Sequence[str]) -> Any:
+    """The documented JSON; counts are {"inForce": 3, "new": 5}, instants RFC 3339 in UTC.
+
+    Args:
+        comparison: Of the policy in force and the new one.
+        names: What is compared, by the fields they go to.
+        alarm: How much would go at once.
+        restraints: What the new policy's budget and breaker make of it.
+    """
+    return {
+        **names,
+        "objects": len(comparison.objects),
+        "totals": _counts(comparison.totals),
+        "rules": list(_rows("rule", comparison.rules)),
+        "kinds": list(_rows("kind", comparison.kinds)),
+        "namespaces": list(_rows("namespace", comparison.namespaces)),
+        "unanswered": [
+            {"rule": name, "inForce": count.in_force, "new": count.new} for name, count in comparison.unanswered.items()
+        ],
+        "changes": [_change(one) for one in comparison.changed],
+        "limit": {"dueNow": alarm.due_now, "limit": alarm.limit, "isExceeded": alarm.is_raised},
+        "restraints": list(restraints),
+    }
+
+
+def _counts(row: Row) -> dict[str, dict[str, int]]:
+    return {term: {"inForce": count.in_force, "new": count.new} for term, count in row.items()}
+
+
+def _rows(field: str, rows: Mapping[str, Row]) -> Iterator[dict[str, Any]]:
+    yield from ({field: name or None, **_counts(row)} for name, row in rows.items())
+
+
+def _change(one: Surveyed) -> dict[str, Any]:
+    in_force, new = (as_json(one.ref, decision) for decision in one.decisions)
+    return {
+        **{name: new[name] for name in _IDENTITY},
+        "inForce": {name: in_force[name] for name in _FATE},
+        "new": {name: new[name] for name in _FATE},
+    }

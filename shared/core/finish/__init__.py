@@ -1,0 +1,1 @@
+"""Whether and when an object finished, and why it has not."""

@@ -1,0 +1,142 @@
+"""How much may be deleted, and how fast: what stands between a due object and its DELETE.
+
+Without a policy file there is no rate and no breaker. Any number for them would be a guess about a cluster that nobody
+has seen: too low, it stops a healthy one; too high, it protects from nothing. What is on without being asked for is
+the recreate-loop detector: a parent that re-creates what is deleted means work for ever, whatever the cluster's size.
+Its default is far from what people do on purpose: a Job that is made anew under the same name every few minutes is
+not stopped, one that is back at once, five times in ten minutes, is.
+"""
+
+import dataclasses
+from dataclasses import field
+from datetime import timedelta
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic.alias_generators import to_camel
+from pydantic.dataclasses import dataclass
+
+from shared.core.kinds.predicates import Narrowing
+from shared.core.objects import quote
+from shared.core.policy.matching import Duration
+
+_CONFIG = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
+_SHARE = "expected a share such as 50%"
+
+
+def _read_share(value: Any) -> Any:
+    if isinstance(value, float) and 0 < value <= 1:
+        return value
+    if not isinstance(value, str) or not value.endswith("%"):
+        raise ValueError(f"{_SHARE}, got {quote(value)}")
+    try:
+        share = float(value[:-1]) / 100
+    except ValueError:
+        raise ValueError(f"{_SHARE}, got {quote(value)}") from None
+    if not 0 < share <= 1:
+        raise ValueError(f"{_SHARE}, above 0% and up to 100%, got {quote(value)}")
+    return share
+
+
+Share = Annotated[
+    float,
+    BeforeValidator(_read_share),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9.]+%$", "description": "A share, for instance 50%."}),
+]
+"""Above 0, up to 1."""
+
+
+PER_SECOND_MIN = 1e-6
+"""One in twelve days; of far less the interval is no number any more."""
+
+
+@dataclass(frozen=True, slots=True, config=_CONFIG)
+class Rate:
+    """A token bucket.
+
+    Attributes:
+        per_second: Deletions a second in the long run, by one process.
+        burst: Deletions at once after a rest.
+    """
+
+    per_second: Annotated[float, Field(ge=PER_SECOND_MIN, le=100_000)]
+    burst: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+
+
+def _check_window(value: timedelta) -> timedelta:
+    if value < timedelta(seconds=1):
+        raise ValueError("expected at least 1s: in no time nothing is counted")
+    return value
+
+
+Window = Annotated[Duration, AfterValidator(_check_window)]
+"""How long a deletion counts."""
+
+
+@dataclass(frozen=True, slots=True, config=_CONFIG)
+class BreakerLimits:
+    """What trips the breaker: within `window`, as many deletions by all processes, or as large a share of a kind.
+
+    Attributes:
+        count: Deletions of all kinds together; None for no such limit.
+        share: Of one kind's objects, from 0 to 1; None for no such limit.
+        at_least: Deletions of a kind up to which its share is of no interest: the half of four objects is two.
+        window: How long a deletion counts.
+    """
+
+    count: Annotated[int, Field(ge=1)] | None = None
+    share: Share | None = None
+    at_least: Annotated[int, Field(ge=0)] = 100
+    window: Window = timedelta(minutes=10)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_is_null(cls, value: Any) -> Any:
+        """As of any RuleModel: a limit with nothing after its colon is a slip, and not no limit."""
+        said = value if isinstance(value, dict) else {}
+        empty = [name for name in ("count", "share") if name in said and said[name] is None]
+        if empty:
+            raise ValueError(f"expected a value for {', '.join(empty)}, or no such field")
+        return value
+
+
+@dataclass(frozen=True, slots=True, config=_CONFIG)
+class RecreationLimits:
+    """What is a recreate loop: a name deleted so often within `window`, by any process, and back under a new uid.
+
+    Attributes:
+        times: Deletions under one name; 0 turns the detector off.
+        window: How long a deletion counts, and how long the name is left alone then.
+    """
+
+    times: Annotated[int, Field(ge=0, le=100)] = 5
+    window: Window = timedelta(minutes=10)
+
+
+class Budget(Narrowing):
+    """As a policy says it; what is not said has no limit."""
+
+    global_: Rate | None = Field(default=None, alias="global")
+    per_namespace: Rate | None = None
+    breaker: BreakerLimits = BreakerLimits()
+
+    @model_validator(mode="after")
+    def _breaks_by_something(self) -> Self:
+        if "breaker" in self.model_fields_set and self.breaker.count is None and self.breaker.share is None:
+            raise ValueError("breaker: expected count or share, got neither: it would never trip")
+        return self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """All of them.
+
+    Attributes:
+        everywhere: The rate of all deletions of a process; None for as fast as it goes.
+        per_namespace: The rate in each namespace; None as above.
+    """
+
+    everywhere: Rate | None = None
+    per_namespace: Rate | None = None
+    breaker: BreakerLimits = field(default=BreakerLimits())
+    recreation: RecreationLimits = field(default=RecreationLimits())

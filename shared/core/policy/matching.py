@@ -1,0 +1,218 @@
+"""Which objects a policy rule is about: kinds, namespaces, labels, annotations, owners.
+
+What a rule says is made into tests once, when it is loaded; a test answers for one object, and never fails for any
+JSON.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from fnmatch import translate
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from shared.core.kinds.predicates import Narrowing, RuleModel
+from shared.core.kinds.rule import KindRule, Outcome
+from shared.core.namespaces import Namespace
+from shared.core.objects import get_controller, get_in, quote
+from shared.core.ttl.durations import parse_duration
+
+DURATION_SCHEMA = {
+    "anyOf": [
+        {"type": "string", "pattern": "^([0-9]+|([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?)$"},
+        {"type": "integer", "minimum": 0},
+    ],
+    "description": "Seconds, or a duration such as 90s, 1h30m, 2d, 1w.",
+}
+
+
+def read_duration(value: Any) -> timedelta:
+    """A duration as YAML gives it: text, or a number of seconds.
+
+    Raises:
+        ValueError: It is anything else.
+    """
+    if isinstance(value, timedelta):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        expected = "expected seconds (3600) or a duration such as 90s, 1h30m, 2d, 1w"
+        raise ValueError(f"{expected}, got {quote(value)}")  # noqa: TRY004 - pydantic's word
+    return parse_duration(str(value))
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(read_duration),
+    WithJsonSchema(DURATION_SCHEMA),
+]
+
+
+@dataclass(slots=True)
+class Subject:
+    """One object as the tests see it.
+
+    Attributes:
+        outcome: How it ended; None where nothing tells.
+        namespace: None where it was not read.
+        place: The namespace's name; empty where it has none.
+    """
+
+    obj: Any
+    outcome: Outcome | None
+    namespace: Namespace | None
+    place: str
+
+
+class NamespaceUnreadError(LookupError):
+    """A test needs the object's namespace, which was not read."""
+
+
+Test = Callable[[Subject], bool]
+
+
+class Requirement(RuleModel):
+    """One of `matchExpressions`, as Kubernetes means it: `NotIn` holds also where the label is absent."""
+
+    key: str = Field(min_length=1)
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _values_where_they_count(self) -> Self:
+        if (self.operator in ("In", "NotIn")) != bool(self.values):
+            raise ValueError("expected `values` with In and NotIn, and none with Exists and DoesNotExist")
+        return self
+
+    def holds(self, labels: Mapping[str, Any]) -> bool:
+        """Whether the labels are as required."""
+        match self.operator:
+            case "In":
+                return labels.get(self.key) in self.values
+            case "NotIn":
+                return labels.get(self.key) not in self.values
+            case "Exists":
+                return self.key in labels
+            case "DoesNotExist":
+                return self.key not in labels
+
+
+class LabelSelector(Narrowing):
+    """As everywhere in Kubernetes: all of it must hold. An empty one, which selects everything there, is refused."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict, min_length=1)
+    match_expressions: tuple[Requirement, ...] = Field(default=(), min_length=1)
+
+    def selects(self, labels: Any) -> bool:
+        """Whether these labels are selected; what is no mapping is no labels."""
+        labels = labels if isinstance(labels, dict) else {}
+        return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
+            requirement.holds(labels) for requirement in self.match_expressions
+        )
+
+
+class NamespaceMatch(Narrowing):
+    """Namespaces by globs and labels. Objects without a namespace are in none of them."""
+
+    names: tuple[str, ...] = Field(default=(), min_length=1)
+    except_: tuple[str, ...] = Field(default=(), alias="except", min_length=1)
+    selector: LabelSelector | None = None
+
+    def tests(self) -> Iterable[Test]:
+        """The cheap ones first."""
+        wanted, unwanted = _globs(self.names or ("*",)), _globs(self.except_)
+
+        def is_named(subject: Subject) -> bool:
+            place = subject.place
+            return bool(place) and wanted(place) and not unwanted(place)
+
+        yield is_named
+        if self.selector is not None:
+            yield self._is_selected
+
+    def _is_selected(self, subject: Subject) -> bool:
+        if subject.namespace is None:
+            raise NamespaceUnreadError
+        return self.selector is None or self.selector.selects(subject.namespace.labels)
+
+
+class OwnerMatch(Narrowing):
+    """A controller owner, by globs."""
+
+    kind: str = "*"
+    name: str = "*"
+
+
+class Match(RuleModel):
+    """What a rule is about; all that is given must hold."""
+
+    kinds: tuple[str, ...] = Field(min_length=1)
+    namespaces: NamespaceMatch | None = None
+    labels: LabelSelector | None = None
+    annotations: dict[str, str] = Field(default_factory=dict, min_length=1)
+    owners: tuple[OwnerMatch, ...] | None = None
+    age: Duration | None = None
+
+    def names(self, rule: KindRule) -> bool:
+        """Whether a word of `kinds` is this kind's name, and no pattern."""
+        return any(not is_glob(word) and rule.is_named(word) for word in self.kinds)
+
+    def is_about(self, rule: KindRule) -> bool:
+        """Whether `kinds` means this kind, by a name or by a pattern."""
+        group = rule.group
+        globs = _globs(word.lower() for word in self.kinds if is_glob(word))
+        return self.names(rule) or globs(rule.plural) or globs(f"{rule.plural}.{group}" if group else rule.plural)
+
+    def tests(self) -> tuple[Test, ...]:
+        """What must hold of an object of these kinds, the age aside; the cheap ones first."""
+        tests: list[Test] = [*(self.namespaces.tests() if self.namespaces else ())]
+        if labels := self.labels:
+            tests.insert(0, lambda subject: labels.selects(get_in(subject.obj, "metadata.labels")))
+        if self.annotations:
+            tests.insert(0, _annotation_test(self.annotations))
+        if self.owners is not None:
+            tests.insert(0, _owner_test(self.owners))
+        return tuple(tests)
+
+
+def is_glob(word: str) -> bool:
+    """Whether a word is a pattern rather than a name."""
+    return bool({"*", "?", "["} & set(word))
+
+
+def _annotation_test(wanted: Mapping[str, str]) -> Test:
+    patterns = {key: _globs((pattern,)) for key, pattern in wanted.items()}
+
+    def holds(subject: Subject) -> bool:
+        annotations = get_in(subject.obj, "metadata.annotations")
+        annotations = annotations if isinstance(annotations, dict) else {}
+        return all(isinstance(value := annotations.get(key), str) and fits(value) for key, fits in patterns.items())
+
+    return holds
+
+
+def _owner_test(wanted: tuple[OwnerMatch, ...]) -> Test:
+    """None of them wanted means: only objects that nobody controls."""
+    patterns = [(_globs((one.kind,)), _globs((one.name,))) for one in wanted]
+
+    def holds(subject: Subject) -> bool:
+        owner = get_controller(subject.obj)
+        if owner is None or not patterns:
+            return owner is None and not patterns
+        return any(kind(owner.kind) and name(owner.name) for kind, name in patterns)
+
+    return holds
+
+
+def _globs(patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a text fits any of the patterns; none of them fits nothing."""
+    given = tuple(patterns)
+    if "*" in given:
+        return lambda _: True
+    if not given:
+        return lambda _: False
+    if not any(map(is_glob, given)):
+        return frozenset(given).__contains__
+    fits = re.compile("|".join(map(translate, given))).match
+    return lambda text: fits(text) is not None

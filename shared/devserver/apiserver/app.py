@@ -1,0 +1,167 @@
+"""The embedded API server as an ASGI app: HTTP in front of a store."""
+
+from collections.abc import Awaitable, Callable
+from email.utils import format_datetime
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from shared.devserver.apiserver.discovery import AGGREGATED, discover
+from shared.devserver.apiserver.errors import StatusError, bad_request, method_not_allowed
+from shared.devserver.apiserver.patches import parse_patch
+from shared.devserver.apiserver.requests import (
+    Target,
+    is_true,
+    parse_body,
+    parse_delete_options,
+    parse_int,
+    parse_patch_body,
+    parse_query,
+    parse_target,
+    parse_write_options,
+)
+from shared.devserver.apiserver.resources import ACCESS_REVIEWS, Object
+from shared.devserver.apiserver.store import Store
+from shared.devserver.apiserver.views import View, parse_accept, render_object, render_page
+from shared.devserver.apiserver.watching import Watches, WatchOptions
+
+Intercept = Callable[[Request], Awaitable[Response | None]]
+
+_HEALTH = ("/healthz", "/readyz", "/livez")
+_WATCH_SECONDS = 1_800
+
+
+class ApiServer:
+    """Serves a store. All requests and all other users of the store must be on one event loop.
+
+    Attributes:
+        store: What is served.
+        intercept: Asked before every request: its response, or its StatusError, is the answer; None lets the request
+            pass. For tests of what a bad day looks like.
+    """
+
+    def __init__(self, store: Store, *, intercept: Intercept | None = None, bookmark_seconds: float = 60) -> None:
+        self.store = store
+        self.intercept = intercept
+        self._bookmark_seconds = bookmark_seconds
+        self._watches = Watches(store)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One HTTP request."""
+        response = await self._respond(Request(scope, receive))
+        # The store's clock, not the machine's: clients take this header for the cluster's time.
+        response.headers["date"] = format_datetime(self.store.clock().replace(microsecond=0), usegmt=True)
+        await response(scope, receive, send)
+
+    def close(self) -> None:
+        """End all watches."""
+        self._watches.close()
+
+    async def _respond(self, request: Request) -> Response:
+        try:
+            intercepted = await self.intercept(request) if self.intercept else None
+            return intercepted or await self._answer(request)
+        except StatusError as error:
+            return _json(error.as_status(), error.code)
+
+    async def _answer(self, request: Request) -> Response:
+        path = request.url.path
+        if path in _HEALTH:
+            return PlainTextResponse("ok")
+        accept = request.headers.get("accept", "")
+        document = discover(self.store.resources, path, accept)
+        if document is not None:
+            aggregated = document["kind"] == "APIGroupDiscoveryList" if "kind" in document else False
+            return _json(document, media_type=AGGREGATED if aggregated else "application/json")
+        target = parse_target(self.store.resources, path)
+        if target is None:
+            return PlainTextResponse("404 page not found\n", 404)
+        handle = (_ON_OBJECT if target.name else _ON_COLLECTION).get(request.method)
+        if handle is None:
+            raise method_not_allowed()
+        return await handle(self, request, target)
+
+    async def _get(self, request: Request, target: Target) -> Response:
+        return self._object(request, target, self.store.get(target.resource, target.namespace, target.name))
+
+    async def _list(self, request: Request, target: Target) -> Response:
+        view = parse_accept(request.headers.get("accept", ""))
+        if is_true(request.query_params.get("watch", "")):
+            return self._watch(request, target, view)
+        page = self.store.list(target.resource, parse_query(request.query_params, target))
+        return _json(render_page(view, target.resource, page, self.store.clock()))
+
+    def _watch(self, request: Request, target: Target, view: View) -> Response:
+        parameters = request.query_params
+        query = parse_query(parameters, target)
+        options = WatchOptions(
+            parse_int(parameters.get("timeoutSeconds", "0")) or _WATCH_SECONDS,
+            is_true(parameters.get("allowWatchBookmarks", "")),
+            is_true(parameters.get("sendInitialEvents", "")),
+            self._bookmark_seconds,
+        )
+        options.check(query)
+
+        def render(obj: Object) -> Object:
+            return render_object(view, target.resource, obj, self.store.clock())
+
+        stream = self._watches.stream(target.resource, query, options, render)
+        return StreamingResponse(stream, media_type="application/json")
+
+    async def _create(self, request: Request, target: Target) -> Response:
+        obj = await parse_body(request)
+        if target.resource is ACCESS_REVIEWS:  # nothing is stored; everybody may do everything here
+            return _json(obj | {"status": {"allowed": True}}, 201)
+        created = self.store.create(target.resource, target.namespace, obj, parse_write_options(request))
+        return self._object(request, target, created, 201)
+
+    async def _update(self, request: Request, target: Target) -> Response:
+        obj = await parse_body(request)
+        name = obj.get("metadata", {}).get("name")
+        if name != target.name:
+            raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({target.name})")
+        options = parse_write_options(request, target.subresource)
+        return self._object(request, target, self.store.update(target.resource, target.namespace, obj, options))
+
+    async def _patch(self, request: Request, target: Target) -> Response:
+        patch = parse_patch(*await parse_patch_body(request), target.resource)
+        options = parse_write_options(request, target.subresource)
+        patched = self.store.patch(target.resource, target.namespace, target.name, patch, options)
+        return self._object(request, target, patched)
+
+    async def _delete(self, request: Request, target: Target) -> Response:
+        options = await parse_delete_options(request)
+        deleted = self.store.delete(target.resource, target.namespace, target.name, options)
+        return self._object(request, target, deleted)
+
+    async def _delete_collection(self, request: Request, target: Target) -> Response:
+        options = await parse_delete_options(request)
+        query = parse_query(request.query_params, target)
+        page = self.store.delete_collection(target.resource, query, options)
+        return _json(render_page(View.FULL, target.resource, page, self.store.clock()))
+
+    def _object(self, request: Request, target: Target, obj: Object, code: int = 200) -> Response:
+        view = parse_accept(request.headers.get("accept", ""))
+        return _json(render_object(view, target.resource, obj, self.store.clock()), code)
+
+
+Handler = Callable[[ApiServer, Request, Target], Awaitable[Response]]
+
+_ON_OBJECT: dict[str, Handler] = {
+    "GET": ApiServer._get,  # noqa: SLF001 - the class's own table of verbs
+    "PUT": ApiServer._update,  # noqa: SLF001
+    "PATCH": ApiServer._patch,  # noqa: SLF001
+    "DELETE": ApiServer._delete,  # noqa: SLF001
+}
+_ON_COLLECTION: dict[str, Handler] = {
+    "GET": ApiServer._list,  # noqa: SLF001
+    "POST": ApiServer._create,  # noqa: SLF001
+    "DELETE": ApiServer._delete_collection,  # noqa: SLF001
+}
+
+
+def _json(content: Any, code: int = 200, *, media_type: str = "application/json") -> Response:
+    return Response(to_json(content), code, media_type=media_type)

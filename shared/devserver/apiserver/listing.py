@@ -1,0 +1,160 @@
+"""LIST: pages of one consistent snapshot, and the resourceVersions and continue tokens that name it."""
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, replace
+
+from shared.devserver.apiserver.errors import bad_request, expired, invalid, too_large_revision
+from shared.devserver.apiserver.resources import Object, Resource
+from shared.devserver.apiserver.selectors import Matcher, field_matcher, label_matcher
+from shared.devserver.apiserver.table import Key, Table
+
+_AFTER_ANY = "\U0010ffff"
+_NOW = -1  # a token's revision when its snapshot is lost: continue at the same key, in the present
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list"
+    " without the continue parameter, or use the continue token in this response to retrieve the remainder of the"
+    " results. Continuing with the provided token results in an inconsistent list - objects that were created,"
+    " modified, or deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to LIST.
+
+    Attributes:
+        namespace: Only this one; empty for all.
+        labels: A labelSelector.
+        fields: A fieldSelector.
+        limit: Objects on a page; 0 for all.
+        continue_token: Of the page before.
+        resource_version: Which state: empty for the newest.
+        match: How exactly: Exact, NotOlderThan, or empty.
+    """
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    resource_version: str = ""
+    match: str = ""
+
+    def matcher(self, resource: Resource) -> Matcher | None:
+        """Whether an object is selected; None where all are."""
+        if not self.labels and not self.fields:
+            return None
+        by_label, by_field = label_matcher(self.labels), field_matcher(self.fields, resource)
+        return lambda obj: by_label(obj) and by_field(obj)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some objects of a snapshot.
+
+    Attributes:
+        items: The objects.
+        resource_version: The snapshot's.
+        continue_token: For the next page; empty after the last.
+        remaining: How many objects follow; None where selectors leave that open.
+    """
+
+    items: list[Object]
+    resource_version: str
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+def list_page(table: Table, revision: int, resource: Resource, query: Query) -> Page:
+    """One page; `revision` is the newest.
+
+    Raises:
+        StatusError: 410 Expired, 400, 422, 504.
+    """
+    if query.resource_version == "0":
+        query = replace(query, limit=0)  # the real server answers from its cache, whole
+    snapshot, after = _position(table, revision, query)
+    lower = after or (query.namespace, "")
+    upper = (query.namespace, _AFTER_ANY) if query.namespace else (_AFTER_ANY, "")
+    keys, objects = table.snapshot(snapshot, lower, upper)
+    matches = query.matcher(resource)
+    items: list[Object] = []
+    for index, key in enumerate(keys):
+        if query.limit and len(items) == query.limit:
+            token = _make_token(query.namespace, snapshot, keys[index - 1])
+            return Page(items, str(snapshot), token, None if matches else len(keys) - index)
+        obj = objects[key]
+        if obj is not None and (matches is None or matches(obj)):
+            items.append(obj)
+    return Page(items, str(snapshot))
+
+
+def parse_revision(text: str) -> int:
+    """A resourceVersion that a client sent.
+
+    Raises:
+        StatusError: 400, it is none.
+    """
+    if not text.isascii() or not text.isdigit():
+        problem = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise bad_request(f"invalid resource version: resourceVersion: {problem}")
+    return int(text)
+
+
+def _position(table: Table, newest: int, query: Query) -> tuple[int, Key | None]:
+    """The snapshot to list, and the key to start from."""
+    _check_match(query)
+    if query.continue_token:
+        return _continued(table, newest, query)
+    asked = parse_revision(query.resource_version) if query.resource_version else 0
+    if asked > newest:
+        raise too_large_revision(asked, newest)
+    exact = query.match == "Exact" or (query.match == "" and query.limit and asked)
+    if exact and asked < table.compacted:
+        raise expired("The resourceVersion for the provided list is too old.")
+    return (asked if exact else newest), None
+
+
+def _continued(table: Table, newest: int, query: Query) -> tuple[int, Key]:
+    if query.resource_version not in ("", "0"):
+        raise bad_request("specifying resource version is not allowed when using continue")
+    revision, after = _parse_token(query)
+    if revision == _NOW:
+        return newest, after
+    if revision < table.compacted:
+        raise expired(_TOO_OLD, _make_token(query.namespace, _NOW, (after[0], after[1].rstrip("\0"))))
+    return revision, after
+
+
+def _check_match(query: Query) -> None:
+    problem = ""
+    if query.match not in ("", "Exact", "NotOlderThan"):
+        problem = f'Unsupported value: "{query.match}": supported values: "Exact", "NotOlderThan", ""'
+    elif query.match and not query.resource_version:
+        problem = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+    elif query.match == "Exact" and query.resource_version == "0":
+        problem = 'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+    if problem:
+        raise invalid("ListOptions.meta.k8s.io", "", "resourceVersionMatch", problem)
+
+
+def _make_token(namespace: str, revision: int, last: Key) -> str:
+    """The real server's format: a zero byte after the last key is the smallest key that follows it."""
+    start = "/".join(last[1:] if namespace else last) + "\0"
+    text = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def _parse_token(query: Query) -> tuple[int, Key]:
+    token = query.continue_token
+    try:
+        fields = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        revision, start = int(fields["rv"]), str(fields["start"]).removeprefix("/")
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from error
+    if query.namespace:
+        return revision, (query.namespace, start)
+    namespace, _, name = start.rpartition("/")
+    return revision, (namespace, name)

@@ -1,0 +1,172 @@
+"""What a request is about: its path, its query and its body, in the store's terms."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic_core import from_json
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+
+from shared.devserver.apiserver.deletion import DeleteOptions, check_dry_run
+from shared.devserver.apiserver.errors import bad_request, no_such_resource, unsupported_media_type
+from shared.devserver.apiserver.listing import Query
+from shared.devserver.apiserver.protobuf import decode_protobuf
+from shared.devserver.apiserver.resources import Registry, Resource
+from shared.devserver.apiserver.versions import WriteOptions
+
+_DELETE_PARAMETERS = ("propagationPolicy", "dryRun", "orphanDependents", "gracePeriodSeconds")
+_JSON = "application/json"
+_YAML = "application/yaml"
+_PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names.
+
+    Attributes:
+        resource: The resource.
+        namespace: Empty for all of them, or for none.
+        name: Of the object; empty for the collection.
+        subresource: Empty, or `status`.
+    """
+
+    resource: Resource
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+def parse_target(resources: Registry, path: str) -> Target | None:
+    """The target of a path; None where no such group and version is served.
+
+    Raises:
+        StatusError: 404, the group and version has no such resource.
+    """
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:  # noqa: PLR2004 - api, version, resource
+        api_version, rest = parts[1], parts[2:]
+    elif parts[0] == "apis" and len(parts) > 3:  # noqa: PLR2004 - apis, group, version, resource
+        api_version, rest = f"{parts[1]}/{parts[2]}", parts[3:]
+    else:
+        return None
+    namespace = ""
+    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] != "status":  # noqa: PLR2004 - namespaces, its name, resource
+        namespace, rest = rest[1], rest[2:]
+    resource = resources.find(api_version, rest[0])
+    if resource is None and not resources.serves(api_version):
+        return None
+    return _target(resource, namespace, rest[1:])
+
+
+def _target(resource: Resource | None, namespace: str, rest: list[str]) -> Target:
+    name, subresource, *more = (*rest, "", "")[: max(2, len(rest))]
+    if resource is None or more or (namespace and not resource.namespaced):
+        raise no_such_resource()
+    if subresource and not (subresource == "status" and resource.has_status):
+        raise no_such_resource()
+    return Target(resource, namespace, name, subresource)
+
+
+def parse_query(parameters: QueryParams, target: Target) -> Query:
+    """What a LIST or a WATCH asks for.
+
+    Raises:
+        StatusError: 400.
+    """
+    get = parameters.get
+    return Query(
+        target.namespace,
+        get("labelSelector", ""),
+        get("fieldSelector", ""),
+        parse_int(get("limit", "0")),
+        get("continue", ""),
+        get("resourceVersion", ""),
+        get("resourceVersionMatch", ""),
+    )
+
+
+def parse_int(text: str) -> int:
+    """A number from a query.
+
+    Raises:
+        StatusError: 400, it is none.
+    """
+    try:
+        return int(text)
+    except ValueError as error:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
+
+
+def is_true(text: str) -> bool:
+    """A flag from a query."""
+    return text in ("1", "true", "True")
+
+
+def parse_write_options(request: Request, subresource: str = "") -> WriteOptions:
+    """How a request writes; its manager is the client's name where it gives none.
+
+    Raises:
+        StatusError: 422.
+    """
+    dry_run = request.query_params.getlist("dryRun")
+    check_dry_run("WriteOptions.meta.k8s.io", dry_run)
+    client = request.headers.get("user-agent", "unknown").split("/")[0]
+    return WriteOptions(request.query_params.get("fieldManager") or client, bool(dry_run), subresource)
+
+
+async def parse_delete_options(request: Request) -> DeleteOptions:
+    """How a request deletes. Where there is a body, the query is not even read: so does the real server.
+
+    Raises:
+        StatusError: 400 or 422.
+    """
+    if await request.body():
+        return DeleteOptions.parse(await parse_body(request))
+    options: dict[str, Any] = {k: v for k, v in request.query_params.items() if k in _DELETE_PARAMETERS}
+    if "dryRun" in options:
+        options["dryRun"] = request.query_params.getlist("dryRun")
+    if "orphanDependents" in options:
+        options["orphanDependents"] = is_true(options["orphanDependents"])
+    if "gracePeriodSeconds" in options:
+        options["gracePeriodSeconds"] = parse_int(options["gracePeriodSeconds"])
+    return DeleteOptions.parse(options)
+
+
+async def parse_body(request: Request) -> dict[str, Any]:
+    """The object that a request carries.
+
+    Raises:
+        StatusError: 400 or 415.
+    """
+    content_type = _media_type(request)
+    if content_type == _PROTOBUF:
+        return decode_protobuf(await request.body())
+    if content_type not in (_JSON, _YAML, ""):
+        raise unsupported_media_type(f"{_JSON}, {_YAML}")
+    body = await _decoded(request, is_yaml=content_type == _YAML)
+    if not isinstance(body, dict):
+        raise bad_request(f"the object provided is unrecognized: {type(body).__name__}")
+    return body
+
+
+async def parse_patch_body(request: Request) -> tuple[str, Any]:
+    """The kind of patch that a request carries, and the patch.
+
+    Raises:
+        StatusError: 400.
+    """
+    return _media_type(request), await _decoded(request)
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").split(";")[0].strip()
+
+
+async def _decoded(request: Request, *, is_yaml: bool = False) -> Any:
+    body = await request.body()
+    try:
+        return yaml.safe_load(body) if is_yaml else from_json(body)
+    except (ValueError, yaml.YAMLError) as error:
+        raise bad_request(f"the object provided is unrecognized: {error}") from error

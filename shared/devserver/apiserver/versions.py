@@ -1,0 +1,149 @@
+"""An object's next version: what the API server itself decides about it, whatever the writer sent."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from shared.devserver.apiserver.errors import conflict, invalid
+from shared.devserver.apiserver.resources import Object, Resource
+
+# Writers cannot change these.
+_SYSTEM_FIELDS = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+    "managedFields",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How to write.
+
+    Attributes:
+        manager: Who writes, for metadata.managedFields.
+        dry_run: Check and answer, but store nothing.
+        subresource: `status` to change the status and nothing else; empty to change everything else.
+    """
+
+    manager: str = "unknown"
+    dry_run: bool = False
+    subresource: str = ""
+
+
+def format_time(instant: datetime) -> str:
+    """As in Kubernetes' metadata: whole seconds, rounded down."""
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def parse_time(text: str) -> datetime:
+    """The instant of a metadata time."""
+    return datetime.fromisoformat(text)
+
+
+def first_version(resource: Resource, obj: Object, system: Object, options: WriteOptions) -> Object:
+    """A new object.
+
+    Args:
+        resource: Its resource.
+        obj: What the writer sent.
+        system: Its name, namespace, uid and creationTimestamp.
+        options: How it is written.
+    """
+    metadata = _free_metadata(obj) | system | ({"generation": 1} if resource.counts_generations else {})
+    body = {k: v for k, v in obj.items() if k != "status" or not resource.has_status}
+    if resource.initial_status is not None:
+        body["status"] = dict(resource.initial_status)
+    new = body | {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+    return _with_manager(new, system["creationTimestamp"], options)
+
+
+def next_version(resource: Resource, current: Object, sent: Object, options: WriteOptions) -> Object:
+    """The current object after a write, without its new resourceVersion and managers."""
+    if options.subresource == "status":
+        new = current | {"status": sent.get("status")}
+        return new if new["status"] is not None else _without(new, "status")
+    system = {k: v for k, v in current["metadata"].items() if k in _SYSTEM_FIELDS}
+    identity = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": _free_metadata(sent) | system}
+    new = sent | identity
+    if resource.has_status:
+        new = _without(new, "status") | ({"status": current["status"]} if "status" in current else {})
+    if resource.counts_generations and _content(new, resource) != _content(current, resource):
+        new["metadata"]["generation"] += 1
+    return new
+
+
+def stamped(obj: Object, at: str, options: WriteOptions) -> Object:
+    """The object with its writer remembered in managedFields."""
+    return _with_manager(obj | {"metadata": dict(obj["metadata"])}, at, options)
+
+
+def numbered(obj: Object, revision: int) -> Object:
+    """The object with its resourceVersion."""
+    return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(revision)}}
+
+
+def marked(resource: Resource, obj: Object, finalizers: list[str], at: str) -> Object:
+    """The object marked for deletion, which waits for its finalizers."""
+    metadata = obj["metadata"]
+    mark = {"deletionTimestamp": at, "deletionGracePeriodSeconds": 0}
+    if resource.counts_generations:
+        mark["generation"] = metadata["generation"] + 1
+    waiting = {"finalizers": finalizers} if finalizers else {}
+    return obj | {
+        "metadata": mark | metadata | waiting if "deletionTimestamp" in metadata else metadata | mark | waiting
+    }
+
+
+def check_sent(resource: Resource, current: Object, sent: Object) -> None:
+    """Whether the writer may replace the current object by what was sent.
+
+    Raises:
+        StatusError: 409 for an outdated one, 422 for a new finalizer on a dying one.
+    """
+    now, then = current["metadata"], sent.get("metadata", {})
+    name = now["name"]
+    if then.get("uid", now["uid"]) != now["uid"]:
+        why = f"Precondition failed: UID in precondition: {then['uid']}, UID in object meta: {now['uid']}"
+        raise conflict(resource, name, why)
+    if (then.get("resourceVersion") or now["resourceVersion"]) != now["resourceVersion"]:
+        why = "the object has been modified; please apply your changes to the latest version and try again"
+        raise conflict(resource, name, why)
+    added = [f for f in then.get("finalizers") or [] if f not in now.get("finalizers", ())]
+    if added and "deletionTimestamp" in now:
+        problem = "Forbidden: no new finalizers can be added if the object is being deleted"
+        raise invalid(resource.qualified_kind, name, "metadata.finalizers", f"{problem}, found new finalizers {added}")
+
+
+def _free_metadata(sent: Object) -> Object:
+    """What a writer may say about an object; empty is absent."""
+    metadata = sent.get("metadata") or {}
+    return {k: v for k, v in metadata.items() if k not in _SYSTEM_FIELDS and v not in (None, {}, [])}
+
+
+def _content(obj: Object, resource: Resource) -> Object:
+    obj = _without(obj, "metadata")
+    return _without(obj, "status") if resource.has_status else obj
+
+
+def _without(obj: Object, field: str) -> Object:
+    return {key: value for key, value in obj.items() if key != field}
+
+
+def _with_manager(obj: Object, at: str, options: WriteOptions) -> Object:
+    """Managers own whole top-level fields here; of managedFields only who, when and what subresource is faithful."""
+    scope = {"subresource": options.subresource} if options.subresource else {}
+    owned = ["status"] if options.subresource else [k for k in obj if k not in ("apiVersion", "kind", "status")]
+    identity = {"manager": options.manager, "operation": "Update", "apiVersion": obj["apiVersion"]} | scope
+    entry = identity | {"time": at, "fieldsType": "FieldsV1", "fieldsV1": {f"f:{field}": {} for field in owned}}
+    others = [e for e in obj["metadata"].get("managedFields", ()) if not _is_of(e, identity)]
+    obj["metadata"]["managedFields"] = [*others, entry]
+    return obj
+
+
+def _is_of(entry: Object, identity: Object) -> bool:
+    return all(entry.get(key) == identity.get(key) for key in ("manager", "operation", "apiVersion", "subresource"))

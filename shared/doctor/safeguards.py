@@ -1,0 +1,62 @@
+"""What stands between due objects and their DELETE: a stop, an open breaker, and names in a recreate loop."""
+
+import shlex
+from datetime import datetime
+
+from shared.core.objects import get_in
+from shared.core.ttl.durations import format_duration
+from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.installation.inventory import Inventory
+from shared.safeguards.state_schema import NAME, Standing, parse_standing
+
+_NAMES_SHOWN = 3
+
+
+def check_stop(found: Inventory, place: Place) -> Finding:
+    """Whether a person stopped all deletions: who, why, since when, and what starts them again."""
+    if found.parts["ConfigMap"].problem:
+        return unknown("stop", found.parts["ConfigMap"].problem, place)
+    stop = _standing(found).stop
+    if stop is None:
+        return ok("stop", "not set")
+    start = shlex.join(("kubectl", "ttl", "start", "-n", place.namespace, *place.options))
+    return fail("stop", f"nothing is deleted {stop}", start)
+
+
+def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
+    """Whether deletions are stopped: why, since when, and what lets them go on."""
+    if found.parts["ConfigMap"].problem:
+        return unknown("breaker", found.parts["ConfigMap"].problem, place)
+    standing = _standing(found)
+    trip = standing.trip
+    if trip is None:
+        return ok("breaker", "closed")
+    since = ""
+    if trip.at:
+        ago = now.replace(microsecond=0) - trip.at.replace(microsecond=0)
+        since = f" since {trip.at:%Y-%m-%d %H:%M:%S} UTC ({format_duration(ago)} ago)"
+    by = f", told by {trip.by}" if trip.by else ""
+    words = ("kubectl", "ttl", "release", "--breaker", "-n", place.namespace, *place.options)
+    release = f"{shlex.join(words)}    # once you know what wanted to be deleted: kubectl ttl plan"
+    kept = standing.name_kept(_NAMES_SHOWN)
+    return fail("breaker", f"open: nothing is deleted{since}: {trip.why}{by}{kept}", release)
+
+
+def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:
+    """Names that are left alone, because whatever makes them makes them again."""
+    if found.parts["ConfigMap"].problem:
+        return unknown("recreate loops", found.parts["ConfigMap"].problem, place)
+    names = sorted(name for name, until in _standing(found).loops.items() if until > now)
+    if not names:
+        return ok("recreate loops", "none")
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    shown = ", ".join(names[:_NAMES_SHOWN])
+    detail = f"back whenever they are deleted, and left alone for a while: {shown}{more}"
+    look = f"{place.kubectl} get events -A --field-selector reason=RecreateLoop"
+    return warn("recreate loops", detail, look)
+
+
+def _standing(found: Inventory) -> Standing:
+    data = get_in(found.get("ConfigMap", NAME), "data")
+    texts = {name: text for name, text in data.items() if isinstance(text, str)} if isinstance(data, dict) else {}
+    return parse_standing(texts)

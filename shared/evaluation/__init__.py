@@ -1,0 +1,1 @@
+"""What `decide` must know beside the object: namespaces, owners, ranks, and which kinds a cluster serves."""

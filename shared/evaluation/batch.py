@@ -1,0 +1,195 @@
+"""Decide about many objects under several policies, with each object read once.
+
+What `decide` misses is mostly among the objects themselves: the owner of a Pod is a Job, and the siblings that a rule
+counts are of the same kind. So of each object only what is decided is remembered, with and without what may keep it;
+once all have been seen, the owners and the ranks tell which of these holds. The answers are those of `Judge`, which
+asks for each object alone.
+"""
+
+import asyncio
+import sys
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from shared.core.decide import Context, Decision, Facts, Reason, decide
+from shared.core.finish.finish import Finish
+from shared.core.kinds.rule import KindRule
+from shared.core.namespaces import Namespace
+from shared.core.objects import ObjectRef, get_controller, ref_of
+from shared.core.policy.policy import Policy
+
+OWNERS_AT_ONCE = 16
+"""Reads in flight of owners that were not among the objects."""
+
+IsUnfinished = Callable[[ObjectRef], Awaitable[bool]]
+"""See `shared.evaluation.evaluator.is_unfinished`."""
+
+_Steps = tuple[Decision, ...]
+_Group = tuple[str, str, str, str, bool, str]
+_Places = defaultdict[_Group, list[tuple[datetime, str]]]
+"""When the objects of each group finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """One object, and what is decided about it.
+
+    Attributes:
+        rule: Its kind.
+        now: When it was read, by the API server's clock.
+        decisions: One under each policy, in the order in which they were given.
+    """
+
+    ref: ObjectRef
+    rule: KindRule
+    now: datetime
+    decisions: Sequence[Decision]
+
+
+@dataclass(slots=True)
+class _Case:
+    """One object; each next step is what is decided if the fact that the one before misses does not keep it."""
+
+    ref: ObjectRef
+    rule: KindRule
+    now: datetime
+    owner: ObjectRef | None
+    steps: tuple[_Steps, ...]
+
+
+@dataclass
+class Survey:
+    """Objects of one cluster, or of one file.
+
+    Attributes:
+        policies: Each object is judged under each of them.
+    """
+
+    policies: Sequence[Policy]
+    _cases: list[_Case] = field(default_factory=list)
+    _unfinished: dict[str, bool] = field(default_factory=dict)
+    _places: tuple[_Places, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._places = tuple(defaultdict(list) for _ in self.policies)
+
+    def add(  # noqa: PLR0913 - what is known beside the object
+        self,
+        obj: Any,
+        rule: KindRule,
+        now: datetime,
+        namespace: Namespace | None,
+        problem: str = "",
+        *,
+        aggregated: bool = False,
+        ahead: timedelta = timedelta(0),
+    ) -> None:
+        """Look at one object.
+
+        Args:
+            obj: The object; nothing of it is remembered.
+            rule: Its kind.
+            now: When it was read.
+            namespace: Its own; None where it could not be read.
+            problem: Why not.
+            aggregated: Whether an aggregated API server serves the kind, or may.
+            ahead: See `decide`.
+        """
+        ref, owner = ref_of(obj), get_controller(obj)
+        steps: list[_Steps] = []
+        for policy, places in zip(self.policies, self._places, strict=True):
+            finish = steps[0][0].facts.finish if steps else None
+            judge = partial(decide, obj, rule, now, ahead=ahead)
+            decided = _steps(judge, Context(policy, namespace, owner is not None, aggregated), finish)
+            first = decided[0]
+            if first.reason is Reason.NAMESPACE_UNREAD and problem:
+                decided = (replace(first, facts=replace(first.facts, problem=problem)),)
+            if (group := _group(ref, first)) and first.facts.finish.at is not None:
+                places[group].append((first.facts.finish.at, ref.uid))
+            steps.append(decided)
+        if ref.uid:
+            self._unfinished[ref.uid] = rule.keeps_dependents(is_finished=steps[0][0].facts.finish.finished)
+        self._cases.append(_Case(ref, rule, now, owner, tuple(steps)))
+
+    async def settle(self, is_unfinished: IsUnfinished) -> list[Surveyed]:
+        """What is decided about each, in the order in which they were added.
+
+        Args:
+            is_unfinished: Asked once for each owner that may keep something and was not among the objects.
+        """
+        await self._ask(is_unfinished)
+        for places in self._places:
+            for group in places.values():
+                group.sort()
+        return list(self._settled())
+
+    async def _ask(self, is_unfinished: IsUnfinished) -> None:
+        wanted = {one.owner.uid: one.owner for one in self._cases if one.owner and _asks_for_owner(one.steps)}
+        missing = iter([owner for uid, owner in wanted.items() if uid not in self._unfinished])
+
+        async def work() -> None:
+            for owner in missing:
+                self._unfinished[owner.uid] = await is_unfinished(owner)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(OWNERS_AT_ONCE):
+                group.create_task(work())
+
+    def _settled(self) -> Iterator[Surveyed]:
+        for case in self._cases:
+            pairs = zip(case.steps, self._places, strict=True)
+            yield Surveyed(case.ref, case.rule, case.now, tuple(self._last(case, *pair) for pair in pairs))
+
+    def _last(self, case: _Case, steps: _Steps, places: _Places) -> Decision:
+        """The first step that holds."""
+        counted = [_count(case.ref, one, places) for one in steps]
+        for decision in counted[:-1]:
+            if decision.reason is Reason.OWNER_UNFINISHED:
+                if case.owner is None or self._unfinished[case.owner.uid]:
+                    return decision
+            elif _keeps(decision.facts):
+                return decision
+        return counted[-1]
+
+
+def _steps(judge: Callable[..., Decision], context: Context, finish: Finish | None) -> _Steps:
+    decision = judge(context, finish=finish)
+    finish = decision.facts.finish
+    if decision.reason is Reason.OWNER_UNFINISHED:
+        return decision, *_steps(judge, replace(context, owner_unfinished=False), finish)
+    if decision.reason is Reason.KEPT_LAST and context.newer is None:
+        return decision, *_steps(judge, replace(context, newer=sys.maxsize), finish)
+    return (decision,)
+
+
+def _asks_for_owner(steps: Iterable[_Steps]) -> bool:
+    return any(one[0].reason is Reason.OWNER_UNFINISHED for one in steps)
+
+
+def _group(ref: ObjectRef, decision: Decision) -> _Group | None:
+    """Where an object is counted; None where no rule counts it, or it is about to be gone."""
+    facts = decision.facts
+    if facts.keeper is None or facts.finish.at is None or decision.reason is Reason.TERMINATING:
+        return None
+    apart = facts.keeper.counts_apart(facts.finish.outcome)
+    return ref.api_version, ref.kind, ref.namespace, facts.keeper.name, apart, facts.group
+
+
+def _count(ref: ObjectRef, decision: Decision, places: _Places) -> Decision:
+    """The same, and how many of its group finished later."""
+    group, at = _group(ref, decision), decision.facts.finish.at
+    if group is None or at is None:
+        return decision
+    newer = len(places[group]) - bisect_right(places[group], (at, ref.uid))
+    return replace(decision, facts=replace(decision.facts, newer=newer))
+
+
+def _keeps(facts: Facts) -> bool:
+    """Whether its rank keeps it."""
+    kept = facts.keeper.kept_of(facts.finish.outcome) if facts.keeper else None
+    return facts.newer is None or facts.newer < (kept or 0)

@@ -1,0 +1,161 @@
+"""Ranks for keepLast: how many objects of a group finished later than one, and which fall out of it by that one."""
+
+import asyncio
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+from shared.core.evaluate import weigh
+from shared.core.facts import Context, Reason
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef, ref_of
+from shared.core.policy.policy import Policy
+from shared.ports import Cluster
+
+FRESH_SECONDS = 5.0
+"""How old a LIST may be that ranks are told from."""
+
+FALLEN_MAX = 20
+"""Objects beyond a group's number that one look has looked at again; a backlog is the sweep's."""
+
+LISTS_MAX = 100
+"""LISTs that are remembered at once."""
+
+_Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A finished object that a rule counts.
+
+    Attributes:
+        group: The rule's name, whether it is counted among the failed ones only, and in which group.
+        kept: How many of that group stay.
+        due_at: When it is due if its rank does not keep it; None where something else does.
+    """
+
+    ref: ObjectRef
+    group: tuple[str, bool, str]
+    kept: int
+    finished_at: datetime
+    due_at: datetime | None
+
+    @property
+    def place(self) -> tuple[datetime, str]:
+        """The order of a group: by finish time, then by uid."""
+        return self.finished_at, self.ref.uid
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one object stands in its group.
+
+    Attributes:
+        newer: How many finished later.
+        fallen: Where it stays: those that no longer do, the newest first.
+    """
+
+    newer: int
+    fallen: Sequence[Sibling] = ()
+
+
+@dataclass(slots=True)
+class _Listed:
+    at: float
+    policy: Policy
+    by_uid: dict[str, Sibling] = field(default_factory=dict)
+    groups: dict[tuple[str, bool, str], list[Sibling]] = field(default_factory=dict)
+
+    def add(self, sibling: Sibling) -> None:
+        self.by_uid[sibling.ref.uid] = sibling
+        insort(self.groups.setdefault(sibling.group, []), sibling, key=lambda one: one.place)
+
+    def standing(self, mine: Sibling) -> Standing:
+        """Where an object stands that may be listed as it was a moment ago, or not at all."""
+        group = self.groups.get(mine.group, [])
+        newer = len(group) - bisect_right(group, mine.place, key=lambda one: one.place)
+        known = self.by_uid.get(mine.ref.uid)
+        newer -= known is not None and known.group == mine.group and known.place > mine.place
+        if newer >= mine.kept:
+            return Standing(newer)
+        others = (one for one in reversed(group) if one.ref.uid != mine.ref.uid)
+        beyond = (one for one in islice(others, mine.kept - 1, None) if one.due_at is not None)
+        return Standing(newer, tuple(islice(beyond, FALLEN_MAX)))
+
+
+@dataclass
+class Siblings:
+    """Counts by LISTs, each of one kind in one namespace, at most five seconds old and shared by all who ask."""
+
+    cluster: Cluster
+    _lists: dict[_Key, _Listed] = field(default_factory=dict)
+    _listing: dict[_Key, asyncio.Lock] = field(default_factory=dict)
+
+    async def standing(self, obj: Any, rule: KindRule, context: Context) -> Standing:
+        """Where a finished object stands among those that its rule counts.
+
+        Args:
+            obj: The object.
+            rule: Its kind.
+            context: With the policy that counts it, and the namespace.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+            PermanentError: It refuses to list.
+        """
+        mine = sibling_of(obj, rule, context)
+        return Standing(0) if mine is None else (await self._listed(mine, rule, context)).standing(mine)
+
+    async def _listed(self, mine: Sibling, rule: KindRule, context: Context) -> _Listed:
+        """The LIST of the object's namespace; one that does not know how the object finished is too old."""
+        key = rule.api_version, rule.kind, mine.ref.namespace
+        asked_at = asyncio.get_running_loop().time()
+        async with self._listing.setdefault(key, asyncio.Lock()):
+            listed, now = self._lists.get(key), asyncio.get_running_loop().time()
+            # One that was begun after this was asked is as good as one of its own, however long it took.
+            is_fresh = (
+                listed is not None
+                and listed.policy is context.policy
+                and (now - listed.at < FRESH_SECONDS or listed.at >= asked_at)
+            )
+            known = listed.by_uid.get(mine.ref.uid) if listed is not None else None
+            if listed is None or not is_fresh or known is None or known.place != mine.place:
+                listed = await self._list(_Listed(now, context.policy), mine.ref.namespace, rule, context)
+                self._remember(key, listed)
+        return listed
+
+    def _remember(self, key: _Key, listed: _Listed) -> None:
+        if len(self._lists) >= LISTS_MAX:
+            self._lists.clear()
+            self._listing = {key: lock for key, lock in self._listing.items() if lock.locked()}
+        self._lists[key] = listed
+
+    async def _list(self, listed: _Listed, namespace: str, rule: KindRule, context: Context) -> _Listed:
+        token = ""
+        while True:
+            page = await self.cluster.list_page(rule, namespace=namespace, continue_token=token)
+            for obj in page.items:
+                sibling = sibling_of(obj, rule, context)
+                if sibling is not None:
+                    listed.add(sibling)
+            token = page.continue_token
+            if not token:
+                return listed
+
+
+def sibling_of(obj: Any, rule: KindRule, context: Context) -> Sibling | None:
+    """An object as a rule counts it; None where none does: unfinished, of an unknown time, or about to be gone."""
+    reason, facts = weigh(obj, rule, replace(context, owner_unfinished=False, newer=None))
+    if facts.keeper is None or facts.finish.at is None or reason is Reason.TERMINATING:
+        return None
+    outcome = facts.finish.outcome
+    return Sibling(
+        ref=ref_of(obj),
+        group=(facts.keeper.name, facts.keeper.counts_apart(outcome), facts.group),
+        kept=facts.keeper.kept_of(outcome) or 0,
+        finished_at=facts.finish.at,
+        due_at=facts.due_at if reason is Reason.KEPT_LAST else None,
+    )

@@ -1,0 +1,1 @@
+"""What an installation consists of: its defaults, its leader, its rights, and the manifests that a kind needs."""

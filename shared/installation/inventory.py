@@ -1,0 +1,158 @@
+"""What there is in the installation's namespace, read once; a list that may not be read says why."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from shared.core.objects import get_in, get_text, list_mappings
+from shared.errors import AbsentKindError, ForbiddenError, TtlError
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+
+Obj = dict[str, Any]
+
+PARTS = {
+    "Broker": "eventing.knative.dev/v1/brokers",
+    "Trigger": "eventing.knative.dev/v1/triggers",
+    "ApiServerSource": "sources.knative.dev/v1/apiserversources",
+    "ContainerSource": "sources.knative.dev/v1/containersources",
+    "PingSource": "sources.knative.dev/v1/pingsources",
+    "SinkBinding": "sources.knative.dev/v1/sinkbindings",
+    "Knative Service": "serving.knative.dev/v1/services",
+    "Deployment": "apps/v1/deployments",
+    "StatefulSet": "apps/v1/statefulsets",
+    "Service": "v1/services",
+    "Pod": "v1/pods",
+    "ConfigMap": "v1/configmaps",
+    "Lease": "coordination.k8s.io/v1/leases",
+    "NetworkPolicy": "networking.k8s.io/v1/networkpolicies",
+}
+"""What an installation is made of: how this program calls it, and apiVersion and plural."""
+
+OURS = {"app.kubernetes.io/name": "ttl-after-finished"}
+"""The label of all that the manifests make; what Knative makes of a Service inherits it."""
+
+_POD = "spec.template.spec"
+_OF_KNATIVE = "serving.knative.dev/service"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A LIST: its objects, or why there are none to see."""
+
+    items: tuple[Obj, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """All parts of the installation, by the words of PARTS."""
+
+    parts: Mapping[str, Listed]
+
+    def all(self, kind: str) -> tuple[Obj, ...]:
+        """The objects of a kind; none where they could not be read."""
+        return self.parts.get(kind, Listed()).items
+
+    def get(self, kind: str, name: str) -> Obj | None:
+        """One object by its name."""
+        return next((obj for obj in self.all(kind) if name_of(obj) == name), None)
+
+    def is_absent(self, kind: str, name: str) -> bool:
+        """Whether it is certain that there is no such object."""
+        return not self.parts.get(kind, Listed()).problem and self.get(kind, name) is None
+
+    def workloads(self) -> Iterator[tuple[str, Obj]]:
+        """Kind and object of all of ours that run Pods."""
+        for kind in ("Knative Service", "StatefulSet", "Deployment"):
+            for obj in self.all(kind):
+                if OURS.items() <= labels_of(obj).items() and _OF_KNATIVE not in labels_of(obj):
+                    yield kind, obj
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """The kinds that could not be read, and why."""
+        for kind, listed in self.parts.items():
+            if listed.problem:
+                yield kind, listed.problem
+
+
+async def read_inventory(
+    cluster: "KubernetesCluster", namespace: str, kinds: Sequence[str] = tuple(PARTS)
+) -> Inventory:
+    """Read all parts, or those of some kinds, each in a request of its own."""
+    lists = await asyncio.gather(*(read_list(cluster, path_of(PARTS[kind], namespace)) for kind in kinds))
+    return Inventory(dict(zip(kinds, lists, strict=True)))
+
+
+async def read_list(cluster: "KubernetesCluster", path: str, **selectors: str) -> Listed:
+    """All objects of a collection, page by page; none where the API server does not know the kind."""
+    items: list[Obj] = []
+    token = ""
+    while True:
+        query = urlencode({"limit": "500", **selectors, **({"continue": token} if token else {})})
+        try:
+            answer = await cluster.request("GET", f"{path}?{query}", missing_ok=True)
+        except AbsentKindError:
+            return Listed()
+        except ForbiddenError as error:
+            return Listed() if await _is_unserved(cluster, path) else Listed(problem=str(error))
+        except TtlError as error:
+            return Listed(problem=str(error))
+        body = answer.body if answer else {}
+        items += body.get("items") or ()
+        token = get_text(body, "metadata.continue")
+        if not token:
+            return Listed(tuple(items))
+
+
+async def _is_unserved(cluster: "KubernetesCluster", path: str) -> bool:
+    """Whether the API server does not know the group: it refuses before it looks, but tells all what it serves."""
+    group, _, _ = path.partition("/namespaces/")
+    try:
+        await cluster.request("GET", group, missing_ok=True)
+    except AbsentKindError:
+        return True
+    except TtlError:
+        return False
+    return False
+
+
+def path_of(what: str, namespace: str) -> str:
+    """The URL path of a collection: of `apps/v1/deployments` in a namespace."""
+    api_version, _, plural = what.rpartition("/")
+    root = "apis" if "/" in api_version else "api"
+    return f"/{root}/{api_version}/namespaces/{quote(namespace, safe='')}/{plural}"
+
+
+def name_of(obj: Obj) -> str:
+    """`metadata.name`."""
+    return get_text(obj, "metadata.name")
+
+
+def environment_of(workload: Obj) -> dict[str, str]:
+    """What the containers of a workload are told by itself, beside what they take from elsewhere."""
+    containers = list_mappings(workload, f"{_POD}.containers")
+    variables = (variable for container in containers for variable in list_mappings(container, "env"))
+    return {get_text(one, "name"): get_text(one, "value") for one in variables}
+
+
+def volume_at(workload: Obj, folder: str) -> str:
+    """The ConfigMap that a container of a workload finds in a folder; empty where there is none."""
+    volumes = {
+        get_text(one, "name"): get_text(one, "configMap.name") for one in list_mappings(workload, f"{_POD}.volumes")
+    }
+    for container in list_mappings(workload, f"{_POD}.containers"):
+        for mount in list_mappings(container, "volumeMounts"):
+            if folder and get_text(mount, "mountPath").rstrip("/") == folder.rstrip("/"):
+                return volumes.get(get_text(mount, "name"), "")
+    return ""
+
+
+def labels_of(obj: Obj) -> Mapping[str, Any]:
+    """`metadata.labels`."""
+    labels = get_in(obj, "metadata.labels")
+    return labels if isinstance(labels, dict) else {}

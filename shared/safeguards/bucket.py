@@ -1,0 +1,99 @@
+"""A token bucket with a calendar: who finds no token is given the next free slot, and comes back for it.
+
+A token is paid when it is used, never when it is reserved, so nothing is paid twice or lost by who never comes back.
+Instants are seconds of any clock that does not jump.
+"""
+
+import math
+from bisect import bisect_left, bisect_right, insort
+
+from shared.core.policy.limits import Rate
+
+LATE_SECONDS = 1.0
+"""How late one may come for a slot and be let through all the same: what timers and the wire take. In any t seconds a
+bucket lets at most `burst + rate * (t + LATE_SECONDS)` through, and one more where the rate is below one a second."""
+
+HELD_SECONDS = 60.0
+"""How long a slot is held against newcomers for one who does not come."""
+
+_EPSILON = 1e-6
+
+
+class Bucket:
+    """Tokens that come back at a rate, and slots in the future, one for each interval.
+
+    Args:
+        rate: Its limits.
+        now: The bucket is full at this instant.
+    """
+
+    def __init__(self, rate: Rate, now: float) -> None:
+        self._rate = rate
+        self._burst = max(1.0, rate.burst)
+        self._level = self._burst
+        self._at = now
+        self._slots: list[int] = []  # sorted, each once; slot k is at k / per_second
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two slots."""
+        return 1 / self._rate.per_second
+
+    def has_for_newcomers(self, now: float) -> bool:
+        """Whether there is a token that nobody who waits is about to come for."""
+        self._move(now)
+        return self._level >= 1 + self._count_until(now + self.interval) - _EPSILON
+
+    def has_for_waiting(self, now: float) -> bool:
+        """Whether there is a token for one whose slot has come: there may be LATE_SECONDS of tokens too few, or one."""
+        self._move(now)
+        return self._level >= 1 - max(1.0, LATE_SECONDS * self._rate.per_second) - _EPSILON
+
+    def take(self, now: float) -> None:
+        """Pay one token."""
+        self._move(now)
+        self._level -= 1
+
+    def give_back(self) -> None:
+        """What was paid for was not done."""
+        self._level = min(self._burst, self._level + 1)
+
+    def find_slot(self, after: float, now: float) -> int:
+        """The first free slot that is not before `after`, and for which there will be a token."""
+        self._move(now)
+        earliest = max(after, now + (1 - self._level) * self.interval)
+        slot = math.ceil(earliest * self._rate.per_second - _EPSILON)
+        start = bisect_left(self._slots, slot)
+        if start == len(self._slots) or self._slots[start] != slot:
+            return slot
+        # From a taken slot on, all are taken until the numbers run ahead of their places.
+        ahead = self._slots[start] - start
+        end = bisect_right(range(len(self._slots)), ahead, lo=start, key=lambda place: self._slots[place] - place)
+        return slot + end - start
+
+    def time_of(self, slot: int) -> float:
+        """When a slot is."""
+        return slot * self.interval
+
+    def reserve(self, slot: int) -> None:
+        """Nobody else is given this slot."""
+        insort(self._slots, slot)
+
+    def release(self, slot: int) -> None:
+        """The slot is free again; nothing where it is not held any more."""
+        place = bisect_left(self._slots, slot)
+        if place < len(self._slots) and self._slots[place] == slot:
+            del self._slots[place]
+
+    def is_idle(self, now: float) -> bool:
+        """Whether a new bucket would be the same."""
+        self._move(now)
+        return not self._slots and self._level >= self._burst
+
+    def _count_until(self, instant: float) -> int:
+        return bisect_left(self._slots, instant * self._rate.per_second)
+
+    def _move(self, now: float) -> None:
+        elapsed, self._at = max(0.0, now - self._at), max(self._at, now)
+        self._level = min(self._burst, self._level + elapsed * self._rate.per_second)
+        del self._slots[: self._count_until(now - HELD_SECONDS)]

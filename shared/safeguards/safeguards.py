@@ -1,0 +1,244 @@
+"""What stands between a due object and its DELETE: the brake, the breaker, recreate loops, the budget.
+
+They only ever keep or put off. Nothing here makes anything due; what passes is deleted by its preconditions as ever.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef, get_controller, ref_of
+from shared.core.policy.limits import Limits
+from shared.core.ttl.durations import format_duration
+from shared.errors import PermanentError
+from shared.safeguards.breaker import Breaker, CountObjects
+from shared.safeguards.budget import Budget
+from shared.safeguards.kept_names import KeptNames
+from shared.safeguards.recreation import Recreations, may_recur, name_of
+from shared.safeguards.shared_state import Instruments, Ledger
+from shared.safeguards.state_schema import NAME, Standing, Trip
+
+UNANSWERED_MAX = 10_000
+"""Objects whose DELETE had no answer, and that are remembered for it; one that is forgotten counts again."""
+
+
+class Restraint(StrEnum):
+    """Why a due object is not deleted now; beside `Reason`, in the same places."""
+
+    STOPPED = "stopped"
+    STOP_UNREAD = "stop-unread"
+    BUDGET = "budget"
+    BREAKER_OPEN = "breaker-open"
+    BREAKER_UNREAD = "breaker-unread"
+    RECREATE_LOOP = "recreate-loop"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The object stays; a sweep will ask again.
+
+    Attributes:
+        detail: For the log.
+        event: For an Event on the object; empty for none.
+    """
+
+    reason: Restraint
+    detail: str = ""
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PutOff:
+    """The object has a place in the line.
+
+    Attributes:
+        seconds: From now on.
+    """
+
+    seconds: float
+
+
+class Restraints:
+    """Asked before each DELETE, and told what became of it. One for all that a process deletes.
+
+    Args:
+        limits: Those of the moment; a change of them begins anew.
+        ledger: What stands, and what all processes deleted.
+        instruments: Clocks and telemetry.
+        count_objects: How many objects of a kind there are.
+        horizon: How far ahead the budget gives places: twice the time between two sweeps.
+    """
+
+    def __init__(
+        self,
+        limits: Callable[[], Limits],
+        ledger: Ledger,
+        instruments: Instruments,
+        *,
+        count_objects: CountObjects,
+        horizon: timedelta,
+    ) -> None:
+        self._limits, self._ledger = limits, ledger
+        self._clock, self._monotonic = instruments.clock, instruments.monotonic
+        self._telemetry = instruments.telemetry
+        self._count_objects, self._horizon = count_objects, horizon.total_seconds()
+        self._was_open = False
+        self._kept = KeptNames()
+        self._unanswered: dict[str, datetime] = {}
+        self._uncounted: set[str] = set()
+        self._build(limits())
+
+    async def look(self) -> None:
+        """Read what stands, and report it, also where there is nothing to delete."""
+        await self._ledger.look()
+
+    async def releases(self) -> int:
+        """How often the breaker was released, or the deletions started again, as far as this process knows."""
+        await self._ledger.look()
+        return self._ledger.releases
+
+    async def ask_brake(self) -> Kept | None:
+        """Whether a person stopped the deletions; to be asked at last, right before the DELETE.
+
+        Raises:
+            TryLaterError: That cannot be read now.
+        """
+        standing = await self._ledger.read()
+        return self._brake(standing)
+
+    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
+        """Whether this object may be deleted now; None counts it as deleted, so `spared` must be told if it was not.
+
+        Args:
+            rule: The object's kind.
+            obj: The object, which is due.
+            by: The function that would delete it.
+
+        Raises:
+            TryLaterError: What stands cannot be read now, or the kind's objects cannot be counted.
+        """
+        self._follow_limits()
+        ref = ref_of(obj)
+        kept = await self._keep(rule, ref, obj)
+        if kept:
+            return kept
+        # From here on nothing is awaited before it is counted: no other deletion may come between.
+        later = self._budget.ask(ref.uid, ref.namespace, self._monotonic())
+        if later is not None:
+            return self._put_off(ref, later.at)
+        if self._is_counted(ref):
+            return None
+        if why := self._breaker.admit(rule, self._clock.now()):
+            self._was_open = True
+            await self._ledger.trip(why, by=by)
+            self._kept.add(name_of(ref))
+            return Kept(Restraint.BREAKER_OPEN, why)
+        return None
+
+    def deleted(self, obj: dict[str, Any]) -> None:
+        """The object that was let through is deleted."""
+        ref = ref_of(obj)
+        self._unanswered.pop(ref.uid, None)
+        self._recreations.deleted(ref, self._clock.now(), recurs=may_recur(obj))
+
+    def spared(self, rule: KindRule, ref: ObjectRef) -> None:
+        """The object that was let through was not deleted by us; an earlier DELETE without an answer still counts."""
+        if not self._is_counted(ref):
+            self._breaker.give_back(rule, self._clock.now())
+        self._budget.give_back(ref.namespace, self._monotonic())
+
+    def unanswered(self, ref: ObjectRef) -> None:
+        """The DELETE of the object that was let through had no answer: it counts, and its repeats do not."""
+        self._unanswered.setdefault(ref.uid, self._clock.now())
+        if len(self._unanswered) > UNANSWERED_MAX:
+            del self._unanswered[next(iter(self._unanswered))]
+
+    def _is_counted(self, ref: ObjectRef) -> bool:
+        """Whether an earlier DELETE of the object had no answer, and still counts."""
+        at = self._unanswered.get(ref.uid)
+        if at is None:
+            return False
+        if self._clock.now() - at < self._built_of.breaker.window:
+            return True
+        del self._unanswered[ref.uid]
+        return False
+
+    async def flush(self) -> None:
+        """Let the other processes know what this one deleted; to be called at its end."""
+        await self._ledger.flush()
+
+    async def _keep(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Kept | None:
+        standing = await self._ledger.read()
+        if standing is None or standing.stop:
+            return self._brake(standing)
+        if standing.trip:
+            return self._stopped(ref, standing.trip)
+        if self._was_open:
+            self._was_open = False
+            self._breaker.forget()
+            self._unanswered.clear()
+        if loop := await self._find_loop(ref, obj, standing.loops.get(name_of(ref))):
+            return loop
+        try:
+            await self._breaker.get_ready(rule, self._clock.now())
+        except PermanentError as error:
+            if rule.name not in self._uncounted:
+                self._uncounted.add(rule.name)
+                self._telemetry.problem("could not count the objects of a kind", kind=rule.name, error=str(error))
+            return Kept(Restraint.BREAKER_UNREAD, f"{rule.name} cannot be counted: {error}")
+        standing = await self._ledger.read()  # it may have tripped while they were counted
+        return self._brake(standing) or (self._stopped(ref, standing.trip) if standing and standing.trip else None)
+
+    def _brake(self, standing: Standing | None) -> Kept | None:
+        if standing is None:
+            return Kept(Restraint.STOP_UNREAD, f"could not read whether deletions are stopped: ConfigMap {NAME}")
+        if standing.stop is None:
+            return None
+        return Kept(Restraint.STOPPED, f"{standing.stop}; {self._ledger.how_to_start}")
+
+    def _stopped(self, ref: ObjectRef, trip: Trip) -> Kept:
+        self._was_open = True
+        self._kept.add(name_of(ref))
+        return Kept(Restraint.BREAKER_OPEN, f"{trip}; {self._ledger.how_to_release}")
+
+    async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], stands_until: datetime | None) -> Kept | None:
+        now = self._clock.now()
+        if not self._built_of.recreation.times:
+            return None
+        is_known = stands_until is not None and now < stands_until
+        if not is_known and not self._recreations.is_loop(ref, now):
+            return None
+        if stands_until is None or not is_known:
+            stands_until = self._recreations.left_alone_until(now)
+            self._telemetry.recreate_loop(ref)
+            await self._ledger.leave_alone(name_of(ref), stands_until)
+        return self._loop(get_controller(obj), stands_until)
+
+    def _loop(self, parent: ObjectRef | None, until: datetime) -> Kept:
+        limits = self._built_of.recreation
+        who = f"{parent.kind} {parent.name} re-creates it" if parent else "something re-creates it"
+        often = f"{limits.times} times within {format_duration(limits.window)}"
+        told = f"kept until {until:%Y-%m-%dT%H:%M:%SZ}: deleted {often} and back each time; {who}"
+        return Kept(Restraint.RECREATE_LOOP, told, event=told)
+
+    def _put_off(self, ref: ObjectRef, at: float | None) -> Kept | PutOff:
+        if at is None:
+            return Kept(Restraint.BUDGET, "the line is longer than two sweeps")
+        seconds = max(0.0, at - self._monotonic())
+        self._telemetry.put_off(ref, seconds)
+        return PutOff(seconds)
+
+    def _follow_limits(self) -> None:
+        if (limits := self._limits()) != self._built_of:
+            self._build(limits)
+
+    def _build(self, limits: Limits) -> None:
+        self._built_of = limits
+        self._budget = Budget(limits.everywhere, limits.per_namespace, horizon=self._horizon)
+        self._breaker = Breaker(limits.breaker, self._count_objects)
+        self._unanswered.clear()
+        self._recreations = Recreations(limits.recreation)
+        self._ledger.share(self._breaker.tally, self._recreations, self._kept)

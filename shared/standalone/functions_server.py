@@ -1,0 +1,65 @@
+"""All functions in one process, each through functions-framework, behind one unix socket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from functions_framework.aio import create_asgi_app
+
+import functions
+from shared.adapters.events.http_limits import LimitedHttp
+from shared.standalone.embedded_uvicorn import InProcessServer
+
+NAMES = ("schedule", "timers", "expire", "sweep")
+URLS = {name: f"http://functions/{name}" for name in NAMES}
+"""Where each function answers behind the socket, by the name of its Knative Service."""
+
+GRACE_SECONDS = 20
+
+
+class ByPath:
+    """An ASGI app that gives each path to the function of that name."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        folder = Path(functions.__file__ or "").parent
+        self._apps = {
+            f"/{name}": create_asgi_app(name, str(folder / f"{name}.py"), "http")  # type: ignore[no-untyped-call]
+            for name in names
+        }
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass on a request."""
+        await self._apps[scope["path"]](scope, receive, send)
+
+
+@asynccontextmanager
+async def serve_functions(socket: Path) -> AsyncIterator[None]:
+    """Load the functions and serve them on a unix socket until the block ends; then finish what is in flight.
+
+    The functions use the world that is in use when they are loaded (see `shared.bootstrap.world`).
+    """
+    config = uvicorn.Config(
+        ByPath(NAMES),
+        uds=str(socket),
+        http=LimitedHttp,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # nobody is in between
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    server = InProcessServer(config)
+    serving = asyncio.create_task(server.serve(), name="functions")
+    try:
+        while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn offers no event to wait for
+            await asyncio.sleep(0.005)
+        if serving.done():
+            serving.result()
+        yield
+    finally:
+        server.should_exit = True
+        await serving
