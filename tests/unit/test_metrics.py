@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
-from shared.adapters.telemetry.logs import scraping
+from shared.adapters.telemetry import scraping
 from shared.adapters.telemetry.metrics import Metrics
 from shared.adapters.telemetry.scraping import SCRAPES_MAX
 from shared.bootstrap.world import build
