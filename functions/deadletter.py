@@ -14,4 +14,4 @@ start()
 @answering_letter
 async def deadletter(event: Event) -> None:
     """Any event in, malformed or not, with Knative's error extensions; never anything but done out."""
-    await world().dead_letters.bury(letter_of(event))
+    await world().dead_letters.report(letter_of(event))

@@ -99,7 +99,7 @@ class Cluster(Protocol):
         """Read an object afresh, by name; None where there is none (404)."""
         ...
 
-    def recall(self, ref: ObjectRef) -> Snapshot | None:
+    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
         """What a watch or a LIST brought lately of this uid, if it is remembered; it may be outdated.
 
         Good only to delete by, with both preconditions, which prove that it is not.

@@ -132,7 +132,7 @@ class FakeCluster:
         obj = self._objects.get((rule.kind, ref.namespace, ref.name))
         return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
 
-    def recall(self, ref: ObjectRef) -> Snapshot | None:
+    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
         obj = self.memory.get(ref.uid)
         return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
 

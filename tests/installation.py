@@ -5,10 +5,10 @@ from datetime import timedelta
 from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
 from shared.core.policy.limits import Limits
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
-from shared.safeguards.safeguards import Restraints
-from shared.safeguards.shared_state import Instruments, Ledger
+from shared.safeguards.safeguards import Safeguards
+from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.expire import Expiry
 from shared.usecases.sweep import Sweep
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, job
@@ -25,14 +25,14 @@ class Installation:
         self.clock = FakeClock()
         self.cluster = FakeCluster(self.clock)
         self.state = FakeState()
-        self.told: list[tuple[str, str]] = []
+        self.message: list[tuple[str, str]] = []
         self.objects: int | Exception = 1_000
 
     def seconds(self):
         return (self.clock.now() - NOW).total_seconds()
 
-    async def tell(self, reason, message, level):
-        self.told.append((reason, message))
+    async def write_event(self, reason, message, level):
+        self.message.append((reason, message))
 
     async def count(self, rule):
         if isinstance(self.objects, Exception):
@@ -49,20 +49,20 @@ class Process:
     def __init__(self, installation, limits, state, by):
         self.at, self.limits, self.telemetry = installation, limits, FakeTelemetry()
         clock = installation.clock
-        instruments = Instruments(clock, installation.seconds, self.telemetry)
-        ledger = Ledger(state, instruments, tell=installation.tell, namespace="here")
-        self.restraints = Restraints(
-            lambda: self.limits, ledger, instruments, count_objects=installation.count, horizon=2 * INTERVAL
+        runtime = Runtime(clock, installation.seconds, self.telemetry)
+        shared_state = SharedState(state, runtime, write_event=installation.write_event, namespace="here")
+        self.safeguards = Safeguards(
+            lambda: self.limits, shared_state, runtime, count_objects=installation.count, horizon=2 * INTERVAL
         )
         self.expiry = Expiry(
             installation.cluster,
             KINDS,
-            Judge(installation.cluster, KINDS),
+            Evaluator(installation.cluster, KINDS),
             clock,
             self.telemetry,
             dry_run=False,
             by=by,
-            restraints=self.restraints,
+            safeguards=self.safeguards,
         )
         self.publisher = FakePublisher()
         self.sweeper = Sweep(self.expiry, self.publisher, INTERVAL, concurrency=1)

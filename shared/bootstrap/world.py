@@ -25,11 +25,11 @@ from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ObjectRef
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.scope import Scope
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import TimersSet
 from shared.ports import Clock, Cluster, EventLevel, Publisher, Telemetry, Timers
-from shared.safeguards.safeguards import Restraints
-from shared.safeguards.shared_state import Instruments
+from shared.safeguards.safeguards import Safeguards
+from shared.safeguards.shared_state import Runtime
 from shared.safeguards.state_schema import HOME
 from shared.usecases.deadletter import DeadLetters
 from shared.usecases.expire import Expiry
@@ -79,13 +79,13 @@ class World:
     namespace: str = ""
     policies: "PolicyFile | None" = None
     home_namespace: str = ""
-    _judge: Judge | None = None
-    _restraints: Restraints | None = None
+    _evaluator: Evaluator | None = None
+    _safeguards: Safeguards | None = None
     _engine: asyncio.Task[None] | None = None
     _close_engine: Callable[[], Awaitable[None]] = field(init=False)
     _connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
     _large_pages: LargePages = field(default_factory=LargePages)
-    _swept_told: dict[str, float] = field(default_factory=dict)
+    _swept_reported_at: dict[str, float] = field(default_factory=dict)
 
     async def connected(self) -> Cluster:
         """The cluster; one connection for all who ask."""
@@ -160,7 +160,7 @@ class World:
             raise SettingsError("TTL_CALLERS_AUDIENCE: expected what the callers' tokens are meant for, got none")
         from shared.adapters.auth import callers  # noqa: PLC0415 - cryptography, which is only needed here
 
-        issuer = callers.Issuer(asked.callers_issuer) if asked.callers_issuer else callers.ApiServer()
+        issuer = callers.Issuer(asked.callers_issuer) if asked.callers_issuer else callers.ApiServerIssuer()
         keys = callers.Keys(issuer)
         return callers.Callers(asked.callers, audience=asked.callers_audience, keys=keys).admit
 
@@ -172,7 +172,7 @@ class World:
             clock=self.clock,
             telemetry=self.telemetry,
             policy=self.policy(),
-            recall=self._judge.namespaces.recall if self._judge else lambda _: None,
+            get_cached=self._evaluator.namespaces.get_cached if self._evaluator else lambda _: None,
             horizon=horizon(self.settings.sweep_interval),
         )
 
@@ -190,12 +190,12 @@ class World:
         """Say that the policy file is bad."""
         self.telemetry.problem("bad policy file: the last good one stays in force", error=problem)
 
-    async def judge(self) -> Judge:
+    async def evaluator(self) -> Evaluator:
         """What decides; one for all functions of this process, which share what it remembers."""
         cluster = await self.connected()
-        if self._judge is None or self._judge.cluster is not cluster:
-            self._judge = Judge(cluster, self.kinds, self.policy, telemetry=self.telemetry, only=self.namespace)
-        return self._judge
+        if self._evaluator is None or self._evaluator.cluster is not cluster:
+            self._evaluator = Evaluator(cluster, self.kinds, self.policy, telemetry=self.telemetry, only=self.namespace)
+        return self._evaluator
 
     async def set_timers(self, wanted: TimersSet) -> None:
         """See `shared.usecases.timers`."""
@@ -235,59 +235,61 @@ class World:
     @cached_property
     def dead_letters(self) -> DeadLetters:
         """What takes the events that no function would."""
-        return DeadLetters(clock=self.clock, telemetry=self.telemetry, tell=self._tell)
+        return DeadLetters(clock=self.clock, telemetry=self.telemetry, write_event=self._write_event)
 
-    async def _tell(self, reason: str, message: str, level: EventLevel = "Warning") -> None:
+    async def _write_event(self, reason: str, message: str, level: EventLevel = "Warning") -> None:
         """Write an Event about this installation; a dry run writes none."""
         if self.settings.home_namespace:
-            await self._tell_at(self.settings.home_namespace, reason, message, level)
+            await self._write_event_at(self.settings.home_namespace, reason, message, level)
 
-    async def _tell_at(self, home: str, reason: str, message: str, level: EventLevel) -> None:
+    async def _write_event_at(self, home: str, reason: str, message: str, level: EventLevel) -> None:
         if home and not self.settings.dry_run:
             about = ObjectRef(api_version="v1", kind="Namespace", namespace=home, name=home, uid="")
             await (await self.connected()).record_event(about, reason, message, level=level)
 
-    async def restraints(self) -> Restraints:
+    async def safeguards(self) -> Safeguards:
         """What stands between a due object and its DELETE: one for all that this process deletes."""
         cluster = await self.connected()
-        if self._restraints is None:
-            from shared.adapters.kubernetes.state_configmap import Home, restrain  # noqa: PLC0415 - only who deletes; loads the client
+        if self._safeguards is None:
+            from shared.adapters.kubernetes.state_configmap import StateLocation, build_safeguards  # noqa: PLC0415 - only who deletes; loads the client
 
-            home = Home(cluster, self.home_namespace, functools.partial(self._tell_at, self.home_namespace))
-            instruments = Instruments(self.clock, time.monotonic, self.telemetry)
-            ahead = sweep_ahead(self.settings.sweep_interval)
-            self._restraints = restrain(
-                home, lambda: self.policy().limits, instruments, namespace=self.namespace, horizon=ahead
+            home = StateLocation(
+                cluster, self.home_namespace, functools.partial(self._write_event_at, self.home_namespace)
             )
-        return self._restraints
+            runtime = Runtime(self.clock, time.monotonic, self.telemetry)
+            ahead = sweep_ahead(self.settings.sweep_interval)
+            self._safeguards = build_safeguards(
+                home, lambda: self.policy().limits, runtime, namespace=self.namespace, horizon=ahead
+            )
+        return self._safeguards
 
     async def look(self) -> None:
         """Read what stands between due objects and their DELETE, if this process has ever asked for it."""
-        if self._restraints is not None:
-            await self._restraints.look()
+        if self._safeguards is not None:
+            await self._safeguards.look()
 
     async def releases(self) -> int:
         """How often the breaker was released, or the deletions started again, as far as this process knows."""
-        return await (await self.restraints()).releases()
+        return await (await self.safeguards()).releases()
 
     async def end(self) -> None:
         """What a process does at last, in a few seconds: stop the timers, and write down what nobody else knows."""
         await self.stop_timers()
-        if self._restraints is not None:
-            await self._restraints.flush()
+        if self._safeguards is not None:
+            await self._safeguards.flush()
 
     async def expiry(self, by: str = "expire") -> Expiry:
         """What deletes due objects, for the named function."""
         return Expiry(
             cluster=await self.connected(),
             catalogue=self.catalogue,
-            judge=await self.judge(),
+            evaluator=await self.evaluator(),
             clock=self.clock,
             telemetry=self.telemetry,
             dry_run=self.settings.dry_run,
             by=by,
             namespace=self.namespace,
-            restraints=await self.restraints(),
+            safeguards=await self.safeguards(),
         )
 
     async def sweeper(self) -> Sweep:
@@ -298,15 +300,15 @@ class World:
             interval=self.settings.sweep_interval,
             concurrency=self.settings.concurrency,
             namespace=self.namespace,
-            tell=self._tell_swept,
+            write_event=self._report_swept,
             large_pages=self._large_pages,
         )
 
-    async def _tell_swept(self, reason: str, message: str, level: EventLevel) -> None:
+    async def _report_swept(self, reason: str, message: str, level: EventLevel) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._swept_told.get(reason, -math.inf) >= SWEPT_PAUSE_SECONDS:
-            self._swept_told[reason] = now
-            await self._tell(reason, message, level)
+        if now - self._swept_reported_at.get(reason, -math.inf) >= SWEPT_PAUSE_SECONDS:
+            self._swept_reported_at[reason] = now
+            await self._write_event(reason, message, level)
 
 
 def build(settings: Settings) -> World:

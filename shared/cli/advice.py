@@ -53,7 +53,7 @@ def advise(
         is_readable: Whether the TTL that a hold put aside can be read; a release needs it.
     """
     template = _ADVICE.get(decision.reason, "")
-    if field := decision.facts.powerless:
+    if field := decision.facts.overridden:
         template = "" if field.startswith("status.") else _TO_KEEP
     if is_parked:
         template = "{release} puts it back"

@@ -114,7 +114,7 @@ async def find_stop(cluster: KubernetesCluster, namespace: str, *, is_dry_run: b
         TtlError: The brake may not be read, so no person could stop this process; a dry run needs no brake.
     """
     try:
-        stopped = (await state.read_standing(cluster, namespace)).stop
+        stopped = (await state.read_contents(cluster, namespace)).stop
     except ForbiddenError as error:
         if is_dry_run:
             return ""

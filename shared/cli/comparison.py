@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from shared.core.decide import Decision, Expire, Ignore, Wait
-from shared.evaluation.batch import Surveyed
+from shared.evaluation.batch import BatchResult
 
 
 class Term(StrEnum):
@@ -45,7 +45,7 @@ Row = Mapping[Term, Count]
 class Comparison:
     """Objects, each judged under the policy in force and under the new one, in this order."""
 
-    objects: Sequence[Surveyed]
+    objects: Sequence[BatchResult]
 
     @cached_property
     def totals(self) -> Row:
@@ -80,16 +80,16 @@ class Comparison:
         return dict(sorted(counts.items(), key=lambda item: (-item[1].new, item[0])))
 
     @cached_property
-    def changed(self) -> Sequence[Surveyed]:
+    def changed(self) -> Sequence[BatchResult]:
         """Those with another fate, what is due first under the new policy first."""
         found = [one for one in self.objects if fate_of(one.decisions[0]) != fate_of(one.decisions[1])]
         return sorted(found, key=lambda one: (_due(one), one.ref.namespace, one.ref.kind, one.ref.name))
 
-    def due_within(self, window: timedelta) -> Sequence[Surveyed]:
+    def due_within(self, window: timedelta) -> Sequence[BatchResult]:
         """Those that are due under the new policy once so much time has passed."""
         return [one for one in self.objects if not _stays(one) and _due(one) - one.now <= window]
 
-    def _count(self, key_of: Callable[[Surveyed, Decision], str]) -> Mapping[str, Row]:
+    def _count(self, key_of: Callable[[BatchResult, Decision], str]) -> Mapping[str, Row]:
         """Rows by key: the most that is due at once first, then by name."""
         rows: defaultdict[str, dict[Term, Count]] = defaultdict(_row)
         for one in self.objects:
@@ -103,7 +103,7 @@ def _row() -> dict[Term, Count]:
     return {term: Count() for term in Term}
 
 
-def _due(one: Surveyed) -> datetime:
+def _due(one: BatchResult) -> datetime:
     """When it is due under the new policy; the last instant there is where it stays."""
     match one.decisions[1]:
         case Expire():
@@ -114,7 +114,7 @@ def _due(one: Surveyed) -> datetime:
             return datetime.max.replace(tzinfo=one.now.tzinfo)
 
 
-def _stays(one: Surveyed) -> bool:
+def _stays(one: BatchResult) -> bool:
     return isinstance(one.decisions[1], Ignore)
 
 

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from shared.cli.comparison import Comparison, Count, Row, Term
 from shared.cli.object_report import as_json, describe_time
-from shared.cli.policy_warnings import Alarm
+from shared.cli.policy_warnings import PolicyWarning
 from shared.cli.width import make_table
 from shared.core.decide import Decision, Expire, Ignore, Wait
 from shared.core.objects import printable
-from shared.evaluation.batch import Surveyed
+from shared.evaluation.batch import BatchResult
 
 SHOWN = 20
 """Rows of a table, and objects, unless all are asked for."""
@@ -80,7 +80,7 @@ def _cell(count: Count) -> str:
     return f"{count.new:,} ({count.more:+,})" if count.more else f"{count.new:,}"
 
 
-def _changes(objects: Iterable[Surveyed], width: int) -> Table:
+def _changes(objects: Iterable[BatchResult], width: int) -> Table:
     cells = [(str(one.ref), *(describe(decision, one.now) for decision in one.decisions)) for one in objects]
     return make_table(("OBJECT THAT CHANGES", "IN FORCE", "NEW"), cells, width=width, justify="left")
 
@@ -100,14 +100,16 @@ def describe(decision: Decision, now: datetime) -> str:
             return f"due now{by}{moved}"
 
 
-def as_document(comparison: Comparison, names: Mapping[str, str], alarm: Alarm, restraints: Sequence[str]) -> Any:
+def as_document(
+    comparison: Comparison, names: Mapping[str, str], alarm: PolicyWarning, safeguards: Sequence[str]
+) -> Any:
     """The documented JSON; counts are {"inForce": 3, "new": 5}, instants RFC 3339 in UTC.
 
     Args:
         comparison: Of the policy in force and the new one.
         names: What is compared, by the fields they go to.
         alarm: How much would go at once.
-        restraints: What the new policy's budget and breaker make of it.
+        safeguards: What the new policy's budget and breaker make of it.
     """
     return {
         **names,
@@ -121,7 +123,7 @@ def as_document(comparison: Comparison, names: Mapping[str, str], alarm: Alarm, 
         ],
         "changes": [_change(one) for one in comparison.changed],
         "limit": {"dueNow": alarm.due_now, "limit": alarm.limit, "isExceeded": alarm.is_raised},
-        "restraints": list(restraints),
+        "safeguards": list(safeguards),
     }
 
 
@@ -133,7 +135,7 @@ def _rows(field: str, rows: Mapping[str, Row]) -> Iterator[dict[str, Any]]:
     yield from ({field: name or None, **_counts(row)} for name, row in rows.items())
 
 
-def _change(one: Surveyed) -> dict[str, Any]:
+def _change(one: BatchResult) -> dict[str, Any]:
     in_force, new = (as_json(one.ref, decision) for decision in one.decisions)
     return {
         **{name: new[name] for name in _IDENTITY},

@@ -42,11 +42,11 @@ async def demo(verbose: bool) -> None:
                 await asyncio.sleep(0.1)
         await playing
     console.print(_view(show, SystemClock().now()))
-    _judge(show)
+    _evaluator(show)
     click.echo(NEXT)
 
 
-def _judge(show: Show) -> None:
+def _evaluator(show: Show) -> None:
     problems = [f"{actor.kind} {actor.name}: {actor.problem}" for actor in show.actors if actor.problem]
     problems += [f"{actor.kind} {actor.name}: left over" for actor in show.left_over]
     if problems:

@@ -73,10 +73,10 @@ def _wrap(finding: Finding, width: int) -> Iterator[str]:
     """The lines of one check; a comment beside its command follows below, so that the command stays whole longer."""
     told = f"{finding.what} — {finding.detail}" if finding.detail else finding.what
     yield from wrap(told, width, first=f"{finding.level:4}  ", indent=_INDENT)
-    if _INDENT + cell_len(finding.mend) <= width:
-        yield from [" " * _INDENT + finding.mend] if finding.mend else []
+    if _INDENT + cell_len(finding.fix) <= width:
+        yield from [" " * _INDENT + finding.fix] if finding.fix else []
         return
-    command, _, comment = finding.mend.partition("    # ")
+    command, _, comment = finding.fix.partition("    # ")
     yield from wrap_command(command, width, indent=_INDENT)
     if comment:
         yield from (f"{' ' * _INDENT}# {line}" for line in wrap(comment, width - _INDENT - len("# ")))

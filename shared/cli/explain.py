@@ -14,9 +14,9 @@ from shared.cli.documents import open_file, read_documents
 from shared.cli.explanation import as_text
 from shared.cli.in_force import read_in_force
 from shared.cli.object_report import as_json
-from shared.cli.obstacles import Scene, find_obstacles, find_stale_guard
+from shared.cli.obstacles import ExplainContext, find_obstacles, find_stale_guard
 from shared.cli.output import show_count
-from shared.cli.preview import Finding, find_offline, find_one, uncollected
+from shared.cli.preview import ObjectPreview, find_offline, find_one, uncollected
 from shared.cli.scope_options import command
 from shared.cli.target import find_rule, parse_target, split_target
 from shared.cli.width import terminal_width
@@ -85,10 +85,10 @@ async def explain(
             *find_obstacles(force, one.ref, rule, one.decision, one.now),
             *find_stale_guard(force, rule, one.decision, guard),
         )
-        _print([(one, Scene(named, obstacles, force.flags, guard))], output)
+        _print([(one, ExplainContext(named, obstacles, force.flags, guard))], output)
 
 
-def _print(findings: Sequence[tuple[Finding, Scene | None]], output: str) -> None:
+def _print(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], output: str) -> None:
     if output == "json":
         reports = [as_json(one.ref, one.decision, one.around, scene) for one, scene in findings]
         click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 from shared.cli.advice import advise
 from shared.cli.object_report import WORDS, describe_time
-from shared.cli.obstacles import Scene
-from shared.cli.related import Surroundings
+from shared.cli.obstacles import ExplainContext
+from shared.cli.related import RelatedFacts
 from shared.cli.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import ObjectRef, format_instant, printable
@@ -14,7 +14,7 @@ from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy import PolicyRule
 from shared.core.ttl.durations import format_duration
 from shared.installation.delete_guard import guard_name
-from shared.installation.guard_status import State
+from shared.installation.guard_status import GuardState
 
 _INDENT = 12
 """Columns before what is told."""
@@ -27,8 +27,8 @@ def as_text(
     ref: ObjectRef,
     decision: Decision,
     now: datetime,
-    around: Surroundings | None = None,
-    scene: Scene | None = None,
+    around: RelatedFacts | None = None,
+    scene: ExplainContext | None = None,
     width: int | None = None,
 ) -> str:
     """A few lines: first what becomes of it, why, and what to do, then all that is known.
@@ -36,7 +36,7 @@ def as_text(
     Without a width lines are not wrapped.
     """
     beside = "policy" if _is_unsure(decision, scene) else _BESIDE.get(decision.reason, "")
-    first = ("decision", "but", "problem", beside, "powerless", "parked", "do")
+    first = ("decision", "but", "problem", beside, "overridden", "saved", "do")
     lines = list(_lines(ref, decision, now, around, scene))
     lines.sort(key=lambda line: first.index(line[0]) if line[0] in first else len(first))
     told = [("", printable(str(ref))), *_columns(lines)]
@@ -73,12 +73,12 @@ def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(
-    ref: ObjectRef, decision: Decision, now: datetime, around: Surroundings | None, scene: Scene | None
+    ref: ObjectRef, decision: Decision, now: datetime, around: RelatedFacts | None, scene: ExplainContext | None
 ) -> Iterator[tuple[str, str]]:
     facts = decision.facts
     yield "decision", _decision(decision, now, scene)
-    yield from (("but", one.told) for one in (scene.obstacles if scene else ()))
-    yield from (("but", one.told) for one in (around.takers if around else ()))
+    yield from (("but", one.message) for one in (scene.obstacles if scene else ()))
+    yield from (("but", one.message) for one in (around.deleting_owners if around else ()))
     yield from (("do", cure) for cure in _cures(ref, decision, around, scene) if cure)
     yield "finished", _finished(facts, now, around)
     yield "ttl", _OF_OTHERS if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
@@ -86,21 +86,21 @@ def _lines(
     if facts.keeper:
         yield "keeper", _keeper(facts, facts.keeper)
     if scene:
-        yield "policy", scene.named.told
+        yield "policy", scene.named.message
     if facts.problem:
         yield "problem", facts.problem
     if around:
         yield from _around_as_lines(decision, around)
-    if around and scene and scene.guard is State.CURRENT and decision.reason in _GUARDED:
+    if around and scene and scene.guard is GuardState.CURRENT and decision.reason in _GUARDED:
         yield "guard", f"the API server refuses our accounts its DELETE, too, by {guard_name(around.rule)}"
 
 
-def _decision(decision: Decision, now: datetime, scene: Scene | None) -> str:
+def _decision(decision: Decision, now: datetime, scene: ExplainContext | None) -> str:
     """What becomes of it: `stays (held): ...`, `goes in 5m (not-due): ...`, `goes now (expired): ...`."""
     words = f"({decision.reason}): {WORDS[decision.reason]}"
     if _is_unsure(decision, scene):
         words += ", as far as can be told without its policy"
-    bound = not decision.facts.powerless  # whether its own controller does as is said here
+    bound = not decision.facts.overridden  # whether its own controller does as is said here
     match decision:
         case Ignore():
             return f"{'stays' if bound else 'stays, as far as we go'} {words}"
@@ -112,30 +112,32 @@ def _decision(decision: Decision, now: datetime, scene: Scene | None) -> str:
             return f"{'is due' if scene.obstacles else 'goes now'} {words}"
 
 
-def _is_unsure(decision: Decision, scene: Scene | None) -> bool:
+def _is_unsure(decision: Decision, scene: ExplainContext | None) -> bool:
     """Whether a policy may have another say that is not known."""
     return scene is not None and not scene.named.is_known and decision.reason in _RULED
 
 
-def _cures(ref: ObjectRef, decision: Decision, around: Surroundings | None, scene: Scene | None) -> Iterator[str]:
+def _cures(
+    ref: ObjectRef, decision: Decision, around: RelatedFacts | None, scene: ExplainContext | None
+) -> Iterator[str]:
     obstacles, flags = (scene.obstacles, scene.flags) if scene else ((), ())
     yield from (one.cure for one in obstacles)
-    yield from (one.fix for one in (around.takers if around else ()))
-    if around and (around.parked or not obstacles):
+    yield from (one.fix for one in (around.deleting_owners if around else ()))
+    if around and (around.saved or not obstacles):
         is_readable = not around.held_problem
-        yield advise(decision, ref, around.rule, flags=flags, is_parked=bool(around.parked), is_readable=is_readable)
+        yield advise(decision, ref, around.rule, flags=flags, is_parked=bool(around.saved), is_readable=is_readable)
 
 
-def _around_as_lines(decision: Decision, around: Surroundings) -> Iterator[tuple[str, str]]:
+def _around_as_lines(decision: Decision, around: RelatedFacts) -> Iterator[tuple[str, str]]:
     rule = around.rule
     yield from (("problem", slip) for slip in around.slips)
     if around.hold:
         yield "hold", around.hold
         yield from (("problem", one) for one in (around.held_problem,) if one)
-    if around.parked:
-        yield "parked", around.parked
-    if around.powerless:
-        yield "powerless", around.powerless
+    if around.saved:
+        yield "saved", around.saved
+    if around.overridden:
+        yield "overridden", around.overridden
     if rule.never_finishes:
         yield "kind", rule.never_finishes
     if rule.opt_in and not rule.never_finishes:
@@ -148,7 +150,7 @@ def _around_as_lines(decision: Decision, around: Surroundings) -> Iterator[tuple
         yield "note", rule.notes
 
 
-def _finished(facts: Facts, now: datetime, around: Surroundings | None) -> str:
+def _finished(facts: Facts, now: datetime, around: RelatedFacts | None) -> str:
     if not facts.finish.finished:
         why = f": {around.unfinished.why}" if around and around.unfinished else ""
         return f"{'no' if facts.finish.finished is False else 'unknown'}{why}"

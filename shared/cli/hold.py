@@ -10,10 +10,10 @@ import click
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.state_configmap import release as release_breaker
 from shared.cli import options
-from shared.cli.in_force import InForce, Named, read_in_force
+from shared.cli.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.object_report import describe_fate, is_ahead
 from shared.cli.obstacles import find_obstacles
-from shared.cli.owners import Taker, find_takers
+from shared.cli.owners import DeletingOwner, find_deleting_owners
 from shared.cli.scope_options import command, namespace_name
 from shared.cli.target import find_rule, parse_target, ref_to, split_target
 from shared.cli.width import echo
@@ -21,9 +21,9 @@ from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
 from shared.core.ttl import edits
-from shared.core.ttl.overridden import advise_powerless, describe_powerless
+from shared.core.ttl.overridden import advise_overridden, describe_overridden
 from shared.errors import TtlError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.installation.defaults import HOME, RUN
 from shared.usecases.hold import Written, hold_object, write
 
@@ -36,7 +36,7 @@ class _Aim:
 
     cluster: KubernetesCluster
     force: InForce
-    named: Named
+    named: PolicyInForce
     rule: KindRule
     ref: ObjectRef
 
@@ -67,17 +67,17 @@ async def hold(
         written = await hold_object(aim.rule, aim.ref, reason, editor=aim.cluster)
         echo(f"{aim.ref} is held: {reason}")
         _tell(written)
-        judge = _judge(aim)
-        decision = await judge.decide(written.snapshot, aim.rule)
-        takers = await find_takers(
+        evaluator = _evaluator(aim)
+        decision = await evaluator.decide(written.snapshot, aim.rule)
+        deleting_owners = await find_deleting_owners(
             written.snapshot.obj,
             cluster=aim.cluster,
             kinds=aim.force.kinds,
-            judge=judge,
+            evaluator=evaluator,
             reason=reason,
             flags=aim.force.flags,
         )
-        _check_hold(written, aim.rule, decision.facts.powerless, takers)
+        _check_hold(written, aim.rule, decision.facts.overridden, deleting_owners)
 
 
 @command()
@@ -115,8 +115,8 @@ async def release(
         _tell(written)
         decision = await _decide(written, aim)
         _tell_fate(decision, written, aim)
-        if powerless := _describe_powerless(decision, written, aim.rule):
-            echo(f"mind: {powerless}", indent=2)
+        if overridden := _describe_overridden(decision, written, aim.rule):
+            echo(f"mind: {overridden}", indent=2)
 
 
 @command("set")
@@ -159,13 +159,13 @@ async def set_ttl(
             )
         echo(_headline(written, aim.ref))
         _tell(written)
-        judge = _judge(aim)
-        decision = await judge.decide(written.snapshot, aim.rule)
+        evaluator = _evaluator(aim)
+        decision = await evaluator.decide(written.snapshot, aim.rule)
         _tell_fate(decision, written, aim)
-        if shorter := not unset and await _describe_maximum(wish, decision, aim.ref, judge):
+        if shorter := not unset and await _describe_maximum(wish, decision, aim.ref, evaluator):
             echo(f"mind: {shorter}", indent=2)
-        if powerless := _describe_powerless(decision, written, aim.rule):
-            raise TtlError(f"this is powerless: {powerless}")
+        if overridden := _describe_overridden(decision, written, aim.rule):
+            raise TtlError(f"this is powerless: {overridden}")
 
 
 async def _release_breaker(namespace: str, kubeconfig: str | None, context: str | None) -> None:
@@ -208,61 +208,61 @@ def _headline(written: Written, ref: ObjectRef) -> str:
 
 
 def _tell(written: Written) -> None:
-    for sentence in written.change.told if written.change else ():
+    for sentence in written.change.message if written.change else ():
         echo(printable(sentence), indent=2)
 
 
-def _judge(aim: _Aim) -> Judge:
-    return Judge(aim.cluster, aim.force.kinds, lambda: aim.named.policy)
+def _evaluator(aim: _Aim) -> Evaluator:
+    return Evaluator(aim.cluster, aim.force.kinds, lambda: aim.named.policy)
 
 
 async def _decide(written: Written, aim: _Aim) -> Decision:
-    return await _judge(aim).decide(written.snapshot, aim.rule)
+    return await _evaluator(aim).decide(written.snapshot, aim.rule)
 
 
 def _tell_fate(decision: Decision, written: Written, aim: _Aim) -> None:
     now = written.snapshot.read_at
     echo(describe_fate(decision, now), indent=2)
     if aim.named.name or not aim.named.is_known:
-        echo(f"policy: {printable(aim.named.told)}", indent=2)
+        echo(f"policy: {printable(aim.named.message)}", indent=2)
     if aim.rule.opt_in and is_ahead(decision):
         echo(f"mind: {aim.rule.opt_in}", indent=2)
     for one in find_obstacles(aim.force, aim.ref, aim.rule, decision, now):
-        echo(f"mind: {printable(one.told)}; {one.cure}", indent=2)
+        echo(f"mind: {printable(one.message)}; {one.cure}", indent=2)
 
 
-async def _describe_maximum(wish: str, decision: Decision, ref: ObjectRef, judge: Judge) -> str:
+async def _describe_maximum(wish: str, decision: Decision, ref: ObjectRef, evaluator: Evaluator) -> str:
     """How the object's namespace shortens what was set; a namespace that cannot be read is reported elsewhere."""
     with suppress(TtlError):
-        namespace = await judge.namespaces.get(ref.namespace) if ref.namespace else None
+        namespace = await evaluator.namespaces.get(ref.namespace) if ref.namespace else None
         if namespace is not None:
             return edits.describe_maximum(wish, namespace.max_ttl, decision.facts.finish.at)
     return ""
 
 
-def _describe_powerless(decision: Decision, written: Written, rule: KindRule) -> str:
-    field = decision.facts.powerless
-    return f"{describe_powerless(written.snapshot.obj, rule, field)}; {advise_powerless(field)}" if field else ""
+def _describe_overridden(decision: Decision, written: Written, rule: KindRule) -> str:
+    field = decision.facts.overridden
+    return f"{describe_overridden(written.snapshot.obj, rule, field)}; {advise_overridden(field)}" if field else ""
 
 
-def _check_hold(written: Written, rule: KindRule, field: str, takers: Sequence[Taker]) -> None:
+def _check_hold(written: Written, rule: KindRule, field: str, deleting_owners: Sequence[DeletingOwner]) -> None:
     """Whether it counts is told by the object as it is stored now: a default comes straight back.
 
     Raises:
         TtlError: The kind's own controller acts all the same, or the object is deleted with an owner.
     """
     if field:
-        raise TtlError(_powerless_hold(written, rule, field))
-    if takers:
-        told = "; ".join("; ".join(filter(None, (one.told, one.fix))) for one in takers)
+        raise TtlError(_overridden_hold(written, rule, field))
+    if deleting_owners:
+        told = "; ".join("; ".join(filter(None, (one.message, one.fix))) for one in deleting_owners)
         raise TtlError(printable(f"the hold is powerless: {told}"))
 
 
-def _powerless_hold(written: Written, rule: KindRule, field: str) -> str:
+def _overridden_hold(written: Written, rule: KindRule, field: str) -> str:
     if written.refused:
         why = f"the API server does not let go of the field: {written.refused}"
     elif written.change and field in written.change.fields:
         why = "it was taken away, and came straight back"
     else:
-        why = advise_powerless(field)
-    return f"the hold is powerless: {describe_powerless(written.snapshot.obj, rule, field)}; {why}"
+        why = advise_overridden(field)
+    return f"the hold is powerless: {describe_overridden(written.snapshot.obj, rule, field)}; {why}"

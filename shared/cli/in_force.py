@@ -14,7 +14,7 @@ from shared.errors import TtlError
 from shared.installation.defaults import RUN
 from shared.installation.installed import Installed, read_installed
 from shared.installation.leader import Leader, read_leader
-from shared.safeguards.state_schema import Standing
+from shared.safeguards.state_schema import StateContents
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -25,7 +25,7 @@ CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class PolicyInForce:
     """A policy, and what to call it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Named:
         return self.name or "no policy"
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         """In one line, with the reason."""
         return "; ".join(part for part in (self._named, self.differs) if part)
 
@@ -61,17 +61,17 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class NamespaceState:
     """A namespace in which who deletes may have a Lease, and keep what stands.
 
     Attributes:
-        standing: What stands; nothing where that could not be read.
+        contents: What stands; nothing where that could not be read.
         leader: A `run` that has, or had, its Lease there.
         problem: What could not be read, and why.
     """
 
     namespace: str
-    standing: Standing
+    contents: StateContents
     leader: Leader | None = None
     problem: str = ""
 
@@ -93,7 +93,7 @@ class InForce:
     kinds: Catalogue
     installed: Installed | None = None
     problem: str = ""
-    homes: Sequence[Home] = ()
+    homes: Sequence[NamespaceState] = ()
     flags: tuple[str, ...] = ()
 
     @property
@@ -107,7 +107,7 @@ class InForce:
         others = [one.leader for one in self.homes if not (self.installed and one.namespace == self.home)]
         return next((one for one in others if one and one.leads), None)
 
-    def choose(self, asked: Path | None) -> Named:
+    def choose(self, asked: Path | None) -> PolicyInForce:
         """The policy to judge by: the file, or `none`, that was asked for, else $TTL_POLICY, else the installed one.
 
         Raises:
@@ -121,33 +121,33 @@ class InForce:
         theirs = f"`run` {leader.holder} leads with {leader.scope.named_policy}, not with this one ({mine})"
         return replace(named, differs=theirs)
 
-    def _choose(self, asked: Path | None) -> Named:
+    def _choose(self, asked: Path | None) -> PolicyInForce:
         if asked == Path(options.NONE):
-            return Named(NO_POLICY, why="as was asked for")
+            return PolicyInForce(NO_POLICY, why="as was asked for")
         path = None if asked == Path(CLUSTER) else asked or read_settings().policy
         if path is not None:
-            return Named(options.read_policy(path, self.kinds), str(path))
+            return PolicyInForce(options.read_policy(path, self.kinds), str(path))
         problem = self.policy_problem
         if asked and (problem or self.installed is None):
             raise TtlError(problem or f"nothing is installed in namespace {self.home}: expected a file, or none")
         if problem:
-            return Named(NO_POLICY, why=f"the one in force is not known: {problem}", is_known=False)
+            return PolicyInForce(NO_POLICY, why=f"the one in force is not known: {problem}", is_known=False)
         if self.installed is None:
             return self._of_run()
         why = "" if self.installed.policy_name else f"the installation in namespace {self.home} has no policy"
-        return Named(self.installed.policy, self.installed.policy_name, why)
+        return PolicyInForce(self.installed.policy, self.installed.policy_name, why)
 
-    def _of_run(self) -> Named:
+    def _of_run(self) -> PolicyInForce:
         """Where nothing is installed: the policy of a `run` is a file on another machine."""
         why = f"nothing is installed in namespace {self.home}"
         leader = self.leader
         if leader is None:
-            return Named(NO_POLICY, why=why)
+            return PolicyInForce(NO_POLICY, why=why)
         if leader.scope is None:
             why = f"{why}, and what `run` goes by only {leader.holder} knows"
-            return Named(NO_POLICY, why=why, is_known=False)
+            return PolicyInForce(NO_POLICY, why=why, is_known=False)
         why = f"{why}, and `run` {leader.holder} leads with {leader.scope.named_policy}"
-        return Named(NO_POLICY, why=why, is_known=not leader.scope.policy)
+        return PolicyInForce(NO_POLICY, why=why, is_known=not leader.scope.policy)
 
 
 async def read_in_force(
@@ -181,7 +181,7 @@ async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple
         return None, str(error)
 
 
-async def _read_homes(cluster: "KubernetesCluster", home: str) -> list[Home]:
+async def _read_homes(cluster: "KubernetesCluster", home: str) -> list[NamespaceState]:
     """That of an installation, that of a `run`, and another one in which the `run` that leads keeps its state."""
     homes = await asyncio.gather(*(_read_home(cluster, one) for one in dict.fromkeys((home, RUN))))
     elsewhere = [one.leader for one in homes if one.leader and one.leader.state not in (home, RUN)]
@@ -189,13 +189,13 @@ async def _read_homes(cluster: "KubernetesCluster", home: str) -> list[Home]:
     return [*homes, *(replace(one, leader=leader) for one, leader in zip(others, elsewhere, strict=True))]
 
 
-async def _read_home(cluster: "KubernetesCluster", namespace: str) -> Home:
-    from shared.adapters.kubernetes.state_configmap import read_standing  # noqa: PLC0415 - loads the client
+async def _read_home(cluster: "KubernetesCluster", namespace: str) -> NamespaceState:
+    from shared.adapters.kubernetes.state_configmap import read_contents  # noqa: PLC0415 - loads the client
 
-    standing, leader, problem = Standing(), None, ""
+    contents, leader, problem = StateContents(), None, ""
     try:
-        standing = await read_standing(cluster, namespace)
+        contents = await read_contents(cluster, namespace)
         leader = await read_leader(cluster, namespace)
     except TtlError as error:
         problem = str(error)
-    return Home(namespace, standing, leader, problem)
+    return NamespaceState(namespace, contents, leader, problem)

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.cli.obstacles import Scene
-from shared.cli.related import Surroundings
+from shared.cli.obstacles import ExplainContext
+from shared.cli.related import RelatedFacts
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import ObjectRef, format_instant
 from shared.core.ttl.durations import format_duration
@@ -36,7 +36,7 @@ WORDS = {
 
 
 def as_json(
-    ref: ObjectRef, decision: Decision, around: Surroundings | None = None, scene: Scene | None = None
+    ref: ObjectRef, decision: Decision, around: RelatedFacts | None = None, scene: ExplainContext | None = None
 ) -> dict[str, Any]:
     """The documented JSON of one object; instants are RFC 3339 in UTC, what is unknown is null."""
     facts = decision.facts
@@ -62,24 +62,24 @@ def as_json(
     }
 
 
-def _around_as_json(facts: Facts, around: Surroundings) -> dict[str, Any]:
+def _around_as_json(facts: Facts, around: RelatedFacts) -> dict[str, Any]:
     owner = around.owner
     return {
         "unfinished": around.unfinished.as_json() if around.unfinished else None,
         "hold": around.hold or None,
-        "parkedTtl": around.parked or None,
-        "powerlessAgainst": facts.powerless or None,
+        "parkedTtl": around.saved or None,
+        "powerlessAgainst": facts.overridden or None,
         "unknownAnnotations": list(around.slips),
         "neverFinishes": around.rule.never_finishes,
         "optIn": around.rule.opt_in,
-        "deletedWith": [one.as_json() for one in around.takers],
+        "deletedWith": [one.as_json() for one in around.deleting_owners],
         "owner": {"kind": owner.ref.kind, "name": owner.ref.name, "state": owner.state} if owner else None,
         "cleaners": [{"name": name, "does": does} for name, does in around.cleaners],
         "finalizers": [{"name": name, "does": does} for name, does in around.finalizers],
     }
 
 
-def _scene_as_json(scene: Scene) -> dict[str, Any]:
+def _scene_as_json(scene: ExplainContext) -> dict[str, Any]:
     named = scene.named
     policy = {
         "name": named.name or None,

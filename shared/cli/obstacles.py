@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.cli.in_force import Home, InForce, Named
+from shared.cli.in_force import InForce, NamespaceState, PolicyInForce
 from shared.core.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
 from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Place
 from shared.installation.delete_guard import guard_name
-from shared.installation.guard_status import State
+from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed
 from shared.installation.leader import Leader
 from shared.safeguards.recreation import name_of
-from shared.safeguards.safeguards import Restraint
+from shared.safeguards.safeguards import Safeguard
 from shared.safeguards.state_schema import Stop, Trip
 
 DRY_RUN = "dry-run"
@@ -34,14 +34,14 @@ class Obstacle:
 
     Attributes:
         reason: In a word, for programs.
-        told: In a sentence.
+        message: In a sentence.
         cure: What to do, a command where there is one.
         since: When it began, where that is known.
         until: When it ends by itself, if it does.
     """
 
     reason: str
-    told: str
+    message: str
     cure: str
     since: datetime | None = None
     until: datetime | None = None
@@ -51,14 +51,14 @@ class Obstacle:
         instants = {"since": self.since, "until": self.until}
         return {
             "reason": self.reason,
-            "told": self.told,
+            "message": self.message,
             **{name: at and format_instant(at) for name, at in instants.items()},
             "cure": self.cure,
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ExplainContext:
     """What was found of the cluster, where one was asked.
 
     Attributes:
@@ -68,10 +68,10 @@ class Scene:
         guard: The state of the kind's delete guard; None where it could not be read.
     """
 
-    named: Named
+    named: PolicyInForce
     obstacles: Sequence[Obstacle] = ()
     flags: tuple[str, ...] = ()
-    guard: State | None = None
+    guard: GuardState | None = None
 
 
 def find_obstacles(
@@ -95,9 +95,11 @@ def find_obstacles(
         yield _loop(ref, until, now, found)
 
 
-def find_stale_guard(found: InForce, rule: KindRule, decision: Decision, guard: State | None) -> Iterator[Obstacle]:
+def find_stale_guard(
+    found: InForce, rule: KindRule, decision: Decision, guard: GuardState | None
+) -> Iterator[Obstacle]:
     """That the API server may refuse the DELETE of what is due, since its policy is made from another rule."""
-    if isinstance(decision, Ignore) or guard not in (State.STALE, State.ALTERED):
+    if isinstance(decision, Ignore) or guard not in (GuardState.STALE, GuardState.ALTERED):
         return
     told = f"the API server may refuse the DELETE: {guard_name(rule)} is not what this version makes of the rule"
     place = Place(found.home, manifests="", options=found.flags)
@@ -106,7 +108,7 @@ def find_stale_guard(found: InForce, rule: KindRule, decision: Decision, guard: 
 
 def looped_until(found: InForce, ref: ObjectRef, now: datetime) -> datetime | None:
     """Until when an object is left alone since its name is in a recreate loop; None where it is in none."""
-    known = [home.standing.loops for home in _active(found) if home.standing.loops]
+    known = [home.contents.loops for home in _active(found) if home.contents.loops]
     untils = [loops[name] for loops in known if (name := name_of(ref)) in loops]
     return max((until for until in untils if until > now), default=None)
 
@@ -118,18 +120,18 @@ def find_open(found: InForce, now: datetime) -> Iterator[Obstacle]:
         told = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
         yield Obstacle(DRY_RUN, told, f"apply it with TTL_DRY_RUN=false: `{_command(found, 'doctor', found.home)}`")
     for home in _active(found):
-        if home.standing.stop:
-            yield _stopped(home, home.standing.stop, found)
-        if home.standing.trip:
-            yield _open(home, home.standing.trip, now, found)
+        if home.contents.stop:
+            yield _stopped(home, home.contents.stop, found)
+        if home.contents.trip:
+            yield _open(home, home.contents.trip, now, found)
     if problem := next((one.problem for one in _active(found) if one.problem), ""):
         cure = "ask somebody who may read ConfigMaps and Leases there"
         yield Obstacle(
-            Restraint.STOP_UNREAD, f"could not read whether deletions are stopped or a breaker is open: {problem}", cure
+            Safeguard.STOP_UNREAD, f"could not read whether deletions are stopped or a breaker is open: {problem}", cure
         )
 
 
-def _active(found: InForce) -> Iterator[Home]:
+def _active(found: InForce) -> Iterator[NamespaceState]:
     """Where what stands counts: with an installation or a `run`, or nobody knows whose it is."""
     leaders = [home.leader for home in found.homes if home.leader and home.leader.leads]
     for home in found.homes:
@@ -188,18 +190,18 @@ def _left_out(leader: Leader, ref: ObjectRef, rule: KindRule) -> Obstacle | None
     return None
 
 
-def _stopped(home: Home, stop: Stop, found: InForce) -> Obstacle:
+def _stopped(home: NamespaceState, stop: Stop, found: InForce) -> Obstacle:
     told = f"deletions are stopped in namespace {home.namespace} {stop}"
     cure = f"`{_command(found, 'start', home.namespace)}` starts them again"
-    return Obstacle(Restraint.STOPPED, told, cure, since=stop.at)
+    return Obstacle(Safeguard.STOPPED, told, cure, since=stop.at)
 
 
-def _open(home: Home, trip: Trip, now: datetime, found: InForce) -> Obstacle:
+def _open(home: NamespaceState, trip: Trip, now: datetime, found: InForce) -> Obstacle:
     lasts = f" for {_distance(trip.at, now)}" if trip.at else ""
     told = f"the breaker in namespace {home.namespace} is open{lasts}; nothing is deleted {trip}"
-    told += home.standing.name_kept(_NAMES_SHOWN)
+    told += home.contents.name_kept(_NAMES_SHOWN)
     cure = f"see what wants to be deleted, then `{_command(found, 'release', home.namespace, '--breaker')}`"
-    return Obstacle(Restraint.BREAKER_OPEN, told, cure, since=trip.at)
+    return Obstacle(Safeguard.BREAKER_OPEN, told, cure, since=trip.at)
 
 
 def _loop(ref: ObjectRef, until: datetime, now: datetime, found: InForce) -> Obstacle:
@@ -210,7 +212,7 @@ def _loop(ref: ObjectRef, until: datetime, now: datetime, found: InForce) -> Obs
     place = ("-n", ref.namespace) if ref.namespace else ("-A",)
     look = shlex.join(("kubectl", "get", "events", *place, "--field-selector", "reason=RecreateLoop", *found.flags))
     cure = f"have what makes it stop: `{look}` names it; then it goes by itself, with nothing to release"
-    return Obstacle(Restraint.RECREATE_LOOP, told, cure, until=until)
+    return Obstacle(Safeguard.RECREATE_LOOP, told, cure, until=until)
 
 
 def _command(found: InForce, command: str, namespace: str, *words: str) -> str:

@@ -10,7 +10,7 @@ from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ObjectRef, get_controller, get_text, list_mappings
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served
 from shared.ports import Snapshot
 
@@ -25,33 +25,33 @@ _GOES_LATER = frozenset({Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_
 
 
 @dataclass(frozen=True, slots=True)
-class Taker:
+class DeletingOwner:
     """An owner whose deletion deletes the object, too.
 
     Attributes:
         ref: The owner.
-        told: Why it goes, in one sentence.
+        message: Why it goes, in one sentence.
         fix: The command that keeps it; empty where none does.
     """
 
     ref: ObjectRef
-    told: str
+    message: str
     fix: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The documented JSON."""
-        return {"kind": self.ref.kind, "name": self.ref.name, "told": self.told, "fix": self.fix or None}
+        return {"kind": self.ref.kind, "name": self.ref.name, "message": self.message, "fix": self.fix or None}
 
 
-async def find_takers(
+async def find_deleting_owners(
     obj: Mapping[str, Any],
     *,
     cluster: "KubernetesCluster",
     kinds: Catalogue,
-    judge: Judge,
+    evaluator: Evaluator,
     reason: str = "WHY",
     flags: tuple[str, ...] = (),
-) -> Sequence[Taker]:
+) -> Sequence[DeletingOwner]:
     """The controller owners of an object, up the chain, that are due, have a TTL, or are being deleted.
 
     An owner of a kind without a rule ends the chain: this project never deletes it, and cannot read it.
@@ -60,11 +60,11 @@ async def find_takers(
         obj: The object.
         cluster: Where the owners are read.
         kinds: All kinds that are known.
-        judge: Decides about each owner.
+        evaluator: Decides about each owner.
         reason: For the commands.
         flags: What leads kubectl to this cluster.
     """
-    takers: list[Taker] = []
+    deleting_owners: list[DeletingOwner] = []
     ref, several = get_controller(obj), _has_other_owners(obj)
     for _ in range(OWNERS_MAX):
         if ref is None or not kinds.of(ref.group, ref.kind):
@@ -74,25 +74,27 @@ async def find_takers(
             ref = replace(ref, namespace="") if rule.scope == "Cluster" else ref
             snapshot = await cluster.get(rule, ref)
             if snapshot is None or get_text(snapshot.obj, "metadata.uid") != ref.uid:
-                takers.append(Taker(ref, _told(f"{ref} is gone", several)))
+                deleting_owners.append(DeletingOwner(ref, _told(f"{ref} is gone", several)))
                 break
             if ref.namespace:
-                await judge.namespaces.get(ref.namespace)  # its defaults count once the owner has finished
-            why = _why_it_goes(await judge.decide(snapshot, rule), snapshot, rule, judge)
+                await evaluator.namespaces.get(ref.namespace)  # its defaults count once the owner has finished
+            why = _why_it_goes(await evaluator.decide(snapshot, rule), snapshot, rule, evaluator)
         except TtlError as error:
-            takers.append(Taker(ref, f"whether {ref} is deleted, and this object with it, is unknown: {error}"))
+            deleting_owners.append(
+                DeletingOwner(ref, f"whether {ref} is deleted, and this object with it, is unknown: {error}")
+            )
             break
         if why:
-            takers.append(Taker(ref, _told(f"{ref} {why}", several), _hold(ref, rule, reason, flags)))
+            deleting_owners.append(DeletingOwner(ref, _told(f"{ref} {why}", several), _hold(ref, rule, reason, flags)))
         ref, several = get_controller(snapshot.obj), several or _has_other_owners(snapshot.obj)
-    return takers
+    return deleting_owners
 
 
-def _why_it_goes(decision: Decision, snapshot: Snapshot, rule: KindRule, judge: Judge) -> str:
+def _why_it_goes(decision: Decision, snapshot: Snapshot, rule: KindRule, evaluator: Evaluator) -> str:
     """Why an owner will be deleted; empty where nothing says that it will, or its dependents are left alone."""
     facts = decision.facts
-    if facts.powerless:
-        return f"is deleted by its own controller, by {facts.powerless}"
+    if facts.overridden:
+        return f"is deleted by its own controller, by {facts.overridden}"
     asked = facts.policy_rule.propagation if facts.policy_rule else None
     if (asked or rule.propagation) == "Orphan" and decision.reason is not Reason.TERMINATING:
         return ""
@@ -104,15 +106,15 @@ def _why_it_goes(decision: Decision, snapshot: Snapshot, rule: KindRule, judge: 
         case Ignore(reason) if reason in _GOES_LATER:
             return "is being deleted" if reason is Reason.TERMINATING else f"goes later ({reason})"
         case Ignore(Reason.UNFINISHED):
-            return _why_it_goes_once_finished(decision, snapshot, rule, judge)
+            return _why_it_goes_once_finished(decision, snapshot, rule, evaluator)
     return ""
 
 
-def _why_it_goes_once_finished(decision: Decision, snapshot: Snapshot, rule: KindRule, judge: Judge) -> str:
+def _why_it_goes_once_finished(decision: Decision, snapshot: Snapshot, rule: KindRule, evaluator: Evaluator) -> str:
     ttl = decision.facts.ttl
     if ttl is not None:
         return "" if ttl.is_never else f"has a TTL by {ttl.source}"
-    return "may get a TTL by a policy or its namespace" if judge.is_open(snapshot.obj, rule) else ""
+    return "may get a TTL by a policy or its namespace" if evaluator.may_expire(snapshot.obj, rule) else ""
 
 
 def _has_other_owners(obj: Mapping[str, Any]) -> bool:

@@ -15,11 +15,11 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli import options
 from shared.cli.comparison import Comparison
 from shared.cli.comparison_output import as_document, show
-from shared.cli.in_force import InForce, Named, read_in_force
+from shared.cli.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.object_report import as_json, is_ahead
 from shared.cli.obstacles import find_idle, find_open, looped_until
-from shared.cli.policy_warnings import LIMIT, Alarm, describe_restraints, find_unused, sound
-from shared.cli.preview import Sight, find_all
+from shared.cli.policy_warnings import LIMIT, PolicyWarning, describe_safeguards, find_unused, sound
+from shared.cli.preview import Preview, find_all
 from shared.cli.scope_options import command, split_kinds
 from shared.cli.target import find_kinds, is_absent
 from shared.cli.width import WIDE, echo, make_table, terminal_width
@@ -29,7 +29,7 @@ from shared.core.objects import ObjectRef, printable
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
-from shared.evaluation.batch import Surveyed
+from shared.evaluation.batch import BatchResult
 from shared.evaluation.served import list_served, list_unserved
 
 TOO_MANY = 3
@@ -124,12 +124,12 @@ async def plan(
         click.echo(json.dumps([as_json(one.ref, one.decisions[0]) for one in told], indent=2))
     else:
         print_table(sight.objects)
-        echo(f"policy: {printable(new.told)}")
+        echo(f"policy: {printable(new.message)}")
     if code:
         raise SystemExit(code)
 
 
-def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool, is_compared: bool) -> bool:
+def _tell(sight: Preview, force: InForce, in_force: PolicyInForce, *, is_named: bool, is_compared: bool) -> bool:
     """What must be known beside the numbers, on standard error.
 
     Args:
@@ -146,22 +146,22 @@ def _tell(sight: Sight, force: InForce, in_force: Named, *, is_named: bool, is_c
     if unread:
         options.warn(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them")
     if (not in_force.is_known or in_force.differs) and not is_named:
-        options.warn(f"policy: {printable(in_force.told)}")
+        options.warn(f"policy: {printable(in_force.message)}")
     if sight.objects:
         for one in find_open(force, sight.objects[0].now):
-            options.warn(f"{printable(one.told)}; {one.cure}", fg="yellow")
+            options.warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
     ahead = [one for one in sight.objects if is_ahead(one.decisions[-1])]
     idle = Counter(
-        f"{at.told}; {at.cure}" for one in ahead for at in find_idle(force, one.ref, one.rule, one.decisions[-1])
+        f"{at.message}; {at.cure}" for one in ahead for at in find_idle(force, one.ref, one.rule, one.decisions[-1])
     )
     for told, count in idle.items() if not is_compared else ():
         options.warn(f"{count} due, now or later: {printable(told)}", fg="yellow")
     if looped := [one.ref for one in ahead if looped_until(force, one.ref, one.now)]:
         said = "whose name is in a recreate loop, so that they are left alone for a while"
         options.warn(f"{len(looped)} {said}: {_shown(looped)}", fg="yellow")
-    if sight.parked:
+    if sight.saved:
         said = "a TTL that a hold put aside, which is gone: nothing acts on it until `kubectl ttl release` puts it back"
-        options.warn(f"{len(sight.parked)} with {said}: {_shown(sight.parked)}")
+        options.warn(f"{len(sight.saved)} with {said}: {_shown(sight.saved)}")
     unreadable = bool(force.policy_problem) and not in_force.is_known
     return not (sight.refused or sight.unreadable or unread or unreadable)
 
@@ -178,7 +178,7 @@ async def _look(
     kinds: str,
     named_by: str,
     namespace: str,
-) -> Sight:
+) -> Preview:
     """Everything of the kinds that are meant; what is not to be had is said.
 
     Raises:
@@ -199,28 +199,28 @@ async def _look(
 
 
 def _print_comparison(
-    sight: Sight,
-    new: Named,
-    in_force: Named,
+    sight: Preview,
+    new: PolicyInForce,
+    in_force: PolicyInForce,
     limit: int | None,
     *,
     output: str,
     everything: bool,
     yes: bool,
-) -> Alarm:
+) -> PolicyWarning:
     """The comparison on standard output, and on the other what must not be overlooked."""
     comparison = Comparison(sight.objects)
     alarm = sound(comparison, new.policy.limits, limit)
-    restraints = list(describe_restraints(comparison, new.policy.limits))
+    safeguards = list(describe_safeguards(comparison, new.policy.limits))
     if output == "json":
         names = {"policy": str(new), "inForce": str(in_force)}
-        click.echo(json.dumps(as_document(comparison, names, alarm, restraints)))  # indented it takes a second more
+        click.echo(json.dumps(as_document(comparison, names, alarm, safeguards)))  # indented it takes a second more
     else:
         echo(f"{new}, compared with {in_force}; (+8) is 8 more than under that")
         show(_console(), comparison, everything=everything)
         if unused := ", ".join(find_unused(comparison, new.policy)):
             echo(f"no finished object here has its ttl by: {unused}")
-    for sentence in restraints:
+    for sentence in safeguards:
         options.warn(sentence, fg="yellow")
     if alarm.is_raised:
         mind = "" if yes else f". The exit code is {TOO_MANY}; --yes or a higher --limit says that it is meant"
@@ -228,9 +228,9 @@ def _print_comparison(
     return alarm
 
 
-def print_table(objects: Sequence[Surveyed]) -> None:
+def print_table(objects: Sequence[BatchResult]) -> None:
     """For each namespace and kind, how many objects are due and when, on standard output."""
-    groups: defaultdict[tuple[str, str], list[Surveyed]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[BatchResult]] = defaultdict(list)
     for one in objects:
         groups[one.ref.namespace, one.ref.kind].append(one)
     rows = [(namespace or "-", kind, *_summary(group)) for (namespace, kind), group in sorted(groups.items())]
@@ -253,7 +253,7 @@ def _describe_roughly(time_left: timedelta) -> str:
     return f"in {''.join(_UNIT.findall(format_duration(time_left))[:2])}"
 
 
-def _summary(group: Sequence[Surveyed]) -> tuple[str, ...]:
+def _summary(group: Sequence[BatchResult]) -> tuple[str, ...]:
     now: datetime = group[0].now
     decisions = [one.decisions[0] for one in group]
     due_now = sum(isinstance(one, Expire) for one in decisions)

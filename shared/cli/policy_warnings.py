@@ -17,7 +17,7 @@ _RELEASE = "the rest stays until somebody releases it"
 
 
 @dataclass(frozen=True, slots=True)
-class Alarm:
+class PolicyWarning:
     """How much a policy would delete at once.
 
     Attributes:
@@ -40,7 +40,7 @@ class Alarm:
         return f"{self.due_now:,} objects would go at once, more than {self.limit:,}: {parts}"
 
 
-def sound(comparison: Comparison, limits: Limits, limit: int | None) -> Alarm:
+def sound(comparison: Comparison, limits: Limits, limit: int | None) -> PolicyWarning:
     """The alarm for a new policy.
 
     Args:
@@ -50,7 +50,7 @@ def sound(comparison: Comparison, limits: Limits, limit: int | None) -> Alarm:
     """
     most = limit if limit is not None else limits.breaker.count or LIMIT
     counts = [(name, row[Term.NOW].new) for name, row in comparison.rules.items()]
-    return Alarm(comparison.totals[Term.NOW].new, most, tuple(one for one in counts if one[1]))
+    return PolicyWarning(comparison.totals[Term.NOW].new, most, tuple(one for one in counts if one[1]))
 
 
 def find_unused(comparison: Comparison, policy: Policy) -> Iterator[str]:
@@ -59,7 +59,7 @@ def find_unused(comparison: Comparison, policy: Policy) -> Iterator[str]:
     yield from (rule.source for rule in policy.rules if rule.ttl and rule.source not in speaking)
 
 
-def describe_restraints(comparison: Comparison, limits: Limits) -> Iterator[str]:
+def describe_safeguards(comparison: Comparison, limits: Limits) -> Iterator[str]:
     """What the policy's own breaker and budget would make of it, a sentence each."""
     yield from _describe_breaker(comparison, limits.breaker)
     due = comparison.due_within(timedelta())

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shared.cli.owners import find_takers
-from shared.cli.related import Owner, Surroundings, find_owner, look_around, read_owner
+from shared.cli.owners import find_deleting_owners
+from shared.cli.related import Owner, RelatedFacts, find_owner, look_around, read_owner
 from shared.core.decide import Decision, Facts, Ignore, Reason
 from shared.core.finish.finish import Finish
 from shared.core.kinds.rule import Catalogue, KindRule
@@ -18,8 +18,8 @@ from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.edits import describe_parked
 from shared.errors import PermanentError, TtlError
-from shared.evaluation.batch import Survey, Surveyed
-from shared.evaluation.evaluator import Judge, is_unfinished
+from shared.evaluation.batch import BatchEvaluator, BatchResult
+from shared.evaluation.evaluator import Evaluator, is_unfinished
 from shared.evaluation.namespaces import Namespaces
 from shared.ports import Page, Unreadable
 
@@ -32,29 +32,29 @@ LISTS_AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ObjectPreview:
     """One object, what is decided about it, and when; and for one alone, what stands around it."""
 
     ref: ObjectRef
     decision: Decision
     now: datetime
-    around: Surroundings | None = None
+    around: RelatedFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Preview:
     """All that could be seen of a cluster.
 
     Attributes:
         objects: What is decided about each object.
         refused: The kinds that could not be listed, and why.
-        parked: Objects whose TTL a hold that is gone put aside.
+        saved: Objects whose TTL a hold that is gone put aside.
         unreadable: Objects that cannot be read, and are kept.
     """
 
-    objects: Sequence[Surveyed]
+    objects: Sequence[BatchResult]
     refused: Sequence[tuple[KindRule, TtlError]]
-    parked: Sequence[ObjectRef] = ()
+    saved: Sequence[ObjectRef] = ()
     unreadable: Sequence[Unreadable] = ()
 
 
@@ -65,11 +65,11 @@ async def find_all(
     policies: Sequence[Policy],
     kinds: Catalogue,
     namespace: str,
-) -> Sight:
+) -> Preview:
     """Every object of the kinds, each read once and judged under each policy."""
-    survey, namespaces = Survey(policies), Namespaces(cluster, only=namespace)
+    batch, namespaces = BatchEvaluator(policies), Namespaces(cluster, only=namespace)
     refused: list[tuple[KindRule, TtlError]] = []
-    parked: list[ObjectRef] = []
+    saved: list[ObjectRef] = []
     unreadable: list[Unreadable] = []
     places = asyncio.Semaphore(LISTS_AT_ONCE)
 
@@ -80,14 +80,14 @@ async def find_all(
                 async with aclosing(_pages(cluster, rule, namespaces)) as pages:
                     async for page in pages:
                         unreadable.extend(page.unreadable)
-                        await _survey_page(page, rule, survey, namespaces, parked, aggregated=aggregated)
+                        await _evaluate_page(page, rule, batch, namespaces, saved, aggregated=aggregated)
             except TtlError as error:
                 refused.append((rule, error))
 
     with uncollected():
         await asyncio.gather(*map(look, rules))
-        objects = await survey.settle(lambda owner: is_unfinished(owner, cluster=cluster, kinds=kinds))
-    return Sight(objects, refused, parked, unreadable)
+        objects = await batch.settle(lambda owner: is_unfinished(owner, cluster=cluster, kinds=kinds))
+    return Preview(objects, refused, saved, unreadable)
 
 
 @contextmanager
@@ -128,15 +128,21 @@ async def _is_aggregated(cluster: "KubernetesCluster", rule: KindRule) -> bool:
         return True
 
 
-async def _survey_page(
-    page: Page, rule: KindRule, survey: Survey, namespaces: Namespaces, parked: list[ObjectRef], *, aggregated: bool
+async def _evaluate_page(
+    page: Page,
+    rule: KindRule,
+    batch: BatchEvaluator,
+    namespaces: Namespaces,
+    saved: list[ObjectRef],
+    *,
+    aggregated: bool,
 ) -> None:
     await namespaces.prime()
     for obj in page.items:
         known = await _read_namespace(namespaces, obj)
-        survey.add(obj, rule, page.read_at, *known, aggregated=aggregated, ahead=page.ahead)
+        batch.add(obj, rule, page.read_at, *known, aggregated=aggregated, ahead=page.ahead)
         if describe_parked(obj, rule):
-            parked.append(ref_of(obj))
+            saved.append(ref_of(obj))
 
 
 async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[Namespace | None, str]:
@@ -145,7 +151,7 @@ async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[
     if not place:
         return None, ""
     try:
-        found = namespaces.recall(place) or await namespaces.get(place)
+        found = namespaces.get_cached(place) or await namespaces.get(place)
     except PermanentError as error:
         return None, str(error)
     return found, "" if found else f"there is no namespace {place}"
@@ -160,7 +166,7 @@ async def find_one(
     name: str,
     policy: Policy = NO_POLICY,
     flags: tuple[str, ...] = (),
-) -> Finding:
+) -> ObjectPreview:
     """One object by its name; `flags` lead kubectl to its cluster.
 
     Raises:
@@ -170,20 +176,22 @@ async def find_one(
     if snapshot is None:
         place = f" in namespace {namespace}" if namespace else ""
         raise TtlError(f"there is no {rule.kind} {name}{place}")
-    judge = Judge(cluster, kinds, lambda: policy)
-    decision = await judge.decide(snapshot, rule)
-    namespace_of_it, _ = await _read_namespace(judge.namespaces, snapshot.obj)
+    evaluator = Evaluator(cluster, kinds, lambda: policy)
+    decision = await evaluator.decide(snapshot, rule)
+    namespace_of_it, _ = await _read_namespace(evaluator.namespaces, snapshot.obj)
     owner = await read_owner(snapshot.obj, cluster=cluster, kinds=kinds)
     around = look_around(snapshot.obj, rule, decision.facts, owner, namespace_of_it)
     if decision.reason is Reason.HELD:
-        takers = await find_takers(snapshot.obj, cluster=cluster, kinds=kinds, judge=judge, flags=flags)
-        around = replace(around, takers=takers)
-    return Finding(ref_of(snapshot.obj), decision, snapshot.read_at, around)
+        deleting_owners = await find_deleting_owners(
+            snapshot.obj, cluster=cluster, kinds=kinds, evaluator=evaluator, flags=flags
+        )
+        around = replace(around, deleting_owners=deleting_owners)
+    return ObjectPreview(ref_of(snapshot.obj), decision, snapshot.read_at, around)
 
 
 async def find_offline(
     documents: Sequence[dict[str, Any]], *, kinds: Catalogue, now: datetime, policy: Policy = NO_POLICY
-) -> list[Finding]:
+) -> list[ObjectPreview]:
     """What would be decided about each document, by the owners, the siblings and the Namespaces that are among them.
 
     An owner that is not among them counts as unfinished, a namespace says nothing. Namespaces are not told of.
@@ -193,16 +201,16 @@ async def find_offline(
     known = [(one, _rule_of(one, kinds)) for one in documents]
     by_uid = {get_text(obj, "metadata.uid"): (obj, rule) for obj, rule in reversed(known) if rule is not None}
     rules = [(obj, rule) for obj, rule in known if not _is_namespace(obj)]
-    survey = Survey([policy])
+    batch = BatchEvaluator([policy])
     for obj, rule in rules:
         if rule is not None:
             place = get_text(obj, "metadata.namespace")
-            survey.add(obj, rule, now, namespaces.get(place) or plain_namespace(place))
+            batch.add(obj, rule, now, namespaces.get(place) or plain_namespace(place))
 
     async def keeps(owner: ObjectRef) -> bool:
         return not any(rule.dependents == "free" for rule in kinds.of(owner.group, owner.kind))
 
-    decided = iter(await survey.settle(keeps))
+    decided = iter(await batch.settle(keeps))
     return [
         _unknown(obj, now) if rule is None else _found(obj, rule, next(decided), find_owner(obj, by_uid), namespaces)
         for obj, rule in rules
@@ -217,15 +225,15 @@ def _rule_of(obj: dict[str, Any], kinds: Catalogue) -> KindRule | None:
     return kinds.get(get_text(obj, "apiVersion"), get_text(obj, "kind"))
 
 
-def _unknown(obj: dict[str, Any], now: datetime) -> Finding:
+def _unknown(obj: dict[str, Any], now: datetime) -> ObjectPreview:
     ref = ref_of(obj)
     problem = f"no kind rule for {ref.kind or 'nothing'} of {ref.api_version or 'no apiVersion'}"
-    return Finding(ref, Ignore(Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=problem)), now)
+    return ObjectPreview(ref, Ignore(Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=problem)), now)
 
 
 def _found(
-    obj: dict[str, Any], rule: KindRule, one: Surveyed, owner: Owner | None, namespaces: Mapping[str, Namespace]
-) -> Finding:
+    obj: dict[str, Any], rule: KindRule, one: BatchResult, owner: Owner | None, namespaces: Mapping[str, Namespace]
+) -> ObjectPreview:
     (decision,) = one.decisions
     around = look_around(obj, rule, decision.facts, owner, namespaces.get(one.ref.namespace))
-    return Finding(one.ref, decision, one.now, around)
+    return ObjectPreview(one.ref, decision, one.now, around)

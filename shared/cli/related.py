@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shared.cli.owners import Taker
+from shared.cli.owners import DeletingOwner
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
 from shared.core.finish.finish import finish_of
@@ -14,7 +14,7 @@ from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
 from shared.core.ttl.edits import HELD_TTL, describe_parked, find_held_problem
-from shared.core.ttl.overridden import advise_powerless, describe_powerless
+from shared.core.ttl.overridden import advise_overridden, describe_overridden
 from shared.core.ttl.ttl import native_ttl
 from shared.errors import TtlError
 from shared.evaluation.served import find_served
@@ -37,62 +37,62 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RelatedFacts:
     """What stands around an object.
 
     Attributes:
         rule: Its kind.
         hold: Why it is held, and what a release gives back; empty where it is not.
-        parked: A TTL that a hold put aside and nobody put back; empty where there is none.
+        saved: A TTL that a hold put aside and nobody put back; empty where there is none.
         owner: Its controller owner, if it has one.
         cleaners: Who else deletes it, or makes it anew: name and what it does.
         finalizers: What keeps it after a DELETE: name and what it waits for.
-        powerless: Who acts on it before we would, and what to do; empty where nobody does.
+        overridden: Who acts on it before we would, and what to do; empty where nobody does.
         slips: Annotations of our domain that nobody knows, on it or on its namespace, in sentences.
         unfinished: Why it has not finished; None where it has.
         held_problem: Why the TTL that a hold put aside cannot be read; empty if it can.
-        takers: Where it is held: the owners whose deletion deletes it all the same.
+        deleting_owners: Where it is held: the owners whose deletion deletes it all the same.
     """
 
     rule: KindRule
     hold: str
-    parked: str
+    saved: str
     owner: Owner | None
     cleaners: Sequence[tuple[str, str]]
     finalizers: Sequence[tuple[str, str]]
-    powerless: str
+    overridden: str
     slips: Sequence[str]
     unfinished: Unfinished | None
     held_problem: str = ""
-    takers: Sequence[Taker] = ()
+    deleting_owners: Sequence[DeletingOwner] = ()
 
 
 def look_around(
     obj: Mapping[str, Any], rule: KindRule, facts: Facts, owner: Owner | None, namespace: Namespace | None
-) -> Surroundings:
+) -> RelatedFacts:
     """What the object itself tells of that, its kind's rule, and its namespace where that is known."""
-    return Surroundings(
+    return RelatedFacts(
         rule,
         describe_hold(obj),
         describe_parked(obj, rule),
         owner,
         list(find_cleaners(obj, rule)),
         list(find_finalizers(obj, rule)),
-        _describe_powerless(obj, rule, facts),
+        _describe_overridden(obj, rule, facts),
         [*describe_unknown(obj), *(describe_unknown_of(namespace) if namespace else [])],
         None if facts.finish.finished else explain_unfinished(obj, rule),
         find_held_problem(obj, rule),
     )
 
 
-def _describe_powerless(obj: Mapping[str, Any], rule: KindRule, facts: Facts) -> str:
+def _describe_overridden(obj: Mapping[str, Any], rule: KindRule, facts: Facts) -> str:
     """Who deletes it by which field, and when; empty where nobody does before us."""
-    if not facts.powerless:
+    if not facts.overridden:
         return ""
     native = native_ttl(obj, rule)
     due_at = native.due_at(facts.finish.at) if native and facts.finish.finished else None
     when = f": it is due by that at {format_instant(due_at)}" if due_at else ""
-    return f"{describe_powerless(obj, rule, facts.powerless)}{when}; {advise_powerless(facts.powerless)}"
+    return f"{describe_overridden(obj, rule, facts.overridden)}{when}; {advise_overridden(facts.overridden)}"
 
 
 def describe_hold(obj: Mapping[str, Any]) -> str:

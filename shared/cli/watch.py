@@ -13,7 +13,7 @@ from shared.bootstrap.world import build, http_publisher
 from shared.cli import options
 from shared.cli.scope_options import command, named_by_option
 from shared.cli.target import is_absent
-from shared.source.watches import Watches
+from shared.source.watches import KindWatches
 
 SWEEP_SECONDS_MAX = 900.0
 """An in-memory channel answers once all pages are swept, for at most so long, and stops where nobody waits for it."""
@@ -58,8 +58,8 @@ async def watch(
             options.say(f"warning: namespace {namespace} does not exist; no event is sent until it is created")
         plurals = await options.name_served(world, cluster)
         options.say(f"watching {plurals} of {cluster.server}, telling {settings.sink}")
-        watches = Watches(
-            world, cluster, await world.judge(), send=retrying(events.send), publish=retrying(sweeps.publish)
+        watches = KindWatches(
+            world, cluster, await world.evaluator(), send=retrying(events.send), publish=retrying(sweeps.publish)
         )
         try:
             raise await watches.run()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.evaluate import weigh
+from shared.core.evaluate import evaluate
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
 from shared.core.finish.finish import Finish
 from shared.core.kinds.rule import KindRule
@@ -19,7 +19,7 @@ from shared.core.objects import get_annotations, get_in
 from shared.core.ttl.native import has_native_ttl
 from shared.core.ttl.ttl import TTL_ANNOTATIONS
 
-__all__ = ["Context", "Decision", "Expire", "Facts", "Ignore", "Reason", "Wait", "decide", "is_open"]
+__all__ = ["Context", "Decision", "Expire", "Facts", "Ignore", "Reason", "Wait", "decide", "may_expire"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def decide(  # noqa: PLR0913 - all that a decision rests on
     Returns:
         Ignore, Wait or Expire, each with its reason and the facts it rests on. Exactly due is expired.
     """
-    reason, facts = weigh(obj, rule, context, finish)
+    reason, facts = evaluate(obj, rule, context, finish)
     if reason is not None or facts.due_at is None:
         return Ignore(reason or Reason.FINISH_TIME_UNKNOWN, facts)
     if now < facts.due_at:
@@ -84,7 +84,7 @@ def decide(  # noqa: PLR0913 - all that a decision rests on
     return Expire(facts.due_at, Reason.EXPIRED, facts)
 
 
-def is_open(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:
+def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:
     """Whether an object may be due now or later as far as its metadata tells; spec and status are not needed.
 
     Cheap, and only ever wrong in one direction: what is not open would be ignored by `decide`, and needs no report.

@@ -25,7 +25,7 @@ _STAYS = frozenset({Reason.HELD, Reason.EXEMPT, Reason.INVALID_POLICY, Reason.IN
 _STAYS_WITH_OTHERS = frozenset({Reason.DISPATCHED, Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
 
 
-def weigh(obj: Any, rule: KindRule, context: Context, finish: Finish | None = None) -> Weighed:
+def evaluate(obj: Any, rule: KindRule, context: Context, finish: Finish | None = None) -> Weighed:
     """The first reason to keep an object, the most deliberate first, and all that is known of it. Total.
 
     Returns:
@@ -193,7 +193,7 @@ def _with_powerless(case: _Case, reason: Reason | None, facts: Facts) -> Facts:
     stays = reason in _STAYS or (reason in _STAYS_WITH_OTHERS and native_due_at is not None)
     later = facts.due_at is not None and native_due_at is not None and native_due_at < facts.due_at
     longer = not case.finish.finished and _is_longer(facts.ttl, native)
-    return replace(facts, powerless=native.source) if stays or later or longer else facts
+    return replace(facts, overridden=native.source) if stays or later or longer else facts
 
 
 def _is_longer(ttl: Ttl | None, native: Ttl) -> bool:

@@ -75,7 +75,7 @@ class Facts:
         keeper: The rule that keeps the newest of a group, if the object is counted by one.
         group: In which group of that rule it is counted.
         moved_by: What moved the due instant from where the TTL alone has it: a maximum, or a minimum age.
-        powerless: The kind's own field, where its own controller acts on it earlier, whatever we say.
+        overridden: The kind's own field, where its own controller acts on it earlier, whatever we say.
         owner: The controller owner that keeps it.
         newer: How many of its group finished later, where somebody counted.
         dispatcher: Who sent it here from another cluster, where that keeps it.
@@ -91,7 +91,7 @@ class Facts:
     keeper: PolicyRule | None = None
     group: str = ""
     moved_by: str = ""
-    powerless: str = ""
+    overridden: str = ""
     owner: ObjectRef | None = None
     newer: int | None = None
     dispatcher: Dispatcher | None = None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def spread(uid: str, now: datetime, over: timedelta) -> datetime:
+def jittered(uid: str, now: datetime, over: timedelta) -> datetime:
     """The next turn of an object, after now and within that time.
 
     Turns come round with the clock, each object's at a place of its own, so whoever asks again before it is told the

@@ -61,7 +61,7 @@ def check_settings(found: Inventory, kinds: Catalogue, place: Place, overlay: st
     config = found.get("ConfigMap", name)
     if config is None:
         return Configured(tuple(findings))
-    return _judge(config, kinds, findings, place, overlay)
+    return _evaluator(config, kinds, findings, place, overlay)
 
 
 def _overrides(found: Inventory, apply: str) -> Iterator[Finding]:
@@ -73,7 +73,7 @@ def _overrides(found: Inventory, apply: str) -> Iterator[Finding]:
             yield warn(f"settings of {name_of(workload)}", detail, apply)
 
 
-def _judge(config: Obj, kinds: Catalogue, findings: list[Finding], place: Place, overlay: str) -> Configured:
+def _evaluator(config: Obj, kinds: Catalogue, findings: list[Finding], place: Place, overlay: str) -> Configured:
     what = f"settings {name_of(config)}"
     try:
         settings, rules = parse_settings(config, kinds)

@@ -10,7 +10,7 @@ from shared.doctor.rights import Account
 from shared.doctor.server import list_served
 from shared.errors import TtlError
 from shared.installation.delete_guard import ACCOUNTS, guard_name, not_checked
-from shared.installation.guard_status import GROUP, OURS, PLURALS, State, judge_guard
+from shared.installation.guard_status import GROUP, OURS, PLURALS, GuardState, compare_guard
 from shared.installation.inventory import name_of, read_list
 from shared.installation.rbac import DELETERS
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:  # the client takes half a second to load, and offline command
 
 
 _WRONG = {
-    State.MISSING: "without it, the API server accepts the DELETE of an unfinished or held object by our accounts:",
-    State.STALE: "made from another version of the rule: it may refuse a due object or allow an unfinished one:",
-    State.OTHERS: "binds other accounts than those of this namespace:",
-    State.ALTERED: "differs from the guard of this version, and may refuse less:",
+    GuardState.MISSING: "without it, the API server lets our accounts delete an unfinished or held object:",
+    GuardState.STALE: "made from another version of the rule: it may refuse a due object or allow an unfinished one:",
+    GuardState.OTHERS: "binds other accounts than those of this namespace:",
+    GuardState.ALTERED: "differs from the guard of this version, and may refuse less:",
 }
 
 
@@ -52,18 +52,18 @@ async def check_guard(
     if problem := policies.problem or bindings.problem:
         return [unknown("delete guard", problem, place)]
     found, bound = ({name_of(one): one for one in listed.items} for listed in (policies, bindings))
-    states: defaultdict[State, list[str]] = defaultdict(list)
+    states: defaultdict[GuardState, list[str]] = defaultdict(list)
     for name, of_kind in kinds.items():
         guarded_by = guard_name(of_kind[0])
-        states[judge_guard(of_kind, place.namespace, found.get(guarded_by), bound.get(guarded_by))].append(name)
+        states[compare_guard(of_kind, place.namespace, found.get(guarded_by), bound.get(guarded_by))].append(name)
     return [*_findings(states, kinds, place), *_unbound(deleters, list(kinds), place)]
 
 
 def _findings(
-    states: Mapping[State, Sequence[str]], kinds: Mapping[str, Sequence[KindRule]], place: Place
+    states: Mapping[GuardState, Sequence[str]], kinds: Mapping[str, Sequence[KindRule]], place: Place
 ) -> Iterator[Finding]:
     for state, names in states.items():
-        if state is State.CURRENT:
+        if state is GuardState.CURRENT:
             less = "; ".join(dict.fromkeys(not_checked(kinds[name]) for name in names))
             yield ok("delete guard", f"{', '.join(names)}; not checked by the API server: {less}")
         else:

@@ -26,18 +26,18 @@ class Finding:
     Attributes:
         what: What was looked at, in a few words.
         detail: What is wrong with it; of what is well, what it is.
-        mend: The command; empty where all is well.
+        fix: The command; empty where all is well.
     """
 
     level: Level
     what: str
     detail: str = ""
-    mend: str = ""
+    fix: str = ""
 
     def __str__(self) -> str:
         """One line, or two."""
         line = f"{self.level:4}  {self.what}" + (f" — {self.detail}" if self.detail else "")
-        return f"{line}\n      {self.mend}" if self.mend else line
+        return f"{line}\n      {self.fix}" if self.fix else line
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,14 @@ def ok(what: str, detail: str = "") -> Finding:
     return Finding(Level.OK, what, short(detail))
 
 
-def warn(what: str, detail: str, mend: str) -> Finding:
+def warn(what: str, detail: str, fix: str) -> Finding:
     """It works, but not as it should, or nobody can tell."""
-    return Finding(Level.WARN, what, short(detail), mend)
+    return Finding(Level.WARN, what, short(detail), fix)
 
 
-def fail(what: str, detail: str, mend: str) -> Finding:
+def fail(what: str, detail: str, fix: str) -> Finding:
     """It does not work."""
-    return Finding(Level.FAIL, what, short(detail), mend)
+    return Finding(Level.FAIL, what, short(detail), fix)
 
 
 def unknown(what: str, why: str, place: Place) -> Finding:
@@ -136,10 +136,10 @@ def short(text: str) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """The documented JSON: a list of checks; `mend` is null where nothing is to be mended."""
+    """The documented JSON: a list of checks; `fix` is null where nothing is to be mended."""
     return json.dumps(
         [
-            {"level": one.level.lower(), "check": one.what, "detail": one.detail or None, "mend": one.mend or None}
+            {"level": one.level.lower(), "check": one.what, "detail": one.detail or None, "fix": one.fix or None}
             for one in findings
         ],
         indent=2,

@@ -32,7 +32,7 @@ def read_known(found: Inventory, place: Place, overlay: str) -> Known:
     if not named:
         return Known(as_catalogue(shipped))
     name = most_used(named)
-    mend = place.apply(overlay, "with that mended")
+    fix = place.apply(overlay, "with that mended")
     findings = []
     if len(named) > 1:
         detail = "; ".join(f"{', '.join(users)} by {one}" for one, users in named.items())
@@ -46,7 +46,7 @@ def read_known(found: Inventory, place: Place, overlay: str) -> Known:
         files = read_rules(found, name)
     except TtlError as error:
         detail = f"nothing starts anew with them: {error}"
-        return Known(as_catalogue(shipped), findings=(*findings, fail(f"rules {name}", detail, mend)))
+        return Known(as_catalogue(shipped), findings=(*findings, fail(f"rules {name}", detail, fix)))
     own = [one for one in files if not one.is_shipped]
     said = (f"{one.rule.name}{' in place of the shipped one' if one.replaces else ''}" for one in own)
     findings.append(ok(f"rules {name}", ", ".join(said) or "none"))

@@ -29,12 +29,12 @@ def check_policies(found: Inventory, kinds: Catalogue, place: Place, overlay: st
 def _check(  # noqa: PLR0913, PLR0917 - what was found, and where it goes
     found: Inventory, name: str, key: str, users: list[str], kinds: Catalogue, place: Place
 ) -> Finding:
-    what, mend = f"policy {name}", place.command("edit", "configmap", name)
+    what, fix = f"policy {name}", place.command("edit", "configmap", name)
     text = read_policy_text(found, name, key)
     if text is None:
-        return fail(what, f"there is no {key} in it, and {', '.join(users)} cannot start without", mend)
+        return fail(what, f"there is no {key} in it, and {', '.join(users)} cannot start without", fix)
     try:
         policy = parse_policy(text, kinds, name=key)
     except TtlError as error:
-        return fail(what, f"the last good one stays in force, and nothing starts anew: {error}", mend)
+        return fail(what, f"the last good one stays in force, and nothing starts anew: {error}", fix)
     return ok(what, f"rules: {', '.join(rule.name for rule in policy.rules) or 'none'}")

@@ -101,11 +101,11 @@ def judge_rights(
         if not missing:
             yield ok(what, ", ".join(right.verb for right in rights))
             continue
-        mend = _mend(account, group, resource, rights, place)
+        fix = _fix(account, group, resource, rights, place)
         if not is_named and missing == [right.verb for right in rights] and _is_of_kind(rights[0]):
-            yield warn(what, "none at all: TTL_KINDS is all, and this one is passed over", mend)
+            yield warn(what, "none at all: TTL_KINDS is all, and this one is passed over", fix)
         else:
-            yield fail(what, f"may not {', '.join(missing)}", mend)
+            yield fail(what, f"may not {', '.join(missing)}", fix)
 
 
 async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str, right: Right) -> bool:
@@ -153,7 +153,7 @@ async def _missing_binding(cluster: "KubernetesCluster", account: Account, place
     return None
 
 
-def _mend(account: Account, group: str, resource: str, rights: list[Right], place: Place) -> str:
+def _fix(account: Account, group: str, resource: str, rights: list[Right], place: Place) -> str:
     """The roles of a kind join by themselves; for what is no kind, a role and a binding of its own."""
     if account.role in ("expire", "sweep", "source", "standalone"):
         if paths := list(_shipped(account.role, group, resource)):

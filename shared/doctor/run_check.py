@@ -54,7 +54,7 @@ async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place
 async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:
     detail = f"there is none in namespace {place.namespace}; --namespace names another"
     knative = await check_knative(cluster, place)
-    overlay = "standalone" if any(one.mend for one in knative) else "knative"
+    overlay = "standalone" if any(one.fix for one in knative) else "knative"
     return fail("installation", detail, place.apply(overlay, "or an overlay of your own"))
 
 

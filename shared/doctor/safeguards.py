@@ -7,7 +7,7 @@ from shared.core.objects import get_in
 from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.installation.inventory import Inventory
-from shared.safeguards.state_schema import NAME, Standing, parse_standing
+from shared.safeguards.state_schema import NAME, StateContents, parse_standing
 
 _NAMES_SHOWN = 3
 
@@ -16,7 +16,7 @@ def check_stop(found: Inventory, place: Place) -> Finding:
     """Whether a person stopped all deletions: who, why, since when, and what starts them again."""
     if found.parts["ConfigMap"].problem:
         return unknown("stop", found.parts["ConfigMap"].problem, place)
-    stop = _standing(found).stop
+    stop = _contents(found).stop
     if stop is None:
         return ok("stop", "not set")
     start = shlex.join(("kubectl", "ttl", "start", "-n", place.namespace, *place.options))
@@ -27,8 +27,8 @@ def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
     """Whether deletions are stopped: why, since when, and what lets them go on."""
     if found.parts["ConfigMap"].problem:
         return unknown("breaker", found.parts["ConfigMap"].problem, place)
-    standing = _standing(found)
-    trip = standing.trip
+    contents = _contents(found)
+    trip = contents.trip
     if trip is None:
         return ok("breaker", "closed")
     since = ""
@@ -38,7 +38,7 @@ def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
     by = f", told by {trip.by}" if trip.by else ""
     words = ("kubectl", "ttl", "release", "--breaker", "-n", place.namespace, *place.options)
     release = f"{shlex.join(words)}    # once you know what wanted to be deleted: kubectl ttl plan"
-    kept = standing.name_kept(_NAMES_SHOWN)
+    kept = contents.name_kept(_NAMES_SHOWN)
     return fail("breaker", f"open: nothing is deleted{since}: {trip.why}{by}{kept}", release)
 
 
@@ -46,7 +46,7 @@ def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:
     """Names that are left alone, because whatever makes them makes them again."""
     if found.parts["ConfigMap"].problem:
         return unknown("recreate loops", found.parts["ConfigMap"].problem, place)
-    names = sorted(name for name, until in _standing(found).loops.items() if until > now)
+    names = sorted(name for name, until in _contents(found).loops.items() if until > now)
     if not names:
         return ok("recreate loops", "none")
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
@@ -56,7 +56,7 @@ def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:
     return warn("recreate loops", detail, look)
 
 
-def _standing(found: Inventory) -> Standing:
+def _contents(found: Inventory) -> StateContents:
     data = get_in(found.get("ConfigMap", NAME), "data")
     texts = {name: text for name, text in data.items() if isinstance(text, str)} if isinstance(data, dict) else {}
     return parse_standing(texts)

@@ -67,11 +67,11 @@ def judge_clock(sent_at: datetime, stated_at: datetime, received_at: datetime) -
     detail = f"the API server's is at least {apart.total_seconds():.1f} s {side} this machine's"
     if apart <= SKEW_MAX:
         return ok("clock", detail)
-    mend = "timedatectl set-ntp true    # on the one of the two that is wrong"
+    fix = "timedatectl set-ntp true    # on the one of the two that is wrong"
     if ahead > AHEAD_MAX:
         told = "what is due by that clock alone waits until it is due by the other too; or a proxy writes its own Date"
-        return fail("clock", f"{detail}: {told}", mend)
-    return warn("clock", f"{detail}: objects go by the API server's, what is said here of ages may be wrong", mend)
+        return fail("clock", f"{detail}: {told}", fix)
+    return warn("clock", f"{detail}: objects go by the API server's, what is said here of ages may be wrong", fix)
 
 
 async def list_served(cluster: "KubernetesCluster", api_version: str) -> set[str]:

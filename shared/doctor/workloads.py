@@ -27,9 +27,9 @@ def check_workloads(found: Inventory, place: Place) -> Iterator[Finding]:
             yield fail(what, down, place.command(*words, *_kubectl_name(kind, name)))
         else:
             pod, trouble = troubles[0]
-            mend = place.command("logs", name_of(pod), "--all-containers", "--tail=5", *_previous(pod))
+            fix = place.command("logs", name_of(pod), "--all-containers", "--tail=5", *_previous(pod))
             say = fail if down else warn  # ready, but its next revision does not come up
-            yield say(what, f"{down + '; ' if down else ''}Pod {name_of(pod)}: {trouble}", mend)
+            yield say(what, f"{down + '; ' if down else ''}Pod {name_of(pod)}: {trouble}", fix)
 
 
 def pods_of(found: Inventory, workload: Obj) -> list[Obj]:

@@ -36,7 +36,7 @@ _Places = defaultdict[_Group, list[tuple[datetime, str]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class BatchResult:
     """One object, and what is decided about it.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Case:
 
 
 @dataclass
-class Survey:
+class BatchEvaluator:
     """Objects of one cluster, or of one file.
 
     Attributes:
@@ -104,8 +104,8 @@ class Survey:
         steps: list[_Steps] = []
         for policy, places in zip(self.policies, self._places, strict=True):
             finish = steps[0][0].facts.finish if steps else None
-            judge = partial(decide, obj, rule, now, ahead=ahead)
-            decided = _steps(judge, Context(policy, namespace, owner is not None, aggregated), finish)
+            evaluator = partial(decide, obj, rule, now, ahead=ahead)
+            decided = _steps(evaluator, Context(policy, namespace, owner is not None, aggregated), finish)
             first = decided[0]
             if first.reason is Reason.NAMESPACE_UNREAD and problem:
                 decided = (replace(first, facts=replace(first.facts, problem=problem)),)
@@ -116,7 +116,7 @@ class Survey:
             self._unfinished[ref.uid] = rule.keeps_dependents(is_finished=steps[0][0].facts.finish.finished)
         self._cases.append(_Case(ref, rule, now, owner, tuple(steps)))
 
-    async def settle(self, is_unfinished: IsUnfinished) -> list[Surveyed]:
+    async def settle(self, is_unfinished: IsUnfinished) -> list[BatchResult]:
         """What is decided about each, in the order in which they were added.
 
         Args:
@@ -140,10 +140,10 @@ class Survey:
             for _ in range(OWNERS_AT_ONCE):
                 group.create_task(work())
 
-    def _settled(self) -> Iterator[Surveyed]:
+    def _settled(self) -> Iterator[BatchResult]:
         for case in self._cases:
             pairs = zip(case.steps, self._places, strict=True)
-            yield Surveyed(case.ref, case.rule, case.now, tuple(self._last(case, *pair) for pair in pairs))
+            yield BatchResult(case.ref, case.rule, case.now, tuple(self._last(case, *pair) for pair in pairs))
 
     def _last(self, case: _Case, steps: _Steps, places: _Places) -> Decision:
         """The first step that holds."""
@@ -157,13 +157,13 @@ class Survey:
         return counted[-1]
 
 
-def _steps(judge: Callable[..., Decision], context: Context, finish: Finish | None) -> _Steps:
-    decision = judge(context, finish=finish)
+def _steps(evaluator: Callable[..., Decision], context: Context, finish: Finish | None) -> _Steps:
+    decision = evaluator(context, finish=finish)
     finish = decision.facts.finish
     if decision.reason is Reason.OWNER_UNFINISHED:
-        return decision, *_steps(judge, replace(context, owner_unfinished=False), finish)
+        return decision, *_steps(evaluator, replace(context, owner_unfinished=False), finish)
     if decision.reason is Reason.KEPT_LAST and context.newer is None:
-        return decision, *_steps(judge, replace(context, newer=sys.maxsize), finish)
+        return decision, *_steps(evaluator, replace(context, newer=sys.maxsize), finish)
     return (decision,)
 
 

@@ -10,7 +10,7 @@ from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
-from shared.core.decide import Context, Decision, Expire, Reason, decide, is_open
+from shared.core.decide import Context, Decision, Expire, Reason, decide, may_expire
 from shared.core.facts import NOTHING_KNOWN
 from shared.core.finish.finish import finish_of
 from shared.core.kinds.rule import Catalogue, KindRule
@@ -18,7 +18,7 @@ from shared.core.objects import ObjectRef, get_controller, get_text
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import PermanentError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.ranks import Sibling, Siblings
+from shared.evaluation.ranks import RankedObject, Ranks
 from shared.evaluation.served import find_served
 from shared.ports import Cluster, Snapshot, Telemetry
 
@@ -30,7 +30,7 @@ CLOCK_AHEAD = "the API server's clock is too far ahead: objects wait until they 
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Evaluation:
     """A decision, and what else has to be looked at because of this object.
 
     Attributes:
@@ -40,13 +40,13 @@ class Judgement:
     """
 
     decision: Decision
-    fallen: Sequence[Sibling] = ()
+    fallen: Sequence[RankedObject] = ()
     context: Context = NOTHING_KNOWN
     at: float = 0.0
 
 
 @dataclass
-class Judge:
+class Evaluator:
     """Judges objects of one cluster; what it remembers of namespaces and groups is shared by all who ask it.
 
     Attributes:
@@ -63,14 +63,14 @@ class Judge:
     telemetry: InitVar[Telemetry | None] = None
     only: InitVar[str] = ""
     namespaces: Namespaces = field(init=False)
-    siblings: Siblings = field(init=False)
+    ranks: Ranks = field(init=False)
     _telemetry: Telemetry | None = field(init=False)
     _is_ahead: bool = field(init=False)
 
     def __post_init__(self, telemetry: Telemetry | None, only: str) -> None:
         self._telemetry, self._is_ahead = telemetry, False
         self.namespaces = Namespaces(self.cluster, telemetry, only)
-        self.siblings = Siblings(self.cluster)
+        self.ranks = Ranks(self.cluster)
 
     async def decide(self, snapshot: Snapshot, rule: KindRule) -> Decision:
         """`decide` at the API server's clock.
@@ -78,9 +78,9 @@ class Judge:
         Raises:
             TryLaterError: The API server is busy or away.
         """
-        return (await self.judge(snapshot, rule)).decision
+        return (await self.evaluate(snapshot, rule)).decision
 
-    async def judge(self, snapshot: Snapshot, rule: KindRule) -> Judgement:
+    async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
         """The decision, and what falls out of the object's group by it.
 
         Args:
@@ -92,22 +92,22 @@ class Judge:
         """
         obj, now, ahead = snapshot.obj, snapshot.read_at, snapshot.ahead
         self._report_clock(ahead)
-        namespace, owned = self.namespaces.recall(_place(obj)), get_controller(obj) is not None
+        namespace, owned = self.namespaces.get_cached(_place(obj)), get_controller(obj) is not None
         context = Context(self.policy(), namespace, owned, rule.may_be_aggregated)
-        judgement = Judgement(decide(obj, rule, now, context, ahead=ahead), (), context, _now())
+        evaluation = Evaluation(decide(obj, rule, now, context, ahead=ahead), (), context, _now())
         asked: set[Reason] = set()
-        while (reason := judgement.decision.reason) in _MISSING and reason not in asked:
+        while (reason := evaluation.decision.reason) in _MISSING and reason not in asked:
             asked.add(reason)
             try:
                 context, fallen = await self._bring(reason, snapshot, rule, context)
                 if context.namespace is not None:  # which a slow read of something else may have made too old
                     context = replace(context, namespace=await self.namespaces.get(_place(obj)))
             except PermanentError as error:
-                return Judgement(_unread(judgement.decision, str(error)))
-            judgement = Judgement(decide(obj, rule, now, context, ahead=ahead), fallen, context, _now())
-        return judgement
+                return Evaluation(_unread(evaluation.decision, str(error)))
+            evaluation = Evaluation(decide(obj, rule, now, context, ahead=ahead), fallen, context, _now())
+        return evaluation
 
-    def is_still_due(self, judgement: Judgement, snapshot: Snapshot, rule: KindRule) -> bool:
+    def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
         """Decide again, just before the DELETE, by the policy and the namespace as they are known at this moment.
 
         This awaits nothing, so no slow read comes between this decision and the DELETE. The namespace was read at most
@@ -116,12 +116,12 @@ class Judge:
         Returns:
             False where the object is not due any more, and where a fact is too old to tell.
         """
-        policy, namespace = self.policy(), self.namespaces.recall(_place(snapshot.obj))
-        if policy is not judgement.context.policy or _now() - judgement.at > DECIDED_SECONDS:
+        policy, namespace = self.policy(), self.namespaces.get_cached(_place(snapshot.obj))
+        if policy is not evaluation.context.policy or _now() - evaluation.at > DECIDED_SECONDS:
             return False
-        if namespace is judgement.context.namespace:
+        if namespace is evaluation.context.namespace:
             return True
-        context = replace(judgement.context, namespace=namespace)
+        context = replace(evaluation.context, namespace=namespace)
         return isinstance(decide(snapshot.obj, rule, snapshot.read_at, context), Expire)
 
     def _report_clock(self, ahead: timedelta) -> None:
@@ -130,13 +130,13 @@ class Judge:
             self._telemetry.problem(CLOCK_AHEAD, ahead_seconds=round(ahead.total_seconds()))
         self._is_ahead = bool(ahead)
 
-    def is_open(self, obj: Any, rule: KindRule) -> bool:
+    def may_expire(self, obj: Any, rule: KindRule) -> bool:
         """Whether an object may be due now or later as far as its metadata and what is remembered tell."""
-        return is_open(obj, rule, Context(self.policy(), self.namespaces.recall(_place(obj))))
+        return may_expire(obj, rule, Context(self.policy(), self.namespaces.get_cached(_place(obj))))
 
     async def _bring(
         self, reason: Reason, snapshot: Snapshot, rule: KindRule, context: Context
-    ) -> tuple[Context, Sequence[Sibling]]:
+    ) -> tuple[Context, Sequence[RankedObject]]:
         """What the reason says is missing."""
         obj = snapshot.obj
         if reason is Reason.NAMESPACE_UNREAD:
@@ -150,8 +150,8 @@ class Judge:
             return replace(context, owner_unfinished=unfinished), ()
         if reason is Reason.AGGREGATED_API:
             return replace(context, aggregated=await self.cluster.is_aggregated(rule)), ()
-        standing = await self.siblings.standing(obj, rule, context)
-        return replace(context, newer=standing.newer), standing.fallen
+        rank = await self.ranks.rank(obj, rule, context)
+        return replace(context, newer=rank.newer), rank.fallen
 
 
 _MISSING = frozenset({Reason.NAMESPACE_UNREAD, Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST})

@@ -62,7 +62,7 @@ class Namespaces:
             raise known[1]
         return known[1]
 
-    def recall(self, name: str) -> Namespace | None:
+    def get_cached(self, name: str) -> Namespace | None:
         """One namespace if it is remembered; None where it would have to be read."""
         known = self._remembered(name)
         return known[1] if known is not None and isinstance(known[1], Namespace) else None

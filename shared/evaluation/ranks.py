@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from shared.core.evaluate import weigh
+from shared.core.evaluate import evaluate
 from shared.core.facts import Context, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
@@ -28,7 +28,7 @@ _Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Sibling:
+class RankedObject:
     """A finished object that a rule counts.
 
     Attributes:
@@ -50,7 +50,7 @@ class Sibling:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Rank:
     """Where one object stands in its group.
 
     Attributes:
@@ -59,42 +59,42 @@ class Standing:
     """
 
     newer: int
-    fallen: Sequence[Sibling] = ()
+    fallen: Sequence[RankedObject] = ()
 
 
 @dataclass(slots=True)
 class _Listed:
     at: float
     policy: Policy
-    by_uid: dict[str, Sibling] = field(default_factory=dict)
-    groups: dict[tuple[str, bool, str], list[Sibling]] = field(default_factory=dict)
+    by_uid: dict[str, RankedObject] = field(default_factory=dict)
+    groups: dict[tuple[str, bool, str], list[RankedObject]] = field(default_factory=dict)
 
-    def add(self, sibling: Sibling) -> None:
-        self.by_uid[sibling.ref.uid] = sibling
-        insort(self.groups.setdefault(sibling.group, []), sibling, key=lambda one: one.place)
+    def add(self, ranked: RankedObject) -> None:
+        self.by_uid[ranked.ref.uid] = ranked
+        insort(self.groups.setdefault(ranked.group, []), ranked, key=lambda one: one.place)
 
-    def standing(self, mine: Sibling) -> Standing:
+    def rank(self, mine: RankedObject) -> Rank:
         """Where an object stands that may be listed as it was a moment ago, or not at all."""
         group = self.groups.get(mine.group, [])
         newer = len(group) - bisect_right(group, mine.place, key=lambda one: one.place)
         known = self.by_uid.get(mine.ref.uid)
         newer -= known is not None and known.group == mine.group and known.place > mine.place
         if newer >= mine.kept:
-            return Standing(newer)
+            return Rank(newer)
         others = (one for one in reversed(group) if one.ref.uid != mine.ref.uid)
         beyond = (one for one in islice(others, mine.kept - 1, None) if one.due_at is not None)
-        return Standing(newer, tuple(islice(beyond, FALLEN_MAX)))
+        return Rank(newer, tuple(islice(beyond, FALLEN_MAX)))
 
 
 @dataclass
-class Siblings:
+class Ranks:
     """Counts by LISTs, each of one kind in one namespace, at most five seconds old and shared by all who ask."""
 
     cluster: Cluster
     _lists: dict[_Key, _Listed] = field(default_factory=dict)
     _listing: dict[_Key, asyncio.Lock] = field(default_factory=dict)
 
-    async def standing(self, obj: Any, rule: KindRule, context: Context) -> Standing:
+    async def rank(self, obj: Any, rule: KindRule, context: Context) -> Rank:
         """Where a finished object stands among those that its rule counts.
 
         Args:
@@ -106,10 +106,10 @@ class Siblings:
             TryLaterError: The API server is busy or away.
             PermanentError: It refuses to list.
         """
-        mine = sibling_of(obj, rule, context)
-        return Standing(0) if mine is None else (await self._listed(mine, rule, context)).standing(mine)
+        mine = find_ranked(obj, rule, context)
+        return Rank(0) if mine is None else (await self._listed(mine, rule, context)).rank(mine)
 
-    async def _listed(self, mine: Sibling, rule: KindRule, context: Context) -> _Listed:
+    async def _listed(self, mine: RankedObject, rule: KindRule, context: Context) -> _Listed:
         """The LIST of the object's namespace; one that does not know how the object finished is too old."""
         key = rule.api_version, rule.kind, mine.ref.namespace
         asked_at = asyncio.get_running_loop().time()
@@ -138,21 +138,21 @@ class Siblings:
         while True:
             page = await self.cluster.list_page(rule, namespace=namespace, continue_token=token)
             for obj in page.items:
-                sibling = sibling_of(obj, rule, context)
-                if sibling is not None:
-                    listed.add(sibling)
+                ranked = find_ranked(obj, rule, context)
+                if ranked is not None:
+                    listed.add(ranked)
             token = page.continue_token
             if not token:
                 return listed
 
 
-def sibling_of(obj: Any, rule: KindRule, context: Context) -> Sibling | None:
+def find_ranked(obj: Any, rule: KindRule, context: Context) -> RankedObject | None:
     """An object as a rule counts it; None where none does: unfinished, of an unknown time, or about to be gone."""
-    reason, facts = weigh(obj, rule, replace(context, owner_unfinished=False, newer=None))
+    reason, facts = evaluate(obj, rule, replace(context, owner_unfinished=False, newer=None))
     if facts.keeper is None or facts.finish.at is None or reason is Reason.TERMINATING:
         return None
     outcome = facts.finish.outcome
-    return Sibling(
+    return RankedObject(
         ref=ref_of(obj),
         group=(facts.keeper.name, facts.keeper.counts_apart(outcome), facts.group),
         kept=facts.keeper.kept_of(outcome) or 0,

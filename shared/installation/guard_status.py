@@ -20,7 +20,7 @@ PLURALS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 OURS = "app.kubernetes.io/component=delete-guard"
 
 
-class State(StrEnum):
+class GuardState(StrEnum):
     """What a cluster has of a kind's guard."""
 
     CURRENT = "current"
@@ -30,7 +30,7 @@ class State(StrEnum):
     ALTERED = "altered"
 
 
-def judge_guard(rules: Sequence[KindRule], namespace: str, policy: Obj | None, binding: Obj | None) -> State:
+def compare_guard(rules: Sequence[KindRule], namespace: str, policy: Obj | None, binding: Obj | None) -> GuardState:
     """Compare what a cluster has with what is made of the rules.
 
     Args:
@@ -40,26 +40,26 @@ def judge_guard(rules: Sequence[KindRule], namespace: str, policy: Obj | None, b
         binding: Likewise.
     """
     if policy is None or binding is None:
-        return State.MISSING
+        return GuardState.MISSING
     wanted, bound = guard(rules, namespace)
     if get_in(policy, "metadata.annotations") is None or _version(policy) != _version(wanted):
-        return State.STALE
+        return GuardState.STALE
     (condition,) = wanted["spec"]["matchConditions"]
     conditions = get_in(policy, "spec.matchConditions")
     expression = conditions[0].get("expression", "") if isinstance(conditions, list) and conditions else ""
     ours = binds(namespace)
     if expression != ours and not expression.startswith(f"{ours} || "):
-        return State.OTHERS if expression else State.ALTERED
+        return GuardState.OTHERS if expression else GuardState.ALTERED
     as_wanted = {**wanted["spec"], "matchConditions": [{**condition, "expression": expression}]}
     is_same = policy.get("spec") == as_wanted and binding.get("spec") == bound["spec"]
-    return State.CURRENT if is_same else State.ALTERED
+    return GuardState.CURRENT if is_same else GuardState.ALTERED
 
 
 def _version(policy: Mapping[str, Any]) -> Any:
     return policy["metadata"]["annotations"].get(VERSION)
 
 
-async def read_guard(cluster: "KubernetesCluster", rules: Sequence[KindRule], namespace: str) -> State | None:
+async def read_guard(cluster: "KubernetesCluster", rules: Sequence[KindRule], namespace: str) -> GuardState | None:
     """What a cluster has of a kind's guard; None where it may not be read.
 
     Args:
@@ -71,8 +71,8 @@ async def read_guard(cluster: "KubernetesCluster", rules: Sequence[KindRule], na
     try:
         answers = await asyncio.gather(*(cluster.request("GET", path, missing_ok=True) for path in paths))
     except AbsentKindError:
-        return State.MISSING
+        return GuardState.MISSING
     except TtlError:
         return None
     policy, binding = (answer.body if answer else None for answer in answers)
-    return judge_guard(rules, namespace, policy, binding)
+    return compare_guard(rules, namespace, policy, binding)

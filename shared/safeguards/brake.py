@@ -22,12 +22,12 @@ STARTED = "Started"
 """The same, when a person starts them again."""
 
 
-async def stop_deletions(state: State, tell: Tell, stop: Stop) -> Stop | None:
+async def stop_deletions(state: State, write_event: Tell, stop: Stop) -> Stop | None:
     """Stop all deletions of the processes that read this state.
 
     Args:
         state: Where it is kept.
-        tell: Writes a Kubernetes Event about the installation; without it the deletions are stopped all the same.
+        write_event: Writes a Kubernetes Event about the installation. If it fails, the deletions are stopped anyway.
         stop: Who stops them, when and why.
 
     Returns:
@@ -39,16 +39,16 @@ async def stop_deletions(state: State, tell: Tell, stop: Stop) -> Stop | None:
     stop = replace(stop, why=stop.why[:REASON_CHARACTERS_MAX])
     before = await _swap(state, lambda data: with_stop(data, stop))
     with suppress(TtlError):
-        await tell(STOPPED, f"nothing is deleted {stop}", "Warning")
+        await write_event(STOPPED, f"nothing is deleted {stop}", "Warning")
     return before
 
 
-async def start_deletions(state: State, tell: Tell, *, by: str) -> Stop | None:
+async def start_deletions(state: State, write_event: Tell, *, by: str) -> Stop | None:
     """Start the deletions again; every process that reads this state sees it within seconds.
 
     Args:
         state: Where it is kept.
-        tell: As for `stop_deletions`.
+        write_event: As for `stop_deletions`.
         by: The person, for the Event.
 
     Returns:
@@ -60,7 +60,7 @@ async def start_deletions(state: State, tell: Tell, *, by: str) -> Stop | None:
     stop = await _swap(state, without_stop)
     if stop is not None:
         with suppress(TtlError):
-            await tell(STARTED, f"{by} started the deletions again; they were stopped {stop}", "Normal")
+            await write_event(STARTED, f"{by} started the deletions again; they were stopped {stop}", "Normal")
     return stop
 
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.limits import BreakerLimits
 from shared.core.ttl.durations import format_duration
-from shared.safeguards.deletion_counts import Tally
+from shared.safeguards.deletion_counts import DeletionCounts
 
 CountObjects = Callable[[KindRule], Awaitable[int]]
 """How many objects of a kind there are now; may raise TryLaterError or PermanentError."""
@@ -32,7 +32,7 @@ class Breaker:
     def __init__(self, limits: BreakerLimits, count_objects: CountObjects) -> None:
         self._limits = limits
         self._count_objects = count_objects
-        self.tally = Tally(limits)
+        self.deletion_counts = DeletionCounts(limits)
         self._objects: dict[str, tuple[datetime, int]] = {}
 
     @property
@@ -50,7 +50,7 @@ class Breaker:
         if self._limits.share is None:
             return
         kind = _key(rule)
-        deleted = self.tally.of(kind, now)
+        deleted = self.deletion_counts.of(kind, now)
         if deleted < self._limits.at_least:
             return
         counted = self._objects.get(kind)
@@ -64,12 +64,12 @@ class Breaker:
             return ""
         why = self._why_not(rule, now)
         if not why:
-            self.tally.count(_key(rule), now)
+            self.deletion_counts.count(_key(rule), now)
         return why
 
     def give_back(self, rule: KindRule, now: datetime) -> None:
         """A deletion that was counted did not happen."""
-        self.tally.take_back(_key(rule), now)
+        self.deletion_counts.take_back(_key(rule), now)
 
     def forget(self) -> None:
         """Count the objects anew: the breaker was open, and much may have changed."""
@@ -77,7 +77,7 @@ class Breaker:
 
     def _why_not(self, rule: KindRule, now: datetime) -> str:
         limits, window = self._limits, format_duration(self._limits.window)
-        total, ofkind = self.tally.total(now), self.tally.of(_key(rule), now)
+        total, ofkind = self.deletion_counts.total(now), self.deletion_counts.of(_key(rule), now)
         if limits.count is not None and total >= limits.count:
             return f"{total} objects were deleted within {window}, and the limit is {limits.count}"
         _, objects = self._objects.get(_key(rule), (now, 0))

@@ -1,7 +1,7 @@
 """How many objects of which kind were deleted lately, by all processes of an installation.
 
 They are counted in parts of a window, by the clock on the wall, so that all mean the same by a part. It is a value of
-the shared state (see `standing`), compact JSON; parts are counted from 1970 on:
+the shared state (see `contents`), compact JSON; parts are counted from 1970 on:
 
     deletions    {"limits": "1000/0.5/100/600", "after": "2026-01-02T03:04:05Z", "writes": ["5f0c91aa"],
                   "kinds": {"Job.batch": {"29445387": 12, "29445388": 7}}}
@@ -44,7 +44,7 @@ AFTER_MAX = 40
 _Key = tuple[str, int]  # a kind, and a part
 
 
-class Tally:
+class DeletionCounts:
     """What is known of all, and what this process alone knows yet.
 
     Args:

@@ -2,7 +2,7 @@
 
 To delete it once more would help nobody and go on for ever, so the name is left alone until the window has passed.
 
-A process remembers many names; those that tell the most are a value of the shared state (see `standing`), since a
+A process remembers many names; those that tell the most are a value of the shared state (see `contents`), since a
 process may come and go between two rounds of a loop. It is compact JSON, of each name a mark of each uid and when:
 
     names    {"Job.batch/ci/build-42": {"1f0b3c55": 1767323045, "9a31d07e": 1767323110}}

@@ -18,14 +18,14 @@ from shared.safeguards.breaker import Breaker, CountObjects
 from shared.safeguards.budget import Budget
 from shared.safeguards.kept_names import KeptNames
 from shared.safeguards.recreation import Recreations, may_recur, name_of
-from shared.safeguards.shared_state import Instruments, Ledger
-from shared.safeguards.state_schema import NAME, Standing, Trip
+from shared.safeguards.shared_state import Runtime, SharedState
+from shared.safeguards.state_schema import NAME, StateContents, Trip
 
 UNANSWERED_MAX = 10_000
 """Objects whose DELETE had no answer, and that are remembered for it; one that is forgotten counts again."""
 
 
-class Restraint(StrEnum):
+class Safeguard(StrEnum):
     """Why a due object is not deleted now; beside `Reason`, in the same places."""
 
     STOPPED = "stopped"
@@ -37,7 +37,7 @@ class Restraint(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Denied:
     """The object stays; a sweep will ask again.
 
     Attributes:
@@ -45,13 +45,13 @@ class Kept:
         event: For an Event on the object; empty for none.
     """
 
-    reason: Restraint
+    reason: Safeguard
     detail: str = ""
     event: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PutOff:
+class Delayed:
     """The object has a place in the line.
 
     Attributes:
@@ -61,13 +61,13 @@ class PutOff:
     seconds: float
 
 
-class Restraints:
+class Safeguards:
     """Asked before each DELETE, and told what became of it. One for all that a process deletes.
 
     Args:
         limits: Those of the moment; a change of them begins anew.
-        ledger: What stands, and what all processes deleted.
-        instruments: Clocks and telemetry.
+        shared_state: What stands, and what all processes deleted.
+        runtime: Clocks and telemetry.
         count_objects: How many objects of a kind there are.
         horizon: How far ahead the budget gives places: twice the time between two sweeps.
     """
@@ -75,15 +75,15 @@ class Restraints:
     def __init__(
         self,
         limits: Callable[[], Limits],
-        ledger: Ledger,
-        instruments: Instruments,
+        shared_state: SharedState,
+        runtime: Runtime,
         *,
         count_objects: CountObjects,
         horizon: timedelta,
     ) -> None:
-        self._limits, self._ledger = limits, ledger
-        self._clock, self._monotonic = instruments.clock, instruments.monotonic
-        self._telemetry = instruments.telemetry
+        self._limits, self._shared_state = limits, shared_state
+        self._clock, self._monotonic = runtime.clock, runtime.monotonic
+        self._telemetry = runtime.telemetry
         self._count_objects, self._horizon = count_objects, horizon.total_seconds()
         self._was_open = False
         self._kept = KeptNames()
@@ -93,24 +93,24 @@ class Restraints:
 
     async def look(self) -> None:
         """Read what stands, and report it, also where there is nothing to delete."""
-        await self._ledger.look()
+        await self._shared_state.look()
 
     async def releases(self) -> int:
         """How often the breaker was released, or the deletions started again, as far as this process knows."""
-        await self._ledger.look()
-        return self._ledger.releases
+        await self._shared_state.look()
+        return self._shared_state.releases
 
-    async def ask_brake(self) -> Kept | None:
+    async def ask_brake(self) -> Denied | None:
         """Whether a person stopped the deletions; to be asked at last, right before the DELETE.
 
         Raises:
             TryLaterError: That cannot be read now.
         """
-        standing = await self._ledger.read()
-        return self._brake(standing)
+        contents = await self._shared_state.read()
+        return self._brake(contents)
 
-    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
-        """Whether this object may be deleted now; None counts it as deleted, so `spared` must be told if it was not.
+    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Denied | Delayed | None:
+        """Ask whether this object may be deleted now; None counts it as deleted: call `not_deleted` if it was not.
 
         Args:
             rule: The object's kind.
@@ -133,9 +133,9 @@ class Restraints:
             return None
         if why := self._breaker.admit(rule, self._clock.now()):
             self._was_open = True
-            await self._ledger.trip(why, by=by)
+            await self._shared_state.trip(why, by=by)
             self._kept.add(name_of(ref))
-            return Kept(Restraint.BREAKER_OPEN, why)
+            return Denied(Safeguard.BREAKER_OPEN, why)
         return None
 
     def deleted(self, obj: dict[str, Any]) -> None:
@@ -144,7 +144,7 @@ class Restraints:
         self._unanswered.pop(ref.uid, None)
         self._recreations.deleted(ref, self._clock.now(), recurs=may_recur(obj))
 
-    def spared(self, rule: KindRule, ref: ObjectRef) -> None:
+    def not_deleted(self, rule: KindRule, ref: ObjectRef) -> None:
         """The object that was let through was not deleted by us; an earlier DELETE without an answer still counts."""
         if not self._is_counted(ref):
             self._breaker.give_back(rule, self._clock.now())
@@ -168,19 +168,19 @@ class Restraints:
 
     async def flush(self) -> None:
         """Let the other processes know what this one deleted; to be called at its end."""
-        await self._ledger.flush()
+        await self._shared_state.flush()
 
-    async def _keep(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Kept | None:
-        standing = await self._ledger.read()
-        if standing is None or standing.stop:
-            return self._brake(standing)
-        if standing.trip:
-            return self._stopped(ref, standing.trip)
+    async def _keep(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Denied | None:
+        contents = await self._shared_state.read()
+        if contents is None or contents.stop:
+            return self._brake(contents)
+        if contents.trip:
+            return self._stopped(ref, contents.trip)
         if self._was_open:
             self._was_open = False
             self._breaker.forget()
             self._unanswered.clear()
-        if loop := await self._find_loop(ref, obj, standing.loops.get(name_of(ref))):
+        if loop := await self._find_loop(ref, obj, contents.loops.get(name_of(ref))):
             return loop
         try:
             await self._breaker.get_ready(rule, self._clock.now())
@@ -188,23 +188,23 @@ class Restraints:
             if rule.name not in self._uncounted:
                 self._uncounted.add(rule.name)
                 self._telemetry.problem("could not count the objects of a kind", kind=rule.name, error=str(error))
-            return Kept(Restraint.BREAKER_UNREAD, f"{rule.name} cannot be counted: {error}")
-        standing = await self._ledger.read()  # it may have tripped while they were counted
-        return self._brake(standing) or (self._stopped(ref, standing.trip) if standing and standing.trip else None)
+            return Denied(Safeguard.BREAKER_UNREAD, f"{rule.name} cannot be counted: {error}")
+        contents = await self._shared_state.read()  # it may have tripped while they were counted
+        return self._brake(contents) or (self._stopped(ref, contents.trip) if contents and contents.trip else None)
 
-    def _brake(self, standing: Standing | None) -> Kept | None:
-        if standing is None:
-            return Kept(Restraint.STOP_UNREAD, f"could not read whether deletions are stopped: ConfigMap {NAME}")
-        if standing.stop is None:
+    def _brake(self, contents: StateContents | None) -> Denied | None:
+        if contents is None:
+            return Denied(Safeguard.STOP_UNREAD, f"could not read whether deletions are stopped: ConfigMap {NAME}")
+        if contents.stop is None:
             return None
-        return Kept(Restraint.STOPPED, f"{standing.stop}; {self._ledger.how_to_start}")
+        return Denied(Safeguard.STOPPED, f"{contents.stop}; {self._shared_state.how_to_start}")
 
-    def _stopped(self, ref: ObjectRef, trip: Trip) -> Kept:
+    def _stopped(self, ref: ObjectRef, trip: Trip) -> Denied:
         self._was_open = True
         self._kept.add(name_of(ref))
-        return Kept(Restraint.BREAKER_OPEN, f"{trip}; {self._ledger.how_to_release}")
+        return Denied(Safeguard.BREAKER_OPEN, f"{trip}; {self._shared_state.how_to_release}")
 
-    async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], stands_until: datetime | None) -> Kept | None:
+    async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], stands_until: datetime | None) -> Denied | None:
         now = self._clock.now()
         if not self._built_of.recreation.times:
             return None
@@ -214,22 +214,22 @@ class Restraints:
         if stands_until is None or not is_known:
             stands_until = self._recreations.left_alone_until(now)
             self._telemetry.recreate_loop(ref)
-            await self._ledger.leave_alone(name_of(ref), stands_until)
+            await self._shared_state.leave_alone(name_of(ref), stands_until)
         return self._loop(get_controller(obj), stands_until)
 
-    def _loop(self, parent: ObjectRef | None, until: datetime) -> Kept:
+    def _loop(self, parent: ObjectRef | None, until: datetime) -> Denied:
         limits = self._built_of.recreation
         who = f"{parent.kind} {parent.name} re-creates it" if parent else "something re-creates it"
         often = f"{limits.times} times within {format_duration(limits.window)}"
         told = f"kept until {until:%Y-%m-%dT%H:%M:%SZ}: deleted {often} and back each time; {who}"
-        return Kept(Restraint.RECREATE_LOOP, told, event=told)
+        return Denied(Safeguard.RECREATE_LOOP, told, event=told)
 
-    def _put_off(self, ref: ObjectRef, at: float | None) -> Kept | PutOff:
+    def _put_off(self, ref: ObjectRef, at: float | None) -> Denied | Delayed:
         if at is None:
-            return Kept(Restraint.BUDGET, "the line is longer than two sweeps")
+            return Denied(Safeguard.BUDGET, "the line is longer than two sweeps")
         seconds = max(0.0, at - self._monotonic())
         self._telemetry.put_off(ref, seconds)
-        return PutOff(seconds)
+        return Delayed(seconds)
 
     def _follow_limits(self) -> None:
         if (limits := self._limits()) != self._built_of:
@@ -241,4 +241,4 @@ class Restraints:
         self._breaker = Breaker(limits.breaker, self._count_objects)
         self._unanswered.clear()
         self._recreations = Recreations(limits.recreation)
-        self._ledger.share(self._breaker.tally, self._recreations, self._kept)
+        self._shared_state.share(self._breaker.deletion_counts, self._recreations, self._kept)

@@ -16,7 +16,17 @@ from shared.core.objects import format_instant
 from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports import Clock, State, Telemetry
 from shared.safeguards.recreation import NAMES_MAX
-from shared.safeguards.state_schema import NAME, OPEN, Data, Standing, Tell, Trip, parse_standing, with_loop, with_trip
+from shared.safeguards.state_schema import (
+    NAME,
+    OPEN,
+    Data,
+    StateContents,
+    Tell,
+    Trip,
+    parse_standing,
+    with_loop,
+    with_trip,
+)
 
 CACHED_SECONDS = 3.0
 """How long a look counts, from when it was asked for: so long after a stop or a trip, another process may delete.
@@ -34,7 +44,7 @@ _UNREAD = "could not read the state"
 _UNWRITTEN = "could not write the state: what this process does, no other knows"
 
 
-class Shared(Protocol):
+class SharedPart(Protocol):
     """What a process counts, and the others too."""
 
     @property
@@ -58,7 +68,7 @@ class Shared(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Instruments:
+class Runtime:
     """What tells the time, and whom it is reported to.
 
     Attributes:
@@ -72,28 +82,28 @@ class Instruments:
     telemetry: Telemetry
 
 
-class Ledger:
+class SharedState:
     """The shared state and, where there is none or it cannot be written, this process's own.
 
     Args:
         state: Where it is shared; None where this process has it to itself.
-        instruments: Clocks and telemetry.
-        tell: Writes a Kubernetes Event about the installation.
+        runtime: Clocks and telemetry.
+        write_event: Writes a Kubernetes Event about the installation.
         namespace: Where the state is.
 
     Attributes:
         releases: How often this process has seen the breaker released, or the deletions started again.
     """
 
-    def __init__(self, state: State | None, instruments: Instruments, *, tell: Tell, namespace: str = "") -> None:
-        self._state, self._tell, self._namespace = state, tell, namespace
-        self._clock, self._monotonic = instruments.clock, instruments.monotonic
-        self._telemetry = instruments.telemetry
-        self._standing = Standing()
+    def __init__(self, state: State | None, runtime: Runtime, *, write_event: Tell, namespace: str = "") -> None:
+        self._state, self._write_event, self._namespace = state, write_event, namespace
+        self._clock, self._monotonic = runtime.clock, runtime.monotonic
+        self._telemetry = runtime.telemetry
+        self._contents = StateContents()
         self._fresh_until: float | None = None
         self._error: TtlError | None = None
         self._unwritten: Trip | None = None
-        self._shared: tuple[Shared, ...] = ()
+        self._shared: tuple[SharedPart, ...] = ()
         self._looking = asyncio.Lock()
         self._reported: dict[str, str] = {}
         self._is_refused = False
@@ -107,7 +117,7 @@ class Ledger:
             return "see what wanted to be deleted, then start this process anew"
         return f"see what wanted to be deleted, then `kubectl ttl release --breaker -n {self._namespace}`"
 
-    def share(self, *shared: Shared) -> None:
+    def share(self, *shared: SharedPart) -> None:
         """Share these from now on, in place of those before; what others know of them is looked up at once."""
         self._shared, self._fresh_until = shared, None
 
@@ -116,16 +126,16 @@ class Ledger:
         """For people, wherever a stop is reported."""
         return f"`kubectl ttl start -n {self._namespace}` starts them again"
 
-    async def look(self) -> Standing:
+    async def look(self) -> StateContents:
         """What stands, as far as this process knows: read again where it is old, or where it keeps everything."""
-        is_kept = self._standing.trip is not None or self._standing.stop is not None
+        is_kept = self._contents.trip is not None or self._contents.stop is not None
         if self._state is not None and (is_kept or not self._is_fresh()):
             async with self._looking:
                 await self._refresh(self._state)
         self._measure()
-        return self._standing
+        return self._contents
 
-    async def read(self) -> Standing | None:
+    async def read(self) -> StateContents | None:
         """What stands, to delete by; what was read lately counts.
 
         Returns:
@@ -143,14 +153,14 @@ class Ledger:
             return None
         if self._error:
             raise self._error
-        return self._standing
+        return self._contents
 
     async def trip(self, why: str, *, by: str) -> None:
         """Open the breaker: here at once, and for all others as soon as it is written; tell it once."""
-        if self._standing.trip:
+        if self._contents.trip:
             return
         trip = Trip(self._clock.now().replace(microsecond=0), why, by)
-        self._standing = replace(self._standing, trip=trip)
+        self._contents = replace(self._contents, trip=trip)
         self._unwritten = trip if self._state is not None else None
         self._telemetry.breaker(is_open=True)
         self._telemetry.problem("the breaker is open", why=why, by=by, then=self.how_to_release)
@@ -173,10 +183,10 @@ class Ledger:
     async def leave_alone(self, name: str, until: datetime) -> None:
         """Remember a name that is in a loop, here and for a restart."""
         now = self._clock.now()
-        loops = {one: at for one, at in self._standing.loops.items() if at > now}
+        loops = {one: at for one, at in self._contents.loops.items() if at > now}
         while len(loops) >= NAMES_MAX:
             del loops[min(loops, key=loops.__getitem__)]
-        self._standing = replace(self._standing, loops={**loops, name: until})
+        self._contents = replace(self._contents, loops={**loops, name: until})
         if self._state is None:
             return
         try:
@@ -219,23 +229,23 @@ class Ledger:
         self._reported.pop(_UNWRITTEN, None)
         return asked_at, data, True
 
-    async def _stand(self, found: Standing) -> None:
+    async def _stand(self, found: StateContents) -> None:
         mine, now = self._unwritten, self._clock.now()
         if found.trip is not None or (mine and found.has_ended(mine)):
             self._unwritten = None  # written, or another's is there, which is as good
         trip = found.trip or self._unwritten
-        if self._standing.trip is not None and trip is None:
+        if self._contents.trip is not None and trip is None:
             self.releases += 1
             self._telemetry.problem("the breaker is released", configmap=NAME)
         self._see_stop(found)
-        own = {name: at for name, at in self._standing.loops.items() if at > now}
-        self._standing = Standing(trip, {**own, **found.loops}, stop=found.stop)
+        own = {name: at for name, at in self._contents.loops.items() if at > now}
+        self._contents = StateContents(trip, {**own, **found.loops}, stop=found.stop)
         if mine is not None and trip == mine:  # who was first tells it
             await self._tell_open(mine)
 
-    def _see_stop(self, found: Standing) -> None:
+    def _see_stop(self, found: StateContents) -> None:
         """Report a stop, another reason for it, and its end."""
-        if found.stop == self._standing.stop:
+        if found.stop == self._contents.stop:
             return
         if found.stop is None:
             self.releases += 1
@@ -245,8 +255,8 @@ class Ledger:
         self._telemetry.problem("deletions are stopped", **told, then=self.how_to_start)
 
     def _measure(self) -> None:
-        self._telemetry.breaker(is_open=self._standing.trip is not None)
-        self._telemetry.stopped(is_stopped=self._standing.stop is not None)
+        self._telemetry.breaker(is_open=self._contents.trip is not None)
+        self._telemetry.stopped(is_stopped=self._contents.stop is not None)
 
     def _has_unwritten(self) -> bool:
         return self._unwritten is not None or any(one.has_unwritten for one in self._shared)
@@ -262,7 +272,7 @@ class Ledger:
             return
         self._told = message
         try:
-            await self._tell(OPEN, message, "Warning")
+            await self._write_event(OPEN, message, "Warning")
         except TtlError as error:  # it is open, told or not
             self._telemetry.problem("could not write an Event", error=str(error))
 

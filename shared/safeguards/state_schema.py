@@ -6,7 +6,7 @@ It is the `data` of a ConfigMap, each value compact JSON:
     stop          {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "ann"}      there: a person stopped all deletions
     recreation    {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}              left alone until then
     kept          ["Job.batch/ci/build-42"]                                      some of what the open breaker keeps
-    deletions     how many were deleted lately, see `tally`
+    deletions     how many were deleted lately, see `deletion_counts`
     names         which names were deleted lately, see `recreation`
 
 Whoever cannot read that something tripped must take it for tripped: any value of `breaker` but none counts. Of all
@@ -99,7 +99,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StateContents:
     """What stands now.
 
     Attributes:
@@ -127,12 +127,12 @@ class Standing:
         return self.trip is None and trip.at is not None and self.after == format_instant(trip.at)
 
 
-def parse_standing(data: Data) -> Standing:
+def parse_standing(data: Data) -> StateContents:
     """What the ConfigMap's data say; it never raises, since anybody may have edited them."""
     after = get_text(read_json(data.get(DELETIONS, "")), AFTER)
     trip, loops = _parse_trip(data.get(BREAKER, "")), _parse_loops(data.get(RECREATION, ""))
     stop = _parse_stop(data[STOP]) if STOP in data else None
-    return Standing(trip, loops, after, stop, parse_kept(data) if trip else ())
+    return StateContents(trip, loops, after, stop, parse_kept(data) if trip else ())
 
 
 def parse_kept(data: Data) -> tuple[str, ...]:
@@ -174,8 +174,8 @@ def without_trip(data: Data) -> dict[str, str]:
 def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str, str]:
     """The data with one more name that is left alone; those whose time has come are dropped."""
     loops = {**_parse_loops(data.get(RECREATION, "")), name: until}
-    standing = sorted(((at, one) for one, at in loops.items() if at > now), reverse=True)[:LOOPS_MAX]
-    return {**data, RECREATION: compact({one: format_instant(at) for at, one in sorted(standing)})}
+    contents = sorted(((at, one) for one, at in loops.items() if at > now), reverse=True)[:LOOPS_MAX]
+    return {**data, RECREATION: compact({one: format_instant(at) for at, one in sorted(contents)})}
 
 
 def read_json(text: str) -> Any:
@@ -190,12 +190,12 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-async def release_breaker(state: State, tell: Tell) -> Trip | None:
+async def release_breaker(state: State, write_event: Tell) -> Trip | None:
     """Close the breaker; every process deletes again within seconds, and counts anew.
 
     Args:
         state: Where it is kept.
-        tell: Writes a Kubernetes Event about the installation.
+        write_event: Writes a Kubernetes Event about the installation.
 
     Returns:
         What had tripped it; None where it was closed.
@@ -207,7 +207,7 @@ async def release_breaker(state: State, tell: Tell) -> Trip | None:
     if trip is None:
         return None
     await state.write(without_trip)
-    await tell(RELEASED, f"deletes again; nothing was deleted {trip}", "Normal")
+    await write_event(RELEASED, f"deletes again; nothing was deleted {trip}", "Normal")
     return trip
 
 

@@ -18,7 +18,7 @@ from shared.core.decide import Context, Decision, Ignore, Reason, decide
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import Message, SweepStep
 from shared.ports import PASSED_OVER, Clock, Telemetry
 from shared.source.outbox import Outbox
@@ -52,7 +52,7 @@ class KindWatch:
         publish: Takes the SweepStep that begins a sweep of the kind; may return as late as the sweep has ended.
         clock: Tells what is worth an event, and sweeps apart.
         telemetry: Told of what goes wrong.
-        judge: Knows the policy and the namespaces.
+        evaluator: Knows the policy and the namespaces.
         namespace: Only this one; empty for all.
     """
 
@@ -62,7 +62,7 @@ class KindWatch:
     publish: Publish
     clock: Clock
     telemetry: Telemetry
-    judge: Judge
+    evaluator: Evaluator
     namespace: str = ""
     _gap: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -74,7 +74,7 @@ class KindWatch:
         """
         async with asyncio.TaskGroup() as group:
             sweeps = group.create_task(self._sweep_after_gaps())
-            outbox = Outbox(self._tell, group)
+            outbox = Outbox(self._write_event, group)
             refusal = await self._watch_on(outbox)
             sweeps.cancel()
             outbox.cancel()
@@ -142,8 +142,8 @@ class KindWatch:
 
     async def _decide(self, change: WatchEvent) -> Decision:
         """The namespace is read, if it may count and is not remembered; the owner and the group are not."""
-        namespaces, name = self.judge.namespaces, get_text(change.obj, "metadata.namespace")
-        context = Context(self.judge.policy(), namespaces.recall(name))
+        namespaces, name = self.evaluator.namespaces, get_text(change.obj, "metadata.namespace")
+        context = Context(self.evaluator.policy(), namespaces.get_cached(name))
         decision = decide(change.obj, self.rule, self.clock.now(), context)
         if decision.reason is not Reason.NAMESPACE_UNREAD:
             return decision
@@ -153,7 +153,7 @@ class KindWatch:
             return decision
         return decide(change.obj, self.rule, self.clock.now(), context)
 
-    async def _tell(self, event: Event) -> None:
+    async def _write_event(self, event: Event) -> None:
         try:
             await self.send(event)
         except TtlError as error:

@@ -9,7 +9,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap.world import World
 from shared.core.kinds.rule import KindRule
 from shared.errors import ForbiddenError, TtlError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import list_served
 from shared.source.watch import KindWatch, Publish, Send
 
@@ -32,21 +32,23 @@ class _Running:
     task: asyncio.Task[None]
 
 
-class Watches:
+class KindWatches:
     """Every enabled kind that a cluster serves, watched; one whose CRD comes later is found, one that goes is left.
 
     Args:
         world: With the kinds.
-        judge: The world's.
+        evaluator: The world's.
         cluster: Where to watch them; the same as the world's where that has one.
         send: Takes what a change has to tell.
         publish: Takes the beginning of a sweep.
     """
 
-    def __init__(self, world: World, cluster: KubernetesCluster, judge: Judge, *, send: Send, publish: Publish) -> None:
+    def __init__(
+        self, world: World, cluster: KubernetesCluster, evaluator: Evaluator, *, send: Send, publish: Publish
+    ) -> None:
         self._world = world
         self._cluster = cluster
-        self._judge = judge
+        self._evaluator = evaluator
         self._send = send
         self._publish = publish
         self._running: list[_Running] = []
@@ -111,7 +113,7 @@ class Watches:
             publish=self._publish,
             clock=self._world.clock,
             telemetry=self._world.telemetry,
-            judge=self._judge,
+            evaluator=self._evaluator,
             namespace=self._world.namespace,
         )
 

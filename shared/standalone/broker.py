@@ -150,7 +150,7 @@ class LocalBroker:
     def _fail(self, event: Event, undelivered: Undelivered, chain: _Chain) -> None:
         chain.undelivered.append(undelivered)
         if not (undelivered.retryable and event is chain.returnable):
-            self._dead_letter.bury(as_dead_letter(event, undelivered), undelivered)
+            self._dead_letter.report(as_dead_letter(event, undelivered), undelivered)
 
 
 def _hops_left(event: Event) -> int:

@@ -36,7 +36,7 @@ class Undelivered:
 class DeadLetter(Protocol):
     """Where such events go."""
 
-    def bury(self, event: Event, undelivered: Undelivered) -> None:
+    def report(self, event: Event, undelivered: Undelivered) -> None:
         """Take the event, which carries the extensions knativeerrordest, knativeerrorcode and knativeerrordata."""
         ...
 
@@ -54,7 +54,7 @@ class ReportedDeadLetters:
         self.counts: Counter[str] = Counter()
         self.newest: deque[Event] = deque(maxlen=_NEWEST)
 
-    def bury(self, event: Event, undelivered: Undelivered) -> None:
+    def report(self, event: Event, undelivered: Undelivered) -> None:
         """Report, count and keep it."""
         self.counts[undelivered.trigger] += 1
         self.newest.append(event)

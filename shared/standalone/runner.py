@@ -17,7 +17,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap import world as bootstrap
 from shared.bootstrap.world import World
 from shared.errors import TtlError
-from shared.source.watches import Watches
+from shared.source.watches import KindWatches
 from shared.standalone.broker import LocalBroker
 from shared.standalone.dead_letters import ReportedDeadLetters
 from shared.standalone.delivery import open_session, subscribers_of
@@ -73,8 +73,8 @@ class Runner:
             engine = group.create_task(self._world.timers_ended())
             reloads = group.create_task(self._sweep_on_reload(broker))
             releases = group.create_task(self._sweep_on_release(broker))
-            judge = await self._world.judge()
-            watches = Watches(self._world, self._cluster, judge, send=broker.send, publish=broker.publish)
+            evaluator = await self._world.evaluator()
+            watches = KindWatches(self._world, self._cluster, evaluator, send=broker.send, publish=broker.publish)
             refusal = await watches.run()
             ticks.cancel()
             reloads.cancel()

@@ -48,15 +48,15 @@ class DeadLetters:
     """Reports dead letters.
 
     Attributes:
-        tell: Writes a Kubernetes Event of a reason and a message about the installation.
+        write_event: Writes a Kubernetes Event of a reason and a message about the installation.
     """
 
     clock: Clock
     telemetry: Telemetry
-    tell: Callable[[str, str], Awaitable[None]]
+    write_event: Callable[[str, str], Awaitable[None]]
     _quiet_until: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
 
-    async def bury(self, letter: DeadLetter) -> None:
+    async def report(self, letter: DeadLetter) -> None:
         """Report a letter. It always succeeds: a dead letter has nowhere else to go."""
         self.telemetry.dead_letter(
             letter.type,
@@ -73,7 +73,7 @@ class DeadLetters:
         self._quiet_until[_trouble(letter)] = self.clock.now() + TOLD_EVERY
         try:
             async with asyncio.timeout(TELL_SECONDS_MAX):
-                await self.tell(REASON, _sentence(letter))
+                await self.write_event(REASON, _sentence(letter))
         except (TtlError, TimeoutError) as error:
             self._quiet_until[_trouble(letter)] = self.clock.now() + AGAIN_AFTER
             self.telemetry.problem("could not write an Event", error=str(error) or type(error).__name__)

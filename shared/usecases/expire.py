@@ -10,17 +10,17 @@ from typing import Any
 
 from shared.core.backoff import backoff_seconds, jitter_of
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
-from shared.core.jitter import spread
+from shared.core.jitter import jittered
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ObjectRef, get_in, ref_of
-from shared.core.ttl.overridden import advise_powerless, describe_powerless
+from shared.core.ttl.overridden import advise_overridden, describe_overridden
 from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.evaluator import Judge, Judgement
+from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.evaluation.served import find_served
 from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
-from shared.safeguards.safeguards import Kept, PutOff, Restraint, Restraints
+from shared.safeguards.safeguards import Delayed, Denied, Safeguard, Safeguards
 from shared.usecases.deletion import REFUSALS_MAX, UnchangedError, refused_for_good, send_delete
 
 ATTEMPTS_MAX = 5
@@ -40,24 +40,24 @@ class Expiry:
     Attributes:
         cluster: The API server.
         catalogue: The kinds that may be deleted.
-        judge: Decides, and remembers for a moment what it read for that.
+        evaluator: Decides, and remembers for a moment what it read for that.
         clock: This process's clock, for lateness and for timers only: what is due is told by the API server's.
         telemetry: Told of every verdict.
         dry_run: Decide and report; delete nothing and write nothing.
         namespace: Only objects in this namespace; empty for all.
-        restraints: Asked before each DELETE, and told what became of it; None asks nobody.
+        safeguards: Asked before each DELETE, and told what became of it; None asks nobody.
         by: The function that acts, in logs and metrics.
     """
 
     cluster: Cluster
     catalogue: Catalogue
-    judge: Judge
+    evaluator: Evaluator
     clock: Clock
     telemetry: Telemetry
     dry_run: bool
     by: str = "expire"
     namespace: str = ""
-    restraints: Restraints | None = None
+    safeguards: Safeguards | None = None
 
     async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
         """Delete the timer's object if it is due; answer with what happened.
@@ -111,22 +111,22 @@ class Expiry:
     async def _expire(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> ObjectDeleted | TimersSet | None:
         refusals = 0
         for attempt in range(ATTEMPTS_MAX):
-            snapshot = self.cluster.recall(ref) if attempt == 0 else None
-            judgement = await self.judge.judge(snapshot, rule) if snapshot else None
+            snapshot = self.cluster.get_cached(ref) if attempt == 0 else None
+            evaluation = await self.evaluator.evaluate(snapshot, rule) if snapshot else None
             # What is remembered may be outdated. It can only ever say yes, and the DELETE's preconditions prove it;
             # any other answer is asked for again, of the API server.
-            if judgement is None or not isinstance(judgement.decision, Expire):
+            if evaluation is None or not isinstance(evaluation.decision, Expire):
                 snapshot = await self.cluster.get(rule, ref)
-                judgement = await self.judge.judge(snapshot, rule) if snapshot else None
-            if snapshot is None or judgement is None or not ref.is_same(ref_of(snapshot.obj)):
+                evaluation = await self.evaluator.evaluate(snapshot, rule) if snapshot else None
+            if snapshot is None or evaluation is None or not ref.is_same(ref_of(snapshot.obj)):
                 self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
                 return None
             try:
-                return await self._carry_out(judgement, rule, snapshot, fired_at=fired_at)
+                return await self._carry_out(evaluation, rule, snapshot, fired_at=fired_at)
             except UnchangedError as error:
                 refusals += 1
                 if refusals == REFUSALS_MAX:
-                    raise refused_for_good(_propagating(rule, judgement.decision.facts), snapshot.obj, error) from None
+                    raise refused_for_good(_propagating(rule, evaluation.decision.facts), snapshot.obj, error) from None
             except (ConflictError, OutdatedError):
                 continue
         raise TryLaterError(f"{ref}: what its deletion rests on changed {ATTEMPTS_MAX} times, or took too long to read")
@@ -148,14 +148,14 @@ class Expiry:
             TryLaterError: The API server is busy or away, or too slow for a decision to count.
         """
         for _ in range(ATTEMPTS_MAX):
-            judgement = replace(await self.judge.judge(snapshot, rule), fallen=())
+            evaluation = replace(await self.evaluator.evaluate(snapshot, rule), fallen=())
             with suppress(OutdatedError):
-                return await self._carry_out(judgement, rule, snapshot, missed_before=missed_before)
+                return await self._carry_out(evaluation, rule, snapshot, missed_before=missed_before)
         raise TryLaterError(f"{ref_of(snapshot.obj)}: what its deletion rests on took too long to read")
 
     async def _carry_out(
         self,
-        judgement: Judgement,
+        evaluation: Evaluation,
         rule: KindRule,
         snapshot: Snapshot,
         *,
@@ -164,11 +164,11 @@ class Expiry:
     ) -> ObjectDeleted | TimersSet | None:
         """Do what was decided; `fired_at` is an instant that the timer engine's clock has reached."""
         ref = ref_of(snapshot.obj)
-        await self._tell_doubts(rule, snapshot.obj, judgement.decision)
-        match judgement.decision:
+        await self._report_doubts(rule, snapshot.obj, evaluation.decision)
+        match evaluation.decision:
             case Ignore(reason, facts):
                 self.telemetry.record(Verdict.KEPT, ref, reason, detail=facts.problem, by=self.by)
-                return _timers((one.ref, one.due_at) for one in judgement.fallen)
+                return _timers((one.ref, one.due_at) for one in evaluation.fallen)
             case Wait(until, reason):
                 self.telemetry.record(Verdict.TIMER_SET, ref, reason, by=self.by, due_at=until)
                 return _timers([(ref, self._again_at(until, snapshot, fired_at))])
@@ -177,15 +177,15 @@ class Expiry:
                     self.telemetry.record(Verdict.WOULD_DELETE, ref, reason, detail=facts.summary(), by=self.by)
                     return None
                 missed = missed_before is not None and since < missed_before
-                rest_at = _spread(ref, facts, self.clock.now()) if missed else None
+                rest_at = _jittered(ref, facts, self.clock.now()) if missed else None
                 if rest_at is not None:
                     self.telemetry.record(Verdict.TIMER_SET, ref, "jitter", by=self.by, due_at=rest_at)
                     return _timers([(ref, rest_at)])
                 held_back = await self._ask(rule, snapshot)
                 if held_back is not None:
                     return await self._hold_back(ref, held_back, fired_at)
-                if not self.judge.is_still_due(judgement, snapshot, rule):  # from here on nothing is read
-                    self._spare(rule, ref)
+                if not self.evaluator.is_still_due(evaluation, snapshot, rule):  # from here on nothing is read
+                    self._not_deleted(rule, ref)
                     raise OutdatedError(f"{ref}: what was decided about it does not hold any more")
                 return await self._delete(_propagating(rule, facts), snapshot, facts, since, missed=missed)
 
@@ -209,33 +209,35 @@ class Expiry:
         self.telemetry.deleted(deleted, by=self.by, missed=missed, finalizers=_list_finalizers(snapshot.obj))
         return deleted
 
-    async def _ask(self, rule: KindRule, snapshot: Snapshot) -> Kept | PutOff | None:
+    async def _ask(self, rule: KindRule, snapshot: Snapshot) -> Denied | Delayed | None:
         """The safeguards, the brake at last."""
-        if self.restraints is None:
+        if self.safeguards is None:
             return None
-        held_back = await self.restraints.ask(rule, snapshot.obj, by=self.by)
-        return held_back or await self._ask_brake(self.restraints, rule, ref_of(snapshot.obj))
+        held_back = await self.safeguards.ask(rule, snapshot.obj, by=self.by)
+        return held_back or await self._ask_brake(self.safeguards, rule, ref_of(snapshot.obj))
 
-    async def _ask_brake(self, restraints: Restraints, rule: KindRule, ref: ObjectRef) -> Kept | None:
+    async def _ask_brake(self, safeguards: Safeguards, rule: KindRule, ref: ObjectRef) -> Denied | None:
         """The last read before the DELETE; what was counted as deleted is given back if it is kept."""
         try:
-            stopped = await restraints.ask_brake()
+            stopped = await safeguards.ask_brake()
         except BaseException:  # cut off by the time limit, too
-            restraints.spared(rule, ref)
+            safeguards.not_deleted(rule, ref)
             raise
         if stopped:
-            restraints.spared(rule, ref)
+            safeguards.not_deleted(rule, ref)
         return stopped
 
-    async def _hold_back(self, ref: ObjectRef, held_back: Kept | PutOff, fired_at: datetime | None) -> TimersSet | None:
+    async def _hold_back(
+        self, ref: ObjectRef, held_back: Denied | Delayed, fired_at: datetime | None
+    ) -> TimersSet | None:
         """The object is due, and stays for now."""
-        if isinstance(held_back, Kept):
+        if isinstance(held_back, Denied):
             self.telemetry.record(Verdict.KEPT, ref, held_back.reason, detail=held_back.detail, by=self.by)
             if held_back.event:
-                await self._tell(ref, "RecreateLoop", held_back.event)
+                await self._write_event(ref, "RecreateLoop", held_back.event)
             return None
         again_at = self._now(fired_at) + timedelta(seconds=held_back.seconds)
-        self.telemetry.record(Verdict.TIMER_SET, ref, Restraint.BUDGET, by=self.by, due_at=again_at)
+        self.telemetry.record(Verdict.TIMER_SET, ref, Safeguard.BUDGET, by=self.by, due_at=again_at)
         return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=again_at),))
 
     async def _send(self, rule: KindRule, snapshot: Snapshot, ref: ObjectRef) -> bool:
@@ -243,21 +245,21 @@ class Expiry:
         try:
             is_accepted = await send_delete(self.cluster, rule, snapshot.obj)
         except (ConflictError, PermanentError):
-            self._spare(rule, ref)
+            self._not_deleted(rule, ref)
             raise
         except BaseException:  # cut off by the time limit, too
-            if self.restraints:
-                self.restraints.unanswered(ref)
+            if self.safeguards:
+                self.safeguards.unanswered(ref)
             raise
-        if self.restraints and is_accepted:
-            self.restraints.deleted(snapshot.obj)
+        if self.safeguards and is_accepted:
+            self.safeguards.deleted(snapshot.obj)
         elif not is_accepted:
-            self._spare(rule, ref)
+            self._not_deleted(rule, ref)
         return is_accepted
 
-    def _spare(self, rule: KindRule, ref: ObjectRef) -> None:
-        if self.restraints:
-            self.restraints.spared(rule, ref)
+    def _not_deleted(self, rule: KindRule, ref: ObjectRef) -> None:
+        if self.safeguards:
+            self.safeguards.not_deleted(rule, ref)
 
     def _again_at(self, until: datetime, snapshot: Snapshot, fired_at: datetime | None) -> datetime:
         """When to look again at an object that is not due yet, by the timer engine's clock.
@@ -280,21 +282,21 @@ class Expiry:
     async def report(self, ref: ObjectRef, error: PermanentError) -> None:
         """A permanent error is seen once, where people look: log, metric, and an Event on the object."""
         self.telemetry.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=self.by)
-        await self._tell(ref, "DeletionRefused", str(error))
+        await self._write_event(ref, "DeletionRefused", str(error))
 
-    async def _tell_doubts(self, rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> None:
+    async def _report_doubts(self, rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> None:
         """Say where people look what cannot be read, and what has no power."""
         facts, ref = decision.facts, ref_of(obj)
         if decision.reason in _INVALID and facts.problem:
             what = "kept" if facts.problem_of is None else "everything in it is kept"
-            await self._tell(facts.problem_of or ref, _INVALID[decision.reason], f"{what}: {facts.problem}")
+            await self._write_event(facts.problem_of or ref, _INVALID[decision.reason], f"{what}: {facts.problem}")
         elif decision.reason is Reason.SERVER_CLOCK_AHEAD:
-            await self._tell(ref, "ServerClockAhead", _CLOCK_AHEAD)
-        elif facts.powerless and not isinstance(decision, Expire) and decision.reason is not Reason.TERMINATING:
-            told = f"{describe_powerless(obj, rule, facts.powerless)}; {advise_powerless(facts.powerless)}"
-            await self._tell(ref, "PowerlessTtl", told)
+            await self._write_event(ref, "ServerClockAhead", _CLOCK_AHEAD)
+        elif facts.overridden and not isinstance(decision, Expire) and decision.reason is not Reason.TERMINATING:
+            told = f"{describe_overridden(obj, rule, facts.overridden)}; {advise_overridden(facts.overridden)}"
+            await self._write_event(ref, "OverriddenTtl", told)
 
-    async def _tell(self, ref: ObjectRef, reason: str, message: str) -> None:
+    async def _write_event(self, ref: ObjectRef, reason: str, message: str) -> None:
         if self.dry_run:
             return
         try:
@@ -324,10 +326,10 @@ def _timers(due: Iterable[tuple[ObjectRef, datetime | None]]) -> TimersSet | Non
     return TimersSet(timers=timers) if timers else None
 
 
-def _spread(ref: ObjectRef, facts: Facts, now: datetime) -> datetime | None:
+def _jittered(ref: ObjectRef, facts: Facts, now: datetime) -> datetime | None:
     """When to look again at what is overdue, where its rule spreads that out; None where it is not."""
     jitter = facts.policy_rule.jitter if facts.policy_rule else None
-    return spread(ref.uid, now, jitter) if jitter else None
+    return jittered(ref.uid, now, jitter) if jitter else None
 
 
 def _propagating(rule: KindRule, facts: Facts) -> KindRule:

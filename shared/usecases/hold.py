@@ -6,14 +6,14 @@ from typing import Any, Protocol
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
-from shared.core.ttl.edits import Change, hold
+from shared.core.ttl.edits import Edit, hold
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Snapshot
 
 ATTEMPTS_MAX = 5
 """Reads and writes while others keep writing the object."""
 
-Ask = Callable[[dict[str, Any]], Change | None]
+Ask = Callable[[dict[str, Any]], Edit | None]
 """What to write on an object that was read; None for nothing. ValueError says why not."""
 
 
@@ -44,7 +44,7 @@ class Written:
     """
 
     snapshot: Snapshot
-    change: Change | None
+    change: Edit | None
     refused: str = ""
 
 

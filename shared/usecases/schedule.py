@@ -27,7 +27,7 @@ async def schedule(  # noqa: PLR0913 - each is a port, or what is known
     clock: Clock,
     telemetry: Telemetry,
     policy: Policy = NO_POLICY,
-    recall: Recall = lambda _: None,
+    get_cached: Recall = lambda _: None,
     horizon: timedelta = timedelta.max,
 ) -> TimersSet | None:
     """The timer for an object that an event reported, or None where it needs none.
@@ -42,7 +42,7 @@ async def schedule(  # noqa: PLR0913 - each is a port, or what is known
         clock: This process's.
         telemetry: Told what was done.
         policy: The one in force.
-        recall: What this process happens to know of a namespace.
+        get_cached: What this process happens to know of a namespace.
         horizon: What is due later than that from now is left to the sweep.
 
     Raises:
@@ -57,7 +57,7 @@ async def schedule(  # noqa: PLR0913 - each is a port, or what is known
         telemetry.record(Verdict.KEPT, ref, "kind-not-enabled", by="schedule")
         return None
     now = clock.now()
-    decision = decide(obj, rule, now, Context(policy, recall(ref.namespace)))
+    decision = decide(obj, rule, now, Context(policy, get_cached(ref.namespace)))
     due_at = _due_at(decision, now)
     if due_at is None:
         telemetry.record(Verdict.KEPT, ref, decision.reason, detail=decision.facts.problem, by="schedule")

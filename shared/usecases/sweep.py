@@ -75,7 +75,7 @@ class Sweep:
         interval: Time between two sweeps; what is due within twice of it gets a timer.
         concurrency: Objects that are dealt with at once.
         namespace: Only this namespace; empty for all.
-        tell: Told of the end of a sweep; None tells nobody.
+        write_event: Told of the end of a sweep; None tells nobody.
         large_pages: The turns of all sweeps of this process.
     """
 
@@ -84,7 +84,7 @@ class Sweep:
     interval: timedelta
     concurrency: int
     namespace: str = ""
-    tell: Tell | None = None
+    write_event: Tell | None = None
     large_pages: LargePages = field(default_factory=LargePages)
 
     async def sweep(self, step: SweepStep) -> SweepStep | None:
@@ -190,12 +190,12 @@ class Sweep:
         Where a kind's TTL can only stand in metadata, its own or its namespace's, metadata is all that is listed at
         first.
         """
-        cluster, judge = self.expiry.cluster, self.expiry.judge
+        cluster, evaluator = self.expiry.cluster, self.expiry.evaluator
         if rule.scope == "Namespaced":
-            await judge.namespaces.prime()
-        in_full = rule.ttl is not None or judge.policy().speaks_of(rule)
+            await evaluator.namespaces.prime()
+        in_full = rule.ttl is not None or evaluator.policy().speaks_of(rule)
         page = await cluster.list_page(rule, namespace=self.namespace, continue_token=token, metadata_only=not in_full)
-        wanted = [obj for obj in page.items if judge.is_open(obj, rule)]
+        wanted = [obj for obj in page.items if evaluator.may_expire(obj, rule)]
         if not in_full and len(wanted) <= FULL_READS_MAX:
             return page, [ref_of(obj) for obj in wanted]
         if in_full:
@@ -251,15 +251,15 @@ class Sweep:
 
     async def _tell_end(self, step: SweepStep, passed_over: Sequence[str]) -> None:
         """Say that everything was seen: a sweep with nothing to do looks like one that never came."""
-        if self.tell is None or not step.whole:
+        if self.write_event is None or not step.whole:
             return
         try:
             seen = ", ".join(rule.name for rule in await self._served()) or "no kinds"
             told = f"saw the last of {seen}: sweep {step.sweep_id}, steps: {step.step + 1}"
             if passed_over:
-                await self.tell(SWEPT_IN_PART, f"could not list {', '.join(passed_over)}; {told}", "Warning")
+                await self.write_event(SWEPT_IN_PART, f"could not list {', '.join(passed_over)}; {told}", "Warning")
             else:
-                await self.tell(SWEPT, told, "Normal")
+                await self.write_event(SWEPT, told, "Normal")
         except TtlError as error:  # it was swept, told or not
             self.expiry.telemetry.problem("could not write an Event", error=str(error))
 

@@ -22,7 +22,7 @@ class SweepCounts:
     """Counts the verdicts of one step, and passes all on.
 
     Args:
-        told: Takes the verdicts.
+        message: Takes the verdicts.
         before: The counts of the steps before.
         due_before: An object that is due then or later gets no timer from this sweep.
 

@@ -43,38 +43,42 @@ def _server(*arguments: str) -> Iterator[RealServer]:
         yield server
 
 
-async def _measure(options: argparse.Namespace, folder: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+async def _measure(options: argparse.Namespace, folder: Path, write_event: Callable[[str], None]) -> dict[str, Any]:
     results: dict[str, Any] = {}
     if "drain" in options.only:
         with _server() as server:
             async with connected(server) as cluster:
-                results["drain"] = await drain.drain_all(cluster, jobs=options.jobs, rounds=options.rounds, tell=tell)
+                results["drain"] = await drain.drain_all(
+                    cluster, jobs=options.jobs, rounds=options.rounds, write_event=write_event
+                )
     if "lateness" in options.only:
         with _server(*lateness.audit_arguments(folder)) as server:
             async with connected(server) as cluster:
                 results["lateness"] = await lateness.measure_all(
-                    cluster, folder, seconds=LATENESS_SECONDS, rounds=options.rounds, tell=tell
+                    cluster, folder, seconds=LATENESS_SECONDS, rounds=options.rounds, write_event=write_event
                 )
     if "schedule" in options.only:
-        results["schedule"] = await schedule.measure(folder, tell)
+        results["schedule"] = await schedule.measure(folder, write_event)
     if "decide" in options.only:
-        tell("decide")
+        write_event("decide")
         results["decide"] = {"decide": decide.measure()}
     for name in sorted({"coldstart", "plan", "guard"} & set(options.only)):
-        results[name] = await _measure_processes(name, folder, tell)
+        results[name] = await _measure_processes(name, folder, write_event)
     if "timers" in options.only:
         results["timers"] = []
         for count in TIMERS:
-            tell(f"timers: {count:,}")
+            write_event(f"timers: {count:,}")
             results["timers"].append(await asyncio.to_thread(bench_timers.in_own_process, count))
     return results
 
 
-async def _measure_processes(name: str, folder: Path, tell: Callable[[str], None]) -> Any:
+async def _measure_processes(name: str, folder: Path, write_event: Callable[[str], None]) -> Any:
     """What starts processes of its own, on a server that nothing else has used."""
     with _server() as server:
         async with connected(server) as cluster:
-            return await {"coldstart": coldstart, "plan": plan, "guard": guard}[name].measure(cluster, folder, tell)
+            return await {"coldstart": coldstart, "plan": plan, "guard": guard}[name].measure(
+                cluster, folder, write_event
+            )
 
 
 def _facts(options: argparse.Namespace, seconds: float) -> dict[str, Any]:
@@ -110,13 +114,13 @@ def main() -> int:
     progress, started = Console(stderr=True), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ttl-bench-") as folder, progress.status("starting") as status:
 
-        def tell(text: str) -> None:
+        def write_event(text: str) -> None:
             status.update(f"{time.monotonic() - started:4.0f} s  {text}")
             if not progress.is_terminal:
                 progress.print(f"{time.monotonic() - started:4.0f} s  {text}")
 
         try:
-            results = uvloop.run(_measure(options, Path(folder), tell))
+            results = uvloop.run(_measure(options, Path(folder), write_event))
         except (BenchmarkError, ExceptionGroup) as error:
             progress.print(f"[red]{_benchmark_error(error)}")
             return 1

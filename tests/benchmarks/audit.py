@@ -60,7 +60,7 @@ def read_log(path: Path, offset: int) -> list[Entry]:
         return [json.loads(line) for line in log]
 
 
-def judge(who: str, per_second: int, due: Mapping[str, datetime], log: Sequence[Entry]) -> Late:
+def evaluator(who: str, per_second: int, due: Mapping[str, datetime], log: Sequence[Entry]) -> Late:
     """What the log tells of a contender.
 
     Args:

@@ -27,7 +27,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks.audit import Late, judge, log_size, read_log
+from tests.benchmarks.audit import Late, evaluator, log_size, read_log
 from tests.benchmarks.cluster import JOBS, NAMESPACE, BenchmarkError, complete, for_each, job, now, sleep_until
 from tests.benchmarks.report import calls, new_table
 from tests.e2e.installation import prepare
@@ -94,7 +94,7 @@ async def measure(cluster: Cluster, audit_log: Path, who: str, per_second: int, 
     offset = log_size(audit_log)
     await sleep_until(max(due.values()))
     await cluster.until_gone()
-    return judge(who, per_second, due, read_log(audit_log, offset))
+    return evaluator(who, per_second, due, read_log(audit_log, offset))
 
 
 def install() -> None:

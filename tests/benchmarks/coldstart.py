@@ -60,14 +60,14 @@ class ColdStart:
         return asdict(self)
 
 
-async def measure(cluster: Cluster, folder: Path, tell: Callable[[str], None]) -> dict[str, list[ColdStart]]:
+async def measure(cluster: Cluster, folder: Path, write_event: Callable[[str], None]) -> dict[str, list[ColdStart]]:
     """Of each function and each limit."""
     compile_all()
     witness = await cluster.call("GET", f"{JOBS}/witness-later")
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*LIMITS, *FUNCTIONS)}
     async with _sink() as sink:
         for number in range(STARTS + 1):
-            tell(f"cold start {number} of {STARTS}")
+            write_event(f"cold start {number} of {STARTS}")
             for name, times in taken.items():
                 environment = _environment(name, cluster, sink, folder / f"{name}-{number}.db")
                 event = to_http(event_for(name, witness))

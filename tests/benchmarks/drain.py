@@ -183,13 +183,13 @@ CONTENDERS = (
 
 
 async def drain_all(
-    cluster: Cluster, *, jobs: int, rounds: int, tell: Callable[[str], None]
+    cluster: Cluster, *, jobs: int, rounds: int, write_event: Callable[[str], None]
 ) -> dict[str, list[Drained]]:
     """Every contender in every round, in another order each time, and the limit between any two of them."""
     results: dict[str, list[Drained]] = defaultdict(list)
 
     async def run(contender: Contender) -> Drained:
-        tell(f"drain, round {number + 1} of {rounds}: {contender.title}")
+        write_event(f"drain, round {number + 1} of {rounds}: {contender.title}")
         return await contender.drain(cluster, min(jobs, contender.jobs_max))
 
     for number in range(rounds):

@@ -59,7 +59,7 @@ class Cost:
         return asdict(self)
 
 
-async def measure(cluster: Cluster, _folder: Path, tell: Callable[[str], None]) -> dict[str, list[Cost]]:
+async def measure(cluster: Cluster, _folder: Path, write_event: Callable[[str], None]) -> dict[str, list[Cost]]:
     """By the way, in the order of the rounds."""
     await _let_expire_delete(cluster)
     kinds = read_catalogue()
@@ -68,7 +68,7 @@ async def measure(cluster: Cluster, _folder: Path, tell: Callable[[str], None]) 
     results: dict[str, list[Cost]] = defaultdict(list)
     for number in range(ROUNDS):
         for way, rules in (("none", ()), ("enabled", enabled), ("all", everything)):
-            tell(f"delete guard, round {number + 1} of {ROUNDS}: {WAYS[way]}")
+            write_event(f"delete guard, round {number + 1} of {ROUNDS}: {WAYS[way]}")
             await _install(cluster, rules)
             results[way] += [await _delete_all(cluster, kind) for kind in FOLDERS]
             await _uninstall(cluster, rules)

@@ -88,13 +88,13 @@ async def measure(cluster: Cluster, folder: Path, seconds: int) -> Lateness:
 
 
 async def measure_all(
-    cluster: Cluster, folder: Path, *, seconds: int, rounds: int, tell: Callable[[str], None]
+    cluster: Cluster, folder: Path, *, seconds: int, rounds: int, write_event: Callable[[str], None]
 ) -> dict[str, list[Lateness]]:
     """Ours and the peer's, in turns: ours, the peer's, the peer's, ours."""
     results: dict[str, list[Lateness]] = {"events": [], "peer": []}
     for number in range(rounds):
         for name in ("events", "peer") if number % 2 == 0 else ("peer", "events"):
-            tell(f"lateness, round {number + 1} of {rounds}: {name}")
+            write_event(f"lateness, round {number + 1} of {rounds}: {name}")
             if name == "peer":
                 with peer.running(cluster.server, peer.TUNED):
                     results[name].append(await measure(cluster, folder, seconds))

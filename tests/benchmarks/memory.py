@@ -25,7 +25,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.core.kinds.rule import Catalogue
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
 from shared.usecases.expire import Expiry
 from shared.usecases.sweep import Sweep
@@ -125,8 +125,8 @@ async def sweep_all(url: str) -> None:
         config = {"clusters": [{"name": "x", "cluster": {"server": url}}], "users": [{"name": "x", "user": {}}]}
         path.write_text(json.dumps({**config, "contexts": [context], "current-context": "x"}))
         cluster = await connect(kubeconfig=str(path))
-        judge = Judge(cluster, kinds, telemetry=LogTelemetry())
-        expiry = Expiry(cluster, kinds, judge, SystemClock(), LogTelemetry(), dry_run=False, by="sweep")
+        evaluator = Evaluator(cluster, kinds, telemetry=LogTelemetry())
+        expiry = Expiry(cluster, kinds, evaluator, SystemClock(), LogTelemetry(), dry_run=False, by="sweep")
         sweep = Sweep(expiry, FakePublisher(), timedelta(minutes=5), concurrency=16)
 
         async def whole(step: SweepStep | None) -> None:

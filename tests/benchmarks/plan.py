@@ -63,12 +63,12 @@ class Timed:
 
 
 async def measure(
-    cluster: Cluster, folder: Path, tell: Callable[[str], None], *, objects: int = OBJECTS
+    cluster: Cluster, folder: Path, write_event: Callable[[str], None], *, objects: int = OBJECTS
 ) -> Mapping[str, Sequence[Timed]]:
     """In turns: `plan`, and the bare LIST."""
     policy = folder / "policy.yaml"
     policy.write_text(yaml.safe_dump(POLICY))
-    tell(f"plan: {objects:,} objects")
+    write_event(f"plan: {objects:,} objects")
     await create(cluster, objects)
     kubeconfig = str(cluster.server.kubeconfig)
     words = [PROGRAM, "plan", "--kubeconfig", kubeconfig, "--policy", str(policy), "--yes", "-o", "json"]
@@ -76,7 +76,7 @@ async def measure(
     found: dict[str, list[Timed]] = {name: [] for name in commands}
     for number in range(ROUNDS):
         for name, command in commands.items():
-            tell(f"plan: round {number + 1}, {name}")
+            write_event(f"plan: round {number + 1}, {name}")
             found[name].append(timed := await _time(command))
             if timed.objects < objects:
                 raise BenchmarkError(f"{name}: expected {objects} objects at the least, got {timed.objects}")

@@ -51,7 +51,7 @@ class Slice:
         return asdict(self)
 
 
-async def measure(folder: Path, tell: Callable[[str], None]) -> dict[str, list[Slice]]:
+async def measure(folder: Path, write_event: Callable[[str], None]) -> dict[str, list[Slice]]:
     """The slices of each."""
     slices: dict[str, list[Slice]] = {"schedule": [], "bare": []}
     target = ("env", "FUNCTION_TARGET=schedule", f"FUNCTION_SOURCE={FUNCTION}")
@@ -60,7 +60,7 @@ async def measure(folder: Path, tell: Callable[[str], None]) -> dict[str, list[S
         served(folder, "tests.benchmarks.schedule:bare") as bare_endpoint,
     ):
         for number in range(SLICES):
-            tell(f"schedule, slice {number + 1} of {SLICES}")
+            write_event(f"schedule, slice {number + 1} of {SLICES}")
             slices["schedule"].append(await load(schedule, "--replies"))
             slices["bare"].append(await load(bare_endpoint))
     return slices

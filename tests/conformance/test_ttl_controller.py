@@ -12,7 +12,7 @@ import pytest
 from shared.core.decide import Reason
 from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry
 from tests.builders import JOB, NOW, ago, condition, having, job, later, owned_by, status_written, without
@@ -131,7 +131,7 @@ FRESH = {
 
 def expiry(cluster, telemetry):
     kinds = Catalogue((JOB,))
-    return Expiry(cluster, kinds, Judge(cluster, kinds), FakeClock(), telemetry, dry_run=False)
+    return Expiry(cluster, kinds, Evaluator(cluster, kinds), FakeClock(), telemetry, dry_run=False)
 
 
 def fired():

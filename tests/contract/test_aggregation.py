@@ -10,7 +10,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ref_of
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.usecases.expire import Expiry
 from tests.fakes import FakeTelemetry
@@ -82,7 +82,7 @@ async def test_expire_keeps_what_an_aggregated_server_serves_unless_its_rule_say
         told = []
         for more in ({}, {"preconditions": "honoured"}):
             kinds, telemetry = Catalogue((rule_in(group, **more),)), FakeTelemetry()
-            expiry = Expiry(cluster, kinds, Judge(cluster, kinds), SystemClock(), telemetry, dry_run=False)
+            expiry = Expiry(cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False)
             told.append((await expiry.expire(timer), telemetry.verdicts(), len(deletes)))
     await cluster.close()
 

@@ -16,7 +16,7 @@ from shared.core.objects import ref_of
 from shared.core.policy.policy import NO_POLICY
 from shared.doctor.findings import Level
 from shared.doctor.server import check_server
-from shared.evaluation.evaluator import CLOCK_AHEAD, Judge
+from shared.evaluation.evaluator import CLOCK_AHEAD, Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.usecases.expire import Expiry
 from tests.builders import POD
@@ -75,8 +75,8 @@ async def finished_pod(api, name, ttl):
 
 def expiry_of(cluster, api):
     telemetry = FakeTelemetry()
-    judge = Judge(cluster, KINDS, telemetry=telemetry, only=api.namespace)
-    return Expiry(cluster, KINDS, judge, SystemClock(), telemetry, dry_run=False)
+    evaluator = Evaluator(cluster, KINDS, telemetry=telemetry, only=api.namespace)
+    return Expiry(cluster, KINDS, evaluator, SystemClock(), telemetry, dry_run=False)
 
 
 def fired(ref):

@@ -18,7 +18,7 @@ from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
 from shared.devserver.real_servers import ASSETS_VARIABLE, find_assets, real_server
 from shared.errors import GuardError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.installation.delete_guard import guard, guard_name, usernames
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry
@@ -286,7 +286,7 @@ async def test_expire_reports_a_refusal_of_the_guard_once_and_ends(admin, namesp
     telemetry, kinds = FakeTelemetry(), Catalogue((JOB,))
     timer = Timer(ref=ref_of({**job, "apiVersion": "batch/v1", "kind": "Job"}), purpose=Purpose.EXPIRE, due_at=NOW)
     async with connected_as(admin, "expire") as cluster:
-        expiry = Expiry(cluster, kinds, Judge(cluster, kinds), SystemClock(), telemetry, dry_run=False)
+        expiry = Expiry(cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False)
         for _ in range(2):
             with pytest.raises(GuardError, match=f"by ValidatingAdmissionPolicy {strict}: unfinished: by another rule"):
                 await expiry.expire(timer)

@@ -10,7 +10,7 @@ from shared.adapters.kubernetes.connect import connect
 from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
 from shared.evaluation import namespaces
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry
 from tests.builders import JOB
@@ -40,7 +40,7 @@ class Slow:
     def deleted(self, obj):
         pass
 
-    def spared(self, rule, ref):
+    def not_deleted(self, rule, ref):
         self.spared_names.append(ref.name)
 
     def unanswered(self, ref):
@@ -72,7 +72,9 @@ async def due_job(api, name):
 def expiry_of(cluster, safeguards):
     kinds = Catalogue((JOB,))
     telemetry = FakeTelemetry()
-    return Expiry(cluster, kinds, Judge(cluster, kinds), SystemClock(), telemetry, dry_run=False, restraints=safeguards)
+    return Expiry(
+        cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False, safeguards=safeguards
+    )
 
 
 async def test_an_exemption_that_is_acknowledged_while_the_safeguards_answer_keeps_the_object(api, cluster):

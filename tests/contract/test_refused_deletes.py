@@ -13,7 +13,7 @@ from shared.adapters.kubernetes.connect import connect
 from shared.core.kinds.rule import Catalogue
 from shared.core.objects import format_instant, ref_of
 from shared.errors import PermanentError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.usecases.expire import Expiry
 from tests.builders import JOB, POD
@@ -38,7 +38,7 @@ def telemetry():
 
 @pytest.fixture
 def expiry(cluster, telemetry):
-    return Expiry(cluster, KINDS, Judge(cluster, KINDS), SystemClock(), telemetry, dry_run=False)
+    return Expiry(cluster, KINDS, Evaluator(cluster, KINDS), SystemClock(), telemetry, dry_run=False)
 
 
 def fired(obj):

@@ -12,10 +12,16 @@ import pytest
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
-from shared.adapters.kubernetes.state_configmap import ConfigMapState, Home, count_objects, release, restrain
+from shared.adapters.kubernetes.state_configmap import (
+    ConfigMapState,
+    StateLocation,
+    build_safeguards,
+    count_objects,
+    release,
+)
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
-from shared.safeguards.safeguards import Restraint
-from shared.safeguards.shared_state import CACHED_SECONDS, Instruments
+from shared.safeguards.safeguards import Safeguard
+from shared.safeguards.shared_state import CACHED_SECONDS, Runtime
 from shared.safeguards.state_schema import NAME, OPEN, RELEASED, Trip, parse_standing, with_loop, with_trip
 from tests.builders import JOB, NOW, ROOT
 from tests.fakes import FakeTelemetry
@@ -40,12 +46,12 @@ class Process:
     """One that deletes, with a connection of its own."""
 
     cluster: object
-    restraints: object
+    safeguards: object
     seconds: Seconds
-    told: list = field(default_factory=list)
+    message: list = field(default_factory=list)
 
     async def ask(self, job):
-        return await self.restraints.ask(JOB, job, by="expire")
+        return await self.safeguards.ask(JOB, job, by="expire")
 
 
 @pytest.fixture
@@ -58,18 +64,18 @@ async def start(api):
             stack.push_async_callback(cluster.close)
             seconds, told = Seconds(), []
 
-            async def tell(reason, message, level):
+            async def write_event(reason, message, level):
                 told.append((reason, message, level))
 
-            instruments = Instruments(SystemClock(), seconds, FakeTelemetry())
-            restraints = restrain(
-                Home(cluster, api.namespace, tell),
+            runtime = Runtime(SystemClock(), seconds, FakeTelemetry())
+            safeguards = build_safeguards(
+                StateLocation(cluster, api.namespace, write_event),
                 functools.partial(Limits, **limits),
-                instruments,
+                runtime,
                 namespace=api.namespace,
                 horizon=timedelta(minutes=20),
             )
-            return Process(cluster, restraints, seconds, told)
+            return Process(cluster, safeguards, seconds, told)
 
         yield start
 
@@ -117,16 +123,16 @@ async def test_one_process_trips_the_other_stops_and_a_release_lets_both_go_on(a
     one, other = await start(breaker=BreakerLimits(count=2)), await start(breaker=BreakerLimits(count=100))
     assert [await other.ask(jobs[0]), await one.ask(jobs[0]), await one.ask(jobs[1])] == [None] * 3
 
-    assert (await one.ask(jobs[2])).reason is Restraint.BREAKER_OPEN
-    assert [(reason, level) for reason, _, level in one.told] == [(OPEN, "Warning")]
+    assert (await one.ask(jobs[2])).reason is Safeguard.BREAKER_OPEN
+    assert [(reason, level) for reason, _, level in one.message] == [(OPEN, "Warning")]
     assert await other.ask(jobs[2]) is None  # it has not looked since
     other.seconds.at += CACHED_SECONDS
     kept = await other.ask(jobs[2])
-    assert (kept.reason, other.told) == (Restraint.BREAKER_OPEN, [])
+    assert (kept.reason, other.message) == (Safeguard.BREAKER_OPEN, [])
     assert "2 objects were deleted within 10m, and the limit is 2" in kept.detail
 
     restarted = await start(breaker=BreakerLimits(count=2))
-    assert (await restarted.ask(jobs[2])).reason is Restraint.BREAKER_OPEN
+    assert (await restarted.ask(jobs[2])).reason is Safeguard.BREAKER_OPEN
 
     assert (await release(one.cluster, api.namespace)).by == "expire"
     assert await release(one.cluster, api.namespace) is None
@@ -144,11 +150,11 @@ async def test_a_name_in_a_loop_is_known_after_a_restart(api, start):
         job = await api.job("again")
         assert await before.ask(job) is None
         await before.cluster.delete(JOB, job)
-        before.restraints.deleted(job)
+        before.safeguards.deleted(job)
         await api.becomes(api.jobs("again"), lambda answer: answer.status == 404)
     job = await api.job("again")
-    assert (await before.ask(job)).reason is Restraint.RECREATE_LOOP
-    assert (await (await start(recreation=limits)).ask(job)).reason is Restraint.RECREATE_LOOP
+    assert (await before.ask(job)).reason is Safeguard.RECREATE_LOOP
+    assert (await (await start(recreation=limits)).ask(job)).reason is Safeguard.RECREATE_LOOP
     assert await (await start(recreation=limits)).ask(await api.job("another")) is None
 
 
@@ -157,11 +163,11 @@ async def test_the_breaker_trips_at_the_sum_of_what_two_processes_deleted(api, s
     jobs = [await api.job(f"job-{number}") for number in range(6)]
     one, other = await start(breaker=limits), await start(breaker=limits)
     assert [await process.ask(job) for process in (one, other) for job in jobs[:2]] == [None] * 4
-    await asyncio.gather(one.restraints.flush(), other.restraints.flush())  # at once: one of them has to read again
+    await asyncio.gather(one.safeguards.flush(), other.safeguards.flush())  # at once: one of them has to read again
 
     for process in (one, other, await start(breaker=limits)):
         process.seconds.at += CACHED_SECONDS
-        assert (await process.ask(jobs[4])).reason is Restraint.BREAKER_OPEN
+        assert (await process.ask(jobs[4])).reason is Safeguard.BREAKER_OPEN
 
     await release(one.cluster, api.namespace)
     one.seconds.at += CACHED_SECONDS
@@ -175,10 +181,10 @@ async def test_a_loop_is_found_by_processes_of_which_none_sees_two_rounds(api, s
         process, job = await start(recreation=limits), await api.job("again")
         assert await process.ask(job) is None
         await process.cluster.delete(JOB, job)
-        process.restraints.deleted(job)
-        await process.restraints.flush()
+        process.safeguards.deleted(job)
+        await process.safeguards.flush()
         await api.becomes(api.jobs("again"), lambda answer: answer.status == 404)
-    assert (await (await start(recreation=limits)).ask(await api.job("again"))).reason is Restraint.RECREATE_LOOP
+    assert (await (await start(recreation=limits)).ask(await api.job("again"))).reason is Safeguard.RECREATE_LOOP
 
 
 async def test_nonsense_in_the_state_is_written_over(api, start, state):
@@ -187,8 +193,8 @@ async def test_nonsense_in_the_state_is_written_over(api, start, state):
     process = await start(breaker=BreakerLimits(count=9))
     job = await api.job("a")
     assert await process.ask(job) is None
-    process.restraints.deleted(job)
-    await process.restraints.flush()
+    process.safeguards.deleted(job)
+    await process.safeguards.flush()
     data = await state.read()
     assert list(json.loads(data["names"])) == [f"Job.batch/{api.namespace}/a"]
     assert list(json.loads(data["deletions"])["kinds"]) == ["Job.batch"]
@@ -225,7 +231,7 @@ async def test_applying_the_manifests_again_releases_no_breaker(api, state, opti
     await apply(shipped)
     await apply(shipped.replace("labels:\n", "labels:\n    app.kubernetes.io/version: 9.9.9\n"))
 
-    standing = parse_standing(await state.read())
-    assert standing.trip == Trip(NOW, "too many")
-    assert list(standing.loops) == ["a"]
+    contents = parse_standing(await state.read())
+    assert contents.trip == Trip(NOW, "too many")
+    assert list(contents.loops) == ["a"]
     assert (await api.get(api.config_maps(NAME))).meta["labels"]["app.kubernetes.io/version"] == "9.9.9"

@@ -32,7 +32,7 @@ def volume(tmp_path):
         yield folder
 
 
-async def ask(url: str, ledger: Ledger, prefix: str, seconds: float) -> tuple[int, str]:
+async def ask(url: str, shared_state: Ledger, prefix: str, seconds: float) -> tuple[int, str]:
     """Set as many timers as one message has; returns the answer's status and text."""
     due_at = now() + timedelta(seconds=seconds)
     uids = [f"{prefix}-{number}" for number in range(TIMERS_MAX)]
@@ -41,15 +41,15 @@ async def ask(url: str, ledger: Ledger, prefix: str, seconds: float) -> tuple[in
     headers, body = to_http(event_of(TimersSet(timers=timers), source="crash-test"))
     async with aiohttp.ClientSession() as session, session.post(url, data=body, headers=headers) as answer:
         for uid in uids:
-            ledger.asked[uid].add(due_at)
+            shared_state.asked[uid].add(due_at)
             if answer.ok:
-                ledger.valid[uid] = {due_at}
+                shared_state.valid[uid] = {due_at}
         return answer.status, await answer.text()
 
 
-async def fill(url: str, ledger: Ledger) -> str:
+async def fill(url: str, shared_state: Ledger) -> str:
     for page in range(MESSAGES_MAX):
-        status, text = await ask(url, ledger, f"page-{page}", 15)
+        status, text = await ask(url, shared_state, f"page-{page}", 15)
         if status == 503:
             return text
         assert status == 204
@@ -58,29 +58,29 @@ async def fill(url: str, ledger: Ledger) -> str:
 
 @pytest.mark.timeout(180)
 async def test_timers_on_a_full_volume_survive_kill_minus_nine(volume: Path, tmp_path: Path):
-    ledger = Ledger()
-    async with sink(ledger, random.Random(1)) as sink_url:
+    shared_state = Ledger()
+    async with sink(shared_state, random.Random(1)) as sink_url:
         process = Timers(volume / "timers.db", sink_url, tmp_path / "log", free_port())
         url = f"http://127.0.0.1:{process.port}/"
         await process.start()
         await process.until_ready()
-        assert "the timer file is full" in await fill(url, ledger)
-        acknowledged = len(ledger.valid)
+        assert "the timer file is full" in await fill(url, shared_state)
+        acknowledged = len(shared_state.valid)
         for number in range(2):
             await process.end(signal.SIGKILL)
             check_integrity(process.path, tmp_path / f"copy-{number}.db")
             await process.start()
             await process.until_ready()
-        while ledger.lost():
+        while shared_state.lost():
             await process_alive(process)
-        assert (await ask(url, ledger, "afterwards", -1))[0] == 204
+        assert (await ask(url, shared_state, "afterwards", -1))[0] == 204
         await process.end(signal.SIGKILL)
-        await finish(process, ledger)
+        await finish(process, shared_state)
 
     assert acknowledged >= 2 * TIMERS_MAX
-    assert ledger.lost() == []
-    assert ledger.early == []
-    assert ledger.made_up() == []
+    assert shared_state.lost() == []
+    assert shared_state.early == []
+    assert shared_state.made_up() == []
 
 
 async def process_alive(process: Timers) -> None:

@@ -80,13 +80,13 @@ class Ledger:
 
 
 @asynccontextmanager
-async def sink(ledger: Ledger, chance: random.Random):
+async def sink(shared_state: Ledger, chance: random.Random):
     async def take(request: web.Request) -> web.Response:
         at = now()
         headers = {name.lower(): value for name, value in request.headers.items()}
         if chance.random() < REFUSED:
             return web.Response(status=503)
-        ledger.arrived(parse_message(parse_event(headers, await request.read()), Timer), at)
+        shared_state.arrived(parse_message(parse_event(headers, await request.read()), Timer), at)
         return web.Response(status=202)
 
     async with answering_with(take) as url:
@@ -131,7 +131,7 @@ class Timers:
                 await asyncio.sleep(0.01)
 
 
-async def write(name: str, url: str, ledger: Ledger, chance: random.Random) -> None:
+async def write(name: str, url: str, shared_state: Ledger, chance: random.Random) -> None:
     """Set timers of ever new objects, each up to three times, for ever."""
     async with aiohttp.ClientSession() as session:
         for number in itertools.count():
@@ -139,22 +139,22 @@ async def write(name: str, url: str, ledger: Ledger, chance: random.Random) -> N
             for _ in range(chance.randint(1, 3)):
                 due_at = now() + timedelta(seconds=chance.uniform(-0.1, 1.0))
                 timer = Timer(ref=ObjectRef("batch/v1", "Job", "ci", uid, uid), purpose=Purpose.EXPIRE, due_at=due_at)
-                await ask(session, url, timer, ledger)
+                await ask(session, url, timer, shared_state)
                 await asyncio.sleep(chance.choice([0, 0, 0, 0.02]))
 
 
-async def ask(session: aiohttp.ClientSession, url: str, timer: Timer, ledger: Ledger) -> None:
+async def ask(session: aiohttp.ClientSession, url: str, timer: Timer, shared_state: Ledger) -> None:
     headers, body = to_http(event_of(TimersSet(timers=(timer,)), source="crash-test"))
     uid = timer.ref.uid
-    ledger.asked[uid].add(timer.due_at)
+    shared_state.asked[uid].add(timer.due_at)
     acknowledged = False
     with suppress(aiohttp.ClientError, ConnectionError):
         async with session.post(url, data=body, headers=headers) as answer:
             acknowledged = answer.ok
     if acknowledged:
-        ledger.valid[uid] = {timer.due_at}
-    elif uid in ledger.valid:
-        ledger.valid[uid].add(timer.due_at)
+        shared_state.valid[uid] = {timer.due_at}
+    elif uid in shared_state.valid:
+        shared_state.valid[uid].add(timer.due_at)
     if not acknowledged:
         await asyncio.sleep(0.02)  # it is dead; the next one is starting
 
@@ -190,41 +190,41 @@ async def kill_again_and_again(process: Timers, chance: random.Random, tmp_path:
 @pytest.mark.timeout(60 + 5 * ROUNDS)
 async def test_kill_minus_nine_loses_nothing_and_hurries_nothing(tmp_path):
     print(f"CRASH_SEED={SEED} CRASH_ROUNDS={ROUNDS}")
-    chance, ledger = random.Random(SEED), Ledger()
-    async with sink(ledger, random.Random(SEED + 1)) as sink_url:
+    chance, shared_state = random.Random(SEED), Ledger()
+    async with sink(shared_state, random.Random(SEED + 1)) as sink_url:
         process = Timers(tmp_path / "timers.db", sink_url, tmp_path / "log", free_port())
         url = f"http://127.0.0.1:{process.port}/"
         writers = [
-            asyncio.create_task(write(f"w{number}", url, ledger, random.Random(f"{SEED}/{number}")))
+            asyncio.create_task(write(f"w{number}", url, shared_state, random.Random(f"{SEED}/{number}")))
             for number in range(WRITERS)
         ]
         await kill_again_and_again(process, chance, tmp_path)
         for writer in writers:
             writer.cancel()
         await asyncio.wait(writers)
-        await finish(process, ledger)
-    report(ledger)
-    assert ledger.lost() == []
-    assert ledger.early == []
-    assert ledger.made_up() == []
+        await finish(process, shared_state)
+    report(shared_state)
+    assert shared_state.lost() == []
+    assert shared_state.early == []
+    assert shared_state.made_up() == []
     with closing(sqlite3.connect(process.path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-async def finish(process: Timers, ledger: Ledger) -> None:
+async def finish(process: Timers, shared_state: Ledger) -> None:
     """One more process, in peace: all that is left fires, and it ends as it is told to."""
     await process.start()
     await process.until_ready()
     deadline = now() + timedelta(seconds=20)
-    while ledger.lost() and now() < deadline:
+    while shared_state.lost() and now() < deadline:
         await asyncio.sleep(0.05)
     code = await process.end(signal.SIGTERM)
     assert code in {0, -signal.SIGTERM}, process.log.read_text()[-2000:]
 
 
-def report(ledger: Ledger) -> None:
-    fired = sum(map(len, ledger.fired.values()))
-    twice = fired - sum(len(set(dues)) for dues in ledger.fired.values())
-    asked = sum(map(len, ledger.asked.values()))
-    print(f"{asked} sets, {len(ledger.valid)} objects acknowledged, {fired} fired, {twice} of them again")
-    assert len(ledger.valid) > ROUNDS, "the machine is too slow for this test to mean anything"
+def report(shared_state: Ledger) -> None:
+    fired = sum(map(len, shared_state.fired.values()))
+    twice = fired - sum(len(set(dues)) for dues in shared_state.fired.values())
+    asked = sum(map(len, shared_state.asked.values()))
+    print(f"{asked} sets, {len(shared_state.valid)} objects acknowledged, {fired} fired, {twice} of them again")
+    assert len(shared_state.valid) > ROUNDS, "the machine is too slow for this test to mean anything"

@@ -18,14 +18,15 @@ from shared.adapters.auth.callers import (
     KEPT_SECONDS,
     PAUSE_SECONDS,
     RETRY_SECONDS,
-    ApiServer,
+    ApiServerIssuer,
     Callers,
     Issuer,
     Keys,
 )
 from shared.adapters.auth.redirects import RedirectError
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.adapters.events.cloudevents import BODY_BYTES_MAX, answers
+from shared.adapters.events import answers
+from shared.adapters.events.cloudevents import BODY_BYTES_MAX
 from shared.bootstrap.world import build
 from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer
@@ -358,7 +359,7 @@ async def test_a_public_issuer_gets_no_token_of_ours(guarded, issuer):
 
 
 async def test_a_pod_without_a_token_of_its_own_says_so(functions, issuer, tmp_path):
-    keys = Keys(ApiServer("https://127.0.0.1:1", tmp_path))
+    keys = Keys(ApiServerIssuer("https://127.0.0.1:1", tmp_path))
     answers.guard(Callers((SUBJECT,), audience=AUDIENCE, keys=keys).admit)
 
     answer = await call(functions, f"Bearer {issuer.token()}")
@@ -385,7 +386,7 @@ async def test_token_of_the_pod_is_not_sent_where_a_redirect_leads(issuer, tmp_p
     async with elsewhere() as (url, arrived):
         issuer.redirects = {DISCOVERY: url}
         with pytest.raises(RedirectError, match=f"a redirect to {url};"):
-            await ApiServer(issuer.url, tmp_path).fetch()
+            await ApiServerIssuer(issuer.url, tmp_path).fetch()
 
     assert issuer.asked == [(DISCOVERY, "Bearer hidden")]
     assert arrived == []

@@ -116,12 +116,12 @@ class Feed:
 
     Args:
         pods: Of one namespace.
-        tell: Told of each; None where a watch finds it.
+        write_event: Told of each; None where a watch finds it.
     """
 
-    def __init__(self, pods: Pods, tell: Callable[[str, str, str], object] | None = None) -> None:
+    def __init__(self, pods: Pods, write_event: Callable[[str, str, str], object] | None = None) -> None:
         self.pods, self.uids = pods, dict[str, str]()
-        self._tell, self._is_over = tell, threading.Event()
+        self._write_event, self._is_over = write_event, threading.Event()
         self._thread = threading.Thread(target=self._feed, daemon=True)
         self._thread.start()
 
@@ -129,8 +129,8 @@ class Feed:
         while not self._is_over.wait(0.05):
             name = f"pod-{len(self.uids)}"
             self.uids[name] = self.pods.finish(name)
-            if self._tell:
-                self._tell(self.pods.namespace, name, self.uids[name])
+            if self._write_event:
+                self._write_event(self.pods.namespace, name, self.uids[name])
 
     def there(self) -> set[str]:
         return {pod["metadata"]["name"] for pod in self.pods.api.call("GET", self.pods.path)["items"]}

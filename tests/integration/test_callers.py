@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.auth.callers import ApiServer, Callers, Keys
+from shared.adapters.auth.callers import ApiServerIssuer, Callers, Keys
 from shared.errors import EventError
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ def account(api, namespace, tmp_path):
 
 @pytest.fixture
 def admit(api, namespace, account: Path):
-    keys = Keys(ApiServer(api.server.url, account))
+    keys = Keys(ApiServerIssuer(api.server.url, account))
     return Callers((f"system:serviceaccount:{namespace}:trigger",), audience=AUDIENCE, keys=keys).admit
 
 

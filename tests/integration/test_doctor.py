@@ -117,8 +117,8 @@ def test_nothing_installed_is_one_sentence_and_how_to_install(operator: Operator
     assert found["API server"]["level"] == found["clock"]["level"] == "ok"
     assert troubles(found) == {"installation": "fail: there is none in namespace nowhere; --namespace names another"}
     # There is no Knative here.
-    assert found["installation"]["mend"].startswith("kubectl apply -k knative/overlays/standalone")
-    operator.paste(found["installation"]["mend"])
+    assert found["installation"]["fix"].startswith("kubectl apply -k knative/overlays/standalone")
+    operator.paste(found["installation"]["fix"])
 
 
 def test_where_only_run_keeps_its_state_an_open_breaker_is_told(api: Api, operator: Operator) -> None:
@@ -132,7 +132,7 @@ def test_where_only_run_keeps_its_state_an_open_breaker_is_told(api: Api, operat
 
     assert list(troubles(found)) == ["breaker", "recreate loops", "installation"]
     assert "since 2026-01-02 03:04:05 UTC" in found["breaker"]["detail"]
-    assert found["breaker"]["mend"].startswith("kubectl ttl release --breaker -n default")
+    assert found["breaker"]["fix"].startswith("kubectl ttl release --breaker -n default")
     assert "Job.batch/ci/nightly" in found["recreate loops"]["detail"]
 
 
@@ -158,7 +158,7 @@ def test_a_right_that_is_missing_is_found_and_its_command_mends_it(standalone: O
 
     assert code == 1
     assert troubles(found) == {"rights of standalone on jobs": "fail: may not delete"}
-    standalone.paste(found["rights of standalone on jobs"]["mend"])
+    standalone.paste(found["rights of standalone on jobs"]["fix"])
     api.wait("the roles' aggregation", lambda: may(api, "delete", "batch", "jobs"))
     code, found = standalone.doctor()
     assert (code, troubles(found)) == (0, {})
@@ -175,8 +175,8 @@ def test_a_guard_that_is_stale_or_missing_is_found_and_its_command_fixes_it(stan
 
     assert code == 1
     assert set(troubles(found)) == {"delete guard stale", "delete guard missing"}
-    standalone.paste(found["delete guard stale"]["mend"])
-    standalone.paste(found["delete guard missing"]["mend"])
+    standalone.paste(found["delete guard stale"]["fix"])
+    standalone.paste(found["delete guard missing"]["fix"])
     code, found = standalone.doctor()
     assert (code, troubles(found)) == (0, {})
     assert found["delete guard"]["detail"].startswith("jobs.batch, pods; not checked by the API server: ")
@@ -191,7 +191,7 @@ def test_the_one_binding_of_all_rights_is_told_from_a_right_of_one_kind(standalo
     ((what, trouble),) = troubles(found).items()
     assert what == "rights of standalone"
     assert "ClusterRoleBinding ttl-after-finished-standalone is not there" in trouble
-    standalone.paste(found[what]["mend"])
+    standalone.paste(found[what]["fix"])
     api.wait("the return", lambda: may(api, "delete", "batch", "jobs"))
     assert standalone.doctor()[0] == 0
 
@@ -212,8 +212,8 @@ def test_a_kind_whose_crd_is_missing_is_found_and_so_are_its_rights(standalone: 
     assert "does not serve trainjobs of trainer.kubeflow.org/v1alpha1" in found["kind trainjobs"]["detail"]
     rights = found["rights of standalone on trainjobs"]
     assert rights["detail"] == "may not delete, get, list, watch"
-    standalone.paste(rights["mend"])
-    standalone.paste(found["delete guard missing"]["mend"])
+    standalone.paste(rights["fix"])
+    standalone.paste(found["delete guard missing"]["fix"])
     standalone.kubectl("apply", "-f", "-", given=yaml.safe_dump(TRAINJOBS))
     api.wait("the CRD", lambda: api.get("/apis/trainer.kubeflow.org/v1alpha1"))
     api.wait("the roles' aggregation", lambda: may(api, "watch", "trainer.kubeflow.org", "trainjobs"))
@@ -231,7 +231,7 @@ def test_where_all_kinds_are_meant_only_those_that_are_served_count(standalone: 
     what = "rights of standalone on certificatesigningrequests"
     assert set(troubles(found)) == {what, "delete guard missing"}
     assert troubles(found)[what] == "warn: none at all: TTL_KINDS is all, and this one is passed over"
-    standalone.paste(found[what]["mend"])
+    standalone.paste(found[what]["fix"])
     group = "certificates.k8s.io"
     api.wait("the roles' aggregation", lambda: may(api, "watch", group, "certificatesigningrequests"))
     code, found = standalone.doctor()
@@ -239,7 +239,7 @@ def test_where_all_kinds_are_meant_only_those_that_are_served_count(standalone: 
 
 
 @pytest.fixture
-def tell(standalone: Operator, server: RealServer) -> Callable[..., None]:
+def write_event(standalone: Operator, server: RealServer) -> Callable[..., None]:
     """Writes an Event about the installation, as the functions do; those of before are gone."""
     standalone.kubectl("-n", NAMESPACE, "delete", "events", "--all")
 
@@ -254,9 +254,9 @@ def tell(standalone: Operator, server: RealServer) -> Callable[..., None]:
     return lambda reason, message, level: asyncio.run(record(reason, message, level))
 
 
-def test_a_sweep_that_was_told_is_seen(standalone: Operator, tell: Callable[..., None]) -> None:
+def test_a_sweep_that_was_told_is_seen(standalone: Operator, write_event: Callable[..., None]) -> None:
     assert standalone.doctor()[1]["last sweep"]["detail"].startswith("none yet")
-    tell("Swept", "saw the last of jobs: sweep 1", "Normal")
+    write_event("Swept", "saw the last of jobs: sweep 1", "Normal")
 
     code, found = standalone.doctor()
 
@@ -264,8 +264,8 @@ def test_a_sweep_that_was_told_is_seen(standalone: Operator, tell: Callable[...,
     assert found["last sweep"]["detail"].endswith("ago; one is due every 10m")
 
 
-def test_a_sweep_that_missed_a_kind_is_a_warning(standalone: Operator, tell: Callable[..., None]) -> None:
-    tell("SweptInPart", "could not list v1/Pod; sweep 2", "Warning")
+def test_a_sweep_that_missed_a_kind_is_a_warning(standalone: Operator, write_event: Callable[..., None]) -> None:
+    write_event("SweptInPart", "could not list v1/Pod; sweep 2", "Warning")
 
     code, found = standalone.doctor()
 

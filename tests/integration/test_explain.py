@@ -271,7 +271,7 @@ def test_a_ttl_that_a_hold_left_behind_is_told_with_its_cure(
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl in PATH")
-@pytest.mark.parametrize("hold", [{}, {"ttlafterfinished.dev/hold": "why"}], ids=["parked", "held"])
+@pytest.mark.parametrize("hold", [{}, {"ttlafterfinished.dev/hold": "why"}], ids=["saved", "held"])
 def test_the_commands_advised_for_an_unreadable_held_ttl_work(
     api: Api, job: Callable[..., str], ttl: Ttl, server: RealServer, hold: dict[str, str]
 ) -> None:

@@ -132,12 +132,12 @@ def test_a_hold_on_a_pod_whose_job_is_due_says_so_and_how_to_hold_both(jobs: Clu
     selector = f"{jobs.pods}?labelSelector=batch.kubernetes.io/job-name%3Dreport"
     pod = jobs.api.call("GET", selector)["items"][0]["metadata"]["name"]
 
-    powerless = ttl("hold", f"pod/{pod}", "--reason", "the logs")
+    overridden = ttl("hold", f"pod/{pod}", "--reason", "the logs")
 
-    assert powerless.returncode == 1
-    assert f"the hold is powerless: Job {namespace}/report is due in " in powerless.stderr
-    command = re.search(r"`kubectl ttl (hold jobs.batch/report --reason 'the logs')", powerless.stderr)
-    assert command, powerless.stderr
+    assert overridden.returncode == 1
+    assert f"the hold is powerless: Job {namespace}/report is due in " in overridden.stderr
+    command = re.search(r"`kubectl ttl (hold jobs.batch/report --reason 'the logs')", overridden.stderr)
+    assert command, overridden.stderr
     explained = json.loads(ttl("explain", f"pod/{pod}", "-o", "json").stdout)
     assert [one["name"] for one in explained["deletedWith"]] == ["report"]
     assert "the garbage collector deletes this object with it" in ttl("explain", f"pod/{pod}").stdout

@@ -206,7 +206,7 @@ class Requests:
         metadata = {"name": name, "annotations": {"ttlafterfinished.dev/ttl": "1s"}}
         self.api.call("POST", self.PATH, {"metadata": metadata, "spec": spec})
 
-    def judge(self, name: str, verdict: str) -> None:
+    def evaluator(self, name: str, verdict: str) -> None:
         request = self.api.get(f"{self.PATH}/{name}")
         condition = {"type": verdict, "status": "True", "reason": "Tests", "message": "by a test"}
         body = request | {"status": {"conditions": [condition]}}
@@ -233,14 +233,14 @@ def test_a_request_for_a_certificate_goes_once_it_is_signed_or_denied_and_not_wh
     requests = Requests(api)
     for name in ("waiting", "approved", "signed", "denied"):
         requests.ask(name)
-    requests.judge("approved", "Approved")
-    requests.judge("signed", "Approved")
+    requests.evaluator("approved", "Approved")
+    requests.evaluator("signed", "Approved")
     run = start_run("--kinds", "csr", "-v", everywhere=True)
     api.wait("the first sweep", lambda: "sweep at start" in run.text)
     time.sleep(2)  # that nothing happens takes time
     assert requests.names() == {"waiting", "approved", "signed", "denied"}
 
-    requests.judge("denied", "Denied")
+    requests.evaluator("denied", "Denied")
     requests.sign("signed")
     api.wait("the end of both", lambda: requests.names() == {"waiting", "approved"})
     assert run.stop() == 0

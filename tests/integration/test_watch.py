@@ -21,9 +21,9 @@ from shared.adapters.kubernetes.connect import connect
 from shared.bootstrap.world import World
 from shared.core.kinds.rule import Catalogue
 from shared.devserver.real_servers import RealServer, real_server
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
-from shared.source.watches import Watches
+from shared.source.watches import KindWatches
 from tests.fakes import FakeTelemetry
 from tests.integration.conftest import Api, Run
 
@@ -78,7 +78,7 @@ class Sink:
         """The kinds whose sweep was asked for."""
         return {kind for event in self.taken if event.type == SweepStep.type for kind in swept(event)}
 
-    def told(self) -> set[str]:
+    def message(self) -> set[str]:
         """The names of the objects whose change was told."""
         return {event.extensions["name"] for event in self.taken if event.type.startswith(CHANGE)}
 
@@ -153,7 +153,7 @@ def test_an_object_that_finishes_is_told_with_all_that_the_functions_need(pods, 
     start_watch(sink.url, "--kinds", "pods")
     watching(pods, sink)
     finished = pods.create_finished("hello", ttl="1h")
-    pods.api.wait("the event", lambda: "hello" in sink.told())
+    pods.api.wait("the event", lambda: "hello" in sink.message())
     (event,) = [event for event in sink.taken if event.type.startswith(CHANGE)]
 
     metadata = finished["metadata"]
@@ -168,9 +168,9 @@ def test_what_finished_before_is_left_to_a_sweep_which_is_asked_for(pods, sink, 
     watching(pods, sink)
     watching(pods, sink, "batch/v1/Job")
     pods.create_finished("after", ttl="1h")
-    pods.api.wait("the event", lambda: "after" in sink.told())
+    pods.api.wait("the event", lambda: "after" in sink.message())
 
-    assert sink.told() == {"after"}
+    assert sink.message() == {"after"}
 
 
 def test_only_what_has_a_ttl_and_has_finished_is_told(pods, sink, start_watch: Start) -> None:
@@ -180,9 +180,9 @@ def test_only_what_has_a_ttl_and_has_finished_is_told(pods, sink, start_watch: S
     pods.create_finished("held", ttl="1h", hold="look at it")
     pods.create("unfinished", ttl="1h")
     pods.create_finished("last", ttl="1h")
-    pods.api.wait("the last one", lambda: "last" in sink.told())
+    pods.api.wait("the last one", lambda: "last" in sink.message())
 
-    assert sink.told() == {"last"}
+    assert sink.message() == {"last"}
 
 
 def test_two_sources_give_the_same_ids(pods, sink, start_watch: Start) -> None:
@@ -194,7 +194,7 @@ def test_two_sources_give_the_same_ids(pods, sink, start_watch: Start) -> None:
     for name in ("one", "two"):
         pods.create_finished(name, ttl="1h")
     for each in (sink, other):
-        pods.api.wait("both", lambda each=each: each.told() == {"one", "two"})
+        pods.api.wait("both", lambda each=each: each.message() == {"one", "two"})
     other.close()
 
     assert sink.ids() == other.ids()
@@ -207,7 +207,7 @@ def test_a_sink_that_fails_for_a_while_loses_nothing(pods, sink, start_watch: St
     pods.create_finished("hello", ttl="1h")
     pods.api.wait("a few attempts", lambda: len([one for one in sink.offered if "name" in one.extensions]) >= 3)
     sink.answer = lambda _: 202
-    pods.api.wait("the event", lambda: "hello" in sink.told())
+    pods.api.wait("the event", lambda: "hello" in sink.message())
 
     assert len({event.id for event in sink.offered if "name" in event.extensions}) == 1
     assert "lost" not in run.text
@@ -230,7 +230,7 @@ def test_a_refused_event_is_said_and_the_others_go_on(pods, sink, start_watch: S
     sink.answer = lambda event: 400 if event.extensions.get("name") == "poison" else 202
     pods.create_finished("poison", ttl="1h")
     pods.create_finished("sound", ttl="1h")
-    pods.api.wait("the sound one", lambda: "sound" in sink.told())
+    pods.api.wait("the sound one", lambda: "sound" in sink.message())
     pods.api.wait("the word", lambda: "event lost until the next sweep" in run.text)
 
     assert "refused dev.knative.apiserver.resource.update with 400" in run.text
@@ -246,10 +246,10 @@ def test_an_object_that_the_sink_is_slow_with_holds_up_no_other(pods, sink, star
     for name in ("slow", *sorted(names)):
         pods.create_finished(name, ttl="1h")
     try:
-        pods.api.wait("all the others", lambda: sink.told() == names)
+        pods.api.wait("all the others", lambda: sink.message() == names)
     finally:
         over.set()
-    pods.api.wait("the slow one", lambda: "slow" in sink.told())
+    pods.api.wait("the slow one", lambda: "slow" in sink.message())
 
 
 def test_sigterm_ends_it_well(pods, sink, start_watch: Start) -> None:
@@ -326,7 +326,7 @@ def test_list_and_watch_are_enough_and_a_kind_without_rights_stops_no_other(
     run = start_watch(sink.url, "--kinds", "jobs,pods", "--kubeconfig", str(account.kubeconfig))
     watching(pods, sink)
     pods.create_finished("hello", ttl="1h")
-    pods.api.wait("the event", lambda: "hello" in sink.told())
+    pods.api.wait("the event", lambda: "hello" in sink.message())
 
     assert "kind not watched: a right is missing kind=jobs.batch" in run.text
     assert run.process.poll() is None
@@ -383,8 +383,10 @@ async def _lose_the_place(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> list[s
     kinds = Catalogue(tuple(rule for rule in read_catalogue().rules if rule.kind == "Pod"))
     world = World(Settings(), kinds, kinds, telemetry=FakeTelemetry(), namespace=pods.namespace)
     events = Events()
-    judge = Judge(cluster, kinds)
-    watching = asyncio.create_task(Watches(world, cluster, judge, send=events.send, publish=events.publish).run())
+    evaluator = Evaluator(cluster, kinds)
+    watching = asyncio.create_task(
+        KindWatches(world, cluster, evaluator, send=events.send, publish=events.publish).run()
+    )
     try:
         await events.wait_for(lambda: events.sweeps == 2)
         await asyncio.to_thread(pods.create_finished, "after", ttl="1h")

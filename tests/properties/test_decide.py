@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide, is_open
+from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide, may_expire
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_in
@@ -109,7 +109,7 @@ class TestTotal:
     def test_what_its_metadata_does_not_open_is_ignored(self, obj, now, owner_unfinished):
         rule = of_its_kind(obj)
 
-        if not is_open(obj, rule):
+        if not may_expire(obj, rule):
             assert isinstance(
                 decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished)), Ignore
             )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shared.core.objects import ObjectRef
 from shared.core.policy.limits import BreakerLimits, RecreationLimits
-from shared.safeguards.deletion_counts import WRITES_MAX, Tally
+from shared.safeguards.deletion_counts import WRITES_MAX, DeletionCounts
 from shared.safeguards.recreation import Recreations
 from shared.safeguards.state_schema import DELETIONS, NAMES
 from tests.builders import NOW
@@ -28,7 +28,7 @@ class Installation:
     """Three processes that count, and what they share."""
 
     def __init__(self):
-        self.tallies, self.data, self.now = [Tally(LIMITS) for _ in range(3)], {}, NOW
+        self.tallies, self.data, self.now = [DeletionCounts(LIMITS) for _ in range(3)], {}, NOW
         self.counted: Counter[int] = Counter()
 
     def count(self, number):
@@ -72,37 +72,37 @@ def test_all_know_of_all_deletions_once_they_have_written(played):
     for number in (0, 1, 2, 0, 1, 2):
         at.write(number)
 
-    assert {tally.total(at.now) for tally in at.tallies} == {at.counted.total()}
+    assert {deletion_counts.total(at.now) for deletion_counts in at.tallies} == {at.counted.total()}
 
 
 @given(st.text() | values.map(json.dumps), st.booleans())
 def test_whatever_stands_there_processes_go_on(text, is_written):
-    tally, names = Tally(LIMITS), Recreations(LOOP)
+    deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     data = {DELETIONS: text, NAMES: text}
-    for one in (tally, names):
+    for one in (deletion_counts, names):
         one.learn(data, NOW, is_written=is_written)
-    tally.count("Pod", NOW)
+    deletion_counts.count("Pod", NOW)
     names.deleted(REF, NOW)
-    for one in (tally, names):
+    for one in (deletion_counts, names):
         data = one.merge(data, NOW)
         one.learn(data, NOW, is_written=True)
-    assert tally.total(NOW) == 1
+    assert deletion_counts.total(NOW) == 1
     assert not names.is_loop(REF, NOW)
 
 
 @given(values, values)
 def test_whatever_stands_in_its_shape_processes_go_on(value, other):
-    tally, names = Tally(LIMITS), Recreations(LOOP)
-    tally.count("Pod", NOW)
+    deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
+    deletion_counts.count("Pod", NOW)
     names.deleted(REF, NOW)
-    data = names.merge(tally.merge({}, NOW), NOW)
+    data = names.merge(deletion_counts.merge({}, NOW), NOW)
     told = json.loads(data[DELETIONS])
     forged = {
         DELETIONS: json.dumps({**told, "kinds": {"Pod": value, "Job": {"5": value, **told["kinds"]["Pod"]}}}),
         NAMES: json.dumps({"a": value, "b": {"c": value, "d": other}}),
     }
-    for one in (tally, names):
+    for one in (deletion_counts, names):
         forged = one.merge(forged, NOW)
         one.learn(forged, NOW, is_written=True)
-    assert tally.total(NOW) >= 1
+    assert deletion_counts.total(NOW) >= 1
     assert json.loads(forged[NAMES])["Job.batch/ci/nightly"]

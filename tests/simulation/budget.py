@@ -10,8 +10,8 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.core.policy.limits import Limits, Rate, RecreationLimits
 from shared.safeguards.bucket import LATE_SECONDS
-from shared.safeguards.safeguards import Kept, PutOff, Restraints
-from shared.safeguards.shared_state import Instruments, Ledger
+from shared.safeguards.safeguards import Delayed, Denied, Safeguards
+from shared.safeguards.shared_state import Runtime, SharedState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,19 @@ class Rates:
         return timedelta(seconds=2 * objects / min(self.everywhere.per_second, self.per_namespace.per_second))
 
 
-class CheckedRestraints(Restraints):
+class CheckedRestraints(Safeguards):
     """Those of one process, with an eye on what they let through."""
 
     def __init__(self, world: Any, rates: Rates, clock: Any) -> None:
         self.world, self.rates = world, rates
         self._through: list[tuple[float, ObjectRef]] = []
         limits = Limits(rates.everywhere, rates.per_namespace, recreation=RecreationLimits(times=0))
-        instruments = Instruments(clock, world.loop.time, world.checks.telemetry)
-        ledger = Ledger(None, instruments, tell=self._tell)
+        runtime = Runtime(clock, world.loop.time, world.checks.telemetry)
+        shared_state = SharedState(None, runtime, write_event=self._write_event)
         horizon = 2 * world.interval
-        super().__init__(lambda: limits, ledger, instruments, count_objects=self._count, horizon=horizon)
+        super().__init__(lambda: limits, shared_state, runtime, count_objects=self._count, horizon=horizon)
 
-    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
+    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Denied | Delayed | None:
         answer = await super().ask(rule, obj, by=by)
         if answer is None:
             metadata = obj["metadata"]
@@ -51,8 +51,8 @@ class CheckedRestraints(Restraints):
             self._check(here, self.rates.per_namespace)
         return answer
 
-    def spared(self, rule: KindRule, ref: ObjectRef) -> None:
-        super().spared(rule, ref)
+    def not_deleted(self, rule: KindRule, ref: ObjectRef) -> None:
+        super().not_deleted(rule, ref)
         last = max(place for place, (_, one) in enumerate(self._through) if one.uid == ref.uid)
         del self._through[last]
 
@@ -65,7 +65,7 @@ class CheckedRestraints(Restraints):
     async def _count(self, _rule: KindRule) -> int:
         return 0
 
-    async def _tell(self, *_: Any) -> None:
+    async def _write_event(self, *_: Any) -> None:
         pass
 
 
@@ -88,7 +88,7 @@ class SlowRestraints:
     def deleted(self, _obj: dict[str, Any]) -> None:
         pass
 
-    def spared(self, _rule: KindRule, _ref: ObjectRef) -> None:
+    def not_deleted(self, _rule: KindRule, _ref: ObjectRef) -> None:
         pass
 
     def unanswered(self, _ref: ObjectRef) -> None:

@@ -28,7 +28,7 @@ class Invocation:
     lists: int = 0
     deletes: int = 0
     conflicts: int = 0
-    told: int = 0
+    message: int = 0
     astray: int = 0
     looks: int = 0
     outdated: int = 0

@@ -147,7 +147,7 @@ class Checks:
         call.others += verb == "GET" and not own
         call.lists += verb == "LIST" and not ref.name  # a page that is not the first has a token there
         call.deletes += verb == "DELETE"
-        call.told += verb == "POST"
+        call.message += verb == "POST"
         call.looks += verb == "LOOK"
 
     def went_astray(self) -> None:
@@ -163,7 +163,7 @@ class Checks:
         if verb == "DELETE" and code == 409 and call is not None:
             call.conflicts += 1
 
-    def told(self, ref: ObjectRef, reason: str, message: str) -> None:
+    def message(self, ref: ObjectRef, reason: str, message: str) -> None:
         self.told_about[ref.uid] += 1
 
     def deleting(self, live: dict[str, Any], uid: str, options: DeleteOptions) -> None:
@@ -225,7 +225,7 @@ class Checks:
             "deletes": call.deletes <= ATTEMPTS_MAX + call.astray,
             "astray": call.astray <= ASTRAY_MAX,
             "looks": call.looks <= LOOKS_MAX,
-            "told": call.told <= 1,
+            "message": call.message <= 1,
         }
         if not all(bounds.values()):
             self.fail("S4", f"one event cost {call}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.core.kinds.rule import KindRule
-from shared.evaluation.evaluator import Judge, Judgement
+from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.ports import Snapshot
 from tests.simulation.calls import invocation
 from tests.simulation.mounts import Mount
@@ -35,7 +35,7 @@ judged: ContextVar[Judged | None] = ContextVar("judged", default=None)
 
 
 @dataclass
-class WatchedJudge(Judge):
+class WatchedJudge(Evaluator):
     """The real one; whoever looks at what is deleted by its word is told when it began.
 
     Attributes:
@@ -46,26 +46,26 @@ class WatchedJudge(Judge):
     world: Any = None
     mount: Mount | None = None
 
-    async def judge(self, snapshot: Snapshot, rule: KindRule) -> Judgement:
+    async def evaluator(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
         judged.set(Judged(self.world.loop.time(), self.mount))
-        return await super().judge(snapshot, rule)
+        return await super().evaluator(snapshot, rule)
 
-    def is_still_due(self, judgement: Judgement, snapshot: Snapshot, rule: KindRule) -> bool:
-        is_due = super().is_still_due(judgement, snapshot, rule)
+    def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
+        is_due = super().is_still_due(evaluation, snapshot, rule)
         if not is_due and (call := invocation.get()):
             call.outdated += 1
         return is_due
 
 
-def judges_of(world: Any, cluster: Any) -> dict[str, Judge]:
+def judges_of(world: Any, cluster: Any) -> dict[str, Evaluator]:
     """By function: one for all that share a policy file.
 
     Raises:
         FileError: A file is bad, and so the process does not start.
     """
-    made: dict[Mount | None, Judge] = {}
+    made: dict[Mount | None, Evaluator] = {}
     for mount in world.lawgiver.mounts.values():
         if mount not in made:
             parts = {"policy": mount.open(world.mutant.policies).policy} if mount else {}
-            made[mount] = world.mutant.judge(cluster, world.catalogue, **parts, world=world, mount=mount)
+            made[mount] = world.mutant.evaluator(cluster, world.catalogue, **parts, world=world, mount=mount)
     return {function: made[mount] for function, mount in world.lawgiver.mounts.items()}

@@ -11,11 +11,11 @@ from shared.core.expressions import ExpressionError
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, Asked
 from shared.core.policy.matching import Subject
-from shared.core.policy.outcome_ttl import Lasting
+from shared.core.policy.outcome_ttl import OutcomeTtl
 from shared.core.policy.policy import NO_POLICY, Policy, PolicyRule
-from shared.evaluation.evaluator import Judgement
+from shared.evaluation.evaluator import Evaluation
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.ranks import Siblings, Standing
+from shared.evaluation.ranks import Rank, Ranks
 from shared.ports import Snapshot
 from shared.usecases.expire import Expiry
 from tests.simulation.judging import WatchedJudge
@@ -83,7 +83,7 @@ def _lenient(rule: PolicyRule) -> Any:
 
 def _swapped(rule: PolicyRule) -> Any:
     other = {Outcome.SUCCEEDED: Outcome.FAILED, Outcome.FAILED: Outcome.SUCCEEDED, None: None}
-    return rule.ttl and Lasting(tuple((other[outcome], after) for outcome, after in rule.ttl.by_outcome))
+    return rule.ttl and OutcomeTtl(tuple((other[outcome], after) for outcome, after in rule.ttl.by_outcome))
 
 
 AgeIgnored = misread(match=lambda rule: rule.match.model_copy(update={"age": None}))
@@ -102,19 +102,19 @@ OnOwnedInverted = misread(on_owned=lambda rule: "keep" if rule.on_owned == "dele
 # Ranks.
 
 
-class _OffByOne(Siblings):
+class _OffByOne(Ranks):
     by = 1
 
-    async def standing(self, *about: Any) -> Standing:
-        standing = await super().standing(*about)
-        return replace(standing, newer=standing.newer + self.by)
+    async def contents(self, *about: Any) -> Rank:
+        contents = await super().contents(*about)
+        return replace(contents, newer=contents.newer + self.by)
 
 
 class _OffByOneMore(_OffByOne):
     by = -1
 
 
-class _Remembered(Siblings):
+class _Remembered(Ranks):
     """A LIST is good for ever."""
 
     async def _listed(self, mine: Any, rule: KindRule, context: Any) -> Any:
@@ -133,7 +133,7 @@ class _NamespaceRemembered(Namespaces):
         pass
 
 
-def _judge(siblings: type[Siblings] = Siblings, namespaces: type[Namespaces] = Namespaces) -> type[WatchedJudge]:
+def _evaluator(siblings: type[Ranks] = Ranks, namespaces: type[Namespaces] = Namespaces) -> type[WatchedJudge]:
     class Judge(WatchedJudge):
         def __post_init__(self, telemetry: Any, only: str) -> None:
             self.siblings, self.namespaces = siblings(self.cluster), namespaces(self.cluster, telemetry, only)
@@ -141,10 +141,10 @@ def _judge(siblings: type[Siblings] = Siblings, namespaces: type[Namespaces] = N
     return Judge
 
 
-RankTooHigh = _judge(_OffByOne)
-RankTooLow = _judge(_OffByOneMore)
-RankRemembered = _judge(_Remembered)
-NamespaceRemembered = _judge(namespaces=_NamespaceRemembered)
+RankTooHigh = _evaluator(_OffByOne)
+RankTooLow = _evaluator(_OffByOneMore)
+RankRemembered = _evaluator(_Remembered)
+NamespaceRemembered = _evaluator(namespaces=_NamespaceRemembered)
 
 
 # Instants.
@@ -153,22 +153,22 @@ NamespaceRemembered = _judge(namespaces=_NamespaceRemembered)
 class MinAgeOfPoliciesOnly(WatchedJudge):
     """A rule's minimum age does not hold for what says itself when it goes."""
 
-    async def judge(self, snapshot: Snapshot, rule: KindRule) -> Judgement:
-        judgement = await super().judge(snapshot, rule)
-        decision = judgement.decision
+    async def evaluator(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
+        evaluation = await super().evaluator(snapshot, rule)
+        decision = evaluation.decision
         if isinstance(decision, Wait) and decision.facts.ttl and decision.facts.ttl.origin == "object":
             due_at = decision.facts.ttl.due_at(decision.facts.finish.at)
             if due_at is not None and due_at <= snapshot.read_at:
-                return replace(judgement, decision=Expire(due_at, decision.reason, decision.facts))
-        return judgement
+                return replace(evaluation, decision=Expire(due_at, decision.reason, decision.facts))
+        return evaluation
 
 
 class JitterNegative(WatchedJudge):
     """What is spread out begins before it is due."""
 
-    async def judge(self, snapshot: Snapshot, rule: KindRule) -> Judgement:
-        judgement = await super().judge(snapshot, rule)
-        decision = judgement.decision
+    async def evaluator(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
+        evaluation = await super().evaluator(snapshot, rule)
+        decision = evaluation.decision
         spoken = decision.facts.policy_rule
         if (
             isinstance(decision, Wait)
@@ -176,8 +176,8 @@ class JitterNegative(WatchedJudge):
             and spoken.jitter
             and decision.until - spoken.jitter < snapshot.read_at
         ):
-            return replace(judgement, decision=Expire(snapshot.read_at, decision.reason, decision.facts))
-        return judgement
+            return replace(evaluation, decision=Expire(snapshot.read_at, decision.reason, decision.facts))
+        return evaluation
 
 
 class DecidedOnce(WatchedJudge):
@@ -230,20 +230,20 @@ OF_THE_LAW: Mapping[str, Mutant] = {
     "unreadable-for-false": _mutant("S1", "S3", policies=UnreadableIsFalse),
     "outcomes-swapped": _mutant("S1", "S3", "L1", policies=OutcomesSwapped),
     "min-age-ignored": _mutant("S1", policies=MinAgeIgnored),
-    "min-age-not-of-annotations": _mutant("S1", judge=MinAgeOfPoliciesOnly),
+    "min-age-not-of-annotations": _mutant("S1", evaluator=MinAgeOfPoliciesOnly),
     "on-owned-inverted": _mutant("S3", "L1", policies=OnOwnedInverted),
     "group-ignored": _mutant("S3", policies=GroupIgnored),
     "failed-not-apart": _mutant("S3", "L1", policies=FailedNotApart),
-    "rank-one-too-high": _mutant("S3", judge=RankTooHigh),
-    "rank-one-too-low": _mutant("L1", judge=RankTooLow),
-    "rank-remembered": _mutant("S3", judge=RankRemembered),
-    "namespace-remembered": _mutant("S3", judge=NamespaceRemembered),
+    "rank-one-too-high": _mutant("S3", evaluator=RankTooHigh),
+    "rank-one-too-low": _mutant("L1", evaluator=RankTooLow),
+    "rank-remembered": _mutant("S3", evaluator=RankRemembered),
+    "namespace-remembered": _mutant("S3", evaluator=NamespaceRemembered),
     "exempt-ignored": _mutant("S3", cluster=ExemptIgnored),
     "maximum-ignored": _mutant("L1", cluster=MaximumIgnored),
-    "jitter-negative": _mutant("S1", judge=JitterNegative),
+    "jitter-negative": _mutant("S1", evaluator=JitterNegative),
     "jitter-anew": _mutant("L1", expiry=JitterAnew),
 }
 """Those that show only where there is a policy."""
 
-DECIDED_ONCE = _mutant("S1", "S3", judge=DecidedOnce)
+DECIDED_ONCE = _mutant("S1", "S3", evaluator=DecidedOnce)
 """It shows only where something slow stands between the decision and the DELETE, too."""

@@ -15,7 +15,7 @@ from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from shared.ports import Page, Snapshot
-from shared.safeguards.safeguards import Kept, PutOff
+from shared.safeguards.safeguards import Delayed, Denied
 from shared.usecases.expire import Expiry
 from shared.usecases.sweep import Sweep
 from tests.simulation.budget import CheckedRestraints
@@ -36,8 +36,8 @@ class Mutant:
     cluster: Any = SimCluster
     expiry: Any = Expiry
     sweep: Any = Sweep
-    restraints: Any = CheckedRestraints
-    judge: Any = WatchedJudge
+    safeguards: Any = CheckedRestraints
+    evaluator: Any = WatchedJudge
     policies: Any = PolicyFile
     rules: frozenset[str] = frozenset()
     needs_memory: bool = False
@@ -157,14 +157,14 @@ class _ByNameOnly(Expiry):
         return None
 
     async def _decide(self, rule: KindRule, snapshot: Snapshot) -> Decision:
-        return await self.judge.decide(snapshot, rule)
+        return await self.evaluator.decide(snapshot, rule)
 
 
 class _OwnerIgnored(SimCluster):
     def seen(self, obj: dict[str, Any]) -> dict[str, Any]:
         return obj | {"metadata": obj["metadata"] | {"ownerReferences": []}}
 
-    def recall(self, ref: ObjectRef) -> Snapshot | None:
+    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
         return None
 
 
@@ -172,7 +172,7 @@ class _RecallTrusted(SimCluster):
     """What is remembered is good enough for a No as well: it is not read again."""
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
-        remembered = self.recall(ref)
+        remembered = self.get_cached(ref)
         if remembered is not None:
             decision = decide(remembered.obj, rule, remembered.read_at, Context(namespace=plain_namespace("any")))
             if not isinstance(decision, Expire):
@@ -225,7 +225,7 @@ class _SweepDeletesNothing(Sweep):
 class _SlotsAsTokens(CheckedRestraints):
     """Who is told to come back is not remembered: coming back, it begins anew at the end of the line."""
 
-    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Kept | PutOff | None:
+    async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Denied | Delayed | None:
         answer = await super().ask(rule, obj, by=by)
         self._budget._waiting.clear()
         return answer
@@ -269,7 +269,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "hot-loop": _mutant("storm", expiry=_HotLoop),
 }
 OF_THE_BUDGET: Mapping[str, Mutant] = {
-    "never-paid": _mutant("rate", restraints=_PaidNever),
-    "place-in-the-line-forgotten": _mutant("L1", "storm", restraints=_SlotsAsTokens),
+    "never-paid": _mutant("rate", safeguards=_PaidNever),
+    "place-in-the-line-forgotten": _mutant("L1", "storm", safeguards=_SlotsAsTokens),
 }
 """Those that show only where there is a budget."""

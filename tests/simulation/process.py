@@ -38,12 +38,12 @@ class Process:
         self.judges = judges_of(world, self.cluster)
         parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
         if world.rates:
-            parts["restraints"] = mutant.restraints(world, world.rates, self.clock)
+            parts["safeguards"] = mutant.safeguards(world, world.rates, self.clock)
         elif world.slow_safeguards:
-            parts["restraints"] = SlowRestraints(world)
-        self.expiry = mutant.expiry(**parts, judge=self.judges["expire"])
+            parts["safeguards"] = SlowRestraints(world)
+        self.expiry = mutant.expiry(**parts, evaluator=self.judges["expire"])
         self.sweep = mutant.sweep(
-            expiry=mutant.expiry(**parts, judge=self.judges["sweep"], by="sweep"),
+            expiry=mutant.expiry(**parts, evaluator=self.judges["sweep"], by="sweep"),
             publisher=self.publisher,
             interval=world.interval,
             concurrency=world.concurrency,
@@ -102,14 +102,14 @@ class Process:
         return status, event_of(reply, source="simulation") if reply else None, retry_after
 
     async def _schedule(self, event: Event, _call: Invocation) -> Message | None:
-        obj, judge = parse_object(event), self.judges["schedule"]
+        obj, evaluator = parse_object(event), self.judges["schedule"]
         return await schedule(
             obj,
             catalogue=self.world.catalogue,
             clock=self.clock,
             telemetry=self.telemetry,
-            policy=judge.policy(),
-            recall=judge.namespaces.recall,
+            policy=evaluator.policy(),
+            get_cached=evaluator.namespaces.get_cached,
             horizon=horizon(self.world.interval),
         )
 

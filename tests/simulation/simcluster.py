@@ -43,7 +43,7 @@ class _NoPathError(_RefusedError):
 class SimCluster:
     """One process's connection; it dies with its process, what it has sent does not.
 
-    Answers carry a Date as HTTP does, whole seconds rounded down, and `recall` uses the adapters' own ServerClock.
+    Answers carry a Date as HTTP does, whole seconds rounded down, and `get_cached` uses the adapters' own ServerClock.
     """
 
     def __init__(self, world: Any, memory: Memory | None) -> None:
@@ -69,7 +69,7 @@ class SimCluster:
             raise _translated(error) from None
         return Snapshot(self.seen(_in_version(obj, rule)), read_at)
 
-    def recall(self, ref: ObjectRef) -> Snapshot | None:
+    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
         remembered = self.memory.get(ref.uid) if self.memory else None
         read_at = self.server_clock.now()
         if remembered is None or read_at is None:
@@ -123,7 +123,7 @@ class SimCluster:
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         try:
-            await self._call("POST", "Event", ref, lambda: self.world.checks.told(ref, reason, message))
+            await self._call("POST", "Event", ref, lambda: self.world.checks.message(ref, reason, message))
         except _RefusedError as error:
             raise _translated(error) from None
 

@@ -68,9 +68,9 @@ class Source:
         memory = getattr(self.world.process, "memory", None)
         if memory is None:
             return
-        judge = self.world.process.judges["schedule"]
-        namespace = judge.namespaces.recall(change.obj["metadata"]["namespace"]) or plain_namespace("any")
-        decision = decide(change.obj, rule, self.world.clocks.local(), Context(judge.policy(), namespace))
+        evaluator = self.world.process.judges["schedule"]
+        namespace = evaluator.namespaces.get_cached(change.obj["metadata"]["namespace"]) or plain_namespace("any")
+        decision = decide(change.obj, rule, self.world.clocks.local(), Context(evaluator.policy(), namespace))
         kept = isinstance(decision, Ignore) and decision.reason is not Reason.KEPT_LAST
         if change.type == "DELETED" or kept:
             memory.forget(uid)

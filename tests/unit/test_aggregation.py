@@ -9,7 +9,7 @@ from shared.core.objects import ref_of
 from shared.doctor.findings import Level, Place
 from shared.doctor.server import check_kinds
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.ports import Snapshot
 from shared.usecases.expire import Expiry
@@ -102,7 +102,7 @@ async def test_a_busy_server_is_asked_again():
 
 
 async def decided(cluster, obj=DUE, rule=TRAINJOB):
-    return await Judge(cluster, KINDS).decide(Snapshot(obj, NOW), rule)
+    return await Evaluator(cluster, KINDS).decide(Snapshot(obj, NOW), rule)
 
 
 async def test_a_due_object_of_an_aggregated_server_is_kept(cluster):
@@ -137,7 +137,7 @@ async def test_expire_deletes_nothing_of_an_aggregated_server_and_logs_why(clust
     cluster.put(DUE)
     cluster.aggregated_groups = {"trainer.kubeflow.org"}
     timer = Timer(ref=ref_of(DUE), purpose=Purpose.EXPIRE, due_at=ago(30))
-    expiry = Expiry(cluster, KINDS, Judge(cluster, KINDS), FakeClock(), telemetry, dry_run=False)
+    expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), FakeClock(), telemetry, dry_run=False)
 
     assert await expiry.expire(timer) is None
     assert telemetry.verdicts() == [("kept", "aggregated-api")]
@@ -161,7 +161,7 @@ async def test_doctor_warns_of_a_kind_that_an_aggregated_server_serves(cluster):
     place = Place("ttl-after-finished", "knative")
     findings, _ = await check_kinds(cluster, (JOB, TRAINJOB), (), place)
     assert {one.what: one.level for one in findings} == {"kind jobs": Level.OK, "kind trainjobs": Level.WARN}
-    assert "preconditions: honoured" in findings[1].mend
+    assert "preconditions: honoured" in findings[1].fix
     findings, _ = await check_kinds(cluster, (JOB, HONOURED), (), place)
     assert {one.level for one in findings} == {Level.OK}
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.benchmarks.audit import judge
+from tests.benchmarks.audit import evaluator
 from tests.benchmarks.cluster import BenchmarkError
 
 DUE_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -33,7 +33,7 @@ def test_the_first_delete_that_was_accepted_counts():
         entry("delete", "b", late_ms=20, user=SWEEP),
         entry("delete", "b", late_ms=80, user="somebody"),
     ]
-    late = judge("ours", 2, {"a": DUE_AT, "b": DUE_AT}, log)
+    late = evaluator("ours", 2, {"a": DUE_AT, "b": DUE_AT}, log)
 
     assert (late.jobs, late.p50, late.most, late.read_p50) == (2, 20, 60, 20)
     assert late.deleted_by == {"expire": 1, "sweep": 1}
@@ -50,4 +50,4 @@ def test_the_first_delete_that_was_accepted_counts():
 )
 def test_what_would_not_count_ends_the_measurement(log, said):
     with pytest.raises(BenchmarkError, match=said):
-        judge("ours", 1, {"a": DUE_AT}, log)
+        evaluator("ours", 1, {"a": DUE_AT}, log)

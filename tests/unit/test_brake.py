@@ -65,7 +65,7 @@ async def test_stop_holds_in_a_sweep_and_a_later_sweep_deletes_what_it_kept(at):
     await process.sweep()
     assert at.cluster.names == {"a"}
 
-    await start_deletions(at.state, at.tell, by="bob")
+    await start_deletions(at.state, at.write_event, by="bob")
     at.clock.advance(CACHED_SECONDS)
     await process.sweep()
 
@@ -84,7 +84,7 @@ async def test_stop_and_start_are_reported_once_by_each_process_that_sees_them(a
     for name in "abc":
         await one.delete(name)
         await other.delete(name)
-    await start_deletions(at.state, at.tell, by="bob")
+    await start_deletions(at.state, at.write_event, by="bob")
     at.clock.advance(CACHED_SECONDS)
     assert await deletes(one, "a")
 
@@ -98,12 +98,12 @@ async def test_stop_and_start_are_reported_once_by_each_process_that_sees_them(a
 async def test_start_is_seen_by_a_process_that_has_nothing_to_delete_and_counts_as_a_release(at):
     process = at.process()
     set_stop(at)
-    assert await process.restraints.releases() == 0
+    assert await process.safeguards.releases() == 0
     assert process.telemetry.is_stopped is True
 
-    await start_deletions(at.state, at.tell, by="bob")
+    await start_deletions(at.state, at.write_event, by="bob")
 
-    assert await process.restraints.releases() == 1
+    assert await process.safeguards.releases() == 1
     assert process.telemetry.is_stopped is False
 
 
@@ -154,7 +154,7 @@ async def test_answer_that_took_longer_than_it_counts_deletes_nothing(at):
 
 async def test_stop_between_the_decision_and_the_delete_is_seen(at):
     process = at.process(breaker=BreakerLimits(count=1))
-    ask = process.restraints.ask
+    ask = process.safeguards.ask
 
     async def slow(*args, **options):
         answer = await ask(*args, **options)
@@ -162,12 +162,12 @@ async def test_stop_between_the_decision_and_the_delete_is_seen(at):
         at.clock.advance(CACHED_SECONDS)
         return answer
 
-    process.restraints.ask = slow
+    process.safeguards.ask = slow
     assert not await deletes(process, "a")
     assert process.last == ("kept", "stopped")
 
-    process.restraints.ask = ask
-    await start_deletions(at.state, at.tell, by="bob")
+    process.safeguards.ask = ask
+    await start_deletions(at.state, at.write_event, by="bob")
     at.clock.advance(CACHED_SECONDS)
     assert await deletes(process, "a")  # what was not sent is not counted
 
@@ -178,7 +178,7 @@ async def test_stop_and_an_open_breaker_end_one_by_one(at):
     process = at.process()
     await process.delete("a")
     assert process.last == ("kept", "stopped")
-    await start_deletions(at.state, at.tell, by="bob")
+    await start_deletions(at.state, at.write_event, by="bob")
     at.clock.advance(CACHED_SECONDS)
     await process.delete("a")
     assert process.last == ("kept", "breaker-open")
@@ -190,20 +190,20 @@ async def test_a_trip_does_not_lift_a_stop(at):
     await process.delete("a")
     set_stop(at)
     await process.delete("b")  # trips, and writes that
-    standing = parse_standing(at.state.data)
-    assert (standing.stop, standing.trip is not None) == (STOP, True)
+    contents = parse_standing(at.state.data)
+    assert (contents.stop, contents.trip is not None) == (STOP, True)
 
 
 async def test_stop_and_start_write_the_state_and_an_event(at):
-    before = await stop_deletions(at.state, at.tell, STOP)
+    before = await stop_deletions(at.state, at.write_event, STOP)
     assert before is None
     assert parse_standing(at.state.data).stop == STOP
     second = Stop(NOW, "still wrong", "bob")
-    assert await stop_deletions(at.state, at.tell, second) == STOP
-    assert await start_deletions(at.state, at.tell, by="bob") == second
-    assert await start_deletions(at.state, at.tell, by="bob") is None
-    assert [reason for reason, _ in at.told] == ["Stopped", "Stopped", "Started"]
-    assert "bob" in at.told[-1][1]
+    assert await stop_deletions(at.state, at.write_event, second) == STOP
+    assert await start_deletions(at.state, at.write_event, by="bob") == second
+    assert await start_deletions(at.state, at.write_event, by="bob") is None
+    assert [reason for reason, _ in at.message] == ["Stopped", "Stopped", "Started"]
+    assert "bob" in at.message[-1][1]
 
 
 async def test_an_event_that_cannot_be_written_stops_all_the_same(at):
@@ -217,7 +217,7 @@ async def test_an_event_that_cannot_be_written_stops_all_the_same(at):
 
 
 async def test_a_long_reason_is_cut_and_stops(at):
-    await stop_deletions(at.state, at.tell, Stop(NOW, "x" * 2_000_000, "ann"))
+    await stop_deletions(at.state, at.write_event, Stop(NOW, "x" * 2_000_000, "ann"))
     assert len(parse_standing(at.state.data).stop.why) == REASON_CHARACTERS_MAX
 
 

@@ -80,7 +80,7 @@ class Recorded:
     def __init__(self):
         self.dead = []
 
-    def bury(self, event, undelivered):
+    def report(self, event, undelivered):
         self.dead.append((event, undelivered))
 
 
@@ -495,7 +495,7 @@ async def test_reported_dead_letters_are_counted_and_kept():
     letters = ReportedDeadLetters(telemetry)
     for n in range(150):
         event = Event(id=str(n), source="/s", type="t")
-        letters.bury(event, Undelivered("expire", "http://x", 422, "no", retryable=False))
+        letters.report(event, Undelivered("expire", "http://x", 422, "no", retryable=False))
     assert letters.counts == Counter(expire=150)
     assert [letters.newest[0].id, letters.newest[-1].id] == ["50", "149"]
     assert telemetry.problems[0][1]["status"] == 422

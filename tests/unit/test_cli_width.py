@@ -169,17 +169,17 @@ def test_explain_as_json_is_the_same_on_a_terminal(documents, monkeypatch):
 @pytest.mark.usefixtures("terminal")
 def test_doctor_fits_80_columns_and_its_commands_can_be_pasted(capsys):
     place = Place(PLACE, "knative", options=("--context", "c" * LONG), is_own=True)
-    mend = place.command("delete", "deployment", "standalone")
+    fix = place.command("delete", "deployment", "standalone")
     findings = [
         ok("API server", "https://" + "a" * 200),
         warn("policy", "not all decide by the same: " + "word " * 50, place.apply()),
-        fail("installation", "two of them", mend),
+        fail("installation", "two of them", fix),
     ]
     print_findings(findings)
     out = capsys.readouterr().out
     assert longest(out) <= 80
     pasted = out[out.index("FAIL  ") :].split("two of them\n")[1].rpartition("\n2 of 3 checks")[0]
-    assert words_of(pasted) == words_of(mend)
+    assert words_of(pasted) == words_of(fix)
     assert "      # the overlay that you installed (--overlay)" in out
 
 

@@ -571,17 +571,17 @@ async def test_nothing_is_deleted_without_both_preconditions(cluster, script, mi
 async def test_what_was_deleted_is_not_remembered(cluster, script):
     cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
     await cluster.get(JOB, REF)
-    assert cluster.recall(REF).obj == OBJ
+    assert cluster.get_cached(REF).obj == OBJ
 
     await cluster.delete(JOB, OBJ)
 
-    assert cluster.recall(REF) is None
+    assert cluster.get_cached(REF) is None
 
 
 async def test_nothing_is_recalled_while_the_servers_clock_is_unknown(cluster):
     cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
 
-    assert cluster.recall(REF) is None
+    assert cluster.get_cached(REF) is None
 
 
 async def test_an_event_is_written_once_and_the_same_again_is_no_error(cluster, script):

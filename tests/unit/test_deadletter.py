@@ -36,9 +36,9 @@ class Told(list):
         self.append((reason, message))
 
 
-def burying(tell=None):
+def burying(write_event=None):
     telemetry, clock = FakeTelemetry(), FakeClock()
-    return DeadLetters(clock, telemetry, Told() if tell is None else tell), telemetry, clock
+    return DeadLetters(clock, telemetry, Told() if write_event is None else write_event), telemetry, clock
 
 
 # What is read of a letter
@@ -132,7 +132,7 @@ def test_no_letter_is_refused(body):
 
 def test_it_is_logged_counted_and_told():
     letters, telemetry, _ = burying()
-    asyncio.run(letters.bury(letter()))
+    asyncio.run(letters.report(letter()))
     ((message, fields),) = telemetry.problems
     assert message == "an event went to the dead letter"
     assert fields == {
@@ -144,27 +144,27 @@ def test_it_is_logged_counted_and_told():
         "subject": "",
         "detail": "data.ref: field required",
     }
-    assert letters.tell == [("DeadLetter", "expire did not take t 1: 422 data.ref: field required")]
+    assert letters.write_event == [("DeadLetter", "expire did not take t 1: 422 data.ref: field required")]
 
 
 def test_the_same_trouble_is_told_once_an_hour_and_logged_every_time():
     letters, telemetry, clock = burying()
     for number in range(3):
-        asyncio.run(letters.bury(letter(id=str(number))))
-    asyncio.run(letters.bury(letter(status="503")))
-    assert [message.split()[6] for _, message in letters.tell] == ["422", "503"]
+        asyncio.run(letters.report(letter(id=str(number))))
+    asyncio.run(letters.report(letter(status="503")))
+    assert [message.split()[6] for _, message in letters.write_event] == ["422", "503"]
     assert len(telemetry.problems) == 4
 
     clock.advance(3_600)
-    asyncio.run(letters.bury(letter()))
-    assert len(letters.tell) == 3
+    asyncio.run(letters.report(letter()))
+    assert len(letters.write_event) == 3
 
 
 def test_whoever_posts_rubbish_does_not_fill_etcd():
     letters, telemetry, _ = burying()
     for number in range(TROUBLES_MAX + 20):
-        asyncio.run(letters.bury(letter(type=f"t{number}")))
-    assert len(letters.tell) == TROUBLES_MAX
+        asyncio.run(letters.report(letter(type=f"t{number}")))
+    assert len(letters.write_event) == TROUBLES_MAX
     assert len(telemetry.problems) == TROUBLES_MAX + 20
 
 
@@ -173,21 +173,21 @@ def test_an_event_that_cannot_be_written_is_said_and_no_more():
         raise ForbiddenError("events is forbidden")
 
     letters, telemetry, _ = burying(refuse)
-    asyncio.run(letters.bury(letter()))
+    asyncio.run(letters.report(letter()))
     assert telemetry.problems[1] == ("could not write an Event", {"error": "events is forbidden"})
 
 
 def test_what_could_not_be_told_is_told_by_a_later_letter():
     told, failures = Told(), [TryLaterError("cannot reach the API server")]
 
-    async def tell(reason, message):
+    async def write_event(reason, message):
         if failures:
             raise failures.pop()
         await told(reason, message)
 
-    letters, _, clock = burying(tell)
+    letters, _, clock = burying(write_event)
     for number in range(4):
-        asyncio.run(letters.bury(letter(id=str(number))))
+        asyncio.run(letters.report(letter(id=str(number))))
         clock.advance(40)
     assert [message.split()[5] for _, message in told] == ["2:"]
 
@@ -198,7 +198,7 @@ def test_an_api_server_that_does_not_answer_holds_no_letter(monkeypatch):
 
     monkeypatch.setattr(deadletter, "TELL_SECONDS_MAX", 0.01)
     letters, telemetry, _ = burying(hang)
-    asyncio.run(letters.bury(letter()))
+    asyncio.run(letters.report(letter()))
     assert telemetry.problems[1] == ("could not write an Event", {"error": "TimeoutError"})
 
 
@@ -217,5 +217,5 @@ def test_the_event_is_about_the_installation(settings, written):
     world = World(
         Settings.model_validate(settings), kinds, kinds, clock=clock, telemetry=FakeTelemetry(), cluster=cluster
     )
-    asyncio.run(world.dead_letters.bury(letter()))
+    asyncio.run(world.dead_letters.report(letter()))
     assert [(str(ref), reason) for ref, reason, _ in cluster.events] == written

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide, is_open
+from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide, may_expire
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.namespaces import plain_namespace
 from tests.builders import (
@@ -744,22 +744,22 @@ class TestFacts:
 class TestOpenByMetadata:
     @pytest.mark.parametrize("name", ["ttl", "ttl_succeeded", "ttl_failed", "expire_at"])
     def test_an_annotation_opens_even_a_malformed_one(self, name):
-        assert is_open(job(**{name: "x"}), JOB, AT_HOME)
-        assert is_open(without(without(pod(**{name: "x"}), "spec"), "status"), POD, AT_HOME)
+        assert may_expire(job(**{name: "x"}), JOB, AT_HOME)
+        assert may_expire(without(without(pod(**{name: "x"}), "spec"), "status"), POD, AT_HOME)
 
     def test_the_native_field_opens(self):
-        assert is_open(job(ttl=0), JOB, AT_HOME)
-        assert not is_open(job(), JOB, AT_HOME)
-        assert not is_open(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD, AT_HOME)
+        assert may_expire(job(ttl=0), JOB, AT_HOME)
+        assert not may_expire(job(), JOB, AT_HOME)
+        assert not may_expire(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD, AT_HOME)
 
     def test_nothing_opens_what_is_held_or_being_deleted(self):
-        assert not is_open(job(hold=""), JOB, AT_HOME)
+        assert not may_expire(job(hold=""), JOB, AT_HOME)
         unhonoured = JOB.model_copy(update={"ttl": None})
-        assert not is_open(annotated(job(ttl=0, hold=""), ttl="1h"), unhonoured, AT_HOME)
-        assert not is_open(having(job(ttl=0), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"), JOB, AT_HOME)
+        assert not may_expire(annotated(job(ttl=0, hold=""), ttl="1h"), unhonoured, AT_HOME)
+        assert not may_expire(having(job(ttl=0), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"), JOB, AT_HOME)
 
     def test_what_is_held_is_open_where_another_acts_on_its_field(self):
-        assert is_open(job(ttl=0, hold=""), JOB)
+        assert may_expire(job(ttl=0, hold=""), JOB)
 
 
 def utc(text: str) -> datetime:

@@ -119,13 +119,13 @@ def test_odd_conditions_are_trouble_and_no_exception(status):
 
 def test_a_sound_broker_is_ok():
     (finding,) = check_brokers(inventory(), PLACE)
-    assert (finding.level, finding.what, finding.mend) == (Level.OK, "Broker default", "")
+    assert (finding.level, finding.what, finding.fix) == (Level.OK, "Broker default", "")
 
 
 def test_a_broker_that_a_trigger_asks_for_is_missed():
     (finding,) = check_brokers(inventory(Broker=[]), PLACE)
     assert wrong([finding]) == {"Broker default": "it is not there: no event goes anywhere"}
-    assert finding.mend == "kubectl apply -k mine"
+    assert finding.fix == "kubectl apply -k mine"
 
 
 def test_a_list_that_was_refused_is_no_proof_of_absence():
@@ -186,7 +186,7 @@ def test_a_publisher_needs_a_binding_or_a_sink_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "fix"),
     [
         (
             "apiserversource-forbidden",
@@ -212,15 +212,15 @@ def test_a_publisher_needs_a_binding_or_a_sink_of_its_own():
         ),
     ],
 )
-def test_a_source_is_mended_by_what_it_lacks(name, mend):
+def test_a_source_is_mended_by_what_it_lacks(name, fix):
     findings = list(check_sources(inventory(ApiServerSource=[fixture(name)]), PLACE))
     (finding,) = [one for one in findings if one.level is Level.FAIL]
-    assert finding.mend == mend
+    assert finding.fix == fix
 
 
 def test_a_sink_that_is_not_there_is_mended_first():
     found = inventory(Broker=[], ApiServerSource=[fixture("apiserversource-no-broker")])
-    mends = {one.what: one.mend for one in check_sources(found, PLACE)}
+    mends = {one.what: one.fix for one in check_sources(found, PLACE)}
     assert mends["ApiServerSource pod"] == "kubectl apply -k mine"
 
 
@@ -304,7 +304,7 @@ def test_a_service_that_is_ready_with_a_revision_that_is_not_is_a_warning():
     (finding,) = [one for one in check_workloads(found, PLACE) if one.level is not Level.OK]
     assert (finding.level, finding.what) == (Level.WARN, "Knative Service expire")
     assert "Pod expire-1: user-container: CrashLoopBackOff" in finding.detail
-    assert finding.mend == "kubectl -n ttl-after-finished logs expire-1 --all-containers --tail=5 --previous"
+    assert finding.fix == "kubectl -n ttl-after-finished logs expire-1 --all-containers --tail=5 --previous"
 
 
 def test_a_service_that_is_not_ready_fails():
@@ -338,7 +338,7 @@ def test_what_is_scaled_to_0_is_scaled_up():
     labels = {"app.kubernetes.io/name": "ttl-after-finished"}
     deployment = {"metadata": {"name": "standalone", "labels": labels}, "spec": {"replicas": 0}}
     (finding,) = check_workloads(inventory(Knative_Service=[], Deployment=[deployment], Pod=[]), PLACE)
-    assert finding.mend == "kubectl -n ttl-after-finished scale --replicas=1 deployment standalone"
+    assert finding.fix == "kubectl -n ttl-after-finished scale --replicas=1 deployment standalone"
 
 
 def test_a_deployment_knows_its_pods_by_its_selector():
@@ -425,7 +425,7 @@ def test_settings_that_no_function_would_start_with_are_told_in_its_words(data, 
 def test_a_dry_run_is_a_warning():
     result = configured(TTL_DRY_RUN="true")
     assert [one.what for one in result.findings if one.level is Level.WARN] == ["dry run"]
-    assert result.findings[-1].mend == "kubectl apply -k mine    # with TTL_DRY_RUN=false"
+    assert result.findings[-1].fix == "kubectl apply -k mine    # with TTL_DRY_RUN=false"
 
 
 def test_events_that_go_elsewhere_are_a_warning():
@@ -508,7 +508,7 @@ def test_a_missing_right_is_mended_by_the_kinds_component():
     allowed = {right: right.verb != "delete" for right in account.needs}
     (finding,) = [one for one in judge_rights(account, allowed, PLACE) if one.level is Level.FAIL]
     assert (finding.what, finding.detail) == ("rights of expire on jobs", "may not delete")
-    assert finding.mend == f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"
+    assert finding.fix == f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"
 
 
 def test_who_deletes_may_read_and_write_the_state_and_the_overlay_mends_that():
@@ -516,11 +516,11 @@ def test_who_deletes_may_read_and_write_the_state_and_the_overlay_mends_that():
     assert state_needs("ns") <= account.needs
     allowed = {right: right not in state_needs("ns") for right in account.needs}
     (finding,) = [one for one in judge_rights(account, allowed, PLACE) if one.level is Level.FAIL]
-    assert (finding.what, finding.mend) == ("rights of expire on configmaps", "kubectl apply -k mine")
+    assert (finding.what, finding.fix) == ("rights of expire on configmaps", "kubectl apply -k mine")
 
 
 @pytest.mark.parametrize(
-    ("name", "account", "mend"),
+    ("name", "account", "fix"),
     [
         ("workflows.argoproj.io", "expire", "kinds manifests workflows.argoproj.io"),
         ("jobs.batch.volcano.sh", "sweep", "kinds manifests jobs.batch.volcano.sh"),  # the Jobs of another group
@@ -532,11 +532,11 @@ def test_who_deletes_may_read_and_write_the_state_and_the_overlay_mends_that():
         ),
     ],
 )
-def test_a_kind_without_a_component_is_mended_by_what_is_printed_of_it(name, account, mend):
+def test_a_kind_without_a_component_is_mended_by_what_is_printed_of_it(name, account, fix):
     role = "source" if account == "watch" else account
     needs = needs_of(account, (kind_rule(name),)) - needs_of(account, ())
     (finding,) = judge_rights(Account("it", role, needs), dict.fromkeys(needs, False), PLACE)
-    assert finding.mend == f"kubectl ttl {mend} | kubectl apply -f -"
+    assert finding.fix == f"kubectl ttl {fix} | kubectl apply -f -"
 
 
 def test_a_kind_of_the_users_own_is_mended_by_his_rules():
@@ -571,7 +571,7 @@ def test_a_source_of_another_kind_is_mended_by_what_is_printed_of_it():
         [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}],
     )
     (finding,) = [one for one in check_sources(inventory(ApiServerSource=[source]), PLACE) if one.level is Level.FAIL]
-    assert finding.mend == (
+    assert finding.fix == (
         "kubectl ttl kinds manifests job.batch.volcano.sh --source=apiserver --namespace=ttl-after-finished "
         "| kubectl apply -f -"
     )
@@ -582,15 +582,15 @@ WITH_SOURCE = "--source=apiserver --namespace=ttl-after-finished | kubectl apply
 
 
 @pytest.mark.parametrize(
-    ("name", "mend"),
+    ("name", "fix"),
     [
         ("pod", f"{OF_OVERLAY}/source-apiserver/pod"),
         ("workflows.argoproj.io", f"kubectl ttl kinds manifests workflows.argoproj.io {WITH_SOURCE}"),
         ("podchaos.chaos-mesh.org", f"{OF_OVERLAY}/source-watch: Knative's source cannot watch it"),
     ],
 )
-def test_a_kind_without_a_source_is_told_how_to_get_one(name, mend):
-    assert [one.mend for one in check_coverage(inventory(), (kind_rule(name),), PLACE)] == [mend]
+def test_a_kind_without_a_source_is_told_how_to_get_one(name, fix):
+    assert [one.fix for one in check_coverage(inventory(), (kind_rule(name),), PLACE)] == [fix]
 
 
 def test_settings_of_all_kinds_enable_each_that_can_finish():
@@ -640,7 +640,7 @@ def test_a_bad_rule_that_is_mounted_is_told_with_its_line():
     (finding,) = known.findings
     assert finding.level is Level.FAIL
     assert "render.yaml:6: finishAt: there is no such field" in finding.detail
-    assert finding.mend == "kubectl apply -k mine    # with that mended"
+    assert finding.fix == "kubectl apply -k mine    # with that mended"
     assert known.catalogue.get("batch/v1", "Job")
 
 
@@ -793,7 +793,7 @@ def test_an_open_breaker_says_why_since_when_and_what_ends_it():
     assert finding.detail == (
         "open: nothing is deleted since 2026-03-14 15:04:26 UTC (5m ago): too many, told by sweep"
     )
-    assert finding.mend.startswith("kubectl ttl release --breaker -n default --context=east    # ")
+    assert finding.fix.startswith("kubectl ttl release --breaker -n default --context=east    # ")
 
 
 def test_an_open_breaker_that_cannot_be_read_is_open():
@@ -849,7 +849,7 @@ def swept(*events, interval=timedelta(minutes=10), since=None):
 def test_the_last_sweep(finding, level, detail):
     assert finding.level.value == level
     assert detail in finding.detail
-    assert bool(finding.mend) == (level != "ok")
+    assert bool(finding.fix) == (level != "ok")
 
 
 def test_sweeps_that_cannot_be_read_are_not_well():
@@ -883,8 +883,8 @@ def test_a_finding_quotes_nothing_that_a_terminal_would_act_on():
 def test_json_has_what_the_text_has():
     findings = [ok("a"), Finding(Level.FAIL, "b", "gone", "mend it")]
     assert json.loads(as_json(findings)) == [
-        {"level": "ok", "check": "a", "detail": None, "mend": None},
-        {"level": "fail", "check": "b", "detail": "gone", "mend": "mend it"},
+        {"level": "ok", "check": "a", "detail": None, "fix": None},
+        {"level": "fail", "check": "b", "detail": "gone", "fix": "mend it"},
     ]
 
 

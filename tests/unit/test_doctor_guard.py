@@ -11,7 +11,7 @@ from shared.doctor.findings import Level, Place
 from shared.doctor.rights import Account
 from shared.errors import ForbiddenError
 from shared.installation.delete_guard import guard
-from shared.installation.guard_status import State, judge_guard
+from shared.installation.guard_status import GuardState, compare_guard
 from tests.builders import JOB, POD, having, kind_rule, without
 
 NAMESPACE = "ttl-after-finished"
@@ -50,27 +50,27 @@ def check(server, rules=(JOB,), accounts=(EXPIRE,), place=PLACE):
 @pytest.mark.parametrize(
     ("policy", "binding", "state"),
     [
-        (POLICY, BINDING, State.CURRENT),
-        (guard([JOB], NAMESPACE, ["robot"])[0], BINDING, State.CURRENT),
-        (None, BINDING, State.MISSING),
-        (POLICY, None, State.MISSING),
-        (guard([OTHER_RULE], NAMESPACE)[0], BINDING, State.STALE),
-        (without(POLICY, "metadata.annotations"), BINDING, State.STALE),
-        (guard([JOB], "elsewhere")[0], BINDING, State.OTHERS),
-        (without(POLICY, "spec.matchConditions"), BINDING, State.ALTERED),
-        (having(POLICY, "spec.failurePolicy", "Ignore"), BINDING, State.ALTERED),
-        (having(POLICY, "spec.validations", POLICY["spec"]["validations"][:1]), BINDING, State.ALTERED),
+        (POLICY, BINDING, GuardState.CURRENT),
+        (guard([JOB], NAMESPACE, ["robot"])[0], BINDING, GuardState.CURRENT),
+        (None, BINDING, GuardState.MISSING),
+        (POLICY, None, GuardState.MISSING),
+        (guard([OTHER_RULE], NAMESPACE)[0], BINDING, GuardState.STALE),
+        (without(POLICY, "metadata.annotations"), BINDING, GuardState.STALE),
+        (guard([JOB], "elsewhere")[0], BINDING, GuardState.OTHERS),
+        (without(POLICY, "spec.matchConditions"), BINDING, GuardState.ALTERED),
+        (having(POLICY, "spec.failurePolicy", "Ignore"), BINDING, GuardState.ALTERED),
+        (having(POLICY, "spec.validations", POLICY["spec"]["validations"][:1]), BINDING, GuardState.ALTERED),
         (
             having(POLICY, "spec.matchConstraints.namespaceSelector", {"matchLabels": {"a": "b"}}),
             BINDING,
-            State.ALTERED,
+            GuardState.ALTERED,
         ),
-        (POLICY, having(BINDING, "spec.validationActions", ["Warn"]), State.ALTERED),
-        (POLICY, having(BINDING, "spec.matchResources", {"namespaceSelector": {}}), State.ALTERED),
+        (POLICY, having(BINDING, "spec.validationActions", ["Warn"]), GuardState.ALTERED),
+        (POLICY, having(BINDING, "spec.matchResources", {"namespaceSelector": {}}), GuardState.ALTERED),
     ],
 )
 def test_a_guard_is_current_only_if_it_is_what_this_version_makes(policy, binding, state):
-    assert judge_guard([JOB], NAMESPACE, policy, binding) is state
+    assert compare_guard([JOB], NAMESPACE, policy, binding) is state
 
 
 def test_a_current_guard_is_told_with_what_it_does_not_check():
@@ -87,11 +87,11 @@ def test_what_is_wrong_is_told_by_kind_with_the_command_that_fixes_it():
     findings = {one.what: one for one in check(Server([stale[0]], [stale[1]]), (JOB, POD, workflow), place=place)}
     assert findings.keys() == {"delete guard missing", "delete guard stale"}
     assert "pods, workflows.argoproj.io" in findings["delete guard missing"].detail
-    assert findings["delete guard missing"].mend == (
+    assert findings["delete guard missing"].fix == (
         "kubectl ttl kinds manifests pods workflows.argoproj.io --only=guard --namespace=ttl-after-finished "
         "--kinds-dir=YOUR_RULES | kubectl apply -f -"
     )
-    assert "manifests jobs.batch --only=guard" in findings["delete guard stale"].mend
+    assert "manifests jobs.batch --only=guard" in findings["delete guard stale"].fix
 
 
 def test_rules_of_one_kind_are_one_guard():
@@ -106,7 +106,7 @@ def test_an_account_of_another_name_is_not_bound():
     mine = Account("mine", "sweep", frozenset())
     _, finding = check(Server([POLICY], [BINDING]), accounts=(EXPIRE, mine))
     assert "system:serviceaccount:ttl-after-finished:mine" in finding.detail
-    assert "--user=system:serviceaccount:ttl-after-finished:mine" in finding.mend
+    assert "--user=system:serviceaccount:ttl-after-finished:mine" in finding.fix
 
 
 def test_where_no_account_deletes_there_is_nothing_to_guard():

@@ -51,7 +51,7 @@ def test_a_bad_one_is_told_with_its_place(data, detail):
 
     assert one.level is Level.FAIL
     assert detail in one.detail
-    assert one.mend == "kubectl -n ttl-after-finished edit configmap policy-1"
+    assert one.fix == "kubectl -n ttl-after-finished edit configmap policy-1"
 
 
 def test_one_that_nobody_generated_is_told_as_such():
@@ -59,7 +59,7 @@ def test_one_that_nobody_generated_is_told_as_such():
 
     assert one.level is Level.FAIL
     assert one.detail == "the ConfigMap is not there, and standalone cannot start without it"
-    assert one.mend == "kubectl apply -k knative/overlays/knative    # with a configMapGenerator that makes it"
+    assert one.fix == "kubectl apply -k knative/overlays/knative    # with a configMapGenerator that makes it"
 
 
 def test_one_that_may_not_be_read_is_not_called_bad():

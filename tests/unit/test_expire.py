@@ -10,7 +10,7 @@ from shared.core.backoff import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.standalone.runner import MANIFESTS
@@ -48,7 +48,7 @@ def clock():
 
 @pytest.fixture
 def expiry(cluster, clock, telemetry):
-    return Expiry(cluster, KINDS, Judge(cluster, KINDS), clock, telemetry, dry_run=False)
+    return Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
 
 
 def fired(obj=DUE, due_at=None):
@@ -151,7 +151,7 @@ async def test_gone_between_read_and_delete_is_gone(expiry, cluster, telemetry):
 
 
 async def test_a_kind_that_is_not_enabled_is_not_even_read(cluster, clock, telemetry):
-    expiry = Expiry(cluster, Catalogue((POD,)), Judge(cluster, KINDS), clock, telemetry, dry_run=False)
+    expiry = Expiry(cluster, Catalogue((POD,)), Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
     cluster.put(DUE)
 
     assert await expiry.expire(fired()) is None
@@ -161,7 +161,9 @@ async def test_a_kind_that_is_not_enabled_is_not_even_read(cluster, clock, telem
 
 async def test_what_is_served_in_another_version_by_now_is_the_same_object(cluster, clock, telemetry):
     rule = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
-    expiry = Expiry(cluster, Catalogue((rule,)), Judge(cluster, Catalogue((rule,))), clock, telemetry, dry_run=False)
+    expiry = Expiry(
+        cluster, Catalogue((rule,)), Evaluator(cluster, Catalogue((rule,))), clock, telemetry, dry_run=False
+    )
     cluster.put({**DUE, "apiVersion": "batch/v2"})
 
     deleted = await expiry.expire(fired(DUE))
@@ -259,7 +261,7 @@ async def test_what_its_own_controller_deletes_all_the_same_is_told_on_the_objec
     await expiry.expire(fired(due_at=ago(29.5)))
 
     ((ref, reason, message),) = cluster.events
-    assert (ref, reason) == (ref_of(obj), "PowerlessTtl")
+    assert (ref, reason) == (ref_of(obj), "OverriddenTtl")
     assert message.startswith("kube-controller-manager acts on spec.ttlSecondsAfterFinished: 30, ")
     assert "kubectl ttl hold" in message
 
@@ -333,7 +335,7 @@ async def test_the_servers_clock_decides_and_not_ours(expiry, cluster, clock):
 
 
 async def test_a_dry_run_reports_and_deletes_nothing(cluster, clock, telemetry):
-    expiry = Expiry(cluster, KINDS, Judge(cluster, KINDS), clock, telemetry, dry_run=True)
+    expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=True)
     cluster.put(DUE)
 
     assert await expiry.expire(fired()) is None
@@ -473,7 +475,7 @@ async def test_a_remembered_pod_still_has_its_owner_read_afresh(expiry, cluster)
 
 
 async def test_the_reason_counts_by_the_name_of_who_asks(cluster, clock, telemetry):
-    expiry = Expiry(cluster, KINDS, Judge(cluster, KINDS), clock, telemetry, dry_run=False, by="sweep")
+    expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False, by="sweep")
     cluster.put(job(complete=NOW))
     await expiry.expire(fired())
 

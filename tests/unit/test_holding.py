@@ -92,7 +92,7 @@ def test_what_was_set_while_it_was_held_stays_and_is_told():
     change = edits.release(job(ttl=5, hold="why", held_ttl=json.dumps({FIELD: 60})), JOB)
     assert change.fields == {}
     assert change.annotations == {"hold": None, HELD_TTL: None}
-    assert change.told == (f"{FIELD} was set to 5 while it was held, and stays so; before, it was 60",)
+    assert change.message == (f"{FIELD} was set to 5 while it was held, and stays so; before, it was 60",)
 
 
 def test_a_field_is_given_back_where_only_the_hold_was_taken_away():
@@ -165,7 +165,7 @@ def test_an_instant_that_would_count_before_it_is_taken_away():
 
 
 def test_what_still_counts_for_one_outcome_is_told():
-    (told,) = edits.set_ttl(job(ttl_failed="2d"), JOB, "1h").told
+    (told,) = edits.set_ttl(job(ttl_failed="2d"), JOB, "1h").message
     assert told == "what ttlafterfinished.dev/ttl-failed says, 2d, still counts if it failed"
 
 

@@ -40,7 +40,7 @@ async def test_schedule_leaves_what_is_due_beyond_the_horizon_to_the_sweep(ttl, 
         catalogue=Catalogue((JOB,)),
         clock=FakeClock(),
         telemetry=telemetry,
-        recall=lambda _: known,
+        get_cached=lambda _: known,
         horizon=horizon(INTERVAL),
     )
 

@@ -5,7 +5,7 @@ import pytest
 from shared.core.decide import Expire, Ignore, Reason, Wait
 from shared.core.kinds.rule import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, owned_by, pod, trainjob
 from tests.fakes import FakeCluster
@@ -28,7 +28,7 @@ def cluster():
 
 
 async def decided(obj, cluster, *, rule=POD, kinds=KINDS):
-    return await Judge(cluster, kinds).decide(Snapshot(obj, NOW), rule)
+    return await Evaluator(cluster, kinds).decide(Snapshot(obj, NOW), rule)
 
 
 async def test_an_object_of_nobody_needs_no_read(cluster):

@@ -9,11 +9,11 @@ from shared.adapters.config.policy_file import LOOK_SECONDS
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.core.objects import ref_of
 from shared.core.policy.limits import BreakerLimits, Limits
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.namespaces import FRESH_SECONDS
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.safeguards.safeguards import Restraints
-from shared.safeguards.shared_state import Instruments, Ledger
+from shared.safeguards.safeguards import Safeguards
+from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.expire import Expiry
 from shared.usecases.sweep import Sweep
 from tests.builders import NOW, ago, annotated, ended, job, namespace, owned_by, pod
@@ -70,17 +70,17 @@ class Bench:
         self.policy = policy or rules(ttl="never")
         self.count_seconds = count_seconds
         limits = Limits(breaker=BreakerLimits(count=1_000, share=1.0, at_least=0))
-        instruments = Instruments(self.clock, lambda: asyncio.get_running_loop().time(), self.telemetry)
-        ledger = Ledger(FakeState(), instruments, tell=self.tell)
-        self.restraints = Restraints(
-            lambda: limits, ledger, instruments, count_objects=self.count, horizon=timedelta(minutes=20)
+        runtime = Runtime(self.clock, lambda: asyncio.get_running_loop().time(), self.telemetry)
+        shared_state = SharedState(FakeState(), runtime, write_event=self.write_event)
+        self.safeguards = Safeguards(
+            lambda: limits, shared_state, runtime, count_objects=self.count, horizon=timedelta(minutes=20)
         )
-        judge = Judge(self.cluster, KINDS, lambda: self.policy)
+        evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy)
         self.expiry = Expiry(
-            self.cluster, KINDS, judge, self.clock, self.telemetry, dry_run=False, restraints=self.restraints
+            self.cluster, KINDS, evaluator, self.clock, self.telemetry, dry_run=False, safeguards=self.safeguards
         )
 
-    async def tell(self, *_):
+    async def write_event(self, *_):
         pass
 
     async def count(self, _):
@@ -101,7 +101,7 @@ class Bench:
 
     @property
     def tripped(self):
-        return self.restraints._breaker.tally.total(self.clock.now())
+        return self.safeguards._breaker.deletion_counts.total(self.clock.now())
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ async def test_what_all_namespaces_take_in_memory_is_bounded(monkeypatch):
         cluster.put(having(namespace(f"ns-{number}"), "metadata.annotations", {"notes": "x" * 1_000}))
     known = Namespaces(cluster)
     await known.prime()
-    remembered = [found for number in range(30) if (found := known.recall(f"ns-{number}"))]
+    remembered = [found for number in range(30) if (found := known.get_cached(f"ns-{number}"))]
     assert 0 < sum(one.characters for one in remembered) <= 10_000
     for number in range(30):
         assert (await known.get(f"ns-{number}")).annotations == {"notes": "x" * 1_000}

@@ -9,8 +9,8 @@ import pytest
 
 from shared.adapters.config.policy_file import parse_policy
 from shared.cli.explanation import as_text
-from shared.cli.in_force import Home, InForce, Named
-from shared.cli.obstacles import STALE_GUARD, Scene, find_obstacles, find_stale_guard
+from shared.cli.in_force import InForce, NamespaceState, PolicyInForce
+from shared.cli.obstacles import STALE_GUARD, ExplainContext, find_obstacles, find_stale_guard
 from shared.cli.related import look_around
 from shared.core.decide import Context, decide
 from shared.core.kinds.rule import Catalogue
@@ -19,11 +19,11 @@ from shared.core.objects import format_instant, ref_of
 from shared.core.policy.policy import NO_POLICY
 from shared.core.scope import Scope
 from shared.errors import TtlError
-from shared.installation.guard_status import State
+from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed
 from shared.installation.leader import LEASE_AGE_MAX, Leader
 from shared.safeguards.recreation import name_of
-from shared.safeguards.state_schema import Standing, Trip
+from shared.safeguards.state_schema import StateContents, Trip
 from tests.builders import JOB, NOW, POD, ago, job, later
 
 KINDS = Catalogue((JOB, POD))
@@ -32,12 +32,12 @@ kind: Policy
 rules: [{name: NAME, match: {kinds: [jobs]}, ttl: 1h}]
 """
 RULES = parse_policy(FILE, KINDS, name="policy.yaml")
-CLOSED = Standing()
+CLOSED = StateContents()
 DUE = job(complete=ago(60), ttl_succeeded="1s")
 WAITS = job(complete=ago(60), ttl_succeeded="1h")
 NATIVE = job(complete=ago(60), ttl=1)
 NAME = name_of(ref_of(DUE))
-OPEN = Standing(Trip(ago(90), "too many", "sweep"))
+OPEN = StateContents(Trip(ago(90), "too many", "sweep"))
 INSTALLED = Installed("home", KINDS, RULES, "ConfigMap home/policy", enabled=frozenset({"jobs.batch", "pods"}))
 
 
@@ -50,7 +50,7 @@ def scope(namespace="", kinds=(), policy="", *, dry_run=False):
 
 
 def of(installed=INSTALLED, home=CLOSED, run=CLOSED, led=None, problem="", unread="", flags=()):
-    homes = (Home("home", home, problem=unread), Home("default", run, led))
+    homes = (NamespaceState("home", home, problem=unread), NamespaceState("default", run, led))
     return InForce("home", KINDS, installed, problem, homes, flags)
 
 
@@ -68,9 +68,9 @@ def reasons(found, obj=DUE):
     [
         (of(), []),
         (of(home=OPEN), ["breaker-open"]),
-        (of(home=Standing(loops={NAME: later(60)})), ["recreate-loop"]),
-        (of(home=Standing(loops={NAME: ago(1)})), []),
-        (of(home=Standing(loops={"Job.batch/ci/another": later(60)})), []),
+        (of(home=StateContents(loops={NAME: later(60)})), ["recreate-loop"]),
+        (of(home=StateContents(loops={NAME: ago(1)})), []),
+        (of(home=StateContents(loops={"Job.batch/ci/another": later(60)})), []),
         (of(run=OPEN), []),  # of a run that is gone
         (of(run=OPEN, led=leader()), ["breaker-open"]),
         (of(installed=None), ["nobody-deletes"]),
@@ -89,7 +89,7 @@ def test_what_stands_in_the_way(found, told):
 @pytest.mark.parametrize(("run", "state", "told"), [(OPEN, CLOSED, []), (CLOSED, OPEN, ["breaker-open"])])
 def test_state_of_the_leader_counts_where_it_keeps_it(run, state, told):
     led = leader(scope=replace(scope(), state="ops"))
-    homes = (Home("home", CLOSED), Home("default", run, led), Home("ops", state, led))
+    homes = (NamespaceState("home", CLOSED), NamespaceState("default", run, led), NamespaceState("ops", state, led))
     assert reasons(InForce("home", KINDS, None, "", homes)) == told
 
 
@@ -110,9 +110,9 @@ def test_a_kind_that_is_not_enabled_and_a_dry_run_are_told():
     idle = Installed("home", KINDS, RULES, enabled=frozenset({"pods"}), kinds_named=("pods",), dry_run=True)
     first, second = obstacles(of(installed=idle))
     assert (first.reason, second.reason) == ("kind-not-enabled", "dry-run")
-    assert first.told == "the installation in namespace home leaves jobs.batch alone: TTL_KINDS is pods"
+    assert first.message == "the installation in namespace home leaves jobs.batch alone: TTL_KINDS is pods"
     assert reasons(of(installed=idle, led=leader())) == []  # a run may well delete it
-    own = InForce("home", KINDS, idle, "", (Home("home", CLOSED, leader()),))
+    own = InForce("home", KINDS, idle, "", (NamespaceState("home", CLOSED, leader()),))
     assert reasons(own) == ["kind-not-enabled", "dry-run"]  # its Lease is no run's
     assert reasons(of(installed=Installed("home", KINDS, RULES))) == []  # its settings cannot be read
 
@@ -131,31 +131,39 @@ ALONE = Installed("home", KINDS, RULES, is_alone=True)
     ],
 )
 def test_an_installation_of_one_deployment_deletes_nothing_without_its_lease(led, run, told):
-    found = InForce("home", KINDS, ALONE, "", (Home("home", CLOSED, led), Home("default", CLOSED, run)))
+    found = InForce(
+        "home", KINDS, ALONE, "", (NamespaceState("home", CLOSED, led), NamespaceState("default", CLOSED, run))
+    )
     assert reasons(found) == told
 
 
 def test_a_lease_that_may_not_be_read_is_not_taken_for_none():
-    found = InForce("home", KINDS, ALONE, "", (Home("home", CLOSED, problem="forbidden"), Home("default", CLOSED)))
+    found = InForce(
+        "home",
+        KINDS,
+        ALONE,
+        "",
+        (NamespaceState("home", CLOSED, problem="forbidden"), NamespaceState("default", CLOSED)),
+    )
     assert reasons(found) == ["stop-unread"]
 
 
 def test_the_end_of_a_loop_is_told_in_whole_seconds():
     until = later(60) + timedelta(microseconds=7)
-    (one,) = obstacles(of(home=Standing(loops={NAME: until})))
-    assert f"until {format_instant(later(60))}, " in one.told
+    (one,) = obstacles(of(home=StateContents(loops={NAME: until})))
+    assert f"until {format_instant(later(60))}, " in one.message
 
 
 def test_how_to_release_leads_to_the_same_cluster():
     (one,) = obstacles(of(home=OPEN, flags=("--context=prod",)))
     assert "`kubectl ttl release --breaker -n home --context=prod`" in one.cure
-    assert one.told.startswith("the breaker in namespace home is open for 1m30s; nothing is deleted since ")
+    assert one.message.startswith("the breaker in namespace home is open for 1m30s; nothing is deleted since ")
     assert (one.since, one.until) == (ago(90), None)
 
 
 def test_the_answer_comes_first_then_why_and_what_to_do():
     decision = decide(DUE, JOB, NOW, Context(namespace=plain_namespace("ci")))
-    scene = Scene(Named(RULES, "ConfigMap home/policy"), tuple(obstacles(of(home=OPEN))))
+    scene = ExplainContext(PolicyInForce(RULES, "ConfigMap home/policy"), tuple(obstacles(of(home=OPEN))))
     lines = as_text(ref_of(DUE), decision, NOW, None, scene).splitlines()
     assert lines[1].startswith("  decision  is due (expired)")
     assert lines[2].startswith("  but       the breaker in namespace home is open")
@@ -169,7 +177,7 @@ def test_the_answer_comes_first_then_why_and_what_to_do():
 def test_the_installed_one_counts_and_none_where_that_is_asked_for():
     assert str(of().choose(None)) == "ConfigMap home/policy"
     none = of().choose(Path("none"))
-    assert (none.policy, none.is_known, none.told) == (NO_POLICY, True, "none: as was asked for")
+    assert (none.policy, none.is_known, none.message) == (NO_POLICY, True, "none: as was asked for")
 
 
 @pytest.mark.parametrize(
@@ -193,7 +201,7 @@ def test_the_installed_one_counts_and_none_where_that_is_asked_for():
 def test_why_there_is_none_is_told(found, is_known, told):
     named = found.choose(None)
     assert (named.policy, named.is_known) == (NO_POLICY, is_known)
-    assert named.told.startswith(told)
+    assert named.message.startswith(told)
 
 
 @pytest.mark.parametrize("found", [of(installed=None), of(installed=None, problem="forbidden")])
@@ -238,7 +246,7 @@ def test_leader_that_does_not_handle_an_object_stands_in_its_way(handles, reason
 
 def test_leader_of_one_namespace_is_named_with_it():
     (found,) = obstacles(of(installed=None, led=leader(scope=scope("prod"))))
-    assert found.told == "`run` laptop/7, which leads, handles only namespace prod"
+    assert found.message == "`run` laptop/7, which leads, handles only namespace prod"
 
 
 def test_scope_of_a_leader_that_is_gone_stands_in_nothing():
@@ -255,22 +263,22 @@ def test_policy_of_a_leader_is_compared_with_the_one_that_is_judged_by(tmp_path)
     none = of(installed=None, led=leader(scope=scope()))
 
     assert same.choose(path).differs == ""
-    assert "leads with policy sha256:0123456789ab" in other.choose(path).told
+    assert "leads with policy sha256:0123456789ab" in other.choose(path).message
     assert f"sha256:{ours}" in other.choose(path).differs
     assert "leads with no policy" in none.choose(path).differs
     assert (none.choose(None).is_known, none.choose(None).differs) == (True, "")
     unknown = other.choose(None)
     assert (unknown.is_known, unknown.differs) == (False, "")
-    assert "policy sha256:0123456789ab" in unknown.told
+    assert "policy sha256:0123456789ab" in unknown.message
     assert "leads with policy sha256:0123456789ab" in other.choose(Path("none")).differs
     assert "leads with policy" in of(led=leader(scope=scope(policy="0123456789ab"))).choose(None).differs
 
 
-@pytest.mark.parametrize("guard", list(State))
+@pytest.mark.parametrize("guard", list(GuardState))
 def test_a_guard_that_is_not_ours_may_refuse_what_is_due(guard):
     due, held = (decide(one, JOB, NOW, Context(namespace=plain_namespace("ci"))) for one in (DUE, job(hold="why")))
     told = list(find_stale_guard(of(), JOB, due, guard))
-    assert [one.reason for one in told] == ([STALE_GUARD] if guard in (State.STALE, State.ALTERED) else [])
+    assert [one.reason for one in told] == ([STALE_GUARD] if guard in (GuardState.STALE, GuardState.ALTERED) else [])
     assert all("kinds manifests jobs.batch --only=guard --namespace=home" in one.cure for one in told)
     assert list(find_stale_guard(of(), JOB, held, guard)) == []
     assert list(find_stale_guard(of(), JOB, due, None)) == []
@@ -282,9 +290,9 @@ def test_a_guard_that_is_not_ours_may_refuse_what_is_due(guard):
 )
 def test_what_the_api_server_refuses_as_well_is_told(obj, is_refused):
     decision = decide(obj, JOB, NOW, Context(namespace=plain_namespace("ci")))
-    for guard in (State.CURRENT, State.STALE, None):
+    for guard in (GuardState.CURRENT, GuardState.STALE, None):
         around = look_around(obj, JOB, decision.facts, None, None)
-        text = as_text(ref_of(obj), decision, NOW, around, Scene(Named(RULES), guard=guard))
+        text = as_text(ref_of(obj), decision, NOW, around, ExplainContext(PolicyInForce(RULES), guard=guard))
         told = [line for line in text.splitlines() if line.startswith("  guard ")]
-        expected = is_refused and guard is State.CURRENT
+        expected = is_refused and guard is GuardState.CURRENT
         assert [line.split()[-1] for line in told] == ["ttl-after-finished-delete-guard-job"] * expected

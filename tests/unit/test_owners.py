@@ -2,11 +2,11 @@
 
 import pytest
 
-from shared.cli.owners import OWNERS_MAX, find_takers
+from shared.cli.owners import OWNERS_MAX, find_deleting_owners
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from tests.builders import ago, having, job, kind_rules, namespace, pod
 from tests.fakes import FakeCluster
 
@@ -51,8 +51,10 @@ async def takers_of(obj, *others, policy=NO_POLICY, cluster=None):
     cluster = cluster or FakeCluster()
     for one in others:
         cluster.put(one)
-    judge = Judge(cluster, KINDS, lambda: policy)
-    return await find_takers(obj, cluster=cluster, kinds=KINDS, judge=judge, reason="the logs", flags=("--context=x",))
+    evaluator = Evaluator(cluster, KINDS, lambda: policy)
+    return await find_deleting_owners(
+        obj, cluster=cluster, kinds=KINDS, evaluator=evaluator, reason="the logs", flags=("--context=x",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,8 +71,8 @@ async def takers_of(obj, *others, policy=NO_POLICY, cluster=None):
 )
 async def test_an_owner_that_is_due_or_has_a_ttl_is_named_with_the_command_that_keeps_it(owner, policy, why):
     (taker,) = await takers_of(held_pod(owner), owner, policy=policy)
-    assert taker.told.startswith(f"Job ci/build-42 {why}")
-    assert "the garbage collector deletes this object with it, held or not" in taker.told
+    assert taker.message.startswith(f"Job ci/build-42 {why}")
+    assert "the garbage collector deletes this object with it, held or not" in taker.message
     assert "`kubectl ttl hold jobs.batch/build-42 --reason 'the logs' -n ci --context=x`" in taker.fix
 
 
@@ -95,7 +97,7 @@ async def test_an_exempt_namespace_keeps_the_owner():
 
 async def test_a_namespace_default_counts_for_an_owner_that_has_not_finished():
     (taker,) = await takers_of(held_pod(job()), job(), namespace("ci", default_ttl="1h"))
-    assert "may get a TTL by a policy or its namespace" in taker.told
+    assert "may get a TTL by a policy or its namespace" in taker.message
 
 
 async def test_the_chain_is_walked_up_to_the_owner_that_is_due():
@@ -120,7 +122,7 @@ async def test_a_ring_of_owners_ends():
 
 async def test_an_owner_that_is_gone_is_said_to_take_it_along():
     (taker,) = await takers_of(held_pod(job()))
-    assert taker.told.startswith("Job ci/build-42 is gone, and the garbage collector deletes this object")
+    assert taker.message.startswith("Job ci/build-42 is gone, and the garbage collector deletes this object")
     assert taker.fix == ""
 
 
@@ -128,13 +130,13 @@ async def test_an_owner_that_may_not_be_read_is_said_to_be_unknown():
     cluster = FakeCluster()
     cluster.fail("get", ForbiddenError("no right"))
     (taker,) = await takers_of(held_pod(job()), cluster=cluster)
-    assert taker.told.startswith("whether Job ci/build-42 is deleted, and this object with it, is unknown: no right")
+    assert taker.message.startswith("whether Job ci/build-42 is deleted, and this object with it, is unknown: no right")
 
 
 async def test_another_owner_that_remains_is_mentioned():
     owner, other = job(complete=ago(100), ttl=60), job(name="other", uid="other-uid")
     (taker,) = await takers_of(held_pod(owner, other), owner, other)
-    assert taker.told.endswith("unless another of its owners remains")
+    assert taker.message.endswith("unless another of its owners remains")
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,13 @@ from rich.console import Console
 from shared.cli.comparison import Comparison, Count, Term
 from shared.cli.comparison_output import as_document, show
 from shared.cli.plan import print_table
-from shared.cli.policy_warnings import describe_restraints, find_unused, sound
+from shared.cli.policy_warnings import describe_safeguards, find_unused, sound
 from shared.cli.preview import find_all
 from shared.core.decide import Reason
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot
 from tests.builders import JOB, POD, ago, ended, having, job, kind_rules, namespace, pod
 from tests.fakes import FakeCluster
@@ -105,13 +105,13 @@ def uncounted(decision):
 @pytest.mark.parametrize("page_size", [500, 3])
 async def test_it_decides_as_the_judge_does_who_asks_for_each_object_alone(name, page_size):
     cluster = cluster_of(*FLEET, page_size=page_size)
-    judge = Judge(cluster, KINDS, lambda: POLICIES[name])
+    evaluator = Evaluator(cluster, KINDS, lambda: POLICIES[name])
     found = (await look(cluster, NO_POLICY, POLICIES[name])).objects
     assert len(found) == len(FLEET) - 3
-    await judge.namespaces.prime()
+    await evaluator.namespaces.prime()
     for one in found:
         snapshot = await cluster.get(one.rule, one.ref)
-        decision = await judge.decide(Snapshot(snapshot.obj, one.now), one.rule)
+        decision = await evaluator.decide(Snapshot(snapshot.obj, one.now), one.rule)
         assert uncounted(one.decisions[1]) == uncounted(decision), one.ref
         counted = decision.facts.newer
         assert counted is None or one.decisions[1].facts.newer == counted, one.ref
@@ -246,7 +246,7 @@ async def test_what_the_policys_own_limits_would_do_is_said(budget, told):
     soon = a_job(9, complete=ago(0))  # in a minute
     cluster = cluster_of(*(a_job(n, complete=ago(61)) for n in range(4)), soon, a_job(10))
     new = policy_of({"ttl": "1m"}, budget=budget)
-    found = list(describe_restraints(await compare(cluster, new), new.limits))
+    found = list(describe_safeguards(await compare(cluster, new), new.limits))
     assert [one[: len(start)] for one, start in zip(found, told, strict=True)] == told
 
 
@@ -293,7 +293,7 @@ async def test_the_json_has_everything():
         ],
         "unanswered": [],
         "limit": {"dueNow": 0, "limit": 1000, "isExceeded": False},
-        "restraints": ["c"],
+        "safeguards": ["c"],
     }
 
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from shared.core.jitter import spread
+from shared.core.jitter import jittered
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
@@ -35,10 +35,12 @@ class Bench:
         self.clock, self.telemetry, self.publisher = FakeClock(), FakeTelemetry(), FakePublisher()
         self.cluster = FakeCluster(self.clock)
         self.policy, self.kinds = policy, kinds
-        self.judge = Judge(self.cluster, kinds, lambda: self.policy)
+        self.evaluator = Evaluator(self.cluster, kinds, lambda: self.policy)
 
     def expiry(self, **options):
-        return Expiry(self.cluster, self.kinds, self.judge, self.clock, self.telemetry, **{"dry_run": False} | options)
+        return Expiry(
+            self.cluster, self.kinds, self.evaluator, self.clock, self.telemetry, **{"dry_run": False} | options
+        )
 
     async def expire(self, obj, **options):
         stored = self.cluster.put(obj)
@@ -55,9 +57,9 @@ class Bench:
     def published(self, kind):
         return [one for one in self.publisher.published if isinstance(one, kind)]
 
-    async def schedule(self, obj, recall=lambda _: None):
+    async def schedule(self, obj, get_cached=lambda _: None):
         known = {"catalogue": self.kinds, "clock": self.clock, "telemetry": self.telemetry, "policy": self.policy}
-        answer = await schedule(obj, recall=recall, **known)
+        answer = await schedule(obj, get_cached=get_cached, **known)
         return answer.timers[0].due_at if answer else None
 
 
@@ -86,18 +88,18 @@ async def test_schedule_without_the_namespace(obj, policy, expected):
 async def test_schedule_where_the_namespace_happens_to_be_known():
     bench = Bench()
     bench.cluster.put(namespace(max_ttl="1h"))
-    await bench.judge.namespaces.get("ci")
+    await bench.evaluator.namespaces.get("ci")
 
-    recall = bench.judge.namespaces.recall
-    assert await bench.schedule(annotated(DONE, ttl="1d"), recall) == later(3_500)
-    assert await bench.schedule(DONE, recall) is None
+    get_cached = bench.evaluator.namespaces.get_cached
+    assert await bench.schedule(annotated(DONE, ttl="1d"), get_cached) == later(3_500)
+    assert await bench.schedule(DONE, get_cached) is None
 
 
 async def test_schedule_asks_for_the_rank_of_what_finished():
     bench = Bench(rules(ttl="1h", keepLast=3))
-    await bench.judge.namespaces.get("ci")
+    await bench.evaluator.namespaces.get("ci")
 
-    assert await bench.schedule(DONE, bench.judge.namespaces.recall) == NOW
+    assert await bench.schedule(DONE, bench.evaluator.namespaces.get_cached) == NOW
 
 
 # expire
@@ -151,7 +153,7 @@ async def test_a_wish_that_has_no_power_is_told_on_the_object():
 
     await bench.expire(annotated(job(complete=ago(10), ttl=60), ttl="1h"))
 
-    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "PowerlessTtl")]
+    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "OverriddenTtl")]
 
 
 async def test_nothing_is_told_of_what_goes():
@@ -276,10 +278,10 @@ async def test_what_has_just_come_due_is_not_spread():
 @pytest.mark.parametrize("seconds", [0.001, 1, 600, 86_400 * 400])
 def test_a_turn_is_ahead_and_within_one_round(uid, seconds):
     over = timedelta(seconds=seconds)
-    turn = spread(uid, NOW, over)
+    turn = jittered(uid, NOW, over)
 
     assert NOW < turn <= NOW + over
-    assert spread(uid, turn - (turn - NOW) / 2, over) == turn
+    assert jittered(uid, turn - (turn - NOW) / 2, over) == turn
 
 
 async def test_a_list_that_takes_longer_than_it_counts_serves_all_who_wait_for_it(monkeypatch):

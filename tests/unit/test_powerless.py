@@ -4,14 +4,14 @@ import pytest
 
 from shared.core.decide import Context, decide
 from shared.core.namespaces import plain_namespace
-from shared.core.ttl.overridden import advise_powerless, describe_powerless
+from shared.core.ttl.overridden import advise_overridden, describe_overridden
 from tests.builders import JOB, NOW, ago, job, later, pod
 
 FIELD = "spec.ttlSecondsAfterFinished"
 
 
-def powerless(obj, rule=JOB):
-    return decide(obj, rule, NOW, Context(namespace=plain_namespace("ci"))).facts.powerless
+def overridden(obj, rule=JOB):
+    return decide(obj, rule, NOW, Context(namespace=plain_namespace("ci"))).facts.overridden
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def powerless(obj, rule=JOB):
     ],
 )
 def test_what_is_asked_for_beside_the_field(obj, field):
-    assert powerless(obj) == field
+    assert overridden(obj) == field
 
 
 @pytest.mark.parametrize(("asked", "field"), [("59s", ""), ("60s", ""), ("61s", FIELD), ("never", FIELD)])
@@ -37,22 +37,22 @@ def test_what_is_asked_for_beside_the_field(obj, field):
 def test_more_time_than_the_field_gives_is_powerless_finished_or_not(finished, asked, field):
     obj = job(complete=finished, ttl=60)
     obj["metadata"]["annotations"] = {"ttlafterfinished.dev/ttl": asked}
-    assert powerless(obj) == field
+    assert overridden(obj) == field
 
 
 def test_the_annotation_of_another_outcome_does_not_count():
-    assert powerless(job(complete=ago(1), ttl=60, ttl_failed="1h")) == ""
-    assert powerless(job(failed=ago(1), ttl=60, ttl_failed="1h")) == FIELD
+    assert overridden(job(complete=ago(1), ttl=60, ttl_failed="1h")) == ""
+    assert overridden(job(failed=ago(1), ttl=60, ttl_failed="1h")) == FIELD
 
 
 def test_a_field_that_nobody_else_acts_on_takes_no_power():
     ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
-    assert powerless(job(ttl=60, hold="why"), ours) == ""
-    assert powerless(pod(hold="why")) == ""
+    assert overridden(job(ttl=60, hold="why"), ours) == ""
+    assert overridden(pod(hold="why")) == ""
 
 
 def test_it_is_told_who_acts_and_what_can_be_done():
-    told = describe_powerless(job(ttl=60), JOB, FIELD)
+    told = describe_overridden(job(ttl=60), JOB, FIELD)
     assert told == f"kube-controller-manager acts on {FIELD}: 60, whatever else is said of it"
-    assert "kubectl ttl hold" in advise_powerless(FIELD)
-    assert "kubectl ttl hold" not in advise_powerless("status.expiration")
+    assert "kubectl ttl hold" in advise_overridden(FIELD)
+    assert "kubectl ttl hold" not in advise_overridden("status.expiration")

@@ -420,7 +420,7 @@ class TestPowerless:
     """Kubernetes' own controller acts on a Job's field whatever we say."""
 
     @pytest.mark.parametrize(
-        ("obj", "policy", "powerless"),
+        ("obj", "policy", "overridden"),
         [
             (job(complete=ago(100), ttl=60), NO_POLICY, False),
             (job(complete=ago(100), ttl=60, hold="why"), NO_POLICY, True),
@@ -433,15 +433,15 @@ class TestPowerless:
             (job(complete=ago(100), hold="why"), NO_POLICY, False),
         ],
     )
-    def test_what_asks_for_longer_is_told(self, obj, policy, powerless):
-        said = facts(obj, policy).powerless
+    def test_what_asks_for_longer_is_told(self, obj, policy, overridden):
+        said = facts(obj, policy).overridden
 
-        assert said == ("spec.ttlSecondsAfterFinished" if powerless else "")
+        assert said == ("spec.ttlSecondsAfterFinished" if overridden else "")
 
     def test_an_exempt_namespace_has_no_power_over_it_either(self):
         place = namespace_of(namespace(exempt="true"))
 
-        assert facts(job(complete=ago(100), ttl=60), place=place).powerless
+        assert facts(job(complete=ago(100), ttl=60), place=place).overridden
 
 
 class TestLeftToTheController:

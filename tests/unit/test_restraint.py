@@ -172,14 +172,14 @@ async def test_a_deletion_without_an_answer_that_was_carried_out_stays_counted(a
 async def test_a_deletion_that_is_cut_off_before_it_is_sent_costs_nothing(at, monkeypatch):
     monkeypatch.setattr("shared.usecases.expire.EXPIRE_SECONDS_MAX", 0.01)
     process = at.process(everywhere=Rate(0.001, burst=1), breaker=BreakerLimits(count=1))
-    ask_brake = process.restraints.ask_brake
+    ask_brake = process.safeguards.ask_brake
 
     async def hang():
         await asyncio.Event().wait()
 
-    process.restraints.ask_brake = hang
+    process.safeguards.ask_brake = hang
     assert is_retry(await process.delete("cut-off"))
-    process.restraints.ask_brake = ask_brake
+    process.safeguards.ask_brake = ask_brake
     monkeypatch.undo()
 
     assert isinstance(await process.delete("deleted"), ObjectDeleted)
@@ -245,8 +245,8 @@ async def test_as_many_deletions_as_the_count_go_and_the_next_one_stops_everythi
     assert at.cluster.names == {"d", "e"}
     assert process.telemetry.verdicts() == [("kept", "breaker-open")] * 2
     assert process.telemetry.breaker_open is True
-    assert [reason for reason, _ in at.told] == ["BreakerOpen"]
-    assert "3 objects were deleted within 10m, and the limit is 3" in at.told[0][1]
+    assert [reason for reason, _ in at.message] == ["BreakerOpen"]
+    assert "3 objects were deleted within 10m, and the limit is 3" in at.message[0][1]
     assert parse_standing(at.state.data).trip == Trip(
         NOW, "3 objects were deleted within 10m, and the limit is 3", "sweep"
     )
@@ -266,7 +266,7 @@ async def test_a_share_of_a_kind_trips_once_enough_were_deleted(at, share, at_le
         at.objects = 10 - len(process.telemetry.deletions)
         await process.delete(f"job-{number}")
     assert len(process.telemetry.deletions) == gone
-    assert [reason for reason, _ in at.told] == ["BreakerOpen"] * (gone < 10)
+    assert [reason for reason, _ in at.message] == ["BreakerOpen"] * (gone < 10)
 
 
 async def test_what_cannot_be_counted_stays_from_where_the_share_counts(at):
@@ -277,7 +277,7 @@ async def test_what_cannot_be_counted_stays_from_where_the_share_counts(at):
     assert at.cluster.names == {"c", "d"}
     assert [what for what, _ in process.telemetry.problems] == ["could not count the objects of a kind"]
     assert process.last == ("kept", "breaker-unread")
-    assert at.told == []
+    assert at.message == []
 
 
 async def test_one_trips_and_all_others_stop_within_the_time_that_the_state_is_remembered(at):
@@ -300,11 +300,11 @@ async def test_a_trip_outlives_the_process_and_ends_with_the_release(at):
     after = at.process(breaker=limits)
     assert await after.delete("b") is None
 
-    trip = await release_breaker(at.state, at.tell)
+    trip = await release_breaker(at.state, at.write_event)
     at.clock.advance(CACHED_SECONDS)
 
     assert "the limit is 1" in trip.why
-    assert [reason for reason, _ in at.told] == ["BreakerOpen", "BreakerReleased"]
+    assert [reason for reason, _ in at.message] == ["BreakerOpen", "BreakerReleased"]
     assert isinstance(await before.delete("b"), ObjectDeleted)  # it counts anew
     assert before.telemetry.breaker_open is False
     assert isinstance(await after.delete("c"), ObjectDeleted)
@@ -314,12 +314,12 @@ async def test_who_has_nothing_to_delete_hears_of_a_release_too(at):
     process = at.process(breaker=BreakerLimits(count=1))
     await process.delete("a")
     await process.delete("b")
-    await process.restraints.look()
+    await process.safeguards.look()
     assert process.telemetry.breaker_open is True
 
-    await release_breaker(at.state, at.tell)
+    await release_breaker(at.state, at.write_event)
 
-    await process.restraints.look()
+    await process.safeguards.look()
     assert process.telemetry.breaker_open is False
     assert "the breaker is released" in [message for message, _ in process.telemetry.problems]
 
@@ -327,15 +327,15 @@ async def test_who_has_nothing_to_delete_hears_of_a_release_too(at):
 async def test_a_release_is_heard_of_whoever_reads_it_first(at):
     """Also one within seconds of the trip, which a look for an open breaker would miss."""
     process = at.process(breaker=BreakerLimits(count=1))
-    assert await process.restraints.releases() == 0
+    assert await process.safeguards.releases() == 0
     await process.delete("a")
     await process.delete("b")
 
-    await release_breaker(at.state, at.tell)
+    await release_breaker(at.state, at.write_event)
     at.clock.advance(CACHED_SECONDS)
     assert isinstance(await process.delete("b"), ObjectDeleted)
 
-    assert await process.restraints.releases() == 1
+    assert await process.safeguards.releases() == 1
 
 
 @pytest.mark.parametrize(("shared", "command"), [(True, "`kubectl ttl release --breaker -n here`"), (False, "anew")])
@@ -343,7 +343,7 @@ async def test_the_log_and_the_event_name_what_ends_it(at, shared, command):
     process = at.process(shared=shared, breaker=BreakerLimits(count=1))
     for name in "abc":
         await process.delete(name)
-    ((_, event),) = at.told
+    ((_, event),) = at.message
     ((_, fields),) = process.telemetry.problems
     assert all(command in told for told in (event, fields["then"], process.telemetry.records[-1].detail))
 
@@ -351,15 +351,15 @@ async def test_the_log_and_the_event_name_what_ends_it(at, shared, command):
 async def test_whoever_may_edit_the_state_writes_to_no_terminal(at):
     at.state.data = {"breaker": json.dumps({"why": "\x1b[2J all well \ud800"})}
 
-    trip = await release_breaker(at.state, at.tell)
+    trip = await release_breaker(at.state, at.write_event)
 
     assert str(trip) == "\N{REPLACEMENT CHARACTER}[2J all well \N{REPLACEMENT CHARACTER}"
-    assert at.told == [("BreakerReleased", f"deletes again; nothing was deleted {trip}")]
+    assert at.message == [("BreakerReleased", f"deletes again; nothing was deleted {trip}")]
 
 
 async def test_a_closed_breaker_need_not_be_released(at):
-    assert await release_breaker(at.state, at.tell) is None
-    assert at.told == []
+    assert await release_breaker(at.state, at.write_event) is None
+    assert at.message == []
 
 
 async def test_a_trip_stops_processes_that_have_no_breaker_of_their_own(at):
@@ -375,7 +375,7 @@ async def test_of_two_trips_at_once_the_first_is_told(at):
     await other.delete("b")
     await one.delete("c")
     await other.delete("d")
-    assert len(at.told) == 1
+    assert len(at.message) == 1
     assert parse_standing(at.state.data).trip.by == "expire"
 
 
@@ -408,20 +408,20 @@ async def test_a_trip_that_cannot_be_written_holds_here_and_is_written_as_soon_a
     assert await process.delete("b") is None
     at.clock.advance(1)
     assert is_retry(await process.delete("b"))
-    assert at.told == []
+    assert at.message == []
 
     at.state.failure = None
     at.clock.advance(1)
     assert await process.delete("b") is None
     assert parse_standing(at.state.data).trip
-    assert len(at.told) == 1
+    assert len(at.message) == 1
 
 
 async def test_without_a_home_the_trip_is_the_process_s_own(at):
     process = at.process(shared=False, breaker=BreakerLimits(count=1))
     await process.delete("a")
     assert await process.delete("b") is None
-    assert len(at.told) == 1
+    assert len(at.message) == 1
     assert isinstance(await at.process(shared=False, breaker=BreakerLimits(count=1)).delete("b"), ObjectDeleted)
 
 
@@ -445,17 +445,17 @@ async def test_an_open_breaker_names_the_first_of_what_every_process_keeps(at):
         await one.delete(f"one-{number}")
         at.clock.advance(1)
     await other.delete("other")
-    await other.restraints.flush()
+    await other.safeguards.flush()
 
     kept = parse_standing(at.state.data).kept
     assert kept[:2] == ("Job.batch/ci/one-0", "Job.batch/ci/one-1")
     assert len(kept) == KEPT_NAMES_MAX
-    await release_breaker(at.state, at.tell)
+    await release_breaker(at.state, at.write_event)
     assert parse_standing(at.state.data).kept == ()
     at.clock.advance(CACHED_SECONDS)
     await one.delete("again")
     await one.delete("kept-again")
-    await one.restraints.flush()
+    await one.safeguards.flush()
     assert parse_standing(at.state.data).kept == ("Job.batch/ci/kept-again",)
 
 
@@ -494,7 +494,7 @@ async def test_the_event_names_the_parent(at):
         await process.delete("pod", uid=f"uid-{number}")
     owner = {"apiVersion": "example.com/v1", "kind": "Robot", "name": "arm", "uid": "u", "controller": True}
     obj = having(job(complete=ago(60), ttl=0, name="pod", uid="uid-2"), "metadata.ownerReferences", [owner])
-    kept = await process.restraints.ask(JOB, obj, by="expire")
+    kept = await process.safeguards.ask(JOB, obj, by="expire")
     assert kept.event.endswith("Robot arm re-creates it")
 
 

@@ -10,8 +10,8 @@ from shared.core.objects import ObjectRef
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted
-from shared.safeguards import shared_state as ledger
-from shared.safeguards.deletion_counts import AFTER_MAX, KINDS_MAX, PARTS, WRITES_MAX, Tally
+from shared.safeguards import shared_state
+from shared.safeguards.deletion_counts import AFTER_MAX, KINDS_MAX, PARTS, WRITES_MAX, DeletionCounts
 from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_schema import DELETIONS, NAMES, Trip, parse_standing, release_breaker, with_trip
@@ -69,7 +69,7 @@ async def test_what_a_process_deleted_counts_after_its_end(at):
     for name in "abc":
         process = at.process(breaker=LIMITS)
         assert await deleted(process, name) == [name]
-        await process.restraints.flush()
+        await process.safeguards.flush()
     assert await deleted(at.process(breaker=LIMITS), "d") == []
 
 
@@ -77,7 +77,7 @@ async def test_a_share_is_of_what_all_processes_deleted(at):
     limits = BreakerLimits(share=0.5, at_least=2)
     one, other = at.process(breaker=limits), at.process(breaker=limits)
     assert await deleted(one, *"abc") == [*"abc"]
-    await one.restraints.flush()
+    await one.safeguards.flush()
     at.objects = 7  # three of ten are gone
     assert await deleted(other, *"defg") == [*"de"]
 
@@ -99,7 +99,7 @@ async def test_a_process_writes_no_more_than_once_in_three_seconds(at):
         at.clock.advance(1)
     assert at.state.reads == 1
     assert at.state.writes == 6
-    await process.restraints.flush()
+    await process.safeguards.flush()
     assert sum(counts(at)["Job.batch"].values()) == 200
 
 
@@ -109,86 +109,86 @@ async def test_who_deletes_nothing_writes_nothing(at):
     for _ in range(3):
         await process.delete("gone-meanwhile")
         looks_again(at)
-    await process.restraints.flush()
+    await process.safeguards.flush()
     assert at.state.writes == 0
 
 
 async def test_a_deletion_that_was_counted_and_was_none_is_taken_back_for_all(at):
-    tally, other = Tally(LIMITS), Tally(LIMITS)
-    tally.count("Pod", NOW)
-    tally.count("Pod", NOW)
-    data = tally.merge({}, NOW)
-    tally.learn(data, NOW, is_written=True)
+    deletion_counts, other = DeletionCounts(LIMITS), DeletionCounts(LIMITS)
+    deletion_counts.count("Pod", NOW)
+    deletion_counts.count("Pod", NOW)
+    data = deletion_counts.merge({}, NOW)
+    deletion_counts.learn(data, NOW, is_written=True)
 
-    tally.take_back("Pod", later(30))  # three parts after it was counted
-    data = tally.merge(data, later(30))
+    deletion_counts.take_back("Pod", later(30))  # three parts after it was counted
+    data = deletion_counts.merge(data, later(30))
 
     other.learn(data, later(30), is_written=False)
-    assert (tally.of("Pod", later(30)), other.of("Pod", later(30))) == (1, 1)
-    tally.take_back("Job.batch", later(30))
-    assert tally.total(later(30)) == 1
+    assert (deletion_counts.of("Pod", later(30)), other.of("Pod", later(30))) == (1, 1)
+    deletion_counts.take_back("Job.batch", later(30))
+    assert deletion_counts.total(later(30)) == 1
 
 
 async def test_what_is_deleted_while_the_rest_is_written_is_written_next(at):
-    tally = Tally(LIMITS)
-    tally.count("Pod", NOW)
-    tally.merge({}, NOW)
-    tally.count("Pod", NOW)
-    data = tally.merge({}, NOW)  # after a conflict it is asked again
-    tally.count("Pod", NOW)
-    tally.learn(data, NOW, is_written=True)
-    assert tally.of("Pod", NOW) == 3
-    assert sum(json.loads(tally.merge(data, NOW)[DELETIONS])["kinds"]["Pod"].values()) == 3
+    deletion_counts = DeletionCounts(LIMITS)
+    deletion_counts.count("Pod", NOW)
+    deletion_counts.merge({}, NOW)
+    deletion_counts.count("Pod", NOW)
+    data = deletion_counts.merge({}, NOW)  # after a conflict it is asked again
+    deletion_counts.count("Pod", NOW)
+    deletion_counts.learn(data, NOW, is_written=True)
+    assert deletion_counts.of("Pod", NOW) == 3
+    assert sum(json.loads(deletion_counts.merge(data, NOW)[DELETIONS])["kinds"]["Pod"].values()) == 3
 
 
 async def test_two_that_write_at_once_lose_nothing_and_count_nothing_twice(at):
     one, other = at.process(breaker=BreakerLimits(count=9)), at.process(breaker=BreakerLimits(count=9))
     await deleted(one, "a", "b")
     await deleted(other, "c")
-    between = Tally(BreakerLimits(count=9))
+    between = DeletionCounts(BreakerLimits(count=9))
     between.count("Job.batch", at.clock.now())
 
     def write():
         at.state.data = dict(between.merge(at.state.data, at.clock.now()))
 
     at.state.before_put = write
-    await one.restraints.flush()
-    await other.restraints.flush()
+    await one.safeguards.flush()
+    await other.safeguards.flush()
     assert sum(counts(at)["Job.batch"].values()) == 4
 
 
 async def test_what_grows_too_old_while_it_is_written_takes_nothing_from_what_is_counted(at):
-    tally, edge = Tally(LIMITS), NOW
+    deletion_counts, edge = DeletionCounts(LIMITS), NOW
     for _ in range(7):
-        tally.count("Pod", NOW)
-    while tally.total(edge):
+        deletion_counts.count("Pod", NOW)
+    while deletion_counts.total(edge):
         edge = later((edge - NOW).total_seconds() + 1)
-    tally = Tally(LIMITS)
+    deletion_counts = DeletionCounts(LIMITS)
     for _ in range(7):
-        tally.count("Pod", NOW)
-    data = tally.merge({}, NOW)
-    tally.count("Pod", edge)
-    tally.learn(data, edge, is_written=True)
-    assert tally.total(edge) == 1
+        deletion_counts.count("Pod", NOW)
+    data = deletion_counts.merge({}, NOW)
+    deletion_counts.count("Pod", edge)
+    deletion_counts.learn(data, edge, is_written=True)
+    assert deletion_counts.total(edge) == 1
 
 
 @pytest.mark.parametrize("others", [0, WRITES_MAX - 1])
 async def test_a_write_that_nobody_answered_counts_once_where_it_came_through(at, others):
-    tally = Tally(LIMITS)
-    tally.count("Pod", NOW)
-    data = tally.merge({}, NOW)
+    deletion_counts = DeletionCounts(LIMITS)
+    deletion_counts.count("Pod", NOW)
+    data = deletion_counts.merge({}, NOW)
     for _ in range(others):
-        other = Tally(LIMITS)
+        other = DeletionCounts(LIMITS)
         other.count("Pod", NOW)
         data = other.merge(data, NOW)
-    tally.count("Pod", NOW)
-    tally.count("Pod", NOW)
+    deletion_counts.count("Pod", NOW)
+    deletion_counts.count("Pod", NOW)
 
-    data = tally.merge(data, NOW)
-    tally.learn(data, NOW, is_written=True)
-    tally.learn(data, NOW, is_written=False)
-    assert sum(json.loads(data[DELETIONS])["kinds"]["Pod"].values()) == tally.total(NOW) == 3 + others
-    assert not tally.has_unwritten
+    data = deletion_counts.merge(data, NOW)
+    deletion_counts.learn(data, NOW, is_written=True)
+    deletion_counts.learn(data, NOW, is_written=False)
+    assert sum(json.loads(data[DELETIONS])["kinds"]["Pod"].values()) == deletion_counts.total(NOW) == 3 + others
+    assert not deletion_counts.has_unwritten
     assert len(json.loads(data[DELETIONS])["writes"]) <= WRITES_MAX
 
 
@@ -212,7 +212,7 @@ async def test_a_request_that_is_cut_off_while_it_writes_counts_once(at, monkeyp
             await request
 
     assert await deleted(process, "b") == ["b"]
-    await process.restraints.flush()
+    await process.safeguards.flush()
     assert sum(counts(at)["Job.batch"].values()) == 2
 
 
@@ -266,7 +266,7 @@ async def test_after_a_release_everybody_counts_anew(at):
     looks_again(at)
     assert await deleted(one, "f") == []
 
-    await release_breaker(at.state, at.tell)
+    await release_breaker(at.state, at.write_event)
     assert "kinds" not in json.loads(at.state.data[DELETIONS])
     looks_again(at)
 
@@ -275,7 +275,7 @@ async def test_after_a_release_everybody_counts_anew(at):
     assert await deleted(at.process(breaker=LIMITS), "h") == ["h"]
     looks_again(at)
     assert await deleted(other, "i") == ["i"]
-    await other.restraints.flush()
+    await other.safeguards.flush()
     looks_again(at)
     assert await deleted(one, "j") == []
 
@@ -289,10 +289,10 @@ async def test_who_was_idle_while_the_breaker_was_open_does_not_count_what_led_t
     if is_by_hand:
         del at.state.data["breaker"]
     else:
-        await release_breaker(at.state, at.tell)
+        await release_breaker(at.state, at.write_event)
     looks_again(at)
     assert await deleted(one, "g") == ["g"]
-    await one.restraints.flush()
+    await one.safeguards.flush()
     assert await deleted(idle, "h", "i", "j") == ["h", "i"]
 
 
@@ -310,7 +310,7 @@ async def test_a_trip_that_was_written_without_an_answer_and_released_does_not_c
         patched.setattr(at.state, "write", unanswered)
         assert await deleted(process, "d") == []
     at.state.failure = None
-    await release_breaker(at.state, at.tell)
+    await release_breaker(at.state, at.write_event)
     looks_again(at)
     assert await deleted(process, *"defg") == [*"def"]
 
@@ -318,11 +318,11 @@ async def test_a_trip_that_was_written_without_an_answer_and_released_does_not_c
 async def test_a_breaker_that_was_opened_by_hand_is_released_by_the_command(at):
     process = at.process(breaker=LIMITS)
     await deleted(process, "a", "b")
-    await process.restraints.flush()
+    await process.safeguards.flush()
     at.state.data["breaker"] = "stop"
     looks_again(at)
     assert await deleted(process, "c") == []
-    await release_breaker(at.state, at.tell)
+    await release_breaker(at.state, at.write_event)
     looks_again(at)
     assert await deleted(process, *"cdef") == [*"cde"]
 
@@ -337,7 +337,7 @@ async def test_nothing_passes_once_the_process_knows_of_a_trip_though_it_asked_b
         await is_counted.wait()
         return 1_000
 
-    monkeypatch.setattr(process.restraints._breaker, "_count_objects", count)
+    monkeypatch.setattr(process.safeguards._breaker, "_count_objects", count)
     asked = asyncio.create_task(process.delete("c"))
     await is_counting.wait()
     at.state.data = with_trip(at.state.data, Trip(NOW, "another's"))
@@ -362,18 +362,18 @@ async def test_new_limits_begin_anew_for_everybody(at):
     await deleted(one, "a", "b")
     await deleted(other, "c")
     for process in (one, other):
-        await process.restraints.flush()
+        await process.safeguards.flush()
     one.limits = other.limits = Limits(breaker=BreakerLimits(count=2, window=LIMITS.window))
     looks_again(at)
     assert await deleted(one, "d") == ["d"]
-    await one.restraints.flush()
+    await one.safeguards.flush()
     assert await deleted(other, "e", "f") == ["e"]
 
 
 async def test_limits_that_stay_do_not_begin_anew(at):
     process = at.process(breaker=LIMITS)
     await deleted(process, "a", "b", "c")
-    await process.restraints.flush()
+    await process.safeguards.flush()
     process.limits = Limits(breaker=LIMITS, recreation=LOOP)
     assert await deleted(process, "d") == []
 
@@ -385,7 +385,7 @@ async def test_a_loop_is_found_by_processes_that_live_for_one_round_each(at):
     for number in range(LOOP.times):
         process = at.process(recreation=LOOP)
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
-        await process.restraints.flush()
+        await process.safeguards.flush()
         at.clock.advance(100)
 
     process = at.process(recreation=LOOP)
@@ -407,7 +407,7 @@ async def test_rounds_that_are_longer_than_the_window_allows_are_no_loop(at):
     for number in range(9):
         process = at.process(recreation=LOOP)
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
-        await process.restraints.flush()
+        await process.safeguards.flush()
         at.clock.advance(250)
     (marks,) = json.loads(at.state.data[NAMES]).values()
     assert len(marks) == 3
@@ -441,7 +441,7 @@ async def test_one_object_that_two_processes_deleted_was_deleted_once(at):
     for _ in range(9):
         process = at.process(recreation=LOOP)
         assert isinstance(await process.delete("nightly", uid="uid"), ObjectDeleted)
-        await process.restraints.flush()
+        await process.safeguards.flush()
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ async def test_one_object_that_two_processes_deleted_was_deleted_once(at):
 async def test_a_name_that_the_api_server_made_up_does_not_come_back_and_is_not_shared(at, name, prefix, is_shared):
     process = at.process(recreation=LOOP)
     await process.delete(name, metadata={"generateName": prefix} if prefix else {})
-    await process.restraints.flush()
+    await process.safeguards.flush()
     assert at.state.writes == int(is_shared)
 
 
@@ -489,7 +489,7 @@ async def test_nonsense_keeps_nothing_and_is_replaced(at, text):
     at.state.data = {DELETIONS: text, NAMES: text, "another": text}
     process = at.process(breaker=LIMITS, recreation=LOOP)
     assert await deleted(process, *"abc") == [*"abc"]
-    await process.restraints.flush()
+    await process.safeguards.flush()
     assert sum(counts(at)["Job.batch"].values()) == 3
     assert len(json.loads(at.state.data[NAMES])) == 3
     assert at.state.data["another"] == text
@@ -497,9 +497,9 @@ async def test_nonsense_keeps_nothing_and_is_replaced(at, text):
 
 @pytest.mark.parametrize("number", [-5, 0, 1.5, True, "9", None, 10**10, 10**400, {}])
 async def test_a_count_that_is_none_does_not_count(at, number):
-    tally = Tally(LIMITS)
-    tally.count("Job.batch", NOW)
-    told = json.loads(tally.merge({}, NOW)[DELETIONS])
+    deletion_counts = DeletionCounts(LIMITS)
+    deletion_counts.count("Job.batch", NOW)
+    told = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
     ((part, _),) = told["kinds"]["Job.batch"].items()
     told["kinds"] = {"Job.batch": {part: number, "x": 5, "9" * 9_999: 5}, "Pod": number}
     at.state.data = {DELETIONS: json.dumps(told) if number != 10**400 else f'{{"kinds": {"9" * 9_999}}}'}
@@ -509,11 +509,11 @@ async def test_a_count_that_is_none_does_not_count(at, number):
 
 @pytest.mark.parametrize(("ahead", "is_counted"), [(30, True), (3_600, False), (1e9, False)])
 async def test_what_is_far_in_the_future_is_nonsense_and_a_clock_a_little_ahead_is_not(at, ahead, is_counted):
-    tally, names = Tally(LIMITS), Recreations(LOOP)
+    deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     for number in range(3):
-        tally.count("Job.batch", later(ahead))
+        deletion_counts.count("Job.batch", later(ahead))
         names.deleted(_ref("nightly", f"uid-{number}"), later(ahead))
-    at.state.data = dict(names.merge(tally.merge({}, later(ahead)), later(ahead)))
+    at.state.data = dict(names.merge(deletion_counts.merge({}, later(ahead)), later(ahead)))
 
     assert await deleted(at.process(recreation=LOOP), "nightly") == [] if is_counted else ["nightly"]
     assert await deleted(at.process(breaker=LIMITS, recreation=RecreationLimits(times=0)), "a") == (
@@ -522,10 +522,10 @@ async def test_what_is_far_in_the_future_is_nonsense_and_a_clock_a_little_ahead_
 
 
 async def test_forged_data_of_any_size_are_cut_down(at):
-    tally, names = Tally(LIMITS), Recreations(LOOP)
-    tally.count("Job.batch", NOW)
+    deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
+    deletion_counts.count("Job.batch", NOW)
     names.deleted(_ref("nightly", "uid"), NOW)
-    told = json.loads(tally.merge({}, NOW)[DELETIONS])
+    told = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
     ((part, _),) = told["kinds"]["Job.batch"].items()
     parts = {str(int(part) - number): 1 for number in range(1_000)}
     told["kinds"] = {f"Kind-{number}": parts for number in range(KINDS_MAX + 10)}
@@ -533,7 +533,7 @@ async def test_forged_data_of_any_size_are_cut_down(at):
     forged = {f"{'n' * 300}-{number}": marks for number in range(40)} | {"x" * 100_000: marks}
 
     told |= {"writes": ["x" * 1_000, 5, *("y" * 1_000)], "after": "z" * 1_000}
-    other = Tally(LIMITS)
+    other = DeletionCounts(LIMITS)
     other.count("Job.batch", NOW)
     data = other.merge({DELETIONS: json.dumps(told)}, NOW)
     told = json.loads(data[DELETIONS])
@@ -555,20 +555,20 @@ async def test_who_may_not_write_counts_for_itself_and_says_so_once(at):
     for name in "abc":
         assert await deleted(process, name) == [name]
         looks_again(at)
-    assert [what for what, _ in process.telemetry.problems] == [ledger._UNWRITTEN]
+    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
 
     assert await deleted(process, "d", "d") == []
     assert "start this process anew" in process.telemetry.records[-1].detail  # a release could not reach it
     looks_again(at)
     assert await deleted(process, "d") == []
-    assert [reason for reason, _ in at.told] == ["BreakerOpen"]
-    assert await release_breaker(at.state, at.tell) is None
+    assert [reason for reason, _ in at.message] == ["BreakerOpen"]
+    assert await release_breaker(at.state, at.write_event) is None
 
 
 async def test_who_may_not_write_hears_of_the_others_all_the_same(at):
     other = at.process(breaker=LIMITS)
     await deleted(other, "a", "b")
-    await other.restraints.flush()
+    await other.safeguards.flush()
     at.state.write_failure = PermanentError("too large")
     process = at.process(breaker=LIMITS)
     assert await deleted(process, "c") == ["c"]
@@ -579,7 +579,7 @@ async def test_who_may_not_write_hears_of_the_others_all_the_same(at):
     looks_again(at)
     assert await deleted(process, "d") == []
     assert "another's" in process.telemetry.records[-1].detail
-    await release_breaker(_writable(at), at.tell)
+    await release_breaker(_writable(at), at.write_event)
     looks_again(at)
     assert await deleted(process, *"defg") == [*"def"]  # what it counted for itself begins anew, too
 
@@ -594,7 +594,7 @@ async def test_who_may_write_again_writes_its_own_trip(at):
     looks_again(at)
     assert await deleted(process, "d") == []
     assert "release --breaker" in process.telemetry.records[-1].detail
-    await release_breaker(at.state, at.tell)
+    await release_breaker(at.state, at.write_event)
     looks_again(at)
     assert await deleted(process, "d") == ["d"]
 
@@ -612,7 +612,7 @@ async def test_who_cannot_write_now_deletes_up_to_the_limit_all_the_same(at):
     assert await deleted(process, "b") == ["b"]  # which makes space
     looks_again(at)
     assert await deleted(process, *"cdefghij") == [*"cdefghi"]
-    assert [what for what, _ in process.telemetry.problems] == [ledger._UNWRITTEN, "the breaker is open"]
+    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN, "the breaker is open"]
 
 
 async def test_what_was_not_written_is_written_once_later(at):
@@ -622,7 +622,7 @@ async def test_what_was_not_written_is_written_once_later(at):
     at.state.write_failure = TryLaterError("busy")
     assert await deleted(process, "b") == ["b"]
     at.state.write_failure = None
-    await process.restraints.flush()
+    await process.safeguards.flush()
     assert sum(counts(at)["Job.batch"].values()) == 2
 
 
@@ -633,12 +633,12 @@ async def test_a_crowd_that_writes_all_the_time_keeps_nobody_from_deleting(at):
     at.state.write_failure = ConflictError("it changed 5 times")
     assert await deleted(process, "b") == ["b"]
     _writable(at)
-    await process.restraints.flush()
+    await process.safeguards.flush()
     assert sum(counts(at)["Job.batch"].values()) == 2
 
 
 async def test_an_end_does_not_wait_for_a_state_that_does_not_answer(at, monkeypatch):
-    monkeypatch.setattr(ledger, "FLUSH_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(shared_state, "FLUSH_SECONDS_MAX", 0.01)
     process = at.process(breaker=LIMITS)
     await deleted(process, "a")
 
@@ -646,16 +646,16 @@ async def test_an_end_does_not_wait_for_a_state_that_does_not_answer(at, monkeyp
         await asyncio.Event().wait()
 
     monkeypatch.setattr(at.state, "write", write)
-    await process.restraints.flush()
-    assert [what for what, _ in process.telemetry.problems] == [ledger._UNWRITTEN]
+    await process.safeguards.flush()
+    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
 
 
 async def test_an_end_that_fails_is_one_all_the_same(at):
     process = at.process(breaker=LIMITS)
     await deleted(process, "a")
     at.state.failure = TryLaterError("away")
-    await process.restraints.flush()
-    assert [what for what, _ in process.telemetry.problems] == [ledger._UNWRITTEN]
+    await process.safeguards.flush()
+    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
     alone = at.process(shared=False, breaker=LIMITS)
     await deleted(alone, "a")
-    await alone.restraints.flush()
+    await alone.safeguards.flush()

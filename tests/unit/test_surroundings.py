@@ -7,7 +7,7 @@ import pytest
 from shared.core.decide import Expire, Ignore, Reason
 from shared.core.kinds.rule import Catalogue
 from shared.errors import ForbiddenError, TryLaterError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.ranks import FALLEN_MAX
 from shared.ports import Snapshot
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, having, job, namespace, owned_by
@@ -30,13 +30,13 @@ class Bench:
     def __init__(self):
         self.cluster, self.telemetry = FakeCluster(), FakeTelemetry()
         self.policy = rules(minAge="0s")
-        self.judge = Judge(self.cluster, KINDS, lambda: self.policy, telemetry=self.telemetry)
+        self.evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy, telemetry=self.telemetry)
 
     async def decide(self, obj, rule=JOB):
-        return await self.judge.decide(Snapshot(obj, NOW), rule)
+        return await self.evaluator.decide(Snapshot(obj, NOW), rule)
 
     async def judged(self, obj):
-        return await self.judge.judge(Snapshot(obj, NOW), JOB)
+        return await self.evaluator.evaluate(Snapshot(obj, NOW), JOB)
 
     def pile(self, count, **parts):
         """Jobs that finished one after another, the last a second ago."""
@@ -109,7 +109,7 @@ async def test_one_that_cannot_be_read_now_is_an_error_and_asked_for_again(bench
 
 async def test_what_was_listed_is_not_read_again(bench):
     bench.cluster.put(annotated(DONE, ttl="1s"))
-    await bench.judge.namespaces.prime()
+    await bench.evaluator.namespaces.prime()
 
     assert isinstance(await bench.decide(annotated(DONE, ttl="1s")), Expire)
     assert [call.verb for call in bench.cluster.namespace_reads] == ["list-namespaces"]
@@ -117,7 +117,7 @@ async def test_what_was_listed_is_not_read_again(bench):
 
 async def test_where_they_may_not_be_listed_each_is_read(bench):
     bench.cluster.fail("list-namespaces", ForbiddenError("no"))
-    await bench.judge.namespaces.prime()
+    await bench.evaluator.namespaces.prime()
 
     assert isinstance(await bench.decide(annotated(DONE, ttl="1s")), Expire)
 
@@ -129,10 +129,10 @@ async def test_an_owner_whose_dependents_are_free_keeps_nothing():
     bench = Bench()
     bench.policy = rules(ttl="1s")
     maker = JOB.model_copy(update={"dependents": "free"})
-    judge = Judge(bench.cluster, Catalogue((maker,)), lambda: bench.policy)
+    evaluator = Evaluator(bench.cluster, Catalogue((maker,)), lambda: bench.policy)
     bench.cluster.put(job(name="owner", uid="owner-uid"))
 
-    assert isinstance(await judge.decide(Snapshot(owned_by(DONE, "Job"), NOW), JOB), Expire)
+    assert isinstance(await evaluator.decide(Snapshot(owned_by(DONE, "Job"), NOW), JOB), Expire)
     assert bench.cluster.calls == []
 
 
@@ -231,10 +231,10 @@ async def test_a_finish_that_the_list_does_not_know_lists_again(bench):
     await bench.decide(named(1, complete=ago(9)))
     done = bench.cluster.put(named(2, complete=ago(1)))
 
-    judgement = await bench.judged(done)
+    evaluation = await bench.judged(done)
 
-    assert judgement.decision.reason is Reason.KEPT_LAST
-    assert [one.ref.name for one in judgement.fallen] == ["job-001"]
+    assert evaluation.decision.reason is Reason.KEPT_LAST
+    assert [one.ref.name for one in evaluation.fallen] == ["job-001"]
     assert bench.cluster.counted() == {"list": 2}
 
 
@@ -243,10 +243,10 @@ async def test_what_falls_out_is_told_the_newest_first_and_no_backlog(bench):
     bench.pile(FALLEN_MAX + 10)
     last = FALLEN_MAX + 9
 
-    judgement = await bench.judged(named(last, complete=ago(1)))
+    evaluation = await bench.judged(named(last, complete=ago(1)))
 
-    assert [one.ref.name for one in judgement.fallen] == [f"job-{last - 2 - n:03}" for n in range(FALLEN_MAX)]
-    assert judgement.fallen[0].due_at == ago(3)
+    assert [one.ref.name for one in evaluation.fallen] == [f"job-{last - 2 - n:03}" for n in range(FALLEN_MAX)]
+    assert evaluation.fallen[0].due_at == ago(3)
 
 
 async def test_what_is_held_or_never_due_falls_nowhere(bench):
@@ -255,9 +255,9 @@ async def test_what_is_held_or_never_due_falls_nowhere(bench):
     bench.cluster.put(named(1, complete=ago(10)))
     bench.cluster.put(named(2, complete=ago(1)))
 
-    judgement = await bench.judged(named(2, complete=ago(1)))
+    evaluation = await bench.judged(named(2, complete=ago(1)))
 
-    assert [one.ref.name for one in judgement.fallen] == ["job-001"]
+    assert [one.ref.name for one in evaluation.fallen] == ["job-001"]
 
 
 async def test_where_they_may_not_be_listed_all_stay(bench):

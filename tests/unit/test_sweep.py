@@ -11,7 +11,7 @@ from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ref_of
 from shared.core.policy.policy import NO_POLICY
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
-from shared.evaluation.evaluator import Judge
+from shared.evaluation.evaluator import Evaluator
 from shared.messages import COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
 from shared.usecases import large_pages as turns
@@ -42,16 +42,18 @@ class Bench:
         self.telemetry = FakeTelemetry()
         self.publisher = FakePublisher()
         self.expiry = Expiry(
-            self.cluster, KINDS, Judge(self.cluster, KINDS), self.clock, self.telemetry, dry_run=dry_run, by="sweep"
+            self.cluster, KINDS, Evaluator(self.cluster, KINDS), self.clock, self.telemetry, dry_run=dry_run, by="sweep"
         )
-        self.told = []
+        self.message = []
         self.tell_failure = None
-        self._sweep = Sweep(self.expiry, self.publisher, interval, concurrency=4, namespace=namespace, tell=self._tell)
+        self._sweep = Sweep(
+            self.expiry, self.publisher, interval, concurrency=4, namespace=namespace, write_event=self._write_event
+        )
 
-    async def _tell(self, reason, message, level):
+    async def _write_event(self, reason, message, level):
         if self.tell_failure:
             raise self.tell_failure
-        self.told.append((reason, level, message))
+        self.message.append((reason, level, message))
 
     async def sweep(self, step=START):
         return await self._sweep.sweep(step)
@@ -145,7 +147,7 @@ async def test_what_is_not_served_is_not_even_listed(bench):
 
     assert await bench.sweep() is None
     assert [call.what for call in bench.cluster.calls] == ["jobs"]
-    assert [message for _, _, message in bench.told] == [
+    assert [message for _, _, message in bench.message] == [
         "saw the last of jobs.batch: sweep 2026-03-14T15:09:26+00:00, steps: 1"
     ]
 
@@ -284,7 +286,7 @@ async def test_an_object_that_cannot_be_read_is_kept_and_reported_and_hides_no_o
     assert bench.cluster.names == {"deep"}
     about = {"object": str(refs[0]), "uid": refs[0].uid, "error": "nested too deeply"}
     assert bench.telemetry.problems == [(PASSED_OVER, about)]
-    assert [reason for reason, _, _ in bench.told] == ["Swept"], "the kind was not passed over"
+    assert [reason for reason, _, _ in bench.message] == ["Swept"], "the kind was not passed over"
 
 
 async def test_metadata_alone_never_deletes(bench):
@@ -453,7 +455,7 @@ async def test_a_kind_that_is_not_served_is_no_failure(bench):
 async def test_no_kinds_at_all_is_nothing_to_do():
     bench = Bench()
     expiry = Expiry(
-        bench.cluster, Catalogue(()), Judge(bench.cluster, KINDS), bench.clock, bench.telemetry, dry_run=False
+        bench.cluster, Catalogue(()), Evaluator(bench.cluster, KINDS), bench.clock, bench.telemetry, dry_run=False
     )
 
     assert await Sweep(expiry, bench.publisher, timedelta(minutes=1), concurrency=1).sweep(START) is None
@@ -534,8 +536,8 @@ async def test_the_end_of_a_sweep_is_told_and_each_time_in_other_words(bench):
     bench.clock.advance(60)
     await bench.sweep()
 
-    assert [(reason, level) for reason, level, _ in bench.told] == [("Swept", "Normal")] * 2
-    first, second = (message for _, _, message in bench.told)
+    assert [(reason, level) for reason, level, _ in bench.message] == [("Swept", "Normal")] * 2
+    first, second = (message for _, _, message in bench.message)
     assert first.startswith("saw the last of jobs.batch, pods, trainjobs.trainer.kubeflow.org: sweep 20")
     assert first != second  # the same words would be the same Event, which is written once
 
@@ -547,12 +549,12 @@ async def test_only_the_last_step_tells_and_of_kinds_that_an_earlier_one_could_n
     bench.cluster.fail("list", ForbiddenError("jobs is forbidden"), on="jobs")
     step, steps = START, 0
     while step is not None:
-        assert bench.told == []
+        assert bench.message == []
         step = await bench.sweep(step)
         steps += 1
 
     assert steps > 1
-    ((reason, level, message),) = bench.told
+    ((reason, level, message),) = bench.message
     assert (reason, level) == ("SweptInPart", "Warning")
     assert message.startswith("could not list batch/v1/Job; saw the last of ")
 
@@ -562,13 +564,13 @@ async def test_a_kind_that_is_not_served_is_nothing_that_was_passed_over(bench):
 
     await bench.sweep()
 
-    assert [reason for reason, _, _ in bench.told] == ["Swept"]
+    assert [reason for reason, _, _ in bench.message] == ["Swept"]
 
 
 async def test_a_sweep_of_single_kinds_tells_nothing(bench):
     await bench.sweep(SweepStep(kinds=("batch/v1/Job",), sweep_id="Job/now"))
 
-    assert bench.told == []
+    assert bench.message == []
 
 
 async def test_a_sweep_that_is_to_come_again_tells_nothing(bench):
@@ -578,7 +580,7 @@ async def test_a_sweep_that_is_to_come_again_tells_nothing(bench):
     with pytest.raises(TryLaterError):
         await bench.sweep()
 
-    assert bench.told == []
+    assert bench.message == []
 
 
 async def test_a_sweep_of_which_nothing_can_be_told_was_one(bench):
@@ -597,7 +599,7 @@ async def test_what_is_held_and_goes_by_its_own_controller_all_the_same_is_told(
 
     await bench.sweep()
 
-    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "PowerlessTtl")]
+    assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "OverriddenTtl")]
     assert bench.cluster.deleted == []
 
 

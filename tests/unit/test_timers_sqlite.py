@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.adapters.timers.lane import Lane
-from shared.adapters.timers.limits import LIMITS, Limits
+from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.places import FAILING_PLACES
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import SCHEMA_VERSION
@@ -35,7 +35,7 @@ SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 
 # The engine looks at the clock every millisecond here, so that a clock moved by hand is seen without waiting.
-QUICK = Limits(rest_seconds=0.001, disk_seconds=0.001)
+QUICK = EngineLimits(rest_seconds=0.001, disk_seconds=0.001)
 
 ALONE = LIMITS.in_flight // 3
 """Deliveries at once where all timers are of one kind and one namespace."""
@@ -102,11 +102,11 @@ class World:
     clock: HandClock
     broker: Broker
 
-    def open(self, limits: Limits = QUICK) -> SqliteTimers:
+    def open(self, limits: EngineLimits = QUICK) -> SqliteTimers:
         return SqliteTimers(self.path, self.clock, self.broker, limits=limits, jitter=lambda: 0.0)
 
     @asynccontextmanager
-    async def running(self, limits: Limits = QUICK):
+    async def running(self, limits: EngineLimits = QUICK):
         engine = self.open(limits)
         task = asyncio.create_task(engine.run())
         try:

@@ -16,7 +16,7 @@ from shared.core.kinds.rule import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot
 from shared.source.watch import SWEEP_PAUSE_SECONDS
-from shared.source.watches import LOOK_SECONDS, REFUSED_SECONDS_MAX, RESTART_SECONDS, Watches
+from shared.source.watches import LOOK_SECONDS, REFUSED_SECONDS_MAX, RESTART_SECONDS, KindWatches
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod
 from tests.fakes import FakeClock, FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop
@@ -111,8 +111,8 @@ class Bench:
         async def watch():
             world = World(Settings(), self.kinds, self.kinds, clock=self.clock, telemetry=self.telemetry)
             world.cluster = self.server
-            watches = Watches(
-                world, self.server, await world.judge(), send=self.broker.send, publish=self.broker.publish
+            watches = KindWatches(
+                world, self.server, await world.evaluator(), send=self.broker.send, publish=self.broker.publish
             )
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):

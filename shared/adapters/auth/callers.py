@@ -67,7 +67,7 @@ class Issuer:
 
 
 @dataclass(frozen=True, slots=True)
-class ApiServer:
+class ApiServerIssuer:
     """The API server of the cluster this Pod runs in, which tells its keys to service accounts only.
 
     Attributes:
@@ -97,7 +97,7 @@ class Keys:
         issuer_name: What tokens must have as `iss`; empty until the keys were fetched.
     """
 
-    def __init__(self, issuer: Issuer | ApiServer, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, issuer: Issuer | ApiServerIssuer, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.issuer_name = ""
         self._issuer = issuer
         self._clock = clock

@@ -122,7 +122,7 @@ class RenewedToken:
         """The renewal under way, or a new one."""
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._replace(), name="token")
-            self._renewal.add_done_callback(self._tell)
+            self._renewal.add_done_callback(self._write_event)
         return self._renewal
 
     async def _replace(self) -> str:
@@ -131,7 +131,7 @@ class RenewedToken:
         self._token, self._fetched_at = token, asked_at
         return token.text
 
-    def _tell(self, renewal: asyncio.Task[str]) -> None:
+    def _write_event(self, renewal: asyncio.Task[str]) -> None:
         """One line for the first failure in a row: nobody may be waiting for this renewal."""
         error = None if renewal.cancelled() else renewal.exception()
         if error and not self._failed:

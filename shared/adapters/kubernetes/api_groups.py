@@ -10,14 +10,14 @@ from shared.errors import TtlError
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ServedResource:
     """How a kind is served in one version."""
 
     plural: str
     scope: str
 
 
-Kinds = Mapping[str, Resource]
+Kinds = Mapping[str, ServedResource]
 """The kinds of one version."""
 
 
@@ -73,15 +73,15 @@ def parse_versions(group: Mapping[str, Any]) -> list[str]:
 
 def parse_kinds(resources: Any) -> Kinds:
     """The kinds of an APIResourceList."""
-    kinds: dict[str, Resource] = {}
+    kinds: dict[str, ServedResource] = {}
     for one in list_mappings(resources, "resources"):
         name, scope = get_text(one, "name"), "Namespaced" if one.get("namespaced") is True else "Cluster"
         if name and "/" not in name:  # pods/status is of kind Pod, too
-            kinds.setdefault(get_text(one, "kind"), Resource(name, scope))
+            kinds.setdefault(get_text(one, "kind"), ServedResource(name, scope))
     return kinds
 
 
-def _as_served(rule: KindRule, version: str, resource: Resource) -> KindRule:
+def _as_served(rule: KindRule, version: str, resource: ServedResource) -> KindRule:
     if (rule.api_version, rule.plural, rule.scope) == (version, resource.plural, resource.scope):
         return rule
     others = tuple(one for one in rule.api_versions if one != version)

@@ -74,7 +74,7 @@ class KubernetesCluster(FollowingApiServer):
         answer, rule = await self.request_of(rule, "GET", lambda one: object_path(one, ref.namespace, ref.name))
         return None if answer is None else Snapshot(_typed(answer.body, rule), answer.read_at, answer.ahead)
 
-    def recall(self, ref: ObjectRef) -> Snapshot | None:
+    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
         remembered = self.memory.get(ref.uid) if self.memory else None
         read_at = self._clock.now()

@@ -132,10 +132,10 @@ class Discovery:
             raise self._failures[rules[0].group]
         chosen = group.choose(rules)
         if chosen is None and (versions := group.list_versions(rules[0].kind)):
-            self._tell(rules, versions)
+            self._write_event(rules, versions)
         return chosen
 
-    def _tell(self, rules: Sequence[KindRule], versions: Sequence[str]) -> None:
+    def _write_event(self, rules: Sequence[KindRule], versions: Sequence[str]) -> None:
         """Once for each set of versions: somebody has to write a rule, or to update this program."""
         about = (rules[0].kind, *versions)
         if about not in self._told:

@@ -16,9 +16,9 @@ from shared.core.policy.limits import Limits
 from shared.errors import ConflictError, PermanentError
 from shared.ports import EventLevel
 from shared.safeguards.brake import start_deletions, stop_deletions
-from shared.safeguards.safeguards import Restraints
-from shared.safeguards.shared_state import Instruments, Ledger
-from shared.safeguards.state_schema import NAME, Standing, Stop, Tell, Trip, parse_standing, release_breaker
+from shared.safeguards.safeguards import Safeguards
+from shared.safeguards.shared_state import Runtime, SharedState
+from shared.safeguards.state_schema import NAME, StateContents, Stop, Tell, Trip, parse_standing, release_breaker
 
 ATTEMPTS_MAX = 5
 """Reads and writes while others keep writing."""
@@ -75,29 +75,29 @@ class ConfigMapState:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class StateLocation:
     """Where an installation keeps what must outlive its processes.
 
     Attributes:
         cluster: The API server; one that is none of ours keeps nothing.
         namespace: Empty for nowhere: then each process stands for itself.
-        tell: Writes a Kubernetes Event about the installation.
+        write_event: Writes a Kubernetes Event about the installation.
     """
 
     cluster: object
     namespace: str
-    tell: Tell
+    write_event: Tell
 
 
-def restrain(
-    home: Home, limits: Callable[[], Limits], instruments: Instruments, *, namespace: str, horizon: timedelta
-) -> Restraints:
+def build_safeguards(
+    home: StateLocation, limits: Callable[[], Limits], runtime: Runtime, *, namespace: str, horizon: timedelta
+) -> Safeguards:
     """What stands between due objects and their DELETE, for one process.
 
     Args:
         home: Where its state is.
         limits: Those of the moment.
-        instruments: Clocks and telemetry.
+        runtime: Clocks and telemetry.
         namespace: What the process is limited to; empty for all.
         horizon: See Restraints.
     """
@@ -109,8 +109,8 @@ def restrain(
         return await count_objects(server, rule, namespace)
 
     state = ConfigMapState(server, home.namespace) if server and home.namespace else None
-    ledger = Ledger(state, instruments, tell=home.tell, namespace=home.namespace)
-    return Restraints(limits, ledger, instruments, count_objects=count, horizon=horizon)
+    shared_state = SharedState(state, runtime, write_event=home.write_event, namespace=home.namespace)
+    return Safeguards(limits, shared_state, runtime, count_objects=count, horizon=horizon)
 
 
 async def release(cluster: KubernetesCluster, namespace: str) -> Trip | None:
@@ -129,7 +129,7 @@ async def release(cluster: KubernetesCluster, namespace: str) -> Trip | None:
     return await release_breaker(ConfigMapState(cluster, namespace), _teller(cluster, namespace))
 
 
-async def read_standing(cluster: ApiServer, namespace: str) -> Standing:
+async def read_contents(cluster: ApiServer, namespace: str) -> StateContents:
     """What stands in an installation.
 
     Raises:
@@ -163,11 +163,11 @@ async def start(cluster: KubernetesCluster, namespace: str, *, by: str) -> Stop 
 def _teller(cluster: KubernetesCluster, namespace: str) -> Tell:
     """Writes Events about the installation in a namespace."""
 
-    async def tell(reason: str, message: str, level: EventLevel) -> None:
+    async def write_event(reason: str, message: str, level: EventLevel) -> None:
         about = ObjectRef(api_version="v1", kind="Namespace", namespace=namespace, name=namespace, uid="")
         await cluster.record_event(about, reason, message, level=level)
 
-    return tell
+    return write_event
 
 
 async def count_objects(server: ApiServer, rule: KindRule, namespace: str = "") -> int:

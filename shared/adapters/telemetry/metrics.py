@@ -48,7 +48,7 @@ class Metrics:
     """A Telemetry that passes on what it is told, and measures it.
 
     Args:
-        told: Whom it passes it on to.
+        message: Whom it passes it on to.
         kinds: All kinds that are known.
         sweep_interval: Shown, so that alerts need not be told it again.
 

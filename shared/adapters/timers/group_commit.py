@@ -69,11 +69,11 @@ class GroupCommit:
             results, error = self._commit(batch)
             shrinking = [waiting for waiting in batch if waiting.shrinks]
             if error is not None and 0 < len(shrinking) < len(batch):
-                self._tell([waiting for waiting in batch if not waiting.shrinks], [], error)
+                self._write_event([waiting for waiting in batch if not waiting.shrinks], [], error)
                 batch, (results, error) = shrinking, self._commit(shrinking)
-            self._tell(batch, results, error)
+            self._write_event(batch, results, error)
 
-    def _tell(self, batch: list[_Waiting[Any]], results: list[Any], error: Exception | None) -> None:
+    def _write_event(self, batch: list[_Waiting[Any]], results: list[Any], error: Exception | None) -> None:
         with suppress(RuntimeError):  # the loop is gone, and with it everyone who waited
             batch[0].done.get_loop().call_soon_threadsafe(_answer, batch, results, error)
 

@@ -10,7 +10,7 @@ FINAL_ATTEMPTS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EngineLimits:
     """The bounds; there is no reason to change one but in a test.
 
     Attributes:
@@ -48,4 +48,4 @@ class Limits:
         return backoff_seconds(attempts, least=least, jitter=jitter)
 
 
-LIMITS = Limits()
+LIMITS = EngineLimits()

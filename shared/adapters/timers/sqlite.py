@@ -24,7 +24,7 @@ from typing import TypeVar
 from shared.adapters.timers import sqlite_store as store
 from shared.adapters.timers.group_commit import GroupCommit
 from shared.adapters.timers.lane import Lane
-from shared.adapters.timers.limits import LIMITS, Limits
+from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.notes import Notes, Write
 from shared.adapters.timers.room import Room
 from shared.adapters.timers.sqlite_file import TimerFile
@@ -61,7 +61,7 @@ class SqliteTimers:
         clock: Clock,
         publisher: Publisher,
         *,
-        limits: Limits = LIMITS,
+        limits: EngineLimits = LIMITS,
         room: Room | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:

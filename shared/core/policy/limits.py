@@ -113,7 +113,7 @@ class RecreationLimits:
     window: Window = timedelta(minutes=10)
 
 
-class Budget(Narrowing):
+class BudgetLimits(Narrowing):
     """As a policy says it; what is not said has no limit."""
 
     global_: Rate | None = Field(default=None, alias="global")

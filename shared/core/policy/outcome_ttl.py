@@ -21,7 +21,7 @@ _BY_OUTCOME = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class OutcomeTtl:
     """How long objects stay, by outcome; None is for good. An outcome that is absent is not spoken of."""
 
     by_outcome: tuple[tuple[Outcome | None, timedelta | None], ...]
@@ -31,15 +31,15 @@ class Lasting:
         return told.get(None) or ", ".join(f"{outcome}: {after}" for outcome, after in told.items())
 
 
-def _read_lasting(value: Any) -> Lasting:
-    if isinstance(value, Lasting):
+def _read_lasting(value: Any) -> OutcomeTtl:
+    if isinstance(value, OutcomeTtl):
         return value
     if not isinstance(value, dict):
         after = _read_after(value)
-        return Lasting(tuple((outcome, after) for outcome in OUTCOMES))
+        return OutcomeTtl(tuple((outcome, after) for outcome in OUTCOMES))
     if not value or not set(value) <= {"succeeded", "failed"}:
         raise ValueError("expected a duration, never, or one of them for each of succeeded and failed")
-    return Lasting(tuple((Outcome(outcome), _read_after(after)) for outcome, after in value.items()))
+    return OutcomeTtl(tuple((Outcome(outcome), _read_after(after)) for outcome, after in value.items()))
 
 
 def _read_after(value: Any) -> timedelta | None:
@@ -50,6 +50,6 @@ def _read_after(value: Any) -> timedelta | None:
 
 
 AnyLasting = Annotated[
-    Lasting, PlainValidator(_read_lasting), WithJsonSchema({"anyOf": [*_AFTER["anyOf"], _BY_OUTCOME]})
+    OutcomeTtl, PlainValidator(_read_lasting), WithJsonSchema({"anyOf": [*_AFTER["anyOf"], _BY_OUTCOME]})
 ]
 """As YAML gives it."""

@@ -47,7 +47,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import Catalogue, KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
-from shared.core.policy.limits import Budget, Limits, RecreationLimits
+from shared.core.policy.limits import BudgetLimits, Limits, RecreationLimits
 from shared.core.policy.matching import Duration, Match, Test, is_glob
 from shared.core.policy.outcome_ttl import OUTCOMES, AnyLasting
 from shared.core.ttl.ttl import Ttl
@@ -107,8 +107,8 @@ class PolicyRule(RuleModel):
     @cached_property
     def ttls(self) -> dict[Outcome | None, Ttl]:
         """What it says, by outcome."""
-        lasting = self.ttl.by_outcome if self.ttl else ()
-        return {outcome: Ttl(self.source, after=after, origin="policy") for outcome, after in lasting}
+        outcome_ttl = self.ttl.by_outcome if self.ttl else ()
+        return {outcome: Ttl(self.source, after=after, origin="policy") for outcome, after in outcome_ttl}
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ class Policy(RuleModel):
 
     api_version: Literal["ttlafterfinished.dev/v1"] = "ttlafterfinished.dev/v1"
     kind: Literal["Policy"] = "Policy"
-    budget: Budget = Budget.model_construct()
+    budget: BudgetLimits = BudgetLimits.model_construct()
     recreation: RecreationLimits = RecreationLimits()
     rules: tuple[PolicyRule, ...] = Field(default=(), max_length=1_000)
 

@@ -20,18 +20,18 @@ _STATUS = "status."
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Edit:
     """What is to be written on an object.
 
     Attributes:
         annotations: Ours, without their domain; None takes one away.
         fields: The kind's own TTL fields by their dotted paths; None takes one away.
-        told: What else is to be said of it, in sentences.
+        message: What else is to be said of it, in sentences.
     """
 
     annotations: Mapping[str, str | None]
     fields: Mapping[str, Any] = field(default_factory=dict)
-    told: tuple[str, ...] = ()
+    message: tuple[str, ...] = ()
 
     def patch(self, obj: Any) -> dict[str, Any]:
         """The merge patch; the API server refuses it where the object is not any more what was read."""
@@ -47,7 +47,7 @@ class Change:
         return patch
 
 
-def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> Change:
+def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> Edit:
     """Keep the object, for a reason, and take away the fields by which others would delete it.
 
     Args:
@@ -64,17 +64,17 @@ def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> 
         raise ValueError("expected a reason: others will want to know why it stays")
     taken = _fields_of_others(obj, rule) if with_fields else {}
     if not taken:
-        return Change({"hold": reason})
+        return Edit({"hold": reason})
     kept = {**_read_held(obj, rule), **taken}
     told = tuple(
         f"{path}: {json.dumps(value)} is kept in annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: {by(rule)} has "
         "nothing to act on until it is released"
         for path, value in taken.items()
     )
-    return Change({"hold": reason, HELD_TTL: json.dumps(kept, sort_keys=True)}, dict.fromkeys(taken), told)
+    return Edit({"hold": reason, HELD_TTL: json.dumps(kept, sort_keys=True)}, dict.fromkeys(taken), told)
 
 
-def release(obj: Any, rule: KindRule) -> Change | None:
+def release(obj: Any, rule: KindRule) -> Edit | None:
     """End a hold, and give the fields back; one that was set meanwhile stays as it is. None where nothing is held.
 
     Raises:
@@ -93,7 +93,7 @@ def release(obj: Any, rule: KindRule) -> Change | None:
         for path, value in kept.items()
         if path not in back
     ]
-    return Change(ended, back, tuple(told))
+    return Edit(ended, back, tuple(told))
 
 
 def find_held_problem(obj: Any, rule: KindRule) -> str:
@@ -121,7 +121,7 @@ def describe_parked(obj: Any, rule: KindRule) -> str:
     return f"a hold that is gone put {', '.join(missing)} aside, and nothing acts on it" if missing else ""
 
 
-def set_ttl(obj: Any, rule: KindRule, wish: str, outcome: Outcome | None = None) -> Change:
+def set_ttl(obj: Any, rule: KindRule, wish: str, outcome: Outcome | None = None) -> Edit:
     """Say how long the object stays: a duration since its finish, `never`, or an instant.
 
     Args:
@@ -139,7 +139,7 @@ def set_ttl(obj: Any, rule: KindRule, wish: str, outcome: Outcome | None = None)
     if name == "expire-at":
         if outcome:
             raise ValueError("expected a duration or never for one outcome: an instant counts for each")
-        return Change({name: wish})
+        return Edit({name: wish})
     name = f"{name}-{outcome}" if outcome else name
     told = [
         f"what {ANNOTATION_DOMAIN}/{other} says, {annotations[other]}, still counts if it {other.removeprefix('ttl-')}"
@@ -147,16 +147,16 @@ def set_ttl(obj: Any, rule: KindRule, wish: str, outcome: Outcome | None = None)
         if other in annotations and not outcome
     ]
     if "expire-at" not in annotations:
-        return Change({name: wish}, told=tuple(told))
+        return Edit({name: wish}, message=tuple(told))
     gone = f"{ANNOTATION_DOMAIN}/expire-at, {annotations['expire-at']}, is gone: it would count before this"
-    return Change({name: wish, "expire-at": None}, told=(gone, *told))
+    return Edit({name: wish, "expire-at": None}, message=(gone, *told))
 
 
-def unset_ttl(obj: Any, outcome: Outcome | None = None) -> Change | None:
+def unset_ttl(obj: Any, outcome: Outcome | None = None) -> Edit | None:
     """Take back what was said of the TTL, of one outcome or at all. None where nothing was."""
     names = (f"ttl-{outcome}",) if outcome else ("ttl", "ttl-succeeded", "ttl-failed", "expire-at")
     gone = {name: None for name in names if name in get_annotations(obj)}
-    return Change(gone) if gone else None
+    return Edit(gone) if gone else None
 
 
 def by(rule: KindRule) -> str:

@@ -7,13 +7,13 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in
 
 
-def describe_powerless(obj: Any, rule: KindRule, field: str) -> str:
+def describe_overridden(obj: Any, rule: KindRule, field: str) -> str:
     """Who acts on that field, whatever we say; one sentence without its end."""
     who = (rule.ttl and rule.ttl.honoured_by) or "another controller"
     return f"{who} acts on {field}: {json.dumps(get_in(obj, field))}, whatever else is said of it"
 
 
-def advise_powerless(field: str) -> str:
+def advise_overridden(field: str) -> str:
     """What can be done about it."""
     if field.startswith("status."):
         return "it is a part of the status, which nobody else can change"
