@@ -5,7 +5,7 @@ What a page must follow, so that its blocks can be tested:
 - ```console: each line that begins with `$ ` is a command, and a line after `\\` continues it. The other lines are its
   output. `…` stands for text that was left out.
 - ```sh: each line is a command.
-- ```yaml: the first line is a comment with the name of the file, such as `# policy.yaml`.
+- ```yaml: the first line is a comment with the path of the file, such as `# policy.yaml`.
 """
 
 import re
@@ -95,7 +95,9 @@ def write_files(blocks: Sequence[Block], folder: Path) -> None:
     """Save the YAML blocks as a reader does, under the names that they give."""
     for block in blocks:
         if block.language == "yaml" and block.file:
-            (folder / block.file).write_text(block.text)
+            path = folder / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
 
 
 def _commands(block: Block) -> Iterator[Command]:
