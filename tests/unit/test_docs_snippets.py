@@ -138,7 +138,7 @@ def test_each_block_names_a_language_that_is_tested(page):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "how-to"], ids=lambda page: page.name)
 def test_how_to_is_short_and_in_the_index(page):
-    assert len(page.read_text().splitlines()) <= 95
+    assert len(page.read_text().splitlines()) <= 100
     assert f"(how-to/{page.name})" in (ROOT / "docs" / "README.md").read_text()
 
 
