@@ -61,23 +61,12 @@ class Command:
     @property
     def parts(self) -> list[list[str]]:
         """The words of each program that the line starts."""
-        lexer = shlex.shlex(self.text, posix=True, punctuation_chars=True)
-        lexer.whitespace_split, lexer.commenters = True, "#"
-        parts: list[list[str]] = [[]]
-        for word in lexer:
-            if word in _SEPARATORS:
-                parts.append([])
-            else:
-                parts[-1].append(word)
-        return parts
+        return _split(self.text)
 
     @property
     def own(self) -> Iterator[list[str]]:
         """The arguments of each call of this project's program."""
-        for words in self.parts:
-            program = next((one for one in _PROGRAMS if tuple(words[: len(one)]) == one), None)
-            if program is not None:
-                yield words[len(program) :]
+        return _own(self.parts)
 
 
 def read_blocks(page: Path) -> list[Block]:
@@ -91,6 +80,25 @@ def read_commands(blocks: Sequence[Block]) -> list[Command]:
     return [command for block in blocks for command in _commands(block)]
 
 
+def read_inline(page: Path) -> list[list[str]]:
+    """The arguments of this project's program in the text of a page: between backticks, or in indented lines.
+
+    A program without arguments, and a command in which something is left out, are no commands to try.
+    """
+    prose = _FENCE.sub("", page.read_text())
+    texts = [*re.findall(r"`([^`]+)`", prose), *re.findall(r"^ {4,}(\S.*)$", prose, re.MULTILINE)]
+    commands = [
+        " ".join(text.split()) for text in texts if re.match(r"(\$ )?(kubectl ttl|\S*ttl-after-finished) ", text)
+    ]
+    return [
+        words
+        for text in commands
+        if "…" not in text and "..." not in text
+        for words in _own(_split(text.removeprefix("$ ")))
+        if words
+    ]
+
+
 def write_files(blocks: Sequence[Block], folder: Path) -> None:
     """Save the YAML blocks as a reader does, under the names that they give."""
     for block in blocks:
@@ -98,6 +106,25 @@ def write_files(blocks: Sequence[Block], folder: Path) -> None:
             path = folder / block.file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
+
+
+def _split(text: str) -> list[list[str]]:
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, "#"
+    parts: list[list[str]] = [[]]
+    for word in lexer:
+        if word in _SEPARATORS:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
+
+
+def _own(parts: Sequence[list[str]]) -> Iterator[list[str]]:
+    for words in parts:
+        program = next((one for one in _PROGRAMS if tuple(words[: len(one)]) == one), None)
+        if program is not None:
+            yield words[len(program) :]
 
 
 def _commands(block: Block) -> Iterator[Command]:

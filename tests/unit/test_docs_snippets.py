@@ -17,13 +17,14 @@ from shared.adapters.yamlfile import parse_model
 from shared.cli.main import main
 from shared.core.kinds import KindRule
 from tests.builders import ROOT
-from tests.snippets import PAGES, Block, read_blocks, read_commands, write_files
+from tests.snippets import DOCS, PAGES, Block, read_blocks, read_commands, read_inline, write_files
 
 BLOCKS = {page: read_blocks(page) for page in PAGES}
 COMMANDS = [command for blocks in BLOCKS.values() for command in read_commands(blocks)]
 OWN = [(command, words) for command in COMMANDS for words in command.own]
 YAML = [block for blocks in BLOCKS.values() for block in blocks if block.language == "yaml"]
 KINDS = read_catalogue()
+PROSE = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "knative" / "README.md", *sorted(DOCS.rglob("*.md"))]
 KUBECTL = shutil.which("kubectl")
 LANGUAGES = {"console", "sh", "yaml", "text", "json"}
 
@@ -87,6 +88,21 @@ def test_each_command_that_needs_no_cluster_works(command, words, reader):
     shown = [line.split()[0] for line in command.output if line.strip() not in ("", "…")]
     printed = {line.split()[0] for line in result.output.splitlines() if line.strip()}
     assert set(shown) <= printed, result.output
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_command_in_the_text_exists(page, monkeypatch, tmp_path):
+    """Those between backticks, and in lines that are indented as code."""
+    monkeypatch.chdir(tmp_path)
+    problems = []
+    for words in read_inline(page):
+        try:
+            parse(words)
+        except (click.exceptions.Exit, click.MissingParameter):  # a text names a command without its arguments, too
+            continue
+        except click.ClickException as error:
+            problems.append(f"{' '.join(words)}: {error.format_message()}")
+    assert not problems
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=place)
