@@ -1,0 +1,86 @@
+"""The pages in docs/how-to as their readers type them: every command in order, against a real API server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.reader import Reader, commands_of, needs_kubectl, reading
+from tests.snippets import PAGES, read_blocks, write_files
+
+pytestmark = [needs_kubectl, pytest.mark.timeout(400)]
+
+MAY_FAIL = {
+    "kubectl ttl doctor": "no Pod of the installation runs here",
+    "kubectl ttl release --breaker": "no breaker is open",
+    "kubectl -n ttl-after-finished create configmap": "the installation brought it",
+}
+CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "renders.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"kind": "Render", "plural": "renders", "singular": "render", "listKind": "RenderList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+POD = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/shop:1", "command": ["false"]}]}
+FLEET = """
+kubectl create namespace ci && kubectl create namespace web &&
+kubectl -n ci create cronjob nightly --image=busybox --schedule='0 3 * * *' -- true &&
+kubectl -n web create deployment shop --image=busybox &&
+kubectl apply -f crd.json && kubectl apply -k knative/overlays/standalone
+"""
+JOBS = """
+for number in 1 2 3 4; do
+    kubectl -n ci get job nightly-$number || kubectl -n ci create job nightly-$number --from=cronjob/nightly
+done
+kubectl -n ci wait --for=condition=Complete jobs --all --timeout=1m && sleep 1
+kubectl -n ci get job nightly-5 || kubectl -n ci create job nightly-5 --from=cronjob/nightly
+kubectl -n ci get job build-42 || kubectl -n ci create job build-42 --image=busybox -- true
+kubectl -n ci wait --for=condition=Complete jobs --all --timeout=1m &&
+kubectl -n ci annotate --overwrite job build-42 ttlafterfinished.dev/ttl-succeeded=0s
+"""
+
+
+@pytest.fixture(scope="module")
+def controllers() -> list[str]:
+    """Those that a namespace with Jobs, and an installation, need."""
+    names = ["job", "garbage-collector", "namespace", "serviceaccount", "clusterrole-aggregation"]
+    return [f"{name}-controller" for name in names]
+
+
+@pytest.fixture
+def reader(server: Any, api: Any, tmp_path: Path) -> Iterator[Reader]:
+    with reading(server, api, tmp_path) as reader:
+        yield reader
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.stem)
+def test_how_to_works_in_order(page: Path, reader: Reader, api: Any) -> None:
+    (reader.folder / "crd.json").write_text(json.dumps(CRD))
+    write_files(read_blocks(page), reader.folder)
+    if api.get("/api/v1/namespaces/ci") is None:
+        code, printed = reader.shell(FLEET)
+        assert code == 0, printed
+    code, printed = reader.shell(JOBS)
+    assert code == 0, printed
+    pods = "/api/v1/namespaces/web/pods"
+    if api.get(f"{pods}/shop-7d9c-x2x4k") is None:
+        api.call("POST", pods, {"metadata": {"name": "shop-7d9c-x2x4k"}, "spec": POD})
+
+    for command in commands_of(page):
+        may_fail = any(command.text.startswith(beginning) for beginning in MAY_FAIL)
+        reader.type(command, exit_codes=(0, 1) if may_fail else (0,))
+    reader.leave()
