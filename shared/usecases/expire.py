@@ -17,7 +17,7 @@ from shared.core.spreading import spread
 from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError
 from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
-from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
+from shared.ports import Clock, Cluster, EventReason, HandlingReason, Snapshot, Telemetry, Verdict
 from shared.usecases.deletion import REFUSALS_MAX, UnchangedError, refused_for_good, send_delete
 from shared.usecases.judge import Judge, Judgement
 from shared.usecases.restraint import Kept, PutOff, Restraint, Restraints
@@ -83,22 +83,26 @@ class Expiry:
         """The timer for the next attempt, after a back-off that grows with each attempt that failed."""
         pause = backoff_seconds(timer.attempts, least=least, jitter=jitter_of(timer.ref.uid, timer.attempts))
         again_at = self._now(timer.due_at) + timedelta(seconds=pause)
-        self.telemetry.record(Verdict.TIMER_SET, timer.ref, "try-later", detail=why, by=self.by, due_at=again_at)
+        self.telemetry.record(
+            Verdict.TIMER_SET, timer.ref, HandlingReason.TRY_LATER, detail=why, by=self.by, due_at=again_at
+        )
         attempts = min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)
         return TimersSet(timers=(timer.model_copy(update={"due_at": again_at, "attempts": attempts}),))
 
     async def _expire_enabled(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
         if not self.catalogue.of(timer.ref.group, timer.ref.kind):
-            self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
+            self.telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.KIND_NOT_ENABLED, by=self.by)
             return None
         if self.namespace not in ("", timer.ref.namespace):
-            self.telemetry.record(Verdict.KEPT, timer.ref, "namespace-not-enabled", by=self.by)
+            self.telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.NAMESPACE_NOT_ENABLED, by=self.by)
             return None
         try:
             rule = await self.find_rule(timer.ref.group, timer.ref.kind)
             return await self._expire(rule, timer.ref, timer.due_at)
         except AbsentKindError as error:
-            self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-served", detail=str(error), by=self.by)
+            self.telemetry.record(
+                Verdict.KEPT, timer.ref, HandlingReason.KIND_NOT_SERVED, detail=str(error), by=self.by
+            )
             return None
         except PermanentError as error:
             await self.report(timer.ref, error)
@@ -179,7 +183,7 @@ class Expiry:
                 missed = missed_before is not None and since < missed_before
                 rest_at = _spread(ref, facts, self.clock.now()) if missed else None
                 if rest_at is not None:
-                    self.telemetry.record(Verdict.TIMER_SET, ref, "jitter", by=self.by, due_at=rest_at)
+                    self.telemetry.record(Verdict.TIMER_SET, ref, HandlingReason.JITTER, by=self.by, due_at=rest_at)
                     return _timers([(ref, rest_at)])
                 held_back = await self._ask(rule, snapshot)
                 if held_back is not None:
@@ -232,7 +236,7 @@ class Expiry:
         if isinstance(held_back, Kept):
             self.telemetry.record(Verdict.KEPT, ref, held_back.reason, detail=held_back.detail, by=self.by)
             if held_back.event:
-                await self._tell(ref, "RecreateLoop", held_back.event)
+                await self._tell(ref, EventReason.RECREATE_LOOP, held_back.event)
             return None
         again_at = self._now(fired_at) + timedelta(seconds=held_back.seconds)
         self.telemetry.record(Verdict.TIMER_SET, ref, Restraint.BUDGET, by=self.by, due_at=again_at)
@@ -280,7 +284,7 @@ class Expiry:
     async def report(self, ref: ObjectRef, error: PermanentError) -> None:
         """A permanent error is seen once, where people look: log, metric, and an Event on the object."""
         self.telemetry.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=self.by)
-        await self._tell(ref, "DeletionRefused", str(error))
+        await self._tell(ref, EventReason.DELETION_REFUSED, str(error))
 
     async def _tell_doubts(self, rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> None:
         """Say where people look what cannot be read, and what has no power."""
@@ -289,10 +293,10 @@ class Expiry:
             what = "kept" if facts.problem_of is None else "everything in it is kept"
             await self._tell(facts.problem_of or ref, _INVALID[decision.reason], f"{what}: {facts.problem}")
         elif decision.reason is Reason.SERVER_CLOCK_AHEAD:
-            await self._tell(ref, "ServerClockAhead", _CLOCK_AHEAD)
+            await self._tell(ref, EventReason.SERVER_CLOCK_AHEAD, _CLOCK_AHEAD)
         elif facts.powerless and not isinstance(decision, Expire) and decision.reason is not Reason.TERMINATING:
             told = f"{describe_powerless(obj, rule, facts.powerless)}; {advise_powerless(facts.powerless)}"
-            await self._tell(ref, "PowerlessTtl", told)
+            await self._tell(ref, EventReason.POWERLESS_TTL, told)
 
     async def _tell(self, ref: ObjectRef, reason: str, message: str) -> None:
         if self.dry_run:
@@ -315,7 +319,7 @@ _CLOCK_AHEAD = (
     "ttl-after-finished doctor says more"
 )
 
-_INVALID = {Reason.INVALID_TTL: "InvalidTtl", Reason.INVALID_POLICY: "InvalidPolicy"}
+_INVALID = {Reason.INVALID_TTL: EventReason.INVALID_TTL, Reason.INVALID_POLICY: EventReason.INVALID_POLICY}
 """Reasons of Events, for what cannot be read."""
 
 
