@@ -142,8 +142,8 @@ class Settings(BaseModel):
     Read by: timers, run.
     """
     home_namespace: str = Field(default="", alias="TTL_NAMESPACE", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
-    """The namespace of this installation: of its Kubernetes Events and its shared state. The default for shared state is
-    `ttl-after-finished`, and for `run` the namespace of its Lease.
+    """The namespace of this installation, for its Kubernetes Events and its shared state. The default for shared state
+    is `ttl-after-finished`, and for `run` the namespace of its Lease.
 
     Read by: expire, sweep, deadletter, run, commands.
     """
