@@ -86,7 +86,7 @@ def test_a_kind_is_explained(folder):
     assert "  finished      succeeded, if status.phase is Done" in lines
     assert "                failed, if status.phase is Broken" in lines
     assert "  finish time   status.endTime" in lines
-    assert any(line.startswith("  opt-in        deleting it deletes the film; so it is deleted only by") for line in lines)
+    assert any(line.startswith("  opt-in        deleting it deletes the film; so it is deleted") for line in lines)
     assert any(line.startswith("  rule          yours, ") for line in lines)
 
 
