@@ -105,7 +105,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     kinds: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(default=(), alias="TTL_KINDS")
-    """Kinds that may be deleted, comma separated (`jobs,pods`), or `all`: every kind that can finish.
+    """Kinds that may be deleted, comma separated (`jobs,pods`), or `all`: every kind that can finish. The default is
+    `all`.
 
     Read by: schedule, expire, sweep, run, watch, plan.
     """
@@ -137,7 +138,7 @@ class Settings(BaseModel):
     Read by: sweep, run.
     """
     timers_path: Path | None = Field(default=None, alias="TTL_TIMERS_PATH")
-    """The SQLite file of the timers. `run` has a default for each cluster, in your state folder.
+    """The SQLite file of the timers. The default is `timers.db`. `run` has one for each cluster, in your state folder.
 
     Read by: timers, run.
     """

@@ -40,7 +40,7 @@ _NAMESPACE = click.option(
     "--namespace",
     type=namespace_name,
     metavar="NAME",
-    help=f"Only this namespace. Default: $TTL_NAMESPACE, else {HOME}; {RUN}; each with the Lease of a `run`.",
+    help=f"Only this namespace. Default: $TTL_NAMESPACE (else {HOME}), {RUN}, and each with the Lease of a `run`.",
 )
 
 
@@ -61,7 +61,7 @@ class _Places:
 
 
 @command()
-@click.option("--reason", required=True, metavar="WHY", help="Shown in logs, Events and commands until `start`.")
+@click.option("--reason", required=True, metavar="WHY", help="Why. Logs, Events and commands show it until `start`.")
 @_NAMESPACE
 @options.cluster_options
 @options.asynchronous

@@ -90,7 +90,8 @@ async def hold(
     "--namespace",
     type=namespace_name,
     metavar="NAME",
-    help=f"Default: that of the context. With --breaker: $TTL_NAMESPACE, else {HOME}; for `run` that of its Lease.",
+    help="Its namespace; with --breaker that of the installation, or of the Lease of `run`. Default: that of the "
+    f"context; with --breaker $TTL_NAMESPACE, else {HOME}.",
 )
 @options.kinds_dir_option
 @options.judged_option

@@ -100,7 +100,7 @@ class Reason(StrEnum):
     Wait for the owner. To delete the object before its owner, set `ttlafterfinished.dev/owner: ignore` on the object.
     """
     DISPATCHED = "dispatched"
-    """Another cluster created the object here and still has to read its result. See `shared/core/dispatchers.py`.
+    """Another cluster created the object here, and still has to read its result.
 
     Set the TTL on the original, or allow the deletion by a policy rule with `onDispatched: delete`.
     """

@@ -36,7 +36,7 @@ class Restraint(StrEnum):
     STOP_UNREAD = "stop-unread"
     """The process cannot read ConfigMap `ttl-after-finished-state`, so it is unknown whether deletions are stopped.
 
-    Allow `get` on the ConfigMap. `kubectl ttl doctor` prints the command.
+    Allow `get` on this ConfigMap to the process. The log line names the error of the API server.
     """
     BUDGET = "budget"
     """The budget is exhausted. The object gets a slot and a timer. If the deletion backlog exceeds two sweep intervals,
