@@ -1,5 +1,7 @@
 """Every command, from the tree of the command line."""
 
+import re
+
 import click
 
 from shared.cli.main import main
@@ -58,4 +60,9 @@ def _row(option):
         default = "required"
     if option.secondary_opts:
         default = code(option.opts[0] if option.default else option.secondary_opts[0])
-    return code(names), default.rstrip("."), text
+    return code(names), _with_code(default.rstrip(".")), _with_code(text)
+
+
+def _with_code(text):
+    """Variables of the environment as code."""
+    return re.sub(r"\$[A-Z_]+", r"`\g<0>`", text)

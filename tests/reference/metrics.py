@@ -1,6 +1,7 @@
 """Every Prometheus metric, and every alert."""
 
 import asyncio
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -72,6 +73,6 @@ def _alert(one):
         code(one["alert"]),
         one["labels"]["severity"],
         one.get("for", "at once"),
-        texts["summary"],
+        re.sub(r"{{.*?}}", r"`\g<0>`", texts["summary"]),
         " then ".join(code(part) for part in texts["runbook"].split("; then ")),
     )

@@ -36,7 +36,10 @@ def table(titles, rows):
 
 
 def _cell(text):
-    return " ".join(str(text).split()).replace("|", "\\|")
+    """One line, with the characters escaped that a table, or Markdown outside of code, would not show."""
+    parts = " ".join(str(text).split()).replace("|", "\\|").split("`")
+    parts[::2] = [re.sub(r"[*<]", r"\\\g<0>", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def code(text):
