@@ -1,10 +1,12 @@
 """The pages of docs/reference are what the code says, and can be read."""
 
+import asyncio
 import re
 
 import pytest
 
 from shared.adapters.catalogue import read_catalogue
+from shared.adapters.metrics import LABELS
 from shared.adapters.policyfile import parse_policy
 from shared.core.annotations import OF_NAMESPACES, OF_OBJECTS
 from shared.core.facts import Reason
@@ -13,7 +15,7 @@ from shared.core.objects import ANNOTATION_DOMAIN
 from shared.core.ttl import TTL_ANNOTATIONS, annotated_ttl
 from shared.ports import EventReason, HandlingReason, Verdict
 from shared.usecases.restraint import Restraint
-from tests.reference.metrics import read_alerts
+from tests.reference.metrics import collect, read_alerts
 from tests.reference.pages import FOLDER, render
 from tests.reference.policy import EXAMPLE
 from tests.reference.texts import members
@@ -94,3 +96,16 @@ def test_each_alert_has_a_summary_and_a_command():
     for alert in read_alerts():
         assert alert["annotations"]["summary"]
         assert alert["annotations"]["runbook"].startswith("kubectl ttl ")
+
+
+@pytest.mark.parametrize("enum", [EventReason, HandlingReason])
+def test_each_reason_is_written_somewhere(enum):
+    code = "".join(path.read_text() for path in (FOLDER.parents[1] / "shared").rglob("*.py"))
+
+    assert [member for member in enum if f"{enum.__name__}.{member.name}" not in code] == []
+
+
+def test_each_label_of_a_metric_is_described_and_each_description_is_used():
+    used = {label for _, _, labels, _ in asyncio.run(collect()) for label in labels}
+
+    assert used == set(LABELS)
