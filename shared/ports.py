@@ -265,7 +265,7 @@ class HandlingReason(StrEnum):
     Nothing.
     """
     LEFT_TO_SWEEP = "left-to-sweep"
-    """The object is due later than two sweep intervals from now. A later sweep sets its timer.
+    """The object is due later than two sweep intervals, or 10 minutes, from now. A later sweep sets its timer.
 
     Nothing.
     """

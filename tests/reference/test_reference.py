@@ -63,6 +63,14 @@ def test_each_link_leads_somewhere(name):
             assert anchor in anchors(PAGES[place or name]), f"{place}#{anchor}"
 
 
+@pytest.mark.parametrize("name", PAGES)
+def test_each_row_of_a_table_has_as_many_cells_as_its_titles(name):
+    blocks = [block.splitlines() for block in PAGES[name].split("\n\n") if block.startswith("| ")]
+    counts = [{len(re.findall(r"(?<!\\)[|]", row)) for row in rows} for rows in blocks]
+
+    assert [count for count in counts if len(count) != 1] == []
+
+
 def anchors(text):
     """The anchors that GitHub gives to the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
