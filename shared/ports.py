@@ -224,7 +224,7 @@ class Verdict(StrEnum):
     WOULD_DELETE = "would-delete"
     """The object is due, and the process is a dry run."""
     ALREADY_GONE = "already-gone"
-    """The object does not exist any more, or another client deleted it first."""
+    """The object does not exist, or another client deleted it first."""
     TIMER_SET = "timer-set"
     """The object has a timer."""
     KEPT = "kept"
@@ -240,7 +240,7 @@ class HandlingReason(StrEnum):
     """
 
     KIND_NOT_ENABLED = "kind-not-enabled"
-    """The kind is not in `TTL_KINDS`, or no rule knows it.
+    """The kind is not in `TTL_KINDS`, or it has no kind rule.
 
     Add the kind to `TTL_KINDS`.
     """
@@ -291,7 +291,7 @@ class EventReason(StrEnum):
     POWERLESS_TTL = "PowerlessTtl"
     """The object.
 
-    The controller of the kind acts on the kind's own TTL field and deletes the object earlier than its TTL says.
+    The controller of the kind acts on the kind's own TTL field, and deletes the object before its TTL is over.
     """
     SERVER_CLOCK_AHEAD = "ServerClockAhead"
     """The object.

@@ -62,8 +62,8 @@ async def hold(
 ) -> None:
     """Keep an object until it is released, whatever its TTL is.
 
-    If the controller of the kind acts on a TTL field of the object, as kube-controller-manager does for a Job, that
-    field is removed until the release.
+    If the controller of the kind acts on a TTL field of the object, that field is removed until the release. For a Job,
+    this controller is kube-controller-manager.
     """
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         written = await hold_object(aim.rule, aim.ref, reason, editor=aim.cluster)

@@ -100,7 +100,7 @@ async def plan(
 
     With --policy, compare this policy with another one: how many objects are due under each, per rule, kind and
     namespace, and which objects change. `120 (+8)` means 120 under the new policy, 8 more than under the other. The
-    exit code is 3 if more objects than --limit are due at once, and 1 if a part of the cluster could not be read.
+    exit code is 3 if more objects than --limit are due at once. It is 1 if a part of the cluster could not be read.
     """
     enabled = () if kinds else read_settings().kinds
     if policy is None and (against is not None or limit is not None or yes):

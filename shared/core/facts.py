@@ -45,7 +45,7 @@ class Reason(StrEnum):
     To end the hold, run `kubectl ttl release KIND/NAME`.
     """
     NEVER_FINISHES = "never-finishes"
-    """The rule of the kind says `neverFinishes`. Objects of the kind are never deleted.
+    """The kind rule has `neverFinishes`. Objects of the kind are never deleted.
 
     Nothing. `kubectl ttl kinds KIND` prints why the kind never finishes.
     """
@@ -70,7 +70,7 @@ class Reason(StrEnum):
     Nothing. `kubectl ttl kinds KIND` prints when objects of the kind count as finished.
     """
     LEFT_TO_CONTROLLER = "left-to-controller"
-    """The TTL field of the kind is set. The controller of the kind acts on it, and the kind rule says `native: leave`.
+    """The TTL field of the kind is set. The controller of the kind acts on it, and the kind rule has `native: leave`.
 
     To set a TTL for ttl-after-finished, run `kubectl ttl set KIND/NAME TIME`.
     """
@@ -107,7 +107,7 @@ class Reason(StrEnum):
     AGGREGATED_API = "aggregated-api"
     """An aggregated API server serves the kind, or may serve it, and may ignore the preconditions of a DELETE.
 
-    Allow `list` on APIServices. If the server checks the preconditions, say `preconditions: honoured` in a kind rule.
+    Allow `list` on APIServices. If the server checks the preconditions, set `preconditions: honoured` in a kind rule.
     """
     KEPT_LAST = "kept-last"
     """A policy rule with `keepLast` or `keepLastFailed` keeps the object as one of the newest of its group.

@@ -100,7 +100,7 @@ class PolicyRule(RuleModel):
     on_owned: Literal["keep", "delete"] | None = Field(
         default=None,
         description="Whether an object is deleted while its controller owner has not finished. Needs ttl. The default "
-        "is keep. It does not apply to kinds whose rule says whileOwnerUnfinished: keep, such as Pod.",
+        "is keep. It does not apply to kinds whose rule has whileOwnerUnfinished: keep, such as Pod.",
     )
     on_dispatched: Literal["keep", "delete"] | None = Field(
         default=None,
