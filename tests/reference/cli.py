@@ -51,8 +51,7 @@ def _section(path, one):
 
 
 def _row(option):
-    context = click.Context(click.Command(""))
-    names, text = option.get_help_record(context)
+    names, _ = option.get_help_record(click.Context(click.Command("")))
     text, _, default = (option.help or "").partition("Default: ")
     if not default and isinstance(option.default, str) and option.default:
         default = code(option.default)

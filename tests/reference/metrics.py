@@ -32,11 +32,12 @@ def render():
     metrics = sorted(asyncio.run(collect()), key=lambda one: one[0])
     labels = sorted({label for one in metrics for label in one[2]})
     alerts = read_alerts()
+    meanings = [(code(label), re.sub(r"\w+[.]md", r"[\g<0>](\g<0>)", LABELS[label])) for label in labels]
     rows = [(code(name), kind, ", ".join(map(code, names)), text) for name, kind, names, text in metrics]
     return fill(
         "metrics",
         metrics=table(("Metric", "Type", "Labels", "Meaning"), rows),
-        labels=table(("Label", "Meaning"), [(code(label), LABELS[label]) for label in labels]),
+        labels=table(("Label", "Meaning"), meanings),
         alerts=table(("Alert", "Severity", "After", "Summary", "What to do"), [_alert(one) for one in alerts]),
         expressions=joined(f"### {one['alert']}\n\n```promql\n{one['expr'].strip()}\n```" for one in alerts),
     )
