@@ -17,18 +17,20 @@ def render():
         opt_in_count=len(opt_in),
         never_count=len(never),
         finishing=_table(finishing),
-        opt_in=_table(opt_in),
+        opt_in=_table(opt_in, more="Why opt-in", text=lambda rule: rule.opt_in),
         never=table(("Kind", "Name", "Why"), [(rule.kind, code(rule.name), rule.never_finishes) for rule in never]),
         details=joined(part for rule in (*finishing, *opt_in) for part in _section(rule)),
     )
 
 
-def _table(rules):
+def _table(rules, *, more="", text=lambda _: ""):
+    """One row a kind; `more` is the title of a further column, and `text` what it has."""
+    titles = ("Kind", "Name", "Versions", "Finished by", "TTL field", *([more] if more else []))
     rows = [
-        (f"[{rule.kind}](#{_anchor(rule)})", code(rule.name), _versions(rule), _finished(rule), _ttl(rule))
+        (f"[{rule.kind}](#{_anchor(rule)})", code(rule.name), _versions(rule), _finished(rule), _ttl(rule), text(rule))
         for rule in rules
     ]
-    return table(("Kind", "Name", "Versions", "Finished by", "TTL field"), rows)
+    return table(titles, [row[: len(titles)] for row in rows])
 
 
 def _ttl(rule):
@@ -55,5 +57,7 @@ def _anchor(rule):
 
 
 def _section(rule):
-    rows = [(about, "; ".join(sentences)) for about, sentences in describe_rule(rule) if about != "versions"]
+    rows = [
+        (about, "; ".join(sentences)) for about, sentences in describe_rule(rule) if about not in ("versions", "opt-in")
+    ]
     return f"### {_heading(rule)}", table(("", rule.kind), rows)
