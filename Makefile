@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test e2e sim bench lint format types layers check lock clean
+.PHONY: help setup demo test e2e sim bench docs lint format types layers check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ sim: $(READY) ## one seed of the simulation, with its trace: make sim SEED=7
 
 bench: $(READY) ## measure against the peer and the limit, in one run (needs the real servers)
 	@$(BIN)/python -m tests.benchmarks
+
+docs: $(READY) ## write docs/reference from the code
+	@$(BIN)/python -m tests.reference
 
 lint: $(READY) ## ruff, and its formatter
 	@$(BIN)/ruff check .

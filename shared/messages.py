@@ -88,10 +88,15 @@ class Message(BaseModel):
 
 
 class Timer(Message):
-    """A delayed CloudEvent: at `due_at` it becomes `timer.fired`.
+    """A timer of an object is due: `expire` reads the object again and decides.
+
+    Published by: timers.
 
     Attributes:
-        attempts: How many attempts on this object failed for now, deliveries included; the back-off grows with it.
+        ref: The identity of the object.
+        purpose: What the timer is for.
+        due_at: The instant at which the timer fires.
+        attempts: How many attempts on this object failed so far; the back-off grows with it.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.timer.fired"
@@ -112,7 +117,13 @@ class Timer(Message):
 
 
 class TimersSet(Message):
-    """Timers to set; each replaces the pending one of its uid and purpose."""
+    """Set timers; each replaces the pending timer of its uid and purpose.
+
+    Published by: schedule, expire and sweep.
+
+    Attributes:
+        timers: The timers, each with the fields of `dev.ttlafterfinished.timer.fired`.
+    """
 
     type: ClassVar[str] = "dev.ttlafterfinished.timer.set"
     timers: tuple[Timer, ...] = Field(min_length=1, max_length=TIMERS_MAX)
@@ -129,13 +140,18 @@ class TimersSet(Message):
 
 
 class ObjectDeleted(Message):
-    """An object's DELETE was accepted because it was due.
+    """The API server accepted the DELETE of a due object.
+
+    Published by: expire and sweep.
 
     Attributes:
-        finished_at: None where `expire-at` alone spoke.
-        ttl_from: The annotation or field that spoke.
-        deleted_at: The API server's clock when it accepted, to the second.
-        lateness_seconds: DELETE accepted - due, by this process's clock.
+        ref: The identity of the object.
+        outcome: How the object ended.
+        finished_at: When the object finished; null if only `expire-at` sets the instant and no finish time is known.
+        ttl_from: The annotation, field, policy rule or namespace default that sets the TTL.
+        due_at: When the object was due.
+        deleted_at: When the DELETE was accepted, by this process's clock.
+        lateness_seconds: `deletedAt` - `dueAt`, in seconds.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.object.deleted"
@@ -159,15 +175,18 @@ class ObjectDeleted(Message):
 
 
 class SweepStep(Message):
-    """Where a sweep stands.
+    """The next step of a sweep.
+
+    Published by: sweep and watch.
 
     Attributes:
-        kinds: `apiVersion/Kind` of the kinds still to sweep, the present one first; empty means all.
-        continue_token: The LIST's continue token; empty for the first page.
-        sweep_id: The same in all steps of one sweep.
-        whole: It began with all kinds.
-        passed_over: Kinds that it could not list.
-        counts: What its steps did so far, for the log.
+        kinds: `apiVersion/Kind` of the kinds that are still to sweep, the present one first; empty for all kinds.
+        continue_token: The continue token of the LIST; empty for the first page.
+        sweep_id: The id of the sweep, the same in all its steps.
+        step: The number of the step, from 0.
+        whole: Whether the sweep began with all kinds.
+        passed_over: The kinds that the sweep could not list.
+        counts: How many objects the steps before handled, for the log.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.sweep.continue"

@@ -40,7 +40,7 @@ _NAMESPACE = click.option(
     "--namespace",
     type=namespace_name,
     metavar="NAME",
-    help=f"Only this namespace. Default: $TTL_NAMESPACE, else {HOME}; {RUN}; each with the Lease of a `run`.",
+    help=f"Only this namespace. Default: $TTL_NAMESPACE (else {HOME}), {RUN}, and each with the Lease of a `run`.",
 )
 
 
@@ -61,12 +61,12 @@ class _Places:
 
 
 @command()
-@click.option("--reason", required=True, metavar="WHY", help="Shown in logs, Events and commands until `start`.")
+@click.option("--reason", required=True, metavar="WHY", help="Why. Logs, Events and commands show it until `start`.")
 @_NAMESPACE
 @options.cluster_options
 @options.asynchronous
 async def stop(reason: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
-    """Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE; nothing is lost."""
+    """Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE."""
     async with options.connected(kubeconfig, context) as cluster:
         places, (by, at) = await asyncio.gather(_find_places(cluster, namespace), _who(cluster))
         told = await asyncio.gather(*(_stop(cluster, place, Stop(at, reason, by)) for place in places.namespaces))
@@ -91,7 +91,7 @@ async def stop(reason: str, namespace: str | None, kubeconfig: str | None, conte
 @options.cluster_options
 @options.asynchronous
 async def start(namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
-    """Start the deletions that `stop` stopped. The next sweep deletes the objects that fell due meanwhile."""
+    """Start the deletions that `stop` stopped. The next sweep deletes the objects that became due meanwhile."""
     async with options.connected(kubeconfig, context) as cluster:
         places, (by, _) = await asyncio.gather(_find_places(cluster, namespace), _who(cluster))
         ended: dict[str, Stop | None] = {}

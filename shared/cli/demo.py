@@ -29,7 +29,7 @@ In a clone, the program is .venv/bin/ttl-after-finished."""
 @click.option("-v", "--verbose", is_flag=True, help="Show the log instead of the live view.")
 @options.asynchronous
 async def demo(verbose: bool) -> None:
-    """Watch finished Jobs and Pods go, each at its time. Needs no cluster; ends by itself."""
+    """Show how finished Jobs and Pods are deleted, each on time. Needs no cluster, and ends after about 15 seconds."""
     configure_logging("text", level=logging.INFO if verbose else logging.CRITICAL)
     console = Console()
     console.print("starting an API server and `run` on it; the show then takes about 15 seconds", soft_wrap=True)

@@ -29,16 +29,18 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
     "--namespace",
     type=namespace_name,
     metavar="NAME",
-    help=f"Of the installation. Default: $TTL_NAMESPACE, else {HOME}.",
+    help=f"The namespace of the installation. Default: $TTL_NAMESPACE, else {HOME}.",
 )
-@click.option("--overlay", default="", metavar="FOLDER", help="What was applied; the commands name it.")
+@click.option(
+    "--overlay", default="", metavar="FOLDER", help="The overlay that you applied. The printed commands use it."
+)
 @options.cluster_options
 @options.output
 @options.asynchronous
 async def doctor(namespace: str | None, overlay: str, kubeconfig: str | None, context: str | None, output: str) -> None:
-    """Check an installation: a line for each check, and below what is wrong the command that mends it.
+    """Check an installation: print a line for each check, and for each problem the command that fixes it.
 
-    Changes nothing. The exit code is 0 where everything could be checked and is well, else 1.
+    Changes nothing. The exit code is 0 if every check ran and found no problem, else 1.
     """
     place = Place(
         namespace=namespace or options.home_namespace(),

@@ -33,8 +33,10 @@ def _instant(_context: click.Context, _parameter: click.Parameter, value: str | 
 
 @command()
 @click.argument("target", nargs=-1, metavar="KIND/NAME")
-@click.option("-f", "--filename", metavar="FILE", help="Every document of a YAML file instead, offline; - for stdin.")
-@click.option("--now", callback=_instant, metavar="TIME", help="With -f: as of this instant (RFC 3339).")
+@click.option(
+    "-f", "--filename", metavar="FILE", help="Explain every document of a YAML file, offline; - is standard input."
+)
+@click.option("--now", callback=_instant, metavar="TIME", help="With -f: decide as of this instant (RFC 3339).")
 @options.namespace_option
 @options.kinds_dir_option
 @options.judged_option
@@ -52,9 +54,9 @@ async def explain(
     context: str | None,
     output: str,
 ) -> None:
-    """Say for one object what becomes of it, why, and what to do; then when it finished, and which rule speaks.
+    """Explain one object: whether and when it is deleted, why, and what you can do.
 
-    It is judged by the policy that is installed, unless --policy names another; a file by that of $TTL_POLICY, or none.
+    The policy is that of the installation, unless --policy names another. With -f it is that of $TTL_POLICY, or none.
     """
     if filename is not None:
         if target:

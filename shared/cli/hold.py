@@ -43,7 +43,9 @@ class _Aim:
 
 @command()
 @_TARGET
-@click.option("--reason", required=True, metavar="WHY", help="For the people who find it there.")
+@click.option(
+    "--reason", required=True, metavar="WHY", help="Why the object is held. It is the value of the annotation."
+)
 @options.namespace_option
 @options.kinds_dir_option
 @options.judged_option
@@ -58,10 +60,10 @@ async def hold(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Keep an object until it is released, whatever its TTL says.
+    """Keep an object until it is released, whatever its TTL is.
 
-    Where the kind's own controller acts on a TTL field of the object, as kube-controller-manager does for a Job, that
-    field is taken away for as long.
+    If the controller of the kind acts on a TTL field of the object, that field is removed until the release. For a Job,
+    this controller is kube-controller-manager.
     """
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         written = await hold_object(aim.rule, aim.ref, reason, editor=aim.cluster)
@@ -82,13 +84,14 @@ async def hold(
 
 @command()
 @_TARGET
-@click.option("--breaker", is_flag=True, help="Instead: let a breaker that tripped delete again.")
+@click.option("--breaker", is_flag=True, help="Release the breaker instead, so that due objects are deleted again.")
 @click.option(
     "-n",
     "--namespace",
     type=namespace_name,
     metavar="NAME",
-    help=f"Default: the context's; with --breaker, $TTL_NAMESPACE, else {HOME}. For `run`, its Lease's.",
+    help="Its namespace; with --breaker that of the installation, or of the Lease of `run`. Default: that of the "
+    f"context; with --breaker $TTL_NAMESPACE, else {HOME}.",
 )
 @options.kinds_dir_option
 @options.judged_option
@@ -103,7 +106,7 @@ async def release(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """End a hold: what a TTL says of the object counts again. Or, with --breaker, release the breaker."""
+    """End a hold, so that the TTL of the object applies again. Or, with --breaker, release the breaker."""
     if breaker:
         if target:
             raise click.UsageError("expected either KIND/NAME or --breaker, got both")
@@ -121,9 +124,9 @@ async def release(
 
 @command("set")
 @click.argument("words", nargs=-1, metavar="KIND/NAME TIME")
-@click.option("--succeeded", is_flag=True, help="Only if it succeeds.")
-@click.option("--failed", is_flag=True, help="Only if it fails.")
-@click.option("--unset", is_flag=True, help="Without TIME: take back what was said before.")
+@click.option("--succeeded", is_flag=True, help="Only for the outcome succeeded.")
+@click.option("--failed", is_flag=True, help="Only for the outcome failed.")
+@click.option("--unset", is_flag=True, help="Remove the TTL annotations. Takes no TIME.")
 @options.namespace_option
 @options.kinds_dir_option
 @options.judged_option
@@ -140,7 +143,7 @@ async def set_ttl(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Say how long an object stays after it finished.
+    """Set the TTL of an object, by annotations on it.
 
     TIME is a duration (3600, 90s, 1h30m, 2d), `never`, or an instant (2026-01-02T03:04:05Z).
     """

@@ -46,9 +46,9 @@ class _Kinds(click.Group):
 
 @click.group(cls=_Kinds)
 def kinds() -> None:
-    """List the kinds that are known and explain one; test a rule; or print what a cluster has to be told of some.
+    """List the known kinds, explain one, test a kind rule, or print the manifests of a kind.
 
-    `kinds` lists them, `kinds NAME` explains one.
+    `kinds` lists the kinds, `kinds NAME` explains one.
     """
 
 
@@ -61,7 +61,7 @@ kinds.add_command(manifests)
 @options.output
 @options.asynchronous
 async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
-    """List all kinds, or explain the one of this NAME. What `kinds` does without another word."""
+    """List all kinds, or explain the kind NAME. This is what `kinds` does without a subcommand."""
     files = read_rule_files(kinds_dir or read_settings().kinds_dir)
     if name is not None:
         try:
@@ -80,14 +80,14 @@ async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
 
 @kinds.command()
 @click.argument("filename", metavar="FILE")
-@click.option("--rule", metavar="RULE", type=click.Path(path_type=Path), help="This kind rule, whatever else is known.")
+@click.option("--rule", metavar="RULE", type=click.Path(path_type=Path), help="Test this kind rule only.")
 @options.kinds_dir_option
 @options.asynchronous
 async def test(filename: str, rule: Path | None, kinds_dir: Path | None) -> None:
-    """Say what the rules say of the objects in a YAML FILE (- for stdin).
+    """Apply the kind rules to the objects in a YAML FILE (- is standard input), and print the results.
 
     A document may also be a case: `name`, `expect: {finished: true, at: TIME, outcome: succeeded, ttl: 1h}` and
-    `object`. What is not as expected is said, and the exit code is 1.
+    `object`. If a result differs from `expect`, it is reported, and the exit code is 1.
     """
     known = Catalogue((read_model(rule, KindRule),)) if rule else options.known_kinds(kinds_dir)
     name, stream = ("stdin", sys.stdin) if filename == "-" else (filename, open_file(filename))

@@ -72,4 +72,4 @@ def _end(code: object) -> None:
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ttl-after-finished")
 def main() -> None:
-    """Every finished Kubernetes object, gone on time."""
+    """Delete finished Kubernetes objects of any kind when their TTL is over."""

@@ -42,7 +42,7 @@ _Folding.add_representer(str, _Folding.represent_str)
     type=click.Choice(["apiserver", "watch"]),
     default="watch",
     show_default=True,
-    help="What tells of them: an ApiServerSource, which is then printed too, or our own watch, which needs none.",
+    help="What sends their events: an ApiServerSource, which is then printed too, or the watch source.",
 )
 @click.option(
     "-n",
@@ -51,14 +51,20 @@ _Folding.add_representer(str, _Folding.represent_str)
     default=HOME,
     show_default=True,
     metavar="NAME",
-    help="Of the installation.",
+    help="The namespace of the installation.",
 )
 @click.option(
     "--only",
     type=click.Choice(["rights", "guard"]),
-    help="Only the rights, and the source; or only the delete guard: the admission policies.",
+    help="Print only the rights and the source, or only the delete guard.",
 )
-@click.option("--user", "users", metavar="NAME", multiple=True, help="The delete guard binds this user, too.")
+@click.option(
+    "--user",
+    "users",
+    metavar="NAME",
+    multiple=True,
+    help="A user that the delete guard also applies to. Can be repeated.",
+)
 @options.kinds_dir_option
 @options.asynchronous
 async def manifests(
@@ -69,10 +75,10 @@ async def manifests(
     users: tuple[str, ...],
     kinds_dir: Path | None,
 ) -> None:
-    """Print what lets kinds of these NAMEs join an installation, for `kubectl apply -f -` or a file of an overlay.
+    """Print the manifests that add the kinds of these NAMEs to an installation, for `kubectl apply -f -` or an overlay.
 
-    These are the rights on the kinds, and the delete guard: admission policies by which the API server itself refuses
-    our accounts what must never be deleted.
+    These are the rights on the kinds, and the delete guard: admission policies by which the API server refuses the
+    deletion of unfinished, held and exempt objects to the accounts of ttl-after-finished.
     """
     files = read_rule_files(kinds_dir or read_settings().kinds_dir)
     try:

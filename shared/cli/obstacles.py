@@ -21,11 +21,31 @@ from shared.safeguards.safeguards import Safeguard
 from shared.safeguards.state_schema import Stop, Trip
 
 DRY_RUN = "dry-run"
+"""The process or the installation is a dry run.
+
+Run it without `--dry-run`, or apply the installation with `TTL_DRY_RUN=false`.
+"""
 NOT_ENABLED = "kind-not-enabled"
+"""The installation, or the `run` that leads, does not handle the kind.
+
+Add the kind to `TTL_KINDS` or `--kinds`.
+"""
 OTHER_NAMESPACE = "namespace-not-enabled"
+"""The `run` that leads handles only another namespace.
+
+Run it without `--namespace`, or start another one with its own `--lease-namespace`.
+"""
 NOBODY = "nobody-deletes"
+"""There is no active deleter: nothing is installed, and no `run` holds the Lease.
+
+Start `ttl-after-finished run`, or install ttl-after-finished. If it is in another namespace, set `TTL_NAMESPACE`.
+"""
 _NAMES_SHOWN = 5
 STALE_GUARD = "delete-guard-stale"
+"""The API server may refuse the DELETE: the admission policy of the kind differs from the kind rule.
+
+Apply the output of `kubectl ttl kinds manifests KIND --only guard`.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # the client takes half a second to load, and offline command
 
 
 _CLUSTER = (
-    click.option("--kubeconfig", metavar="FILE", help="Instead of $KUBECONFIG or ~/.kube/config."),
-    click.option("--context", metavar="NAME", help="Instead of the kubeconfig's current context."),
+    click.option("--kubeconfig", metavar="FILE", help="The kubeconfig. Default: $KUBECONFIG, else ~/.kube/config."),
+    click.option("--context", metavar="NAME", help="The context. Default: the current context of the kubeconfig."),
 )
 all_namespaces_option = click.option(
     "-n",
@@ -44,7 +44,7 @@ all_namespaces_option = click.option(
     help="Only this namespace. Default: all.",
 )
 namespace_option = click.option(
-    "-n", "--namespace", type=namespace_name, metavar="NAME", help="Default: the context's."
+    "-n", "--namespace", type=namespace_name, metavar="NAME", help="Its namespace. Default: that of the context."
 )
 kinds_option = click.option(
     "-k",
@@ -52,27 +52,41 @@ kinds_option = click.option(
     metavar="NAMES",
     default="",
     callback=check_kinds,
-    help="Only these kinds, comma separated: jobs,pods; or all. Default: $TTL_KINDS, else all that are known.",
+    help="Only these kinds, comma separated (jobs,pods), or all. Default: $TTL_KINDS, else all known kinds.",
 )
 kinds_dir_option = click.option(
     "--kinds-dir",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Also the kind rules of this directory. Default: $TTL_KINDS_DIR.",
+    help="A directory with your own kind rules. Default: $TTL_KINDS_DIR.",
 )
 policy_option = click.option(
-    "--policy", metavar="FILE", type=click.Path(path_type=Path), help="By the rules of this file. Default: $TTL_POLICY."
+    "--policy", metavar="FILE", type=click.Path(path_type=Path), help="The policy file. Default: $TTL_POLICY."
 )
+EXIT_CODES = {
+    "0": "The command succeeded.",
+    "1": "The command failed, or a check of it failed. Standard error has the message.",
+    "2": "An option, an argument or an environment variable is wrong.",
+    "3": "Only `plan --policy`: more objects would be deleted at once than `--limit`.",
+    "130, 143": "Ctrl-C (SIGINT) or SIGTERM ended the command early. `run` and `watch` then end with 0.",
+}
+"""The exit codes of all commands; docs/reference/cli.md is made from the commands, and from these."""
+
 NONE = "none"
 """In place of a file: no policy, whatever is in force."""
 judged_option = click.option(
     "--policy",
     metavar="FILE|none",
     type=click.Path(path_type=Path),
-    help="Judge by the rules of this file, or by none. Default: $TTL_POLICY, else the policy that is installed.",
+    help="The policy file, or none. Default: $TTL_POLICY, else the policy of the installation.",
 )
 output = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people, or for programs."
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="The form of the output.",
 )
 
 

@@ -61,24 +61,26 @@ _HELD_BACK = (
     "--policy",
     metavar="FILE|none",
     type=click.Path(path_type=Path),
-    help="What this policy, or none, would change. Default: the policy in force, compared with nothing.",
+    help="Compare this policy, or none, with the policy of --against. Default: no comparison.",
 )
 @click.option(
     "--against",
     metavar="FILE|cluster|none",
     type=click.Path(path_type=Path),
-    help="What --policy is compared with: a file, the policy that is installed, or none. Default: the one in force, "
-    "which is that of $TTL_POLICY, else the installed one.",
+    help="With --policy: what it is compared with: a file, the policy of the installation, or none. Default: the file "
+    "of $TTL_POLICY, else the policy of the installation.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"With --policy: so many may go at once. Default: as many as its breaker's count says, else {LIMIT:,}.",
+    help=f"With --policy: how many objects may be due at once. Default: the count of its breaker, else {LIMIT:,}.",
 )
-@click.option("--yes", is_flag=True, help="With --policy: more may go; the exit code is 0 all the same.")
+@click.option("--yes", is_flag=True, help="With --policy: accept more than --limit, with exit code 0.")
 @options.cluster_options
-@click.option("--all", "everything", is_flag=True, help="All rows and objects; with -o json also those that stay.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show all rows and objects; with -o json also those that are kept."
+)
 @options.output
 @options.asynchronous
 async def plan(
@@ -96,9 +98,9 @@ async def plan(
 ) -> None:
     """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing.
 
-    With --policy: what would become of every object under that policy, beside what becomes of it under the policy in
-    force, per rule, kind and namespace, and which objects change; `120 (+8)` is 120 under the new one, 8 more than
-    under the other. The exit code is 3 where more objects than --limit would go at once.
+    With --policy, compare this policy with another one: how many objects are due under each, per rule, kind and
+    namespace, and which objects change. `120 (+8)` means 120 under the new policy, 8 more than under the other. The
+    exit code is 3 if more objects than --limit are due at once. It is 1 if a part of the cluster could not be read.
     """
     enabled = () if kinds else read_settings().kinds
     if policy is None and (against is not None or limit is not None or yes):

@@ -1,4 +1,4 @@
-"""What a kind's rule says, in words."""
+"""Describe a kind rule in words."""
 
 from collections.abc import Iterator
 
@@ -22,20 +22,24 @@ _SOURCES = {
     FinishSource.FINISHING_CONDITION: "lastTransitionTime of the condition that finished it",
     FinishSource.FINISHING_CONDITION_UPDATE: "lastUpdateTime of the condition that finished it",
     FinishSource.ALL_CONDITIONS: "the newest lastTransitionTime of its conditions",
-    FinishSource.ALL_CONTAINERS: "the last container's end, if each is known to have ended",
-    FinishSource.CONTAINERS_AND_CONDITIONS: "the latest of what containers, conditions and status writes tell",
+    FinishSource.ALL_CONTAINERS: "the end of the last container, if all are known to have ended",
+    FinishSource.CONTAINERS_AND_CONDITIONS: "the latest of container ends, conditions and status writes",
     FinishSource.MANAGED_FIELDS: "the newest write of its status (managedFields)",
     FinishSource.ALL_MANAGED_FIELDS: "the newest write of anything (managedFields)",
 }
 _UNITS = {"seconds": "seconds", "milliseconds": "milliseconds", "duration": "a duration such as 72h0m0s"}
 _ZERO = {"delete": "at once", "never": "never"}
-_NEGATIVE = {"invalid": "cannot be read, and keeps it", "never": "never", "delete": "at once"}
-_DEPENDENTS = {"held": "", "free": "may go while it goes on", "kept": "stays while it exists: it would make another"}
-_OPT_IN = "so nothing deletes it but its own annotation or TTL field, or a policy rule that names its kind"
+_NEGATIVE = {"invalid": "invalid, so the object is kept", "never": "never", "delete": "at once"}
+_DEPENDENTS = {
+    "held": "",
+    "free": "may be deleted while it runs",
+    "kept": "kept while it exists: it would create another",
+}
+_OPT_IN = "so it is deleted only by its own annotation or TTL field, or by a policy rule that names its kind"
 
 
 def describe_rule(rule: KindRule) -> Iterator[tuple[str, list[str]]]:
-    """All that a rule says: what about, and in which words."""
+    """Each part of a kind rule: its name, and its sentences."""
     told = {
         "versions": [", ".join(rule.api_versions)],
         "also called": [", ".join(rule.short_names)],
@@ -43,7 +47,7 @@ def describe_rule(rule: KindRule) -> Iterator[tuple[str, list[str]]]:
         "finish time": [_in_turn(number, describe_time(source)) for number, source in enumerate(rule.finished_at)],
         "its own TTL": list(describe_ttl(rule.ttl)) if rule.ttl else [],
         "opt-in": [f"{rule.opt_in}; {_OPT_IN}" if rule.opt_in else ""],
-        "its owner": ["keeps it while it has not finished itself" if rule.while_owner_unfinished == "keep" else ""],
+        "its owner": ["keeps it until the owner has finished" if rule.while_owner_unfinished == "keep" else ""],
         "what it makes": [_DEPENDENTS[rule.dependents]],
         "deleted": ["" if rule.never_finishes else f"with propagation {rule.propagation}"],
         "others": [_describe_cleaner(one) for one in rule.cleaners],
@@ -59,13 +63,13 @@ def _describe_end(rule: KindRule) -> Iterator[str]:
         return
     yield from (_as_ended(test, outcome) for test, outcome in describe_finished(rule.finished))
     if rule.finished.unless:
-        yield f"not yet, while {describe_test(rule.finished.unless)}"
+        yield f"not while {describe_test(rule.finished.unless)}"
     if rule.observed_generation:
-        yield f"not yet, while {rule.observed_generation} is behind metadata.generation"
+        yield f"not while {rule.observed_generation} is behind metadata.generation"
 
 
 def _as_ended(test: str, outcome: Outcome) -> str:
-    return f"{'with an outcome that is not told' if outcome is Outcome.UNKNOWN else outcome}, if {test}"
+    return f"{'with an unknown outcome' if outcome is Outcome.UNKNOWN else outcome}, if {test}"
 
 
 def _in_turn(number: int, source: str) -> str:
@@ -109,13 +113,13 @@ def describe_time(source: TimeSource) -> str:
 def describe_ttl(ttl: NativeTtl) -> Iterator[str]:
     """The kind's own TTL: its fields, what odd values mean, and who acts on it."""
     yield from (_describe_field(field) for field in ttl.fields)
-    yield f"0 means {_ZERO[ttl.zero]}; less means: {_NEGATIVE[ttl.negative]}"
+    yield f"0 means {_ZERO[ttl.zero]}; a negative value means: {_NEGATIVE[ttl.negative]}"
     if ttl.honoured_by is None:
-        yield "nobody but us acts on it"
+        yield "only ttl-after-finished acts on it"
     elif ttl.native == "act":
-        yield f"{ttl.honoured_by} acts on it, and so do we: whoever comes first"
+        yield f"{ttl.honoured_by} and ttl-after-finished both act on it"
     else:
-        yield f"{ttl.honoured_by} acts on it, and does more than delete: it is left to it"
+        yield f"only {ttl.honoured_by} acts on it: it does more than delete the object"
 
 
 def summarize_ttl(rule: KindRule) -> str:

@@ -29,26 +29,32 @@ from shared.standalone.runner import Runner
 
 
 @command()
-@click.option("--dry-run", is_flag=True, help="Delete nothing, write nothing; say what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Delete and write nothing; report what would be deleted.")
 @options.all_namespaces_option
 @options.kinds_option
 @options.kinds_dir_option
 @options.policy_option
-@click.option("--sweep-interval", metavar="TIME", help="Between two looks at everything (10m).")
-@click.option("--concurrency", metavar="N", help="DELETEs at once (64).")
 @click.option(
-    "--timers", metavar="FILE", help="The timers' SQLite file. Default: one per cluster, in your state folder."
+    "--sweep-interval", metavar="TIME", help="The time between two sweeps. Default: $TTL_SWEEP_INTERVAL, else 10m."
 )
-@click.option("--lease/--no-lease", default=True, help="Be the only one of its kind in the cluster.")
+@click.option(
+    "--concurrency", metavar="N", help="Objects that a sweep handles at once. Default: $TTL_CONCURRENCY, else 64."
+)
+@click.option(
+    "--timers",
+    metavar="FILE",
+    help="The SQLite file of the timers. Default: $TTL_TIMERS_PATH, else one for each cluster, in your state folder.",
+)
+@click.option("--lease/--no-lease", default=True, help="Whether to wait for a Lease, so that only one `run` deletes.")
 @click.option(
     "--lease-namespace",
     type=namespace_name,
     default=RUN,
     show_default=True,
     metavar="NAME",
-    help="Where the Lease and the shared state are.",
+    help="The namespace of the Lease, and of the shared state if $TTL_NAMESPACE is not set.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Also say what is kept, and why.")
+@click.option("-v", "--verbose", is_flag=True, help="Also log what is kept, and why.")
 @options.cluster_options
 @options.asynchronous
 async def run(

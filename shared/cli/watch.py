@@ -23,7 +23,7 @@ SWEEP_SECONDS_MAX = 900.0
 @options.all_namespaces_option
 @options.kinds_option
 @options.kinds_dir_option
-@click.option("--sink", metavar="URL", help="Where the events go: the Broker. Default: $K_SINK.")
+@click.option("--sink", metavar="URL", help="The URL of the Broker. Default: $K_SINK.")
 @options.cluster_options
 @options.asynchronous
 async def watch(
@@ -34,7 +34,7 @@ async def watch(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Send what changes and may have to be deleted to a Broker, as CloudEvents, until Ctrl-C. Deletes nothing."""
+    """Send changed objects that may have to be deleted to a Broker, as CloudEvents, until Ctrl-C. Deletes nothing."""
     given = {
         "TTL_KINDS": ("--kinds", kinds),
         "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),

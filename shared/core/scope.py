@@ -23,12 +23,12 @@ class Scope:
     """What a leader handles.
 
     Attributes:
-        namespace: The only one; empty for all.
-        kinds: The only ones, as in TTL_KINDS but in full (`jobs.batch`); empty for all that the leader knows.
-        policy: Which policy it uses, see `Policy.digest`; empty for none.
-        dry_run: Whether it deletes nothing.
-        version: Of the program; empty where that cannot be read.
-        state: Namespace of its brake and shared state; empty where that cannot be read.
+        namespace: The namespace that it handles; empty for all.
+        kinds: The kinds that it handles, in full (`jobs.batch`), as in TTL_KINDS; empty for all known kinds.
+        policy: The first 12 digits of the SHA-256 of its policy; empty without a policy.
+        dry_run: Whether it is a dry run.
+        version: The version of the program; empty if it cannot be read.
+        state: The namespace of its brake and shared state; empty if it cannot be read.
     """
 
     namespace: str

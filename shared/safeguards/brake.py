@@ -9,16 +9,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from shared.errors import TtlError
-from shared.ports import State
+from shared.ports import EventReason, State
 from shared.safeguards.state_schema import Data, Stop, Tell, parse_standing, with_stop, without_stop
 
 REASON_CHARACTERS_MAX = 1_000
 """Of a reason; the rest is cut, since a long reason must not keep the brake from being set."""
 
-STOPPED = "Stopped"
+STOPPED = EventReason.STOPPED
 """Of the Kubernetes Event about the installation, when a person stops the deletions."""
 
-STARTED = "Started"
+STARTED = EventReason.STARTED
 """The same, when a person starts them again."""
 
 

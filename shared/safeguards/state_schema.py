@@ -23,7 +23,7 @@ from typing import Any
 
 from shared.core.jsontext import parse_json
 from shared.core.objects import format_instant, get_text, parse_instant, printable
-from shared.ports import EventLevel, State
+from shared.ports import EventLevel, EventReason, State
 
 HOME = "ttl-after-finished"
 """The namespace of an installation, where TTL_NAMESPACE names no other."""
@@ -47,10 +47,10 @@ LOOPS_MAX = 200
 AHEAD_MAX = timedelta(minutes=1)
 """How far another's clock may be ahead of ours; what is said to have been deleted later than that is nonsense."""
 
-OPEN = "BreakerOpen"
+OPEN = EventReason.BREAKER_OPEN
 """Of the Kubernetes Event about the installation, when the breaker trips."""
 
-RELEASED = "BreakerReleased"
+RELEASED = EventReason.BREAKER_RELEASED
 """The same, when somebody released it."""
 
 Data = Mapping[str, str]

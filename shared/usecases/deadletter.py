@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from shared.errors import TtlError
-from shared.ports import Clock, Telemetry
+from shared.ports import Clock, EventReason, Telemetry
 
-REASON = "DeadLetter"
+REASON = EventReason.DEAD_LETTER
 """Of the Kubernetes Event."""
 
 TOLD_EVERY = timedelta(hours=1)

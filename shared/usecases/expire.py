@@ -19,7 +19,7 @@ from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.evaluation.served import find_served
 from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
-from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
+from shared.ports import Clock, Cluster, EventReason, HandlingReason, Snapshot, Telemetry, Verdict
 from shared.safeguards.safeguards import Delayed, Denied, Safeguard, Safeguards
 from shared.usecases.deletion import REFUSALS_MAX, UnchangedError, refused_for_good, send_delete
 
@@ -83,22 +83,26 @@ class Expiry:
         """The timer for the next attempt, after a back-off that grows with each attempt that failed."""
         pause = backoff_seconds(timer.attempts, least=least, jitter=jitter_of(timer.ref.uid, timer.attempts))
         again_at = self._now(timer.due_at) + timedelta(seconds=pause)
-        self.telemetry.record(Verdict.TIMER_SET, timer.ref, "try-later", detail=why, by=self.by, due_at=again_at)
+        self.telemetry.record(
+            Verdict.TIMER_SET, timer.ref, HandlingReason.TRY_LATER, detail=why, by=self.by, due_at=again_at
+        )
         attempts = min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)
         return TimersSet(timers=(timer.model_copy(update={"due_at": again_at, "attempts": attempts}),))
 
     async def _expire_enabled(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
         if not self.catalogue.of(timer.ref.group, timer.ref.kind):
-            self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-enabled", by=self.by)
+            self.telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.KIND_NOT_ENABLED, by=self.by)
             return None
         if self.namespace not in ("", timer.ref.namespace):
-            self.telemetry.record(Verdict.KEPT, timer.ref, "namespace-not-enabled", by=self.by)
+            self.telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.NAMESPACE_NOT_ENABLED, by=self.by)
             return None
         try:
             rule = await self.find_rule(timer.ref.group, timer.ref.kind)
             return await self._expire(rule, timer.ref, timer.due_at)
         except AbsentKindError as error:
-            self.telemetry.record(Verdict.KEPT, timer.ref, "kind-not-served", detail=str(error), by=self.by)
+            self.telemetry.record(
+                Verdict.KEPT, timer.ref, HandlingReason.KIND_NOT_SERVED, detail=str(error), by=self.by
+            )
             return None
         except PermanentError as error:
             await self.report(timer.ref, error)
@@ -179,7 +183,7 @@ class Expiry:
                 missed = missed_before is not None and since < missed_before
                 rest_at = _jittered(ref, facts, self.clock.now()) if missed else None
                 if rest_at is not None:
-                    self.telemetry.record(Verdict.TIMER_SET, ref, "jitter", by=self.by, due_at=rest_at)
+                    self.telemetry.record(Verdict.TIMER_SET, ref, HandlingReason.JITTER, by=self.by, due_at=rest_at)
                     return _timers([(ref, rest_at)])
                 held_back = await self._ask(rule, snapshot)
                 if held_back is not None:
@@ -317,7 +321,7 @@ _CLOCK_AHEAD = (
     "ttl-after-finished doctor says more"
 )
 
-_INVALID = {Reason.INVALID_TTL: "InvalidTtl", Reason.INVALID_POLICY: "InvalidPolicy"}
+_INVALID = {Reason.INVALID_TTL: EventReason.INVALID_TTL, Reason.INVALID_POLICY: EventReason.INVALID_POLICY}
 """Reasons of Events, for what cannot be read."""
 
 

@@ -11,7 +11,7 @@ from shared.core.objects import quote, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import EventError
 from shared.messages import Purpose, Timer, TimersSet
-from shared.ports import Clock, Telemetry, Verdict
+from shared.ports import Clock, HandlingReason, Telemetry, Verdict
 from shared.usecases.timers import LEFT_TO_SWEEP
 
 SOON = timedelta(minutes=10)
@@ -54,7 +54,7 @@ async def schedule(  # noqa: PLR0913 - each is a port, or what is known
             raise EventError(f"data.metadata.{field}: expected printable text that is not empty, got {quote(value)}")
     rule = catalogue.get(ref.api_version, ref.kind)
     if rule is None:
-        telemetry.record(Verdict.KEPT, ref, "kind-not-enabled", by="schedule")
+        telemetry.record(Verdict.KEPT, ref, HandlingReason.KIND_NOT_ENABLED, by="schedule")
         return None
     now = clock.now()
     decision = decide(obj, rule, now, Context(policy, get_cached(ref.namespace)))

@@ -17,7 +17,7 @@ from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.served import list_served
 from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.ports import PASSED_OVER, EventLevel, Page, Publisher, Snapshot, Telemetry
+from shared.ports import PASSED_OVER, EventLevel, EventReason, Page, Publisher, Snapshot, Telemetry
 from shared.usecases.expire import Expiry
 from shared.usecases.large_pages import LargePages
 from shared.usecases.sweep_counts import SweepCounts
@@ -35,10 +35,10 @@ QUEUE_MAX = 500
 """Objects listed and not yet looked at: one page, so that the lister is at most a page ahead."""
 
 
-SWEPT = "Swept"
+SWEPT = EventReason.SWEPT
 """Of the Kubernetes Event that says of a sweep of all kinds that it saw the last page of the last one."""
 
-SWEPT_IN_PART = "SweptInPart"
+SWEPT_IN_PART = EventReason.SWEPT_IN_PART
 """The same, where some kinds could not be listed."""
 
 Tell = Callable[[str, str, EventLevel], Awaitable[None]]

@@ -3,9 +3,9 @@
 from datetime import timedelta
 
 from shared.messages import TimersSet
-from shared.ports import Clock, Telemetry, Timers, Verdict
+from shared.ports import Clock, HandlingReason, Telemetry, Timers, Verdict
 
-LEFT_TO_SWEEP = "left-to-sweep"
+LEFT_TO_SWEEP = HandlingReason.LEFT_TO_SWEEP
 """The reason of an object that is due beyond the horizon: a sweep sets its timer once it is due soon enough."""
 
 

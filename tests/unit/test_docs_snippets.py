@@ -11,11 +11,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from shared.adapters.catalogue import read_catalogue
-from shared.adapters.policyfile import parse_policy
-from shared.adapters.yamlfile import parse_model
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.policy_file import parse_policy
+from shared.adapters.config.yaml_file import parse_model
 from shared.cli.main import main
-from shared.core.kinds import KindRule
+from shared.core.kinds.rule import KindRule
 from tests.builders import ROOT
 from tests.snippets import DOCS, PAGES, Block, read_blocks, read_commands, read_inline, write_files
 

@@ -86,13 +86,13 @@ def test_a_kind_is_explained(folder):
     assert "  finished      succeeded, if status.phase is Done" in lines
     assert "                failed, if status.phase is Broken" in lines
     assert "  finish time   status.endTime" in lines
-    assert any(line.startswith("  opt-in        deleting it deletes the film; so nothing deletes it") for line in lines)
+    assert any(line.startswith("  opt-in        deleting it deletes the film; so it is deleted") for line in lines)
     assert any(line.startswith("  rule          yours, ") for line in lines)
 
 
 def test_all_that_a_shipped_rule_says_of_a_job_is_told():
     output = run("job").output
-    assert "kube-controller-manager acts on it, and so do we" in output
+    assert "kube-controller-manager and ttl-after-finished both act on it" in output
     assert "shipped, job.yaml" in output
 
 

@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -15,7 +16,9 @@ from pydantic_core.core_schema import NullableSchema, WithDefaultSchema
 
 from shared.adapters.config.yaml_file import FileError, parse_model
 from shared.core.kinds.rule import Catalogue
+from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy import Policy
+from shared.core.ttl.durations import format_duration
 
 LOOK_SECONDS = 1.0
 """Between two looks at the file, however often it is asked for."""
@@ -107,14 +110,23 @@ def _read(path: Path) -> str:
 
 
 class _Schema(GenerateJsonSchema):
-    """Without null, and without what is empty: who says nothing leaves the field out."""
+    """Without null and empty values, which are rejected, and with each default as a file has it."""
 
     def nullable_schema(self, schema: NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
 
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
-        says_nothing = schema.get("default", ...) in (None, ())
-        return self.generate_inner(schema["schema"]) if says_nothing else super().default_schema(schema)
+        inner, written = self.generate_inner(schema["schema"]), _as_written(schema.get("default"))
+        return inner if written is None else {**inner, "default": written}
+
+
+def _as_written(default: object) -> str | int | None:
+    """A default as a file has it; None for one that is only left out."""
+    if isinstance(default, timedelta):
+        return format_duration(default)
+    if isinstance(default, Grouping):
+        return default.by
+    return default if isinstance(default, str | int) else None
 
 
 def schema() -> str:
@@ -123,6 +135,6 @@ def schema() -> str:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Policy.model_json_schema(schema_generator=_Schema),
         "title": "Policy of ttl-after-finished",
-        "description": "What should happen to the finished objects of a fleet.",
+        "description": "When the finished objects of a cluster are deleted, and how fast.",
     }
     return json.dumps(told, indent=2) + "\n"

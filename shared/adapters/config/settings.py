@@ -2,27 +2,8 @@
 
 A TTL_ variable that is set but empty is refused: unset often means more than any value does.
 
-TTL_KINDS                 kinds that may be deleted, comma separated (jobs,pods), or all; all if unset
-TTL_KINDS_DIR             a directory of kind rules beside, and in place of, the shipped ones
-TTL_POLICY                a policy file, which is read again as it changes; none if unset
-TTL_DRY_RUN               true: decide and report, delete nothing
-TTL_SWEEP_INTERVAL        time between two sweeps (10m)
-TTL_CONCURRENCY           DELETEs at once (64)
-TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
-TTL_NAMESPACE             where this installation lives: its Events and its state are there (state if unset: see README)
-TTL_METRICS_PORT          serve Prometheus metrics there; not at all if unset
-TTL_LOG                   json (one object a line) or text
-TTL_API_SERVER            the API server's URL, where this process runs neither in its cluster nor has a kubeconfig
-TTL_API_CA                whom to trust there: PEM, base64 of PEM, or a file; the system's CAs if unset
-TTL_API_TOKEN             who we are there: a token
-TTL_API_TOKEN_FILE        or a file with a token, read again as it is rotated
-TTL_API_IDENTITY          or google: Google's application default credentials
-TTL_CALLERS               subjects whose tokens a function takes, comma separated; anybody may call if unset
-TTL_CALLERS_AUDIENCE      what those tokens must be meant for
-TTL_CALLERS_ISSUER        who signs them: an https URL; the API server of the cluster if unset
-K_SINK                    where events are published: the Broker's URL, set by Knative's SinkBinding
-TTL_SINK_ACCOUNT          as whom, outside of the cluster: a service account NAMESPACE/NAME whose tokens we may create
-TTL_SINK_AUDIENCE         and what those tokens are meant for: the audience in the Broker's status
+Each field of `Settings` says what its variable means, and which process reads it: docs/reference/settings.md is made
+from it.
 """
 
 import os
@@ -119,33 +100,121 @@ def _secret(value: Any) -> Any:
 
 
 class Settings(BaseModel):
-    """What can be chosen; see the module for the variables."""
+    """The settings of a process, one field for each variable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     kinds: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(default=(), alias="TTL_KINDS")
+    """Kinds that may be deleted, comma separated (`jobs,pods`), or `all`: every kind that can finish. The default is
+    `all`.
+
+    Read by: schedule, expire, sweep, run, watch, plan.
+    """
     kinds_dir: Path | None = Field(default=None, alias="TTL_KINDS_DIR")
+    """A directory of your own kind rules. A rule for a shipped kind replaces the shipped rule.
+
+    Read by: schedule, expire, sweep, run, watch, commands.
+    """
     policy: Path | None = Field(default=None, alias="TTL_POLICY")
+    """The policy file. It is read again when its content changes. If it is not set, there is no policy.
+
+    Read by: schedule, expire, sweep, run, watch, commands.
+    """
     dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
+    """If `true`, decide and report, and delete nothing.
+
+    Read by: expire, sweep, deadletter, run.
+    """
     sweep_interval: Annotated[timedelta, BeforeValidator(_duration)] = Field(
         default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
     )
+    """The time between two sweeps, at least `1s`. An object gets a timer only if it is due within two intervals.
+
+    Read by: schedule, timers, expire, sweep, run.
+    """
     concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
+    """How many objects a sweep handles at once, from 1 to 1000.
+
+    Read by: sweep, run.
+    """
     timers_path: Path | None = Field(default=None, alias="TTL_TIMERS_PATH")
+    """The SQLite file of the timers. The default is `timers.db`. `run` has one for each cluster, in your state folder.
+
+    Read by: timers, run.
+    """
     home_namespace: str = Field(default="", alias="TTL_NAMESPACE", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    """The namespace of this installation, for its Kubernetes Events and its shared state. The default for shared state
+    is `ttl-after-finished`, and for `run` the namespace of its Lease.
+
+    Read by: expire, sweep, deadletter, run, commands.
+    """
     metrics_port: int | None = Field(default=None, alias="TTL_METRICS_PORT", ge=1, le=65_535)
+    """The port that serves Prometheus metrics. If it is not set, there are no metrics.
+
+    Read by: functions, run, watch.
+    """
     log: Literal["json", "text"] | None = Field(default=None, alias="TTL_LOG")
+    """The form of log lines: `json` (one object a line) or `text`. Functions have `json` by default, others `text`.
+
+    Read by: functions, run, watch, commands.
+    """
     api_server: Annotated[str, AfterValidator(_server)] = Field(default="", alias="TTL_API_SERVER")
+    """The URL of the API server, if the process has neither a ServiceAccount nor a kubeconfig. It needs one of
+    `TTL_API_TOKEN`, `TTL_API_TOKEN_FILE` and `TTL_API_IDENTITY`.
+
+    Read by: timers, expire, sweep, deadletter, run, watch, commands.
+    """
     api_ca: str = Field(default="", alias="TTL_API_CA")
+    """The certificates to trust for `TTL_API_SERVER`: PEM, base64 of PEM, or a file. The default is the system's.
+
+    Read by: as TTL_API_SERVER.
+    """
     api_token: Annotated[SecretStr | None, BeforeValidator(_secret)] = Field(default=None, alias="TTL_API_TOKEN")
+    """The bearer token for `TTL_API_SERVER`.
+
+    Read by: as TTL_API_SERVER.
+    """
     api_token_file: Path | None = Field(default=None, alias="TTL_API_TOKEN_FILE")
+    """A file with the bearer token for `TTL_API_SERVER`. It is read again when the token is rotated.
+
+    Read by: as TTL_API_SERVER.
+    """
     api_identity: Literal["google"] | None = Field(default=None, alias="TTL_API_IDENTITY")
+    """If `google`, use Google's application default credentials for `TTL_API_SERVER`.
+
+    Read by: as TTL_API_SERVER.
+    """
     callers: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_CALLERS")
+    """The subjects whose tokens a function accepts, comma separated. If it is not set, a function accepts any request.
+
+    Read by: functions.
+    """
     callers_audience: str = Field(default="", alias="TTL_CALLERS_AUDIENCE")
+    """The audience that the callers' tokens must have. `TTL_CALLERS` needs it.
+
+    Read by: functions.
+    """
     callers_issuer: str = Field(default="", alias="TTL_CALLERS_ISSUER", pattern=r"^(https://.+)?$")
+    """The issuer of the callers' tokens: an `https` URL with OIDC discovery. The default is the cluster's API server.
+
+    Read by: functions.
+    """
     sink: str = Field(default="", alias=_SINK, pattern=r"^(https?://.+)?$")
+    """The URL of the Broker, to which events are published. A SinkBinding sets it.
+
+    Read by: timers, sweep, watch.
+    """
     sink_account: str = Field(default="", alias="TTL_SINK_ACCOUNT", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
+    """The service account `NAMESPACE/NAME` that publishes to the Broker, for a process outside of the cluster. The
+    process must be allowed to create its tokens. It needs `TTL_SINK_AUDIENCE`.
+
+    Read by: timers, sweep, watch.
+    """
     sink_audience: str = Field(default="", alias="TTL_SINK_AUDIENCE")
+    """The audience of the tokens of `TTL_SINK_ACCOUNT`, from the status of the Broker.
+
+    Read by: timers, sweep, watch.
+    """
 
 
 def read_settings(

@@ -1,8 +1,7 @@
 """Prometheus metrics on a port of their own; loaded only where TTL_METRICS_PORT asks for them.
 
-Labels have few values, whoever sends events: a kind is one of the catalogue, with its group where several groups have
-one of its name; verdicts, reasons, problems and functions are words of the code. What is none of them is `other`. Never
-the name of an object, never free text.
+A label never has the name of an object or free text, so a sender of events cannot add values. A value that is not
+known is `other`. docs/reference/metrics.md is made from the metrics and from LABELS.
 """
 
 import asyncio
@@ -36,6 +35,22 @@ LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 30
 """From a deletion on the second to one that waited for a sweep, or two."""
 
 OTHER = "other"
+
+LABELS = {
+    "by": "The function that acted: `schedule`, `expire`, `sweep` or `timers`.",
+    "code": "The HTTP status of the last answer to the event.",
+    "function": "The function that answered.",
+    "kind": "A known kind. If several groups have a kind of this name, with the group: `Backup.velero.io`.",
+    "problem": "The message of the log line.",
+    "reason": "Why: see reasons.md. For the verdict `failed` it is the name of the error class.",
+    "result": "`accepted` or `failed`.",
+    "status": "The HTTP status of the answer. After a 503 the Broker tries again later.",
+    "type": "The type of the CloudEvent: see events.md.",
+    "verdict": "What was done about the object.",
+    "version": "The version of ttl-after-finished.",
+}
+"""What each label means."""
+
 _PROBLEMS_MAX = 50
 _TYPES = {TICK, *SOURCED, *(message.type for message in (Timer, TimersSet, ObjectDeleted, SweepStep))}
 _STATUSES = frozenset(str(status.value) for status in HTTPStatus)
@@ -67,36 +82,54 @@ class Metrics:
         counter = partial(Counter, registry=self.registry)
         gauge = partial(Gauge, registry=self.registry)
 
-        Info("ttl_build", "The version that runs.", registry=self.registry).info({"version": __version__})
-        gauge("ttl_sweep_interval_seconds", "Between two sweeps.").set(sweep_interval.total_seconds())
+        Info("ttl_build", "The version of this process.", registry=self.registry).info({"version": __version__})
+        gauge("ttl_sweep_interval_seconds", "The time between two sweeps: TTL_SWEEP_INTERVAL.").set(
+            sweep_interval.total_seconds()
+        )
         self._objects = counter(
             "ttl_objects_total", "What was done about objects, and why.", ["verdict", "kind", "reason", "by"]
         )
         self._lateness = Histogram(
             "ttl_deletion_lateness_seconds",
-            "DELETE accepted - due.",
+            "The time from the instant at which an object was due to its accepted DELETE.",
             ["kind", "by"],
             buckets=LATENESS_SECONDS,
             registry=self.registry,
         )
-        self._missed = counter("ttl_missed_by_events_total", "Deletions that only a sweep found.", ["kind"])
-        self._problems = counter("ttl_problems_total", "What is about no single object.", ["problem"])
-        self._answers = counter("ttl_events_total", "Events answered, by HTTP status.", ["function", "status"])
-        self._published = counter("ttl_published_total", "Events published, replies aside.", ["type", "result"])
-        self._dead = counter("ttl_dead_letters_total", "Events that nobody would take.", ["type", "code"])
+        self._missed = counter(
+            "ttl_missed_by_events_total",
+            "Deletions of objects that a sweep found overdue: no event led to them.",
+            ["kind"],
+        )
+        self._problems = counter(
+            "ttl_problems_total",
+            "Problems that concern no single object, by the message of their log line.",
+            ["problem"],
+        )
+        self._answers = counter(
+            "ttl_events_total", "Events that functions answered, by HTTP status.", ["function", "status"]
+        )
+        self._published = counter(
+            "ttl_published_total", "Events that were published to the Broker, without replies.", ["type", "result"]
+        )
+        self._dead = counter(
+            "ttl_dead_letters_total", "Events that the Broker sent to the dead letter sink.", ["type", "code"]
+        )
         self._waits = Histogram(
             "ttl_budget_wait_seconds",
-            "How far ahead the slot is that an object got when the budget was used up.",
+            "The time to the slot that an object got while the budget was exhausted.",
             ["kind"],
             buckets=WAIT_SECONDS,
             registry=self.registry,
         )
-        self._breaker = gauge("ttl_breaker_open", "1 while nothing is deleted until somebody releases the breaker.")
-        self._stopped = gauge("ttl_stopped", "1 while a person has stopped all deletions: kubectl ttl stop.")
+        self._breaker = gauge("ttl_breaker_open", "1 while the breaker is open and nothing is deleted.")
+        self._stopped = gauge("ttl_stopped", "1 while deletions are stopped by kubectl ttl stop.")
         self._loops = counter(
-            "ttl_recreate_loops_total", "Names that are re-created whenever we delete them.", ["kind"]
+            "ttl_recreate_loops_total", "Recreate loops: names that exist again after each deletion.", ["kind"]
         )
-        self._swept = gauge("ttl_sweep_last_end_timestamp_seconds", "When a sweep last saw all of a kind.", ["kind"])
+        self._swept = gauge(
+            "ttl_sweep_last_end_timestamp_seconds", "When a sweep last listed the last page of a kind.", ["kind"]
+        )
 
     def record(  # noqa: PLR0913 - what a log line tells
         self,
@@ -201,7 +234,7 @@ class Metrics:
 
     def watch_policy(self, is_good: Callable[[], bool]) -> None:
         """Show, at each scrape, whether the policy file is in force as it is now."""
-        about = "Whether the policy file is in force as it is; 0 where the last good one is."
+        about = "1 while the policy file is in force; 0 while it is bad and the last good policy is in force."
         Gauge("ttl_policy_good", about, registry=self.registry).set_function(is_good)
 
     def serve(self, port: int, address: str = "0.0.0.0") -> Callable[[], None]:  # noqa: S104 - Prometheus is elsewhere

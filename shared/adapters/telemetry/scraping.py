@@ -109,9 +109,9 @@ class CountsTimers(Collector):
         if counted is None:
             return
         pending, next_due = counted
-        yield GaugeMetricFamily("ttl_timers_pending", "Timers that have not fired.", pending)
+        yield GaugeMetricFamily("ttl_timers_pending", "Timers that are pending.", pending)
         if next_due:
-            about = "When the next timer fires, or is tried again; the past, where it should have."
+            about = "When the next timer fires or is tried again. In the past, if it is overdue."
             yield GaugeMetricFamily("ttl_timers_next_due_timestamp_seconds", about, next_due.timestamp())
 
 

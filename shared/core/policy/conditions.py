@@ -26,7 +26,7 @@ VARIABLES = ("object", _NAMESPACE, "outcome")
 _CEL = {
     "type": "string",
     "minLength": 1,
-    "description": "CEL of object, namespaceObject (metadata: name, labels, annotations) and outcome.",
+    "description": "A CEL expression over object, namespaceObject (metadata: name, labels, annotations) and outcome.",
 }
 
 

@@ -52,15 +52,13 @@ PER_SECOND_MIN = 1e-6
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
 class Rate:
-    """A token bucket.
+    """A token bucket for the deletions of one process."""
 
-    Attributes:
-        per_second: Deletions a second in the long run, by one process.
-        burst: Deletions at once after a rest.
-    """
-
-    per_second: Annotated[float, Field(ge=PER_SECOND_MIN, le=100_000)]
-    burst: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    per_second: Annotated[
+        float,
+        Field(ge=PER_SECOND_MIN, le=100_000, description="Deletions a second in the long run, for each process."),
+    ]
+    burst: Annotated[int, Field(ge=1, le=1_000_000, description="Deletions at once after a pause.")] = 1
 
 
 def _check_window(value: timedelta) -> timedelta:
@@ -75,19 +73,23 @@ Window = Annotated[Duration, AfterValidator(_check_window)]
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
 class BreakerLimits:
-    """What trips the breaker: within `window`, as many deletions by all processes, or as large a share of a kind.
+    """When the breaker trips: at a number of deletions by all processes within a window, or at a share of one kind."""
 
-    Attributes:
-        count: Deletions of all kinds together; None for no such limit.
-        share: Of one kind's objects, from 0 to 1; None for no such limit.
-        at_least: Deletions of a kind up to which its share is of no interest: the half of four objects is two.
-        window: How long a deletion counts.
-    """
-
-    count: Annotated[int, Field(ge=1)] | None = None
-    share: Share | None = None
-    at_least: Annotated[int, Field(ge=0)] = 100
-    window: Window = timedelta(minutes=10)
+    count: Annotated[
+        int | None,
+        Field(ge=1, description="Deletions of all kinds within the window. Without it there is no such limit."),
+    ] = None
+    share: Annotated[
+        Share | None,
+        Field(
+            description="The share of one kind's objects that is deleted within the window, such as 50%. Without it "
+            "there is no such limit."
+        ),
+    ] = None
+    at_least: Annotated[
+        int, Field(ge=0, description="Up to so many deletions of a kind within the window, the share is ignored.")
+    ] = 100
+    window: Annotated[Window, Field(description="How long a deletion counts, at least 1s.")] = timedelta(minutes=10)
 
     @model_validator(mode="before")
     @classmethod
@@ -102,23 +104,24 @@ class BreakerLimits:
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
 class RecreationLimits:
-    """What is a recreate loop: a name deleted so often within `window`, by any process, and back under a new uid.
+    """A recreate loop: a name is deleted so often within the window, by all processes, and exists again."""
 
-    Attributes:
-        times: Deletions under one name; 0 turns the detector off.
-        window: How long a deletion counts, and how long the name is left alone then.
-    """
-
-    times: Annotated[int, Field(ge=0, le=100)] = 5
-    window: Window = timedelta(minutes=10)
+    times: Annotated[
+        int, Field(ge=0, le=100, description="Deletions of one name within the window. 0 turns the detection off.")
+    ] = 5
+    window: Annotated[
+        Window, Field(description="How long a deletion counts, and how long the name is kept then. At least 1s.")
+    ] = timedelta(minutes=10)
 
 
 class BudgetLimits(Narrowing):
-    """As a policy says it; what is not said has no limit."""
+    """How much may be deleted, and how fast. A field that is not set sets no limit."""
 
-    global_: Rate | None = Field(default=None, alias="global")
-    per_namespace: Rate | None = None
-    breaker: BreakerLimits = BreakerLimits()
+    global_: Rate | None = Field(default=None, alias="global", description="The rate of all deletions of a process.")
+    per_namespace: Rate | None = Field(default=None, description="The rate of a process in each namespace.")
+    breaker: BreakerLimits = Field(
+        default=BreakerLimits(), description="When all deletions stop until a person releases the breaker."
+    )
 
     @model_validator(mode="after")
     def _breaks_by_something(self) -> Self:

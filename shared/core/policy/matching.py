@@ -24,7 +24,7 @@ DURATION_SCHEMA = {
         {"type": "string", "pattern": "^([0-9]+|([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?)$"},
         {"type": "integer", "minimum": 0},
     ],
-    "description": "Seconds, or a duration such as 90s, 1h30m, 2d, 1w.",
+    "description": "Seconds, or a duration such as 90s, 1h30m, 2d or 1w.",
 }
 
 
@@ -73,11 +73,13 @@ Test = Callable[[Subject], bool]
 
 
 class Requirement(RuleModel):
-    """One of `matchExpressions`, as Kubernetes means it: `NotIn` holds also where the label is absent."""
+    """One of `matchExpressions`, as in Kubernetes: `NotIn` also matches objects without the label."""
 
-    key: str = Field(min_length=1)
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: tuple[str, ...] = ()
+    key: str = Field(min_length=1, description="The key of the label.")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="How the label is compared with the values."
+    )
+    values: tuple[str, ...] = Field(default=(), description="The values for In and NotIn. The others take none.")
 
     @model_validator(mode="after")
     def _values_where_they_count(self) -> Self:
@@ -99,10 +101,14 @@ class Requirement(RuleModel):
 
 
 class LabelSelector(Narrowing):
-    """As everywhere in Kubernetes: all of it must hold. An empty one, which selects everything there, is refused."""
+    """A label selector, as in Kubernetes: all of it must match. An empty selector is rejected."""
 
-    match_labels: dict[str, str] = Field(default_factory=dict, min_length=1)
-    match_expressions: tuple[Requirement, ...] = Field(default=(), min_length=1)
+    match_labels: dict[str, str] = Field(
+        default_factory=dict, min_length=1, description="Labels that the object must have, with their values."
+    )
+    match_expressions: tuple[Requirement, ...] = Field(
+        default=(), min_length=1, description="Further conditions on the labels."
+    )
 
     def selects(self, labels: Any) -> bool:
         """Whether these labels are selected; what is no mapping is no labels."""
@@ -113,11 +119,15 @@ class LabelSelector(Narrowing):
 
 
 class NamespaceMatch(Narrowing):
-    """Namespaces by globs and labels. Objects without a namespace are in none of them."""
+    """The namespaces of the objects. Objects of a kind without namespaces match none."""
 
-    names: tuple[str, ...] = Field(default=(), min_length=1)
-    except_: tuple[str, ...] = Field(default=(), alias="except", min_length=1)
-    selector: LabelSelector | None = None
+    names: tuple[str, ...] = Field(
+        default=(), min_length=1, description="Names or globs (`*`, `?`, `[a-z]`). The default is every namespace."
+    )
+    except_: tuple[str, ...] = Field(
+        default=(), alias="except", min_length=1, description="Names or globs of namespaces that do not match."
+    )
+    selector: LabelSelector | None = Field(default=None, description="A selector on the labels of the Namespace.")
 
     def tests(self) -> Iterable[Test]:
         """The cheap ones first."""
@@ -138,21 +148,35 @@ class NamespaceMatch(Narrowing):
 
 
 class OwnerMatch(Narrowing):
-    """A controller owner, by globs."""
+    """The controller owner of the objects."""
 
-    kind: str = "*"
-    name: str = "*"
+    kind: str = Field(default="*", description="The kind of the owner, or a glob.")
+    name: str = Field(default="*", description="The name of the owner, or a glob.")
 
 
 class Match(RuleModel):
-    """What a rule is about; all that is given must hold."""
+    """The objects that a rule matches. All fields that are set must match."""
 
-    kinds: tuple[str, ...] = Field(min_length=1)
-    namespaces: NamespaceMatch | None = None
-    labels: LabelSelector | None = None
-    annotations: dict[str, str] = Field(default_factory=dict, min_length=1)
-    owners: tuple[OwnerMatch, ...] | None = None
-    age: Duration | None = None
+    kinds: tuple[str, ...] = Field(
+        min_length=1,
+        description="Kinds by any of their names (jobs, Job, jobs.batch), or globs over PLURAL and PLURAL.GROUP. A "
+        "glob sets no ttl for opt-in kinds.",
+    )
+    namespaces: NamespaceMatch | None = Field(default=None, description="The namespaces of the objects.")
+    labels: LabelSelector | None = Field(default=None, description="A selector on the labels of the objects.")
+    annotations: dict[str, str] = Field(
+        default_factory=dict,
+        min_length=1,
+        description="Annotations that the object must have, with a glob for each value.",
+    )
+    owners: tuple[OwnerMatch, ...] | None = Field(
+        default=None,
+        description="The controller owner must match one of these. An empty list matches objects without one.",
+    )
+    age: Duration | None = Field(
+        default=None,
+        description="The rule sets a ttl or a minAge only from the creation of the object plus this time on.",
+    )
 
     def names(self, rule: KindRule) -> bool:
         """Whether a word of `kinds` is this kind's name, and no pattern."""

@@ -54,20 +54,63 @@ from shared.core.ttl.ttl import Ttl
 
 
 class PolicyRule(RuleModel):
-    """One rule; see the module for what each field means."""
+    """One rule: what it matches, and what it sets or guards."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
-    match: Match
-    when: AnyCondition | None = None
-    ttl: AnyLasting | None = None
-    keep_last: int | None = Field(default=None, ge=1, le=1_000_000)
-    keep_last_failed: int | None = Field(default=None, ge=1, le=1_000_000)
-    keep_last_by: AnyGrouping = NAMESPACE
-    min_age: Duration | None = None
-    propagation: Literal["Background", "Foreground", "Orphan"] | None = None
-    on_owned: Literal["keep", "delete"] | None = None
-    on_dispatched: Literal["keep", "delete"] | None = None
-    jitter: Duration | None = None
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+        description="The name of the rule, unique in the policy. Logs, Events and commands show it.",
+    )
+    match: Match = Field(description="The objects that the rule matches.")
+    when: AnyCondition | None = Field(
+        default=None,
+        description="A CEL expression over object, namespaceObject and outcome. The rule matches only if it is true. "
+        "If it has no value for an object, the object is kept.",
+    )
+    ttl: AnyLasting | None = Field(
+        default=None,
+        description="The TTL: a duration or never, for all outcomes, or for each of succeeded and failed. Of the rules "
+        "that match, the first with a ttl for the outcome sets the TTL.",
+    )
+    keep_last: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="The newest objects of a group that are kept, whatever their TTL is.",
+    )
+    keep_last_failed: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="The same for failed objects, which are then counted apart from the others.",
+    )
+    keep_last_by: AnyGrouping = Field(
+        default=NAMESPACE,
+        description="What makes a group: the owner, the namespace, a label, or a CEL expression. A group has objects "
+        "of one kind in one namespace.",
+    )
+    min_age: Duration | None = Field(
+        default=None,
+        description="The time after its finish during which an object is kept, whatever sets its TTL. Of several rules "
+        "that match, the largest value counts.",
+    )
+    propagation: Literal["Background", "Foreground", "Orphan"] | None = Field(
+        default=None,
+        description="The propagationPolicy of the DELETE. Needs ttl. The default is that of the kind rule.",
+    )
+    on_owned: Literal["keep", "delete"] | None = Field(
+        default=None,
+        description="Whether an object is deleted while its controller owner has not finished. Needs ttl. The default "
+        "is keep. It does not apply to kinds whose rule has whileOwnerUnfinished: keep, such as Pod.",
+    )
+    on_dispatched: Literal["keep", "delete"] | None = Field(
+        default=None,
+        description="Whether an object is deleted that another cluster sent here. The default is keep. It cannot be "
+        "combined with match.age.",
+    )
+    jitter: Duration | None = Field(
+        default=None,
+        description="The time over which the deletions are spread of objects that a sweep finds overdue. Needs ttl.",
+    )
 
     @checked(mode="after")
     def _says_something(self) -> Self:
@@ -130,13 +173,24 @@ class Candidate:
 
 
 class Policy(RuleModel):
-    """Everything one file says."""
+    """A policy file."""
 
-    api_version: Literal["ttlafterfinished.dev/v1"] = "ttlafterfinished.dev/v1"
-    kind: Literal["Policy"] = "Policy"
-    budget: BudgetLimits = BudgetLimits.model_construct()
-    recreation: RecreationLimits = RecreationLimits()
-    rules: tuple[PolicyRule, ...] = Field(default=(), max_length=1_000)
+    api_version: Literal["ttlafterfinished.dev/v1"] = Field(
+        default="ttlafterfinished.dev/v1", description="The version of this schema."
+    )
+    kind: Literal["Policy"] = Field(default="Policy", description="Always Policy.")
+    budget: BudgetLimits = Field(
+        default=BudgetLimits.model_construct(),
+        description="How much may be deleted, and how fast. Without it there is no limit.",
+    )
+    recreation: RecreationLimits = Field(
+        default=RecreationLimits(), description="When the deletions of one name count as a recreate loop."
+    )
+    rules: tuple[PolicyRule, ...] = Field(
+        default=(),
+        max_length=1_000,
+        description="The rules, in order. The first rule that matches and has a ttl sets the TTL.",
+    )
 
     @field_validator("rules")
     @classmethod

@@ -1,18 +1,66 @@
-"""Which annotations of our domain there are. Any other means nothing, and is most likely a slip that should be told."""
+"""The annotations of our domain. Any other is unknown, most likely a typing error, and is reported."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from shared.core.namespaces import DEFAULTS, Namespace
+from shared.core.namespaces import Namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
 from shared.core.ttl.edits import HELD_TTL
-from shared.core.ttl.ttl import TTL_ANNOTATIONS
 
-OF_OBJECTS = ("hold", *TTL_ANNOTATIONS, "owner", HELD_TTL)
-"""Without their domain, as those below."""
+_DURATION = "A duration or `never`"
 
-OF_NAMESPACES = (*DEFAULTS, "max-ttl", "exempt")
-"""Beside those of objects: a Namespace may be an object of a rule of one's own."""
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What one annotation means; docs/reference/annotations.md is made from it.
+
+    Attributes:
+        values: Which values it may have.
+        example: One of them.
+        does: What it does.
+    """
+
+    values: str
+    example: str
+    does: str
+
+
+OF_OBJECTS: Mapping[str, Meaning] = {
+    "hold": Meaning(
+        "Any text",
+        "looking at the numbers",
+        "Keeps the object until the annotation is removed. The value is the reason.",
+    ),
+    "ttl": Meaning(_DURATION, "1h30m", "Sets the TTL: the time from the finish of the object to its deletion."),
+    "ttl-succeeded": Meaning(_DURATION, "10m", "Sets the TTL if the object succeeded."),
+    "ttl-failed": Meaning(_DURATION, "7d", "Sets the TTL if the object failed."),
+    "expire-at": Meaning(
+        "An RFC 3339 instant", "2026-01-02T03:04:05Z", "Sets the instant of the deletion. An unfinished object is kept."
+    ),
+    "owner": Meaning(
+        "`ignore`",
+        "ignore",
+        "Deletes the object even if its controller owner has not finished. Other values do nothing.",
+    ),
+    HELD_TTL: Meaning(
+        "A JSON object, written by `kubectl ttl hold`",
+        '{"spec.ttlSecondsAfterFinished": 3600}',
+        "Holds the values of the kind's own TTL fields that `hold` removed. `release` writes them back.",
+    ),
+}
+"""On objects, without their domain."""
+
+OF_NAMESPACES: Mapping[str, Meaning] = {
+    "default-ttl": Meaning(_DURATION, "1d", "Sets the TTL of objects for which no other source sets one."),
+    "default-ttl-succeeded": Meaning(_DURATION, "1h", "The same for objects that succeeded."),
+    "default-ttl-failed": Meaning(_DURATION, "7d", "The same for objects that failed."),
+    "max-ttl": Meaning(
+        "A duration", "30d", "The longest TTL of objects in the namespace. A longer one is shortened to it."
+    ),
+    "exempt": Meaning("`true` or `false`", "true", "If `true`, every object in the namespace is kept."),
+}
+"""On Namespaces, without their domain, beside those on objects: your own kind rule may match Namespaces."""
 
 
 def describe_unknown(obj: Any) -> list[str]:
@@ -30,5 +78,5 @@ def _ours(annotations: Mapping[str, Any]) -> Mapping[str, Any]:
     return get_annotations({"metadata": {"annotations": annotations}})
 
 
-def _sentence(name: str, where: str, known: Sequence[str]) -> str:
+def _sentence(name: str, where: str, known: Collection[str]) -> str:
     return f"unknown annotation {ANNOTATION_DOMAIN}/{name}{where}: expected one of {', '.join(known)}"

@@ -1,0 +1,79 @@
+"""Every Prometheus metric, and every alert."""
+
+import asyncio
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import yaml
+from prometheus_client import CollectorRegistry
+
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.telemetry.logs import LogTelemetry
+from shared.adapters.telemetry.metrics import LABELS, Metrics
+from shared.adapters.telemetry.scraping import CountsTimers
+from tests.reference.texts import code, fill, joined, table
+
+RULES = Path(__file__).parents[2] / "knative" / "components" / "prometheus" / "rules.yaml"
+
+
+class _Timers:
+    """An engine with one timer, so that there is a next one."""
+
+    async def pending(self):
+        return 1
+
+    async def next_due(self):
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def render():
+    """The page."""
+    metrics = sorted(asyncio.run(collect()), key=lambda one: one[0])
+    labels = sorted({label for one in metrics for label in one[2]})
+    alerts = read_alerts()
+    meanings = [(code(label), re.sub(r"\w+[.]md", r"[\g<0>](\g<0>)", LABELS[label])) for label in labels]
+    rows = [(code(name), kind, ", ".join(map(code, names)), text) for name, kind, names, text in metrics]
+    return fill(
+        "metrics",
+        metrics=table(("Metric", "Type", "Labels", "Meaning"), rows),
+        labels=table(("Label", "Meaning"), meanings),
+        alerts=table(("Alert", "Severity", "After", "Summary", "What to do"), [_alert(one) for one in alerts]),
+        expressions=joined(f"### {one['alert']}\n\n```promql\n{one['expr'].strip()}\n```" for one in alerts),
+    )
+
+
+def read_alerts():
+    """The alerts of the component."""
+    document = yaml.safe_load(RULES.read_text())
+    return [one for group in document["spec"]["groups"] for one in group["rules"]]
+
+
+async def collect():
+    """Name, type, labels and help of each metric."""
+    metrics = Metrics(LogTelemetry(), kinds=read_catalogue(), sweep_interval=timedelta(minutes=10))
+    metrics.watch_policy(lambda: True)
+    found = [
+        (_name(one), one._type, tuple(one._value) if one._type == "info" else one._labelnames, one._documentation)
+        for one in metrics.registry._collector_to_names
+        if hasattr(one, "_type")
+    ]
+    registry = CollectorRegistry()
+    registry.register(CountsTimers(_Timers, asyncio.get_running_loop()))
+    families = await asyncio.to_thread(lambda: list(registry.collect()))
+    return found + [(one.name, one.type, (), one.documentation) for one in families]
+
+
+def _name(one):
+    return one._name + {"counter": "_total", "info": "_info"}.get(one._type, "")
+
+
+def _alert(one):
+    texts = one["annotations"]
+    return (
+        code(one["alert"]),
+        one["labels"]["severity"],
+        one.get("for", "at once"),
+        re.sub(r"{{.*?}}", r"`\g<0>`", texts["summary"]),
+        " then ".join(code(part) for part in texts["runbook"].split("; then ")),
+    )

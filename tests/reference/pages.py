@@ -1,0 +1,16 @@
+"""The pages of docs/reference, by file name."""
+
+from pathlib import Path
+
+from tests.reference import annotations, cli, events, kinds, metrics, policy, reasons, settings
+from tests.reference.texts import fill
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+
+_MODULES = (annotations, policy, kinds, cli, settings, metrics, events, reasons)
+
+
+def render():
+    """The text of each page."""
+    pages = {f"{module.__name__.rpartition('.')[2]}.md": module.render() for module in _MODULES}
+    return {"README.md": fill("README"), **pages}

@@ -1,0 +1,121 @@
+"""The whole schema of a policy, from the JSON Schema that its models give."""
+
+import json
+
+from shared.adapters.config.policy_file import schema
+from tests.reference.texts import code, fill, joined, table
+
+EXAMPLE = """\
+apiVersion: ttlafterfinished.dev/v1
+kind: Policy
+budget:
+  global: {perSecond: 50, burst: 100}
+  perNamespace: {perSecond: 10, burst: 20}
+  breaker: {count: 1000, share: 50%, atLeast: 100, window: 10m}
+recreation: {times: 5, window: 10m}
+rules:
+  - name: failed-ci
+    match:
+      kinds: [jobs, pipelineruns.tekton.dev]
+      namespaces: {names: ["ci-*"], except: [ci-prod]}
+      labels: {matchLabels: {app: web}, matchExpressions: [{key: tier, operator: Exists}]}
+      annotations: {example.com/team: "a*"}
+      owners: [{kind: CronJob, name: "nightly-*"}]
+      age: 7d
+    when: "object.metadata.name.size() < 40"
+    ttl: {succeeded: 1h, failed: 7d}
+    propagation: Foreground
+    onOwned: delete
+    jitter: 10m
+    minAge: 10m
+    keepLast: 3
+    keepLastFailed: 5
+    keepLastBy: {label: app}
+  - name: everything-else
+    match: {kinds: ["*"], namespaces: {except: ["kube-*"]}}
+    ttl: 1w
+"""
+
+
+def render():
+    """The page."""
+    told = json.loads(schema())
+    parts = ["## `Policy`", told["description"], _fields(told)]
+    for name in _in_order(told):
+        definition = told["$defs"][name]
+        parts += [f"## `{name}`", _used_by(name, told), definition["description"], _fields(definition)]
+    return fill("policy", example=EXAMPLE.strip(), definitions=joined(parts))
+
+
+def _in_order(told):
+    """The definitions, each after the one that uses it."""
+    names, queue = [], [told]
+    while queue:
+        for field in queue.pop(0)["properties"].values():
+            for name in _references(field):
+                if name not in names:
+                    names.append(name)
+                    queue.append(told["$defs"][name])
+    return names
+
+
+def _references(field):
+    refs = [field.get("$ref", ""), field.get("items", {}).get("$ref", "")]
+    return [ref.rpartition("/")[2] for ref in refs if ref]
+
+
+def _used_by(name, told):
+    owners = {"": told, **{f"{owner}.": value for owner, value in told["$defs"].items()}}
+    places = [f"`{owner}{key}`" for owner, one in owners.items() for key in _keys(one, name)]
+    return f"Used by {', '.join(places)}."
+
+
+def _keys(owner, name):
+    return [key for key, field in owner["properties"].items() if name in _references(field)]
+
+
+def _fields(definition):
+    needed = definition.get("required", ())
+    rows = [
+        (
+            code(name),
+            _type_of(field),
+            "required" if name in needed else code(field.get("default", "")),
+            field["description"],
+        )
+        for name, field in definition["properties"].items()
+    ]
+    return table(("Field", "Type", "Default", "Meaning"), rows)
+
+
+def _type_of(field):
+    if (refs := _references(field)) and "$ref" in field:
+        return f"[{refs[0]}](#{refs[0].lower()})"
+    if "items" in field:
+        return f"list of {_type_of(field['items'])}"
+    if "enum" in field or "const" in field:
+        return " or ".join(code(one) for one in field.get("enum", [field.get("const")]))
+    if "anyOf" in field:
+        types = dict.fromkeys(_type_of(one) for one in field["anyOf"])
+        return " or ".join(one for one in types if one != "integer" or "duration" not in types)
+    if "additionalProperties" in field and isinstance(field["additionalProperties"], dict):
+        return "mapping of strings"
+    return _scalar(field)
+
+
+def _scalar(field):
+    if field["type"] == "object":
+        return f"mapping with {' and '.join(code(name) for name in field['properties'])}"
+    if "w)?" in field.get("pattern", ""):
+        return "duration"
+    if field.get("pattern", "").endswith("%$"):
+        return "percentage"
+    return {"integer": "integer", "number": "number", "string": "string"}[field["type"]] + _range(field)
+
+
+def _range(field):
+    if field.get("minimum", 0) == 0 and "maximum" not in field:
+        return ""
+    if "maximum" not in field:
+        return f" from {field['minimum']}"
+    return f" from {field['minimum']:.6g} to {field['maximum']}"

@@ -1,0 +1,38 @@
+"""Every reason for which an object is kept, waits, or is deleted."""
+
+from shared.cli import obstacles
+from shared.core.dispatchers import DISPATCHERS
+from shared.core.facts import Reason
+from shared.ports import HandlingReason, Verdict
+from shared.safeguards.safeguards import Safeguard
+from tests.reference.texts import code, described, fill, members, paragraphs, table
+
+
+def render():
+    """The page."""
+    dispatchers = [(one.name, _mark(one), one.does) for one in DISPATCHERS]
+    return fill(
+        "reasons",
+        decisions=_table(Reason),
+        safeguards=_table(Safeguard),
+        handling=_table(HandlingReason),
+        obstacles=table(("Reason", "Meaning", "What to do"), sorted(_obstacles())),
+        dispatchers=table(("Dispatcher", "Mark", "After an early deletion"), dispatchers),
+        verdicts=table(("Verdict", "Meaning"), [(code(one), *texts) for one, texts in members(Verdict)]),
+    )
+
+
+def _table(reasons):
+    return table(("Reason", "Meaning", "What to do"), [(code(one), *texts) for one, texts in members(reasons)])
+
+
+def _mark(dispatcher):
+    if dispatcher.owner:
+        return f"owner {code(dispatcher.owner)}"
+    return f"label {code(dispatcher.label + (f'={dispatcher.value}' if dispatcher.value else ''))}"
+
+
+def _obstacles():
+    for name, text in described(obstacles).items():
+        meaning, do = paragraphs(text)
+        yield code(getattr(obstacles, name)), meaning, do
