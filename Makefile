@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test e2e sim bench lint format types layers check lock clean
+.PHONY: help setup demo demo-svg test e2e sim bench lint format types layers check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ $(READY): requirements-dev.txt pyproject.toml
 
 demo: $(READY) ## watch finished Jobs and Pods go, each at its time (under a minute, no cluster needed)
 	@$(BIN)/ttl-after-finished demo
+
+demo-svg: $(READY) ## record docs/demo.svg, the picture of the README, from the real output of the demo
+	@$(BIN)/python -m tests.demo_svg docs/demo.svg
 
 test: $(READY) ## all tests; those that need real servers run where their binaries are found
 	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e
