@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# What codespell checks: whatever is written in the words of docs/glossary.md.
+CODESPELL := README.md SECURITY.md CODE_OF_CONDUCT.md docs
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-svg test e2e sim bench lint format types layers check lock clean
@@ -43,9 +45,10 @@ sim: $(READY) ## one seed of the simulation, with its trace: make sim SEED=7
 bench: $(READY) ## measure against the peer and the limit, in one run (needs the real servers)
 	@$(BIN)/python -m tests.benchmarks
 
-lint: $(READY) ## ruff, and its formatter
+lint: $(READY) ## ruff, its formatter, and codespell
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell $(CODESPELL)
 
 format: $(READY) ## let ruff mend and format
 	@$(BIN)/ruff check --fix .
