@@ -6,10 +6,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What codespell checks: whatever is written in the words of docs/glossary.md.
-CODESPELL := README.md SECURITY.md CODE_OF_CONDUCT.md docs
+CODESPELL := README.md ARCHITECTURE.md SECURITY.md CODE_OF_CONDUCT.md docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-svg test e2e sim bench lint format types layers check lock clean
+.PHONY: help setup demo demo-svg index test e2e sim bench lint format types layers check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ demo: $(READY) ## watch finished Jobs and Pods go, each at its time (under a min
 
 demo-svg: $(READY) ## record docs/demo.svg, the picture of the README, from the real output of the demo
 	@$(BIN)/python -m tests.demo_svg docs/demo.svg
+
+index: $(READY) ## let the index of ARCHITECTURE.md follow functions that have moved
+	@$(BIN)/python -m tests.symbols
 
 test: $(READY) ## all tests; those that need real servers run where their binaries are found
 	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e
