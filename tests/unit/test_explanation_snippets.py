@@ -1,4 +1,4 @@
-"""The commands and the YAML of README.md and docs/explanation: each command exists, and each file loads."""
+"""The commands and the YAML of the READMEs and docs/explanation: each command exists, and each file loads."""
 
 import re
 import shlex
@@ -13,8 +13,11 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.cli.main import main
 from tests.builders import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs/explanation").glob("*.md"))]
-_COMMAND = re.compile(r"^    (?:kubectl ttl|ttl-after-finished) (.*)$", re.MULTILINE)
+PAGES = [
+    *(ROOT / name for name in ("README.md", "SECURITY.md", "knative/README.md")),
+    *sorted((ROOT / "docs/explanation").glob("*.md")),
+]
+_COMMAND = re.compile(r"^    (?:kubectl ttl|ttl-after-finished) ([^|\n]*)", re.MULTILINE)
 COMMANDS = [(page.name, found) for page in PAGES for found in _COMMAND.findall(page.read_text())]
 FILES = ("render.yaml", "cases.yaml", "objects.yaml", "new.yaml")
 
