@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from os.path import commonpath
 from pathlib import Path
 
 from tests.builders import ROOT
@@ -32,13 +33,18 @@ def find_problem(name: str, path: str) -> str:
 
 
 def relink(text: str) -> str:
-    """The text with each link to the one file that has the name now; a name in several files is left as it is."""
+    """The text with each link to the file that has the name now: of several files, the one most like the old path."""
 
     def follow(link: re.Match[str]) -> str:
-        files = definitions().get(link[1], [])
-        return f"[`{link[1]}`]({files[0]})" if len(files) == 1 else link[0]
+        files = definitions().get(link[1], [link[2]])
+        return f"[`{link[1]}`]({max(files, key=lambda file: _likeness(file, link[2]))})"
 
     return LINK.sub(follow, text)
+
+
+def _likeness(file: str, old: str) -> tuple[bool, bool, int]:
+    """Whether a file is the old one, or has its name, and how much of both paths is the same."""
+    return file == old, Path(file).name == Path(old).name, len(commonpath([file, old.removesuffix(".py")]))
 
 
 def _names(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:

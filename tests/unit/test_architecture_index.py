@@ -29,5 +29,13 @@ def test_relink_follows_a_name_that_has_moved():
     assert relink("[`finish_of`](shared/old.py)") == "[`finish_of`](shared/core/finish/finish.py)"
 
 
+def test_relink_prefers_the_file_most_like_the_old_one():
+    assert relink("[`as_json`](shared/cli/report/object_report.py)") == "[`as_json`](shared/cli/object_report.py)"
+
+
+def test_relink_keeps_a_link_that_is_right():
+    assert relink(TEXT) == TEXT
+
+
 def test_unknown_name_is_reported():
     assert "nothing has this name" in find_problem("no_such_name", "shared/errors.py")
