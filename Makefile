@@ -5,9 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# What codespell checks: whatever is written in the words of docs/glossary.md.
+CODESPELL := README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md knative/README.md knative/overlays/cloud-run/README.md docs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test e2e sim bench docs lint format types layers check lock clean
+.PHONY: help setup demo demo-svg docs index test e2e sim bench lint format types layers check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +29,12 @@ $(READY): requirements-dev.txt pyproject.toml
 demo: $(READY) ## watch finished Jobs and Pods go, each at its time (under a minute, no cluster needed)
 	@$(BIN)/ttl-after-finished demo
 
+demo-svg: $(READY) ## record docs/demo.svg, the picture of the README, from the real output of the demo
+	@$(BIN)/python -m tests.demo_svg docs/demo.svg
+
+index: $(READY) ## let the index of ARCHITECTURE.md follow functions that have moved
+	@$(BIN)/python -m tests.symbols
+
 test: $(READY) ## all tests; those that need real servers run where their binaries are found
 	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e
 
@@ -43,11 +51,12 @@ bench: $(READY) ## measure against the peer and the limit, in one run (needs the
 docs: $(READY) ## write docs/reference from the code
 	@$(BIN)/python -m tests.reference
 
-lint: $(READY) ## ruff, and its formatter
+lint: $(READY) ## ruff, its formatter, and codespell
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/codespell $(CODESPELL)
 
-format: $(READY) ## let ruff mend and format
+format: $(READY) ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

@@ -425,7 +425,7 @@ MONITORING = "monitoring.coreos.com"
 
 @pytest.fixture(scope="module")
 def guarded(extended: Path) -> Iterator[None]:
-    """overlays/production, as knative/README.md has tokens switched on; without monitors where nobody reads them."""
+    """overlays/production, as docs/explanation/callers.md switches tokens on; without unread monitors."""
     assert extended
     _authenticate("enabled")
     wait("the feature", _are_policies_taken)

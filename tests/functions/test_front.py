@@ -298,7 +298,7 @@ async def test_a_flood_is_one_line_in_the_log(served, caplog):
     assert [line.fields["status"] for line in lines] == [431]
 
 
-STARTED_IN = ["Dockerfile", ".ci/run", "README.md"]
+STARTED_IN = ["Dockerfile", ".ci/run", "docs/explanation/operations.md"]
 
 
 @pytest.mark.parametrize("name", STARTED_IN)

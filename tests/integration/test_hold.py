@@ -146,7 +146,7 @@ def test_a_hold_on_a_pod_whose_job_is_due_says_so_and_how_to_hold_both(jobs: Clu
     again = ttl("hold", f"pod/{pod}", "--reason", "the logs")
     assert (again.returncode, again.stderr) == (0, "")
 
-    # What the README says of the garbage collector.
+    # See docs/explanation/ttl-precedence.md, "Owners".
     jobs.api.call("DELETE", f"{jobs.jobs}/report", {"propagationPolicy": "Background"})
     jobs.api.wait("the end of the held Pod", lambda: jobs.api.get(f"{jobs.pods}/{pod}") is None)
 

@@ -43,7 +43,7 @@ def overlay_of(kustomization: Object) -> tuple[Object, ...]:
 
 
 def _generator(name: str, overlay: Path) -> Object:
-    """As knative/README.md has it; kustomize takes files of the overlay's own folder only."""
+    """As docs/explanation/overlays.md has it; kustomize takes files of the overlay's own folder only."""
     files = sorted(KNATIVE.glob(GENERATED[name]))
     for path in files:
         shutil.copy(path, overlay)

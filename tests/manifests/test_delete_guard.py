@@ -74,8 +74,8 @@ def test_a_guard_binds_every_account_that_may_delete_and_none_may_change_it(fold
 
 
 def test_a_guard_of_an_overlay_with_another_namespace_binds_its_accounts():
-    """As knative/README.md has it: kustomize does not know that an expression names a namespace."""
-    text = (KNATIVE / "README.md").read_text()
+    """As docs/explanation/overlays.md has it: kustomize does not know that an expression names a namespace."""
+    text = (KNATIVE.parent / "docs/explanation/overlays.md").read_text()
     (snippet,) = re.findall(r"```yaml\n(namespace: .*?)```", text, re.DOTALL)
     said = yaml.safe_load(snippet)
     objects = overlay_of({"components": ["kind-job", "delete-guard/job", "delete-guard/pod"], **said})

@@ -96,7 +96,7 @@ def test_names_stay_as_they_are():
     (role, *_) = joining(kind_rule("workflows.argoproj.io"))
     assert role["metadata"]["name"] == "ttl-after-finished-expire-workflows.argoproj.io"
     identity = identity_of(kind_rule("workflows.argoproj.io"), NAMESPACE)
-    assert f'{{sub: "{identity}"}}' in (KNATIVE / "README.md").read_text()
+    assert f'{{sub: "{identity}"}}' in (KNATIVE.parent / "docs/explanation/overlays.md").read_text()
 
 
 def test_rules_of_one_kind_are_one_kind():

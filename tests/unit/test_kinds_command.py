@@ -52,9 +52,10 @@ def test_every_kind_is_a_row_and_they_are_counted():
     assert "RULE" not in result.output
 
 
-def test_the_readme_counts_them_as_well():
+@pytest.mark.parametrize("page", ["README.md", "docs/explanation/kinds.md"])
+def test_pages_count_the_kinds_as_the_command_does(page):
     counted = run().output.splitlines()[-1].partition(". ")[0]
-    assert counted in (FIXTURES.parents[1] / "README.md").read_text()
+    assert counted in (FIXTURES.parents[1] / page).read_text()
 
 
 def test_the_users_rules_are_marked(folder, monkeypatch):

@@ -68,13 +68,14 @@ def test_what_would_be_made_again_stays_while_its_owner_exists(name):
     assert RULES[name].keeps_dependents(is_finished=True)
 
 
-def test_the_readme_counts_the_kinds():
+@pytest.mark.parametrize("page", ["README.md", "docs/explanation/kinds.md"])
+def test_pages_count_the_kinds(page):
     rules = read_catalogue().rules
     finishing = [rule for rule in rules if not rule.never_finishes]
     opt_in = sum(1 for rule in finishing if rule.opt_in)
     never = len(rules) - len(finishing)
     counts = f"{len(finishing)} that finish, {opt_in} of them by opt-in only; {never} that never do"
-    assert counts in (ROOT / "README.md").read_text()
+    assert counts in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("name", ["virtualmachineinstances.kubevirt.io", "datavolumes.cdi.kubevirt.io"])

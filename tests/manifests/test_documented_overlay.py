@@ -1,4 +1,4 @@
-"""The overlays of knative/README.md, put together as its readers do: one kustomization.yaml, with files beside it."""
+"""The overlay of docs/explanation/overlays.md, put together as its readers do: one kustomization.yaml, and files."""
 
 import re
 import shutil
@@ -10,8 +10,8 @@ from tests.manifests.test_manifests import KNATIVE, build, needs_kubectl, of_kin
 
 pytestmark = needs_kubectl
 
-README = (KNATIVE / "README.md").read_text()
-OVERLAY, *FRAGMENTS = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+PAGES = "".join((KNATIVE.parent / "docs/explanation" / name).read_text() for name in ("overlays.md", "guard-rails.md"))
+OVERLAY, *FRAGMENTS = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", PAGES, re.DOTALL))
 FILES = {
     "render.yaml": (KNATIVE / "components/kinds/rules/renders.example.com.yaml").read_text(),
     "policy.yaml": (KNATIVE / "components/policy/policy.yaml").read_text(),
