@@ -160,10 +160,10 @@ class World:
 
     def _close(self) -> None:
         async def cancel_all() -> None:
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # a task that ends may start another one
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
         self.loop.run_until_complete(cancel_all())
         self.loop.close()
