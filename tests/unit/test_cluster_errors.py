@@ -607,6 +607,18 @@ async def test_an_event_may_say_that_all_is_well(cluster, script):
     assert json.loads(script.bodies[-1])["type"] == "Normal"
 
 
+async def test_event_about_two_installations_is_written_for_each(cluster, script):
+    """They have no uid: the stop of two namespaces at once gives one message about each."""
+    script.answers = [{"json": {"gitVersion": "v1"}}, {"status": 201, "json": {}}, {"status": 201, "json": {}}]
+
+    for name in ("one", "two"):
+        about = ObjectRef("v1", "Namespace", name, name, "")
+        await cluster.record_event(about, "Stopped", "deletions are stopped")
+
+    written = [json.loads(body)["involvedObject"]["name"] for body in script.bodies if body]
+    assert written == ["one", "two"]
+
+
 HOSTILE = ["a/b", "a?dryRun=All", "a#b", "a%2Fb", "../../nodes/n", "a b", "ü", "a\nb", "a;b", "%", "a\\b"]
 
 

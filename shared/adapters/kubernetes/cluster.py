@@ -191,7 +191,7 @@ class KubernetesCluster(FollowingApiServer):
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         """See `shared.ports.Cluster`. Its name is made from what it says, so the same one again is a 409."""
-        digest = hashlib.sha256(f"{ref.uid}/{reason}/{message}".encode()).hexdigest()[:16]
+        digest = hashlib.sha256(f"{ref}/{ref.uid}/{reason}/{message}".encode()).hexdigest()[:16]
         if digest in self._told:
             return
         namespace = ref.namespace or "default"
