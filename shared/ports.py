@@ -288,7 +288,7 @@ class EventReason(StrEnum):
     A policy rule cannot be evaluated for the object, or an annotation of the Namespace has a malformed value. The
     object, or everything in the Namespace, is kept.
     """
-    POWERLESS_TTL = "OverriddenTtl"
+    OVERRIDDEN_TTL = "OverriddenTtl"
     """The object.
 
     The controller of the kind acts on the kind's own TTL field, and deletes the object before its TTL is over.
