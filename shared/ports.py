@@ -14,6 +14,9 @@ from shared.messages import Message, ObjectDeleted, Timer
 EventLevel = Literal["Normal", "Warning"]
 """The type of a Kubernetes Event: all went as it should, or somebody should look."""
 
+Propagation = Literal["Background", "Foreground", "Orphan"]
+"""What a DELETE does to the dependents of an object: `propagationPolicy` of the Kubernetes API."""
+
 PASSED_OVER = "an object cannot be read and is kept"
 """The problem that reports each object of `Page.unreadable`, with `object`, `uid` and `error`."""
 
@@ -106,16 +109,21 @@ class Cluster(Protocol):
         """
         ...
 
-    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+    async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         """DELETE exactly the object that was read: its uid and its resourceVersion are the preconditions.
 
-        It leaves this process soon, or never: a person may stop the deletions meanwhile.
+        The request leaves this process soon or never, because a person may stop the deletions meanwhile.
+
+        Args:
+            rule: The object's kind.
+            obj: The object.
+            propagation: What happens to its dependents; None for the propagation of the kind rule.
 
         Returns:
-            True once the API server accepted; False where there is no object of this name any more (404).
+            True once the API server accepted; False if no object has this name any more (404).
 
         Raises:
-            ConflictError: It is another object, or another version of it, than was read (409).
+            ConflictError: The uid or the resourceVersion has changed (409).
         """
         ...
 

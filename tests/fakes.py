@@ -11,7 +11,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError
 from shared.messages import Message, ObjectDeleted, Timer
-from shared.ports import EventLevel, Page, Snapshot, Unreadable, Verdict
+from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable, Verdict
 from tests.builders import NOW, having, namespace
 
 
@@ -136,7 +136,7 @@ class FakeCluster:
         obj = self.memory.get(ref.uid)
         return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
 
-    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+    async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         ref = ref_of(obj)
         self._call("delete", ref.name)
         self.before_delete(ref.name)
@@ -146,7 +146,7 @@ class FakeCluster:
         if any(present["metadata"][name] != obj["metadata"][name] for name in ("uid", "resourceVersion")):
             raise ConflictError("the object has been modified")
         self.deleted.append(self._objects.pop(_key(ref)))
-        self.propagations.append(rule.propagation)
+        self.propagations.append(propagation or rule.propagation)
         return True
 
     async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:

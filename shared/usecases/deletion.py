@@ -11,7 +11,7 @@ from typing import Any
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, ref_of
 from shared.errors import ConflictError, PermanentError
-from shared.ports import Cluster
+from shared.ports import Cluster, Propagation
 
 REFUSALS_MAX = 2
 """DELETEs of one unchanged object that the API server may answer with 409; then the refusal is final."""
@@ -24,13 +24,16 @@ class UnchangedError(ConflictError):
     """The API server answered 409, and the object is exactly what was read."""
 
 
-async def send_delete(cluster: Cluster, rule: KindRule, obj: dict[str, Any]) -> bool:
+async def send_delete(
+    cluster: Cluster, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None
+) -> bool:
     """DELETE exactly the object that was read.
 
     Args:
         cluster: The API server.
         rule: The object's kind.
         obj: The object, which is not marked for deletion.
+        propagation: See `Cluster.delete`.
 
     Returns:
         True once the API server accepted; False if the object is gone, or another client marked it for deletion.
@@ -42,7 +45,7 @@ async def send_delete(cluster: Cluster, rule: KindRule, obj: dict[str, Any]) -> 
         PermanentError: The API server refuses for good.
     """
     try:
-        return await cluster.delete(rule, obj)
+        return await cluster.delete(rule, obj, propagation=propagation)
     except ConflictError as error:
         present = await cluster.get(rule, ref_of(obj))
         if present is None or not ref_of(obj).is_same(ref_of(present.obj)) or _is_marked(present.obj):
@@ -56,12 +59,12 @@ def _is_marked(obj: dict[str, Any]) -> bool:
     return get_in(obj, "metadata.deletionTimestamp") is not None
 
 
-def refused_for_good(rule: KindRule, obj: dict[str, Any], error: UnchangedError) -> PermanentError:
+def refused_for_good(obj: dict[str, Any], error: UnchangedError, *, propagation: Propagation) -> PermanentError:
     """What to report if the API server keeps refusing to delete an object that does not change."""
     finalizers = get_in(obj, "metadata.finalizers")
     held_by = [name for name in _COLLECTORS if isinstance(finalizers, list) and name in finalizers]
     told = f"the API server answered 409 to {REFUSALS_MAX} DELETEs of {ref_of(obj)}, which is unchanged: {error}"
-    if held_by and rule.propagation == "Background":
+    if held_by and propagation == "Background":
         told += (
             f"; it does so with Background propagation while the only finalizer is {held_by[0]}: remove the finalizer"
             f" {held_by[0]}, or set `propagation: Foreground` or `Orphan` in a policy rule"

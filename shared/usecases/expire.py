@@ -19,7 +19,7 @@ from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.evaluation.served import find_served
 from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
-from shared.ports import Clock, Cluster, Snapshot, Telemetry, Verdict
+from shared.ports import Clock, Cluster, Propagation, Snapshot, Telemetry, Verdict
 from shared.safeguards.safeguards import Delayed, Denied, Safeguard, Safeguards
 from shared.usecases.deletion import REFUSALS_MAX, UnchangedError, refused_for_good, send_delete
 
@@ -126,7 +126,8 @@ class Expiry:
             except UnchangedError as error:
                 refusals += 1
                 if refusals == REFUSALS_MAX:
-                    raise refused_for_good(_propagating(rule, evaluation.decision.facts), snapshot.obj, error) from None
+                    propagation = _propagation_of(evaluation.decision.facts) or rule.propagation
+                    raise refused_for_good(snapshot.obj, error, propagation=propagation) from None
             except (ConflictError, OutdatedError):
                 continue
         raise TryLaterError(f"{ref}: what its deletion rests on changed {ATTEMPTS_MAX} times, or took too long to read")
@@ -187,13 +188,13 @@ class Expiry:
                 if not self.evaluator.is_still_due(evaluation, snapshot, rule):  # from here on nothing is read
                     self._not_deleted(rule, ref)
                     raise OutdatedError(f"{ref}: what was decided about it does not hold any more")
-                return await self._delete(_propagating(rule, facts), snapshot, facts, since, missed=missed)
+                return await self._delete(rule, snapshot, facts, since, missed=missed)
 
     async def _delete(
         self, rule: KindRule, snapshot: Snapshot, facts: Facts, since: datetime, *, missed: bool
     ) -> ObjectDeleted | None:
         ref = ref_of(snapshot.obj)
-        if not await self._send(rule, snapshot, ref):
+        if not await self._send(rule, snapshot, ref, propagation=_propagation_of(facts)):
             self.telemetry.record(Verdict.ALREADY_GONE, ref, by=self.by)
             return None
         deleted_at = self.clock.now()
@@ -240,10 +241,12 @@ class Expiry:
         self.telemetry.record(Verdict.TIMER_SET, ref, Safeguard.BUDGET, by=self.by, due_at=again_at)
         return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=again_at),))
 
-    async def _send(self, rule: KindRule, snapshot: Snapshot, ref: ObjectRef) -> bool:
+    async def _send(
+        self, rule: KindRule, snapshot: Snapshot, ref: ObjectRef, *, propagation: Propagation | None
+    ) -> bool:
         """DELETE; what was counted as deleted and is not, is given back. No answer at all counts: it may be gone."""
         try:
-            is_accepted = await send_delete(self.cluster, rule, snapshot.obj)
+            is_accepted = await send_delete(self.cluster, rule, snapshot.obj, propagation=propagation)
         except (ConflictError, PermanentError):
             self._not_deleted(rule, ref)
             raise
@@ -332,7 +335,6 @@ def _jittered(ref: ObjectRef, facts: Facts, now: datetime) -> datetime | None:
     return jittered(ref.uid, now, jitter) if jitter else None
 
 
-def _propagating(rule: KindRule, facts: Facts) -> KindRule:
-    """The kind, deleted as the policy rule says."""
-    asked = facts.policy_rule.propagation if facts.policy_rule else None
-    return rule if asked in (None, rule.propagation) else rule.model_copy(update={"propagation": asked})
+def _propagation_of(facts: Facts) -> Propagation | None:
+    """The propagation that the policy rule sets, if a policy rule sets the TTL."""
+    return facts.policy_rule.propagation if facts.policy_rule else None
