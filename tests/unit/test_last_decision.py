@@ -47,9 +47,9 @@ class SlowCluster(FakeCluster):
         await asyncio.sleep(self.seconds.get(rule.kind, 0))
         return found
 
-    async def delete(self, rule, obj):
+    async def delete(self, rule, obj, **options):
         self.deleted_at.append(asyncio.get_running_loop().time())
-        return await super().delete(rule, obj)
+        return await super().delete(rule, obj, **options)
 
     def exempt(self):
         self.put(namespace("ci", exempt="true"))

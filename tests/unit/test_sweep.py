@@ -204,10 +204,10 @@ async def test_pages_that_are_small_since_their_objects_are_large_are_held_one_a
     bench.put(9, complete=ago(60), ttl=30)
     delete, deleted_at_lists = bench.cluster.delete, []
 
-    async def slowly(rule, obj):
+    async def slowly(rule, obj, **options):
         for _ in range(50):  # time enough for the next page to be listed
             await asyncio.sleep(0)
-        return await delete(rule, obj)
+        return await delete(rule, obj, **options)
 
     monkeypatch.setattr(bench.cluster, "delete", slowly)
     bench.cluster.on_list = lambda: deleted_at_lists.append(len(bench.cluster.deleted))
@@ -230,12 +230,12 @@ class Large:
     async def list_page(self, rule, **asked):
         return replace(await self.list(rule, **asked), is_large=rule.kind != "Namespace")
 
-    async def slowly(self, rule, obj):
+    async def slowly(self, rule, obj, **options):
         self.alive |= 1 << KINDS.rules.index(rule)
         self.most = max(self.most, self.alive.bit_count())
         for _ in range(50):
             await asyncio.sleep(0)
-        done = await self.delete(rule, obj)
+        done = await self.delete(rule, obj, **options)
         if not any(one.startswith(rule.plural) for one in self.bench.cluster.names):
             self.alive &= ~(1 << KINDS.rules.index(rule))
         return done
@@ -260,10 +260,10 @@ async def test_a_large_page_whose_deletions_hang_does_not_stop_the_other_kinds(b
     bench.cluster.put(annotated(trainjob(complete=ago(60)), ttl="0s"))
     large = Large(bench, monkeypatch)
 
-    async def hang(rule, obj):
+    async def hang(rule, obj, **options):
         if rule.kind == "Job":
             await asyncio.Event().wait()
-        return await large.delete(rule, obj)
+        return await large.delete(rule, obj, **options)
 
     monkeypatch.setattr(bench.cluster, "delete", hang)
     stuck = asyncio.ensure_future(bench.sweep(SweepStep(kinds=("batch/v1/Job",))))
