@@ -15,7 +15,7 @@ from shared.core.horizon import sweep_ahead
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
-from shared.evaluation.served import list_served
+from shared.evaluation.served import find_served, list_served
 from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import PASSED_OVER, EventLevel, Page, Publisher, Snapshot, Telemetry
 from shared.usecases.expire import Expiry
@@ -148,7 +148,9 @@ class Sweep:
         if known is None:
             return next_kind
         try:
-            rule = await self.expiry.find_rule(api_version.rpartition("/")[0], kind)
+            rule = await find_served(
+                api_version.rpartition("/")[0], kind, cluster=self.expiry.cluster, kinds=self.expiry.catalogue
+            )
             token = await self._queue_page(rule, step.continue_token, queue, work)
         except AbsentKindError:
             return next_kind

@@ -15,7 +15,7 @@ from shared.safeguards.kept_names import KEPT_NAMES_MAX
 from shared.safeguards.recreation import name_of
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_standing, release_breaker, with_loop, with_trip
-from shared.usecases.expire import CLOCKS_APART_MAX
+from shared.usecases.expire_timers import CLOCKS_APART_MAX
 from tests.builders import JOB, NOW, ago, having, job, later
 from tests.installation import Installation
 
