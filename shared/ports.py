@@ -1,6 +1,6 @@
 """What the use cases need from the world; the adapters provide it, the tests' fakes too."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,6 +13,9 @@ from shared.messages import Message, ObjectDeleted, Timer
 
 EventLevel = Literal["Normal", "Warning"]
 """The type of a Kubernetes Event: all went as it should, or somebody should look."""
+
+WriteEvent = Callable[[str, str, EventLevel], Awaitable[None]]
+"""Writes a Kubernetes Event about the installation: reason, message, level."""
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 """What a DELETE does to the dependents of an object: `propagationPolicy` of the Kubernetes API."""

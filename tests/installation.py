@@ -10,9 +10,9 @@ from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.expire import Expiry
-from shared.usecases.sweep import Sweep
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, job
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
+from tests.sweeps import sweep_with
 
 KINDS = Catalogue((JOB, POD, TRAINJOB))
 INTERVAL = timedelta(minutes=10)
@@ -65,7 +65,7 @@ class Process:
             safeguards=self.safeguards,
         )
         self.publisher = FakePublisher()
-        self.sweeper = Sweep(self.expiry, self.publisher, INTERVAL, concurrency=1)
+        self.sweeper = sweep_with(self.expiry, self.publisher, INTERVAL, concurrency=1)
 
     async def delete(self, name, *, uid="", namespace="ci", due_at=None, metadata=None):
         """A due Job of this name is there, and its timer fires."""

@@ -218,7 +218,7 @@ class _SweepStopsAtError(Sweep):
 
 
 class _SweepDeletesNothing(Sweep):
-    async def _look(self, rule: KindRule, snapshot: Snapshot, work: Any) -> None:
+    async def _handle(self, rule: KindRule, found: Any, work: Any) -> None:
         pass
 
 

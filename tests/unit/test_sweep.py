@@ -14,11 +14,12 @@ from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLate
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
-from shared.usecases import large_pages as turns
+from shared.usecases import sweep_pages
 from shared.usecases.expire import Expiry
-from shared.usecases.sweep import FULL_READS_MAX, Sweep
+from shared.usecases.sweep_pages import FULL_READS_MAX
 from tests.builders import JOB, POD, TRAINJOB, ago, annotated, ended, having, job, later, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
+from tests.sweeps import sweep_with
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ class Bench:
         )
         self.message = []
         self.tell_failure = None
-        self._sweep = Sweep(
+        self._sweep = sweep_with(
             self.expiry, self.publisher, interval, concurrency=4, namespace=namespace, write_event=self._write_event
         )
 
@@ -255,7 +256,7 @@ async def test_sweeps_of_several_kinds_take_turns_with_large_pages(bench, monkey
 
 
 async def test_a_large_page_whose_deletions_hang_does_not_stop_the_other_kinds(bench, monkeypatch):
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.05)
+    monkeypatch.setattr(sweep_pages, "TURN_SECONDS", 0.05)
     bench.cluster.put(annotated(job(name="stuck", complete=ago(60)), ttl="0s"))
     bench.cluster.put(annotated(trainjob(complete=ago(60)), ttl="0s"))
     large = Large(bench, monkeypatch)
@@ -458,7 +459,7 @@ async def test_no_kinds_at_all_is_nothing_to_do():
         bench.cluster, Catalogue(()), Evaluator(bench.cluster, KINDS), bench.clock, bench.telemetry, dry_run=False
     )
 
-    assert await Sweep(expiry, bench.publisher, timedelta(minutes=1), concurrency=1).sweep(START) is None
+    assert await sweep_with(expiry, bench.publisher, timedelta(minutes=1), concurrency=1).sweep(START) is None
 
 
 @pytest.mark.parametrize("kind", ["Job", "", "/", "batch/v1/", "batch/v1/CronJob", "a/b/c/d"])
