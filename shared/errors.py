@@ -38,7 +38,7 @@ class AbsentKindError(PermanentError):
 
 
 class TryLaterError(TtlError):
-    """The API server or the Broker is busy or away: send the event again after a while.
+    """The API server, the Broker or the timer engine is busy or away: send the event again after a while.
 
     Attributes:
         retry_after_seconds: How long to wait at the least.
@@ -54,4 +54,4 @@ class OutdatedError(TryLaterError):
 
 
 class ConflictError(TtlError):
-    """The uid or the resourceVersion in the preconditions has changed (409): read the object again to find out which."""
+    """The uid or the resourceVersion in the preconditions has changed (409): read the object again."""

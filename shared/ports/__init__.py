@@ -1,0 +1,32 @@
+"""The protocols through which the use cases reach the outside; the adapters and the tests' fakes implement them."""
+
+from shared.ports.cluster import (
+    PASSED_OVER,
+    Cluster,
+    EventLevel,
+    Page,
+    Propagation,
+    Snapshot,
+    Unreadable,
+    WriteEvent,
+)
+from shared.ports.process import Clock, CountedTimers, Publisher, State, Timers
+from shared.ports.telemetry import Telemetry, Verdict
+
+__all__ = [
+    "PASSED_OVER",
+    "Clock",
+    "Cluster",
+    "CountedTimers",
+    "EventLevel",
+    "Page",
+    "Propagation",
+    "Publisher",
+    "Snapshot",
+    "State",
+    "Telemetry",
+    "Timers",
+    "Unreadable",
+    "Verdict",
+    "WriteEvent",
+]
