@@ -126,7 +126,7 @@ class _Remembered(Ranks):
 class _NamespaceRemembered(Namespaces):
     """What a namespace once said is good for ever."""
 
-    def _remembered(self, name: str) -> Any:
+    def _cached(self, name: str) -> Any:
         return self._known.get(name)
 
     async def prime(self) -> None:

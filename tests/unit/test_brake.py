@@ -7,6 +7,7 @@ from shared.errors import ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, TimersSet
 from shared.safeguards.brake import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
 from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_reports import UNREAD
 from shared.safeguards.state_schema import Stop, Trip, parse_standing, with_stop, with_trip
 from tests.builders import NOW
 from tests.installation import Installation
@@ -113,7 +114,7 @@ async def test_state_that_may_not_be_read_keeps_everything_and_is_reported_once(
     for name in "abc":
         assert not await deletes(process, name)
     assert process.telemetry.verdicts() == [("kept", "stop-unread")] * 3
-    assert [what for what, _ in process.telemetry.problems] == ["could not read the state"]
+    assert [what for what, _ in process.telemetry.problems] == [UNREAD]
 
 
 async def test_state_that_cannot_be_read_now_is_tried_later(at):

@@ -196,7 +196,7 @@ def test_an_api_server_that_does_not_answer_holds_no_letter(monkeypatch):
     async def hang(*_):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(deadletter, "TELL_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(deadletter, "WRITE_SECONDS_MAX", 0.01)
     letters, telemetry, _ = burying(hang)
     asyncio.run(letters.report(letter()))
     assert telemetry.problems[1] == ("could not write an Event", {"error": "TimeoutError"})

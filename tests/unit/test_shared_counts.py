@@ -14,6 +14,7 @@ from shared.safeguards import shared_state
 from shared.safeguards.deletion_counts import AFTER_MAX, KINDS_MAX, PARTS, WRITES_MAX, DeletionCounts
 from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
 from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_reports import UNWRITTEN
 from shared.safeguards.state_schema import DELETIONS, NAMES, Trip, parse_standing, release_breaker, with_trip
 from tests.builders import JOB, NOW, later
 from tests.installation import Installation
@@ -555,10 +556,10 @@ async def test_who_may_not_write_counts_for_itself_and_says_so_once(at):
     for name in "abc":
         assert await deleted(process, name) == [name]
         looks_again(at)
-    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
+    assert [what for what, _ in process.telemetry.problems] == [UNWRITTEN]
 
     assert await deleted(process, "d", "d") == []
-    assert "start this process anew" in process.telemetry.records[-1].detail  # a release could not reach it
+    assert "restart this process" in process.telemetry.records[-1].detail  # a release could not reach it
     looks_again(at)
     assert await deleted(process, "d") == []
     assert [reason for reason, _ in at.message] == ["BreakerOpen"]
@@ -612,7 +613,7 @@ async def test_who_cannot_write_now_deletes_up_to_the_limit_all_the_same(at):
     assert await deleted(process, "b") == ["b"]  # which makes space
     looks_again(at)
     assert await deleted(process, *"cdefghij") == [*"cdefghi"]
-    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN, "the breaker is open"]
+    assert [what for what, _ in process.telemetry.problems] == [UNWRITTEN, "the breaker is open"]
 
 
 async def test_what_was_not_written_is_written_once_later(at):
@@ -647,7 +648,7 @@ async def test_an_end_does_not_wait_for_a_state_that_does_not_answer(at, monkeyp
 
     monkeypatch.setattr(at.state, "write", write)
     await process.safeguards.flush()
-    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
+    assert [what for what, _ in process.telemetry.problems] == [UNWRITTEN]
 
 
 async def test_an_end_that_fails_is_one_all_the_same(at):
@@ -655,7 +656,7 @@ async def test_an_end_that_fails_is_one_all_the_same(at):
     await deleted(process, "a")
     at.state.failure = TryLaterError("away")
     await process.safeguards.flush()
-    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
+    assert [what for what, _ in process.telemetry.problems] == [UNWRITTEN]
     alone = at.process(shared=False, breaker=LIMITS)
     await deleted(alone, "a")
     await alone.safeguards.flush()

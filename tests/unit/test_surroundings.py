@@ -87,7 +87,7 @@ async def test_one_that_may_not_be_read_keeps_and_is_said_once(bench):
     assert decision.reason is Reason.NAMESPACE_UNREAD
     assert decision.facts.problem == "namespaces is forbidden"
     ((message, _),) = bench.telemetry.problems
-    assert message == "namespaces may not be read: what is in them stays"
+    assert message == "namespaces may not be read: their objects are kept"
 
 
 async def test_one_that_is_gone_keeps(bench):

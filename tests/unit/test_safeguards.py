@@ -14,6 +14,7 @@ from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.safeguards.kept_names import KEPT_NAMES_MAX
 from shared.safeguards.recreation import name_of
 from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_reports import UNREAD
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_standing, release_breaker, with_loop, with_trip
 from shared.usecases.expire_timers import CLOCKS_APART_MAX
 from tests.builders import JOB, NOW, ago, having, job, later
@@ -338,7 +339,7 @@ async def test_a_release_is_heard_of_whoever_reads_it_first(at):
     assert await process.safeguards.releases() == 1
 
 
-@pytest.mark.parametrize(("shared", "command"), [(True, "`kubectl ttl release --breaker -n here`"), (False, "anew")])
+@pytest.mark.parametrize(("shared", "command"), [(True, "`kubectl ttl release --breaker -n here`"), (False, "restart")])
 async def test_the_log_and_the_event_name_what_ends_it(at, shared, command):
     process = at.process(shared=shared, breaker=BreakerLimits(count=1))
     for name in "abc":
@@ -385,7 +386,7 @@ async def test_with_a_breaker_a_state_that_may_not_be_read_keeps_everything_and_
     for name in "abc":
         assert await process.delete(name) is None
     assert process.telemetry.verdicts() == [("kept", "stop-unread")] * 3
-    assert [what for what, _ in process.telemetry.problems] == ["could not read the state"]
+    assert [what for what, _ in process.telemetry.problems] == [UNREAD]
     assert at.state.reads == 1
 
 
