@@ -1,4 +1,4 @@
-"""Processes of one installation that delete: what stands between a due object and its DELETE is theirs together."""
+"""Processes of one installation that delete, with shared safeguards."""
 
 from datetime import timedelta
 
@@ -19,7 +19,7 @@ INTERVAL = timedelta(minutes=10)
 
 
 class Installation:
-    """Processes that share a cluster, a clock and a state."""
+    """An installation: its processes share a cluster, a clock and a state."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -44,7 +44,7 @@ class Installation:
 
 
 class Process:
-    """One that deletes."""
+    """A process that deletes."""
 
     def __init__(self, installation, limits, state, by):
         self.at, self.limits, self.telemetry = installation, limits, FakeTelemetry()
@@ -68,7 +68,7 @@ class Process:
         self.sweeper = sweep_with(self.expiry, self.publisher, INTERVAL, concurrency=1)
 
     async def delete(self, name, *, uid="", namespace="ci", due_at=None, metadata=None):
-        """A due Job of this name is there, and its timer fires."""
+        """Put a due Job of this name, and fire its timer."""
         obj = job(complete=ago(86_400), ttl=0, name=name, uid=uid or f"uid-{name}", namespace=namespace)
         obj["metadata"] |= metadata or {}
         self.at.cluster.put(obj)

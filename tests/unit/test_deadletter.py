@@ -1,4 +1,4 @@
-"""What no function would take is logged, counted and told once, whatever it looks like."""
+"""Dead letters are logged and counted, and reported by one Event, whatever they contain."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Deciding about an object together with its owner."""
+"""The evaluator decides about an object together with its owner."""
 
 import pytest
 

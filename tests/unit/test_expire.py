@@ -1,4 +1,4 @@
-"""A timer fired: what is read, what is deleted, what is answered and who is told."""
+"""The function expire: what it reads, deletes, answers and reports when a timer fires."""
 
 import asyncio
 from datetime import timedelta

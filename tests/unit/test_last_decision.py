@@ -1,4 +1,4 @@
-"""The last decision before a DELETE rests on facts that are a few seconds old at most, however slow other reads are."""
+"""The last decision before a DELETE uses facts that are a few seconds old at most, also if other reads are slow."""
 
 import asyncio
 from datetime import timedelta

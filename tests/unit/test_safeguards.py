@@ -1,4 +1,4 @@
-"""What stands between a due object and its DELETE: who is put off, what trips, what is left alone, and what ends it."""
+"""The safeguards before a DELETE: the budget delays, the breaker trips, a recreate loop is left alone, and each ends."""
 
 import asyncio
 import json

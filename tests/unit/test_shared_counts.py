@@ -1,4 +1,4 @@
-"""What processes count together: none of them sees all deletions, and all of them know how many there were."""
+"""Shared counts: each process sees only its own deletions, and all processes know the sum."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a judge brings: namespace, owner and rank, read once for all who ask, and only where they count."""
+"""The facts that the evaluator reads: namespace, owner and rank, once for all callers, and only when they matter."""
 
 import asyncio
 

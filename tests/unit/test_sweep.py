@@ -1,4 +1,4 @@
-"""A sweep: what it lists, deletes, leaves to timers, passes over and hands on."""
+"""The sweep: what it lists, deletes, leaves to timers, passes over and returns as the next step."""
 
 import asyncio
 from dataclasses import replace
@@ -369,7 +369,7 @@ async def test_sweep_sets_a_timer_after_a_conflict(bench):
     assert timedelta() < retry.due_at - bench.clock.now() <= timedelta(seconds=BACKOFF_SECONDS)
 
 
-async def test_sweep_sets_one_timer_for_a_delete_that_is_always_refused(bench):
+async def test_sweep_timer_ends_with_a_permanent_error_when_a_delete_is_always_refused(bench):
     bench.put(1, complete=ago(60), ttl=30)
     bench.cluster.fail("delete", ConflictError("Precondition failed"))
     await bench.sweep()
