@@ -1,4 +1,4 @@
-"""The brake: a person stops all deletions, every process obeys within five seconds, and a start continues the deletions."""
+"""The brake: a person stops all deletions, every process obeys within five seconds, and a start ends the stop."""
 
 import pytest
 

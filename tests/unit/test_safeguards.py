@@ -1,4 +1,4 @@
-"""The safeguards before a DELETE: the budget delays, the breaker trips, a recreate loop is left alone, and each ends."""
+"""The safeguards before a DELETE: budget, breaker and recreate loops deny or delay it, and each of them ends."""
 
 import asyncio
 import json
