@@ -65,7 +65,7 @@ class Safeguards:
     """Asked before each DELETE, and informed of its result; all deletions of a process share one instance.
 
     Args:
-        limits: Returns the present limits; after a change, all counts start from zero.
+        limits: Returns the present limits; after a change the safeguards are built again.
         shared_state: Brake, breaker, and the deletions of all processes.
         runtime: Clocks and telemetry.
         count_objects: Counts the objects of a kind.
