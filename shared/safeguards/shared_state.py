@@ -23,7 +23,7 @@ CACHED_SECONDS = 3.0
 The rest of five seconds is for the DELETE to leave the process.
 """
 
-TROUBLED_SECONDS = 1.0
+ERROR_CACHED_SECONDS = 1.0
 """How long a failed read counts if the API server is busy or away, so that not every caller asks it again at once."""
 
 FLUSH_SECONDS_MAX = 3.0
@@ -160,14 +160,14 @@ class SharedState:
             sent_at, data, is_written = await self._exchange(state)
         except TtlError as error:
             self._error = error
-            lasts = CACHED_SECONDS if isinstance(error, PermanentError) else TROUBLED_SECONDS
+            lasts = CACHED_SECONDS if isinstance(error, PermanentError) else ERROR_CACHED_SECONDS
             self._fresh_until = self._monotonic() + lasts
             self._reports.problem(UNWRITTEN if self._has_unwritten() else UNREAD, error)
             return
         self._error, self._fresh_until = None, sent_at + CACHED_SECONDS
         if not self._is_fresh():  # so slow an answer may be older than a stop
             self._error = TryLaterError(f"the ConfigMap {NAME} could not be read within {CACHED_SECONDS:.0f} s")
-            self._fresh_until = self._monotonic() + TROUBLED_SECONDS
+            self._fresh_until = self._monotonic() + ERROR_CACHED_SECONDS
         self._reports.solved(UNREAD)
         for part in self._parts:
             part.learn(data, self._clock.now(), is_written=is_written)

@@ -17,7 +17,7 @@ REPORTED_EVERY = timedelta(hours=1)
 RETRY_AFTER = timedelta(minutes=1)
 """If the Event could not be written, the next letter after this time writes it."""
 
-TROUBLES_MAX = 50
+PROBLEMS_MAX = 50
 """Different problems with an Event in that time: a flood of forged events fills the log, not etcd."""
 
 WRITE_SECONDS_MAX = 5.0
@@ -81,7 +81,7 @@ class DeadLetters:
     def _is_new(self, letter: DeadLetter) -> bool:
         now = self.clock.now()
         self._quiet_until = {problem: until for problem, until in self._quiet_until.items() if now < until}
-        return _problem(letter) not in self._quiet_until and len(self._quiet_until) < TROUBLES_MAX
+        return _problem(letter) not in self._quiet_until and len(self._quiet_until) < PROBLEMS_MAX
 
 
 def _problem(letter: DeadLetter) -> tuple[str, str, str]:

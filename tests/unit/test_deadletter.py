@@ -14,7 +14,7 @@ from shared.adapters.events.dead_letter_events import answering_letter, letter_o
 from shared.bootstrap.world import World
 from shared.errors import ForbiddenError, TryLaterError
 from shared.usecases import deadletter
-from shared.usecases.deadletter import TROUBLES_MAX, DeadLetter, DeadLetters
+from shared.usecases.deadletter import PROBLEMS_MAX, DeadLetter, DeadLetters
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 
 FILTER = "http://broker-filter.knative-eventing.svc.cluster.local/triggers/ttl-after-finished/expire/0a1b"
@@ -162,10 +162,10 @@ def test_deadletter_writes_one_event_an_hour_for_the_same_problem():
 
 def test_deadletter_bounds_events_when_events_are_forged():
     letters, telemetry, _ = burying()
-    for number in range(TROUBLES_MAX + 20):
+    for number in range(PROBLEMS_MAX + 20):
         asyncio.run(letters.report(letter(type=f"t{number}")))
-    assert len(letters.write_event) == TROUBLES_MAX
-    assert len(telemetry.problems) == TROUBLES_MAX + 20
+    assert len(letters.write_event) == PROBLEMS_MAX
+    assert len(telemetry.problems) == PROBLEMS_MAX + 20
 
 
 def test_deadletter_logs_an_event_that_cannot_be_written():
