@@ -1,1 +1,1 @@
-"""One Knative function per file: parse, call one use case, answer."""
+"""One Knative function a file: parse the event, call one use case, answer."""

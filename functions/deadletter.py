@@ -1,4 +1,4 @@
-"""Take what no function would: log it, count it, and write a Kubernetes Event. It has no Trigger; Triggers name it."""
+"""The dead letter sink of the Triggers: log and count undelivered events, and write a Kubernetes Event."""
 
 import functions_framework.aio
 
@@ -13,5 +13,5 @@ start()
 @functions_framework.aio.http
 @answering_letter
 async def deadletter(event: Event) -> None:
-    """Any event in, malformed or not, with Knative's error extensions; never anything but done out."""
+    """Accept any event, malformed or not, with Knative's error extensions; always answer 204."""
     await world().dead_letters.report(letter_of(event))

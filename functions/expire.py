@@ -1,4 +1,4 @@
-"""Look at one object again, now that its time has come, and delete exactly that one if it is due."""
+"""A timer fired: read its object again, and delete exactly that object if it is due."""
 
 import functions_framework.aio
 
@@ -14,5 +14,5 @@ start(World.access)
 @functions_framework.aio.http
 @answering
 async def expire(event: Event) -> Message | None:
-    """`timer.fired` in; `object.deleted` out, or `timer.set` where it is due later, or nothing."""
+    """Accept `timer.fired`; answer with `object.deleted`, `timer.set` if the object is due later, or nothing."""
     return await (await world().expiry()).expire(parse_message(event, Timer))

@@ -1,4 +1,4 @@
-"""Hear that an object changed, and answer with the timer it needs. No API rights, no Kubernetes client."""
+"""An object changed: answer with the timer that it needs. No API rights, no Kubernetes client."""
 
 import functions_framework.aio
 
@@ -14,5 +14,5 @@ start()
 @functions_framework.aio.http
 @answering
 async def schedule(event: Event) -> Message | None:
-    """An object as its source reported it in; `timer.set` out, or nothing."""
+    """Accept an object as its source reported it; answer with `timer.set`, or with nothing."""
     return await world().schedule(parse_object(event))

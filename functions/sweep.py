@@ -1,4 +1,4 @@
-"""Look at all objects, page by page: delete what events missed, set timers for what is due soon."""
+"""List all objects page by page: delete what the events missed, and set timers for what is due soon."""
 
 import functions_framework.aio
 
@@ -14,5 +14,5 @@ start(World.access, World.published)
 @functions_framework.aio.http
 @answering
 async def sweep(event: Event) -> Message | None:
-    """A tick, or `sweep.continue`, in; the next `sweep.continue` out until everything was seen."""
+    """Accept a tick or `sweep.continue`; answer with the next `sweep.continue` until all pages are listed."""
     return await (await world().sweeper()).sweep(parse_sweep(event))

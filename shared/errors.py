@@ -1,25 +1,19 @@
-"""The error tree. Each error says what whoever sent the event should do next.
+"""The errors of this project; each class says what the sender of the event should do next.
 
-TtlError
-├── EventError            the event is malformed: never again, to the dead letter (4xx)
-├── PermanentError        the world refuses for good (403, an invalid request): never again, reported (422)
-│   ├── ForbiddenError    the API server's 403: a right is missing
-│   └── GuardError         the delete guard refuses a DELETE: no right is missing
-├── TryLaterError         the world is busy or away: again, after a while (503 + Retry-After)
-│   └── OutdatedError    the facts of a decision changed, or aged, before the DELETE: decide again
-└── ContinueExpiredError  a page of a LIST is gone (410): start the LIST anew
+The HTTP status of a function's answer follows from the class: a 4xx for EventError, 422 for PermanentError, and 503
+with Retry-After for TryLaterError.
 """
 
 
 class TtlError(Exception):
-    """Everything that this project raises on purpose; the message is one sentence for people."""
+    """The base of all errors that this project raises on purpose; the message is one sentence for people."""
 
 
 class EventError(TtlError):
-    """An event that cannot be understood, however often it comes.
+    """The event is malformed: do not send it again.
 
     Attributes:
-        status: The HTTP status to answer: 400, 401, 403, 405, 413, 415 or 422; Knative retries none of them.
+        status: The HTTP status of the answer: 400, 401, 403, 405, 413, 415 or 422; Knative retries none of them.
     """
 
     def __init__(self, message: str, *, status: int = 422) -> None:
@@ -28,15 +22,15 @@ class EventError(TtlError):
 
 
 class PermanentError(TtlError):
-    """The API server refuses for good."""
+    """The API server refuses for good: do not send the event again; the error is reported."""
 
 
 class ForbiddenError(PermanentError):
-    """A right is missing."""
+    """The API server answered 403: a right is missing."""
 
 
 class GuardError(PermanentError):
-    """An admission policy of the delete guard refuses a DELETE."""
+    """An admission policy of the delete guard refuses a DELETE: no right is missing."""
 
 
 class AbsentKindError(PermanentError):
@@ -44,7 +38,7 @@ class AbsentKindError(PermanentError):
 
 
 class TryLaterError(TtlError):
-    """It did not work now and may work later.
+    """The API server, the Broker or the timer engine is busy or away: send the event again after a while.
 
     Attributes:
         retry_after_seconds: How long to wait at the least.
@@ -56,8 +50,8 @@ class TryLaterError(TtlError):
 
 
 class OutdatedError(TryLaterError):
-    """The decision to delete does not hold any more, or its facts are too old: read and decide again."""
+    """The decision to delete does not hold any more, or its facts are too old: read the object and decide again."""
 
 
 class ConflictError(TtlError):
-    """A precondition did not hold: another uid, or another resourceVersion. Only a new read can tell which."""
+    """The uid or the resourceVersion in the preconditions has changed (409): read the object again."""

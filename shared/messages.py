@@ -1,12 +1,12 @@
-"""The data of our own CloudEvents: the contract between the functions, and with whoever subscribes.
+"""The CloudEvents that the functions send: the contract between the functions, and with other subscribers.
 
     dev.ttlafterfinished.timer.set        TimersSet      schedule, expire, sweep → timers
     dev.ttlafterfinished.timer.fired      Timer          timers → expire
-    dev.ttlafterfinished.object.deleted   ObjectDeleted  expire, sweep → whoever wants to know
+    dev.ttlafterfinished.object.deleted   ObjectDeleted  expire, sweep → subscribers
     dev.ttlafterfinished.sweep.continue   SweepStep      sweep → sweep, until the last page of the last kind
 
-On the wire the names are camelCase and instants are RFC 3339 in UTC. None of it is trusted: before anything is
-deleted the object is read from the API server.
+In the event data, names are camelCase and instants are RFC 3339 in UTC. An event is only a hint: before a DELETE, the
+object is read from the API server.
 """
 
 from datetime import UTC, datetime
@@ -20,19 +20,19 @@ from shared.core.kinds.rule import Outcome
 from shared.core.objects import ObjectRef
 
 TIMERS_MAX = 500
-"""Timers in one `timer.set`: a page of a sweep."""
+"""Timers in one `timer.set`: as many as a page of a sweep has objects."""
 
 ATTEMPTS_MAX = 1_000
-"""Failed attempts that a timer counts: far beyond where its back-off stops growing."""
+"""Failed attempts that a timer counts; the back-off stops growing long before."""
 
 COUNT_MAX = 10**12
-"""Objects that a sweep counts: a number of thousands of digits could not be written into the log."""
+"""Objects that a sweep counts; without a bound, a forged number could be too long for the log."""
 
 NAME_CHARACTERS_MAX = 500
-"""Of a sweep's id and of the names of kinds in a step: longer than all that a sweep itself writes."""
+"""Characters of a sweep's id and of a kind's name in a step; a sweep writes shorter ones."""
 
 STEPS_MAX = 1_000_000
-"""Steps of one sweep: months of listing. A number without a bound could not even be written down."""
+"""Steps of one sweep: months of listing. Without a bound, a forged number could be too long to write."""
 
 
 def _in_utc(instant: datetime) -> datetime:
@@ -50,40 +50,40 @@ def _printable(text: str) -> str:
 
 Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX), AfterValidator(_printable)]
-"""What a log line and a Kubernetes Event quote of a message."""
+"""A text of a message that log lines and Kubernetes Events quote."""
 
 
 def _identified(ref: ObjectRef) -> ObjectRef:
-    """A timer without a name or a uid could never find its object; one with a line break could not even be sent."""
+    """Require a name and a uid, by which a timer finds its object, in text that can be sent."""
     for field, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name), ("uid", ref.uid)):
         if not value or not value.isprintable():
             raise ValueError(f"{field}: expected printable text that is not empty")
     for field, value in (("namespace", ref.namespace), ("name", ref.name)):
         if {"/", "%"} & set(value):
-            raise ValueError(f"{field}: expected a name that an object can have")
+            raise ValueError(f"{field}: expected a name without / and %")
     return ref
 
 
 class Purpose(StrEnum):
-    """What a timer is for; an object has at most one pending timer for each."""
+    """The purpose of a timer; an object has at most one pending timer for each purpose."""
 
     EXPIRE = "expire"
 
 
 class Message(BaseModel):
-    """What all messages share: frozen, camelCase on the wire, a CloudEvent type of their own."""
+    """The base of all messages: frozen, with camelCase names in the event data, and one CloudEvent type each."""
 
     model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
     type: ClassVar[str]
 
     @property
     def id(self) -> str:
-        """The CloudEvent id: the same for the same fact, so that duplicates can be told."""
+        """The CloudEvent id: the same for the same fact, so that subscribers recognize duplicates."""
         raise NotImplementedError
 
     @property
     def subject(self) -> str:
-        """The CloudEvent subject: the object's uid, where there is one object."""
+        """The CloudEvent subject: the object's uid, if the message is about one object."""
         return ""
 
 
@@ -107,7 +107,7 @@ class Timer(Message):
 
     @property
     def id(self) -> str:
-        """Uid, purpose and instant: a redelivery has the id of the first delivery."""
+        """Uid, purpose and instant, so that a redelivery has the id of the first delivery."""
         return f"{self.ref.uid}/{self.purpose}/{self.due_at.isoformat()}"
 
     @property
@@ -130,12 +130,12 @@ class TimersSet(Message):
 
     @property
     def id(self) -> str:
-        """The first timer's, and how many."""
+        """The id of the first timer, and the number of timers."""
         return f"{self.timers[0].id}/set/{len(self.timers)}"
 
     @property
     def subject(self) -> str:
-        """The first object's uid."""
+        """The uid of the first timer's object."""
         return self.timers[0].ref.uid
 
 
@@ -165,7 +165,7 @@ class ObjectDeleted(Message):
 
     @property
     def id(self) -> str:
-        """The uid is deleted once."""
+        """The uid, which is deleted once."""
         return f"{self.ref.uid}/deleted"
 
     @property
@@ -200,5 +200,5 @@ class SweepStep(Message):
 
     @property
     def id(self) -> str:
-        """The sweep and the step."""
+        """The id of the sweep, and the number of the step."""
         return f"{self.sweep_id}/{self.step}"

@@ -1,4 +1,4 @@
-"""The world in memory: fakes of the ports that keep state and are told beforehand what goes wrong."""
+"""In-memory fakes of the ports; a test sets beforehand which calls fail."""
 
 import copy
 from collections import Counter
@@ -11,12 +11,12 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError
 from shared.messages import Message, ObjectDeleted, Timer
-from shared.ports import EventLevel, Page, Snapshot, Unreadable, Verdict
+from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable, Verdict
 from tests.builders import NOW, having, namespace
 
 
 class FakeClock:
-    """Stands still until it is moved."""
+    """A clock that a test moves."""
 
     def __init__(self, at: datetime = NOW) -> None:
         self.at = at
@@ -30,7 +30,7 @@ class FakeClock:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to the fake API server: `get`, `delete`, `list` or `list-metadata`, and of what."""
+    """A request to the fake API server: the verb (`get`, `delete`, `list` or `list-metadata`) and its target."""
 
     verb: str
     what: str
@@ -40,16 +40,16 @@ class FakeCluster:
     """An API server: objects by name, each write a new resourceVersion, preconditions, pages.
 
     Attributes:
-        clock: The API server's own.
+        clock: The API server's clock.
         page_size: Objects on a page of a LIST.
         served_kinds: Kinds that are served; all if None.
-        scopes: Of kinds that are served in another than their rule says.
-        before_get: Called with the name before a GET is looked at: another client's chance to write.
-        before_delete: The same for a DELETE.
+        scopes: The scopes of kinds that are served in another scope than their rule says.
+        before_get: Called with the name before a GET, so that another client can write.
+        before_delete: Called with the name before a DELETE.
         on_list: Called with each LIST.
-        unreadable: What LISTs and GETs say of objects that cannot be read, by name.
-        namespace_reads: GETs and LISTs of namespaces, which `calls` leaves out. Each is there, and says nothing,
-            unless a test has put one of its own, or has removed it.
+        unreadable: The problems of objects that LISTs and GETs cannot read, by name.
+        namespace_reads: GETs and LISTs of namespaces, which `calls` leaves out. Each namespace exists without
+            annotations, unless a test has put or removed it.
     """
 
     def __init__(self, clock: FakeClock | None = None, *, page_size: int = 500) -> None:
@@ -74,7 +74,7 @@ class FakeCluster:
         self._failures: list[tuple[str, str, Exception]] = []
         self._version = 1_000
 
-    # What a test does to it
+    # Called by tests
 
     def put(self, obj: dict[str, Any]) -> dict[str, Any]:
         """Create or replace an object; returns it as stored."""
@@ -93,11 +93,11 @@ class FakeCluster:
         self._objects = {key: obj for key, obj in self._objects.items() if key[2] != name}
 
     def remember(self, obj: dict[str, Any]) -> None:
-        """As a watch in this process would have."""
+        """Cache the object, as a watch in this process does."""
         self.memory[obj["metadata"]["uid"]] = copy.deepcopy(obj)
 
     def fail(self, verb: str, error: Exception, *, on: str = "") -> None:
-        """From now on the verb fails, for one name or plural or for all."""
+        """Let the verb fail from now on, for one name or plural, or for all."""
         self._failures.append((verb, on, error))
 
     @property
@@ -136,7 +136,7 @@ class FakeCluster:
         obj = self.memory.get(ref.uid)
         return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
 
-    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+    async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         ref = ref_of(obj)
         self._call("delete", ref.name)
         self.before_delete(ref.name)
@@ -146,7 +146,7 @@ class FakeCluster:
         if any(present["metadata"][name] != obj["metadata"][name] for name in ("uid", "resourceVersion")):
             raise ConflictError("the object has been modified")
         self.deleted.append(self._objects.pop(_key(ref)))
-        self.propagations.append(rule.propagation)
+        self.propagations.append(propagation or rule.propagation)
         return True
 
     async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
@@ -208,7 +208,7 @@ class FakeCluster:
                 raise error
 
     def _date(self) -> datetime:
-        """As the Date header tells it: whole seconds, rounded down."""
+        """The instant in the Date header: whole seconds, rounded down."""
         return self.clock.now().replace(microsecond=0)
 
 
@@ -248,12 +248,12 @@ class FakeTimers:
 
 @dataclass
 class FakeState:
-    """What processes share.
+    """The state that processes share.
 
     Attributes:
         failure: Raised by every call.
         write_failure: Raised by every write that would change something.
-        before_put: Another's chance to write, between what a write has read and what it puts.
+        before_put: Called between the read and the write, so that another process can write.
     """
 
     data: dict[str, str] = field(default_factory=dict)
@@ -290,7 +290,7 @@ class FakeState:
 
 @dataclass
 class FakePublisher:
-    """A Broker that keeps what it is given."""
+    """A Broker that stores the published messages."""
 
     published: list[Message] = field(default_factory=list)
     failure: Exception | None = None
@@ -303,7 +303,7 @@ class FakePublisher:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A verdict as telemetry was told it."""
+    """A recorded verdict."""
 
     verdict: str
     name: str
@@ -314,7 +314,7 @@ class Recorded:
 
 @dataclass
 class FakeTelemetry:
-    """Remembers what it is told."""
+    """Stores what is recorded."""
 
     records: list[Recorded] = field(default_factory=list)
     deletions: list[ObjectDeleted] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Processes of one installation that delete: what stands between a due object and its DELETE is theirs together."""
+"""Processes of one installation that delete, with shared safeguards."""
 
 from datetime import timedelta
 
@@ -10,16 +10,16 @@ from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.expire import Expiry
-from shared.usecases.sweep import Sweep
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, job
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeState, FakeTelemetry
+from tests.sweeps import sweep_with
 
 KINDS = Catalogue((JOB, POD, TRAINJOB))
 INTERVAL = timedelta(minutes=10)
 
 
 class Installation:
-    """Processes that share a cluster, a clock and a state."""
+    """An installation: its processes share a cluster, a clock and a state."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -44,7 +44,7 @@ class Installation:
 
 
 class Process:
-    """One that deletes."""
+    """A process that deletes."""
 
     def __init__(self, installation, limits, state, by):
         self.at, self.limits, self.telemetry = installation, limits, FakeTelemetry()
@@ -65,10 +65,10 @@ class Process:
             safeguards=self.safeguards,
         )
         self.publisher = FakePublisher()
-        self.sweeper = Sweep(self.expiry, self.publisher, INTERVAL, concurrency=1)
+        self.sweeper = sweep_with(self.expiry, self.publisher, INTERVAL, concurrency=1)
 
     async def delete(self, name, *, uid="", namespace="ci", due_at=None, metadata=None):
-        """A due Job of this name is there, and its timer fires."""
+        """Put a due Job of this name, and fire its timer."""
         obj = job(complete=ago(86_400), ttl=0, name=name, uid=uid or f"uid-{name}", namespace=namespace)
         obj["metadata"] |= metadata or {}
         self.at.cluster.put(obj)

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,9 +33,9 @@ from shared.safeguards.shared_state import Runtime
 from shared.safeguards.state_schema import HOME
 from shared.usecases.deadletter import DeadLetters
 from shared.usecases.expire import Expiry
-from shared.usecases.large_pages import LargePages
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
+from shared.usecases.sweep_pages import LargePages
 from shared.usecases.timers import set_timers
 
 if TYPE_CHECKING:
@@ -294,8 +294,14 @@ class World:
 
     async def sweeper(self) -> Sweep:
         """What looks at everything."""
+        expiry = await self.expiry("sweep")
         return Sweep(
-            expiry=await self.expiry("sweep"),
+            cluster=expiry.cluster,
+            catalogue=expiry.catalogue,
+            evaluator=expiry.evaluator,
+            clock=self.clock,
+            telemetry=self.telemetry,
+            expiry_with=lambda telemetry: replace(expiry, telemetry=telemetry),
             publisher=self.published(),
             interval=self.settings.sweep_interval,
             concurrency=self.settings.concurrency,

@@ -1,1 +1,1 @@
-"""What `decide` must know beside the object: namespaces, owners, ranks, and which kinds a cluster serves."""
+"""Evaluate objects: read the facts that `decide` needs beside the object (namespace, owner, rank, served kinds)."""

@@ -1,9 +1,9 @@
 """Decide about many objects under several policies, with each object read once.
 
-What `decide` misses is mostly among the objects themselves: the owner of a Pod is a Job, and the siblings that a rule
-counts are of the same kind. So of each object only what is decided is remembered, with and without what may keep it;
-once all have been seen, the owners and the ranks tell which of these holds. The answers are those of `Judge`, which
-asks for each object alone.
+Most facts that `decide` needs are among the objects themselves: the owner of a Pod is a Job, and a rule counts objects
+of one kind. So the evaluator stores only the decisions about each object: one for each missing fact that may keep it,
+and the decision if none of them does. Once all objects are added, the owners and the ranks show which decision applies.
+The results are those of `Evaluator`, which evaluates each object alone.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.core.policy.policy import Policy
 
 OWNERS_AT_ONCE = 16
-"""Reads in flight of owners that were not among the objects."""
+"""Concurrent reads of owners that were not among the objects."""
 
 IsUnfinished = Callable[[ObjectRef], Awaitable[bool]]
 """See `shared.evaluation.evaluator.is_unfinished`."""
@@ -32,17 +32,17 @@ IsUnfinished = Callable[[ObjectRef], Awaitable[bool]]
 _Steps = tuple[Decision, ...]
 _Group = tuple[str, str, str, str, bool, str]
 _Places = defaultdict[_Group, list[tuple[datetime, str]]]
-"""When the objects of each group finished."""
+"""When the objects of each group finished, and their uids."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """One object, and what is decided about it.
+    """One object, and the decisions about it.
 
     Attributes:
-        rule: Its kind.
+        rule: The object's kind.
         now: When it was read, by the API server's clock.
-        decisions: One under each policy, in the order in which they were given.
+        decisions: One under each policy, in the order of the policies.
     """
 
     ref: ObjectRef
@@ -53,7 +53,7 @@ class BatchResult:
 
 @dataclass(slots=True)
 class _Case:
-    """One object; each next step is what is decided if the fact that the one before misses does not keep it."""
+    """One object; each step is the decision if the missing fact of the step before does not keep the object."""
 
     ref: ObjectRef
     rule: KindRule
@@ -64,10 +64,10 @@ class _Case:
 
 @dataclass
 class BatchEvaluator:
-    """Objects of one cluster, or of one file.
+    """Evaluates the objects of one cluster or one file.
 
     Attributes:
-        policies: Each object is judged under each of them.
+        policies: Each object is evaluated under each policy.
     """
 
     policies: Sequence[Policy]
@@ -78,7 +78,7 @@ class BatchEvaluator:
     def __post_init__(self) -> None:
         self._places = tuple(defaultdict(list) for _ in self.policies)
 
-    def add(  # noqa: PLR0913 - what is known beside the object
+    def add(  # noqa: PLR0913 - the facts beside the object
         self,
         obj: Any,
         rule: KindRule,
@@ -89,14 +89,14 @@ class BatchEvaluator:
         aggregated: bool = False,
         ahead: timedelta = timedelta(0),
     ) -> None:
-        """Look at one object.
+        """Add one object.
 
         Args:
-            obj: The object; nothing of it is remembered.
-            rule: Its kind.
+            obj: The object; it is not kept in memory.
+            rule: The object's kind.
             now: When it was read.
-            namespace: Its own; None where it could not be read.
-            problem: Why not.
+            namespace: The object's namespace; None if it could not be read.
+            problem: Why the namespace could not be read.
             aggregated: Whether an aggregated API server serves the kind, or may.
             ahead: See `decide`.
         """
@@ -104,32 +104,32 @@ class BatchEvaluator:
         steps: list[_Steps] = []
         for policy, places in zip(self.policies, self._places, strict=True):
             finish = steps[0][0].facts.finish if steps else None
-            evaluator = partial(decide, obj, rule, now, ahead=ahead)
-            decided = _steps(evaluator, Context(policy, namespace, owner is not None, aggregated), finish)
-            first = decided[0]
+            decide_in = partial(decide, obj, rule, now, ahead=ahead)
+            decisions = _steps(decide_in, Context(policy, namespace, owner is not None, aggregated), finish)
+            first = decisions[0]
             if first.reason is Reason.NAMESPACE_UNREAD and problem:
-                decided = (replace(first, facts=replace(first.facts, problem=problem)),)
+                decisions = (replace(first, facts=replace(first.facts, problem=problem)),)
             if (group := _group(ref, first)) and first.facts.finish.at is not None:
                 places[group].append((first.facts.finish.at, ref.uid))
-            steps.append(decided)
+            steps.append(decisions)
         if ref.uid:
             self._unfinished[ref.uid] = rule.keeps_dependents(is_finished=steps[0][0].facts.finish.finished)
         self._cases.append(_Case(ref, rule, now, owner, tuple(steps)))
 
     async def settle(self, is_unfinished: IsUnfinished) -> list[BatchResult]:
-        """What is decided about each, in the order in which they were added.
+        """Return the decisions about each object, in the order in which the objects were added.
 
         Args:
-            is_unfinished: Asked once for each owner that may keep something and was not among the objects.
+            is_unfinished: Called once for each owner that may keep an object and was not added.
         """
-        await self._ask(is_unfinished)
+        await self._read_owners(is_unfinished)
         for places in self._places:
             for group in places.values():
                 group.sort()
         return list(self._settled())
 
-    async def _ask(self, is_unfinished: IsUnfinished) -> None:
-        wanted = {one.owner.uid: one.owner for one in self._cases if one.owner and _asks_for_owner(one.steps)}
+    async def _read_owners(self, is_unfinished: IsUnfinished) -> None:
+        wanted = {one.owner.uid: one.owner for one in self._cases if one.owner and _needs_owner(one.steps)}
         missing = iter([owner for uid, owner in wanted.items() if uid not in self._unfinished])
 
         async def work() -> None:
@@ -146,7 +146,7 @@ class BatchEvaluator:
             yield BatchResult(case.ref, case.rule, case.now, tuple(self._last(case, *pair) for pair in pairs))
 
     def _last(self, case: _Case, steps: _Steps, places: _Places) -> Decision:
-        """The first step that holds."""
+        """The first step that applies."""
         counted = [_count(case.ref, one, places) for one in steps]
         for decision in counted[:-1]:
             if decision.reason is Reason.OWNER_UNFINISHED:
@@ -157,22 +157,22 @@ class BatchEvaluator:
         return counted[-1]
 
 
-def _steps(evaluator: Callable[..., Decision], context: Context, finish: Finish | None) -> _Steps:
-    decision = evaluator(context, finish=finish)
+def _steps(decide_in: Callable[..., Decision], context: Context, finish: Finish | None) -> _Steps:
+    decision = decide_in(context, finish=finish)
     finish = decision.facts.finish
     if decision.reason is Reason.OWNER_UNFINISHED:
-        return decision, *_steps(evaluator, replace(context, owner_unfinished=False), finish)
+        return decision, *_steps(decide_in, replace(context, owner_unfinished=False), finish)
     if decision.reason is Reason.KEPT_LAST and context.newer is None:
-        return decision, *_steps(evaluator, replace(context, newer=sys.maxsize), finish)
+        return decision, *_steps(decide_in, replace(context, newer=sys.maxsize), finish)
     return (decision,)
 
 
-def _asks_for_owner(steps: Iterable[_Steps]) -> bool:
+def _needs_owner(steps: Iterable[_Steps]) -> bool:
     return any(one[0].reason is Reason.OWNER_UNFINISHED for one in steps)
 
 
 def _group(ref: ObjectRef, decision: Decision) -> _Group | None:
-    """Where an object is counted; None where no rule counts it, or it is about to be gone."""
+    """The group in which an object is counted; None if no rule counts it, or it is terminating."""
     facts = decision.facts
     if facts.keeper is None or facts.finish.at is None or decision.reason is Reason.TERMINATING:
         return None
@@ -181,7 +181,7 @@ def _group(ref: ObjectRef, decision: Decision) -> _Group | None:
 
 
 def _count(ref: ObjectRef, decision: Decision, places: _Places) -> Decision:
-    """The same, and how many of its group finished later."""
+    """The decision, with the number of objects of its group that finished later."""
     group, at = _group(ref, decision), decision.facts.finish.at
     if group is None or at is None:
         return decision
@@ -190,6 +190,6 @@ def _count(ref: ObjectRef, decision: Decision, places: _Places) -> Decision:
 
 
 def _keeps(facts: Facts) -> bool:
-    """Whether its rank keeps it."""
+    """Whether the rank of an object keeps it."""
     kept = facts.keeper.kept_of(facts.finish.outcome) if facts.keeper else None
     return facts.newer is None or facts.newer < (kept or 0)

@@ -1,7 +1,7 @@
-"""Decide about an object that was read: bring `decide` the facts that it asks for, and no others.
+"""Evaluate an object that was read: read only the facts that `decide` needs, and decide.
 
-Its namespace where that may count, its owner where that may keep it, and its rank where a rule keeps the newest. What
-cannot be brought keeps the object, and the reason says which it was.
+These facts are the namespace if it may matter, the owner if it may keep the object, and the rank if a rule keeps the
+newest objects. If a fact cannot be read, the object is kept, and the reason names the fact.
 """
 
 import asyncio
@@ -23,20 +23,20 @@ from shared.evaluation.served import find_served
 from shared.ports import Cluster, Snapshot, Telemetry
 
 DECIDED_SECONDS = 1.0
-"""How long a decision to delete counts: after that its owner and its rank are read again."""
+"""How long a decision to delete counts; after that, owner and rank are read again."""
 
-CLOCK_AHEAD = "the API server's clock is too far ahead: objects wait until they are due by this machine's, too"
-"""The problem that an operator has to solve: one of the two clocks is wrong, or a proxy writes its own Date."""
+CLOCK_AHEAD = "the API server's clock is too far ahead: objects wait until they are due by the local clock as well"
+"""A problem for the operator: one of the two clocks is wrong, or a proxy writes its own Date header."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A decision, and what else has to be looked at because of this object.
+    """A decision, and the objects that have to be evaluated because of this object.
 
     Attributes:
-        fallen: Objects that the newest of a group push out of those that stay.
-        context: What the decision rests on beside the object.
-        at: When it was made, in seconds of the loop's clock.
+        fallen: Objects of the group that its rule no longer keeps, because this object finished later.
+        context: The facts of the decision beside the object.
+        at: When the decision was made, in seconds of the loop's clock.
     """
 
     decision: Decision
@@ -47,14 +47,14 @@ class Evaluation:
 
 @dataclass
 class Evaluator:
-    """Judges objects of one cluster; what it remembers of namespaces and groups is shared by all who ask it.
+    """Evaluates objects of one cluster; all callers share its cache of namespaces and groups.
 
     Attributes:
-        cluster: Where what is missing is read.
-        kinds: All kinds that are known, enabled or not: an owner may be of another kind.
-        policy: Gives the policy in force.
-        telemetry: Told where namespaces may not be read, and where the API server's clock is not believed.
-        only: The namespace that this process is limited to; empty for all.
+        cluster: Where the facts are read.
+        kinds: All known kinds, enabled or not, since an owner may be of another kind.
+        policy: Returns the present policy.
+        telemetry: Receives a problem if namespaces may not be read, or the API server's clock is too far ahead.
+        only: The only namespace of this process; empty for all.
     """
 
     cluster: Cluster
@@ -73,7 +73,7 @@ class Evaluator:
         self.ranks = Ranks(self.cluster)
 
     async def decide(self, snapshot: Snapshot, rule: KindRule) -> Decision:
-        """`decide` at the API server's clock.
+        """Evaluate an object, and return the decision alone.
 
         Raises:
             TryLaterError: The API server is busy or away.
@@ -81,7 +81,7 @@ class Evaluator:
         return (await self.evaluate(snapshot, rule)).decision
 
     async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
-        """The decision, and what falls out of the object's group by it.
+        """Decide about an object at the API server's clock; read the facts that the decision needs.
 
         Args:
             snapshot: The object, and the API server's time.
@@ -92,31 +92,31 @@ class Evaluator:
         """
         obj, now, ahead = snapshot.obj, snapshot.read_at, snapshot.ahead
         self._report_clock(ahead)
-        namespace, owned = self.namespaces.get_cached(_place(obj)), get_controller(obj) is not None
+        namespace, owned = self.namespaces.get_cached(_namespace_of(obj)), get_controller(obj) is not None
         context = Context(self.policy(), namespace, owned, rule.may_be_aggregated)
         evaluation = Evaluation(decide(obj, rule, now, context, ahead=ahead), (), context, _now())
-        asked: set[Reason] = set()
-        while (reason := evaluation.decision.reason) in _MISSING and reason not in asked:
-            asked.add(reason)
+        read: set[Reason] = set()
+        while (reason := evaluation.decision.reason) in _MISSING and reason not in read:
+            read.add(reason)
             try:
-                context, fallen = await self._bring(reason, snapshot, rule, context)
-                if context.namespace is not None:  # which a slow read of something else may have made too old
-                    context = replace(context, namespace=await self.namespaces.get(_place(obj)))
+                context, fallen = await self._read_fact(reason, snapshot, rule, context)
+                if context.namespace is not None:  # a slow read may have made it too old
+                    context = replace(context, namespace=await self.namespaces.get(_namespace_of(obj)))
             except PermanentError as error:
                 return Evaluation(_unread(evaluation.decision, str(error)))
             evaluation = Evaluation(decide(obj, rule, now, context, ahead=ahead), fallen, context, _now())
         return evaluation
 
     def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
-        """Decide again, just before the DELETE, by the policy and the namespace as they are known at this moment.
+        """Decide again, just before the DELETE, by the present policy and the cached namespace.
 
-        This awaits nothing, so no slow read comes between this decision and the DELETE. The namespace was read at most
-        `FRESH_SECONDS` ago; the owner and the rank were read for a decision at most `DECIDED_SECONDS` ago.
+        This method awaits nothing, so no slow read comes between this decision and the DELETE. The namespace was read
+        at most `FRESH_SECONDS` ago; the owner and the rank were read for a decision at most `DECIDED_SECONDS` ago.
 
         Returns:
-            False where the object is not due any more, and where a fact is too old to tell.
+            False if the object is not due any more, or if a fact is too old.
         """
-        policy, namespace = self.policy(), self.namespaces.get_cached(_place(snapshot.obj))
+        policy, namespace = self.policy(), self.namespaces.get_cached(_namespace_of(snapshot.obj))
         if policy is not evaluation.context.policy or _now() - evaluation.at > DECIDED_SECONDS:
             return False
         if namespace is evaluation.context.namespace:
@@ -125,24 +125,24 @@ class Evaluator:
         return isinstance(decide(snapshot.obj, rule, snapshot.read_at, context), Expire)
 
     def _report_clock(self, ahead: timedelta) -> None:
-        """Once, as long as it lasts; each object that waits has the reason in its own verdict."""
+        """Report the problem once while it lasts; the verdict of each waiting object has the reason, too."""
         if ahead and not self._is_ahead and self._telemetry:
             self._telemetry.problem(CLOCK_AHEAD, ahead_seconds=round(ahead.total_seconds()))
         self._is_ahead = bool(ahead)
 
     def may_expire(self, obj: Any, rule: KindRule) -> bool:
-        """Whether an object may be due now or later as far as its metadata and what is remembered tell."""
-        return may_expire(obj, rule, Context(self.policy(), self.namespaces.get_cached(_place(obj))))
+        """Whether an object may be due now or later, by its metadata and the cached namespace."""
+        return may_expire(obj, rule, Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj))))
 
-    async def _bring(
+    async def _read_fact(
         self, reason: Reason, snapshot: Snapshot, rule: KindRule, context: Context
     ) -> tuple[Context, Sequence[RankedObject]]:
-        """What the reason says is missing."""
+        """Read the fact that the reason names as missing."""
         obj = snapshot.obj
         if reason is Reason.NAMESPACE_UNREAD:
-            namespace = await self.namespaces.get(_place(obj))
+            namespace = await self.namespaces.get(_namespace_of(obj))
             if namespace is None:
-                raise PermanentError(f"there is no namespace {_place(obj)}")
+                raise PermanentError(f"there is no namespace {_namespace_of(obj)}")
             return replace(context, namespace=namespace), ()
         if reason is Reason.OWNER_UNFINISHED:
             owner = get_controller(obj)
@@ -155,28 +155,28 @@ class Evaluator:
 
 
 _MISSING = frozenset({Reason.NAMESPACE_UNREAD, Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST})
-"""Reasons that hold also while a fact is missing."""
+"""Reasons that also apply while a fact is missing."""
 
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _place(obj: Any) -> str:
+def _namespace_of(obj: Any) -> str:
     return get_text(obj, "metadata.namespace")
 
 
 def _unread(decision: Decision, problem: str) -> Decision:
-    """The same, and why the fact could not be brought."""
+    """The decision, with the problem why a fact could not be read."""
     return replace(decision, facts=replace(decision.facts, problem=problem))
 
 
 async def is_unfinished(owner: ObjectRef, *, cluster: Cluster, kinds: Catalogue) -> bool:
-    """Whether the owner still works, or may: of an unknown kind, or unreadable, counts as unfinished.
+    """Whether the owner is unfinished, or may be: an unreadable owner, or one of an unknown kind, is unfinished.
 
-    An owner that is gone does not keep its dependents; the garbage collector is about to take them. One whose kind is
-    not served, or whose reference makes no sense, is not known to be gone. A CronJob and its like never finish, but
-    what they made may go while they go on.
+    An owner that is gone does not keep its dependents; the garbage collector is about to delete them. If the kind of
+    the owner is not served, or the reference is invalid, the owner counts as unfinished. A CronJob
+    never finishes, but its kind rule has `dependents: free`, so it does not keep its dependents.
     """
     rules = kinds.of(owner.group, owner.kind)
     if any(rule.dependents == "free" for rule in rules):

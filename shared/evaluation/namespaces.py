@@ -1,4 +1,4 @@
-"""What the namespaces say, read when it is needed and remembered for a moment, for all who ask at once."""
+"""Read the namespaces of objects when they are needed, and cache them for a moment."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,16 +10,16 @@ from shared.errors import PermanentError
 from shared.ports import Cluster, Telemetry
 
 FRESH_SECONDS = 3.5
-"""How old what is remembered may be: a namespace that was exempted a moment ago may lose what was due by then.
+"""How old a cached namespace may be: in a namespace that has just been exempted, due objects may still be deleted.
 
-What is left of five seconds is for the DELETE to leave the process.
+The rest of five seconds is for the DELETE to leave the process.
 """
 
 REMEMBERED_MAX = 20_000
-"""Namespaces; all are forgotten beyond that, which clusters do not have."""
+"""Namespaces in the cache; beyond that, which no cluster reaches, the cache is cleared."""
 
 CHARACTERS_MAX = 32 * 1024 * 1024
-"""Of the labels and annotations of all that are remembered; all are forgotten beyond that."""
+"""Characters of all cached labels and annotations; beyond that the cache is cleared."""
 
 _Known = tuple[float, Namespace | PermanentError | None]
 
@@ -29,8 +29,8 @@ class Namespaces:
     """The namespaces of a cluster.
 
     Attributes:
-        telemetry: Told where one may not be read.
-        only: The one that this process is limited to; empty for all.
+        telemetry: Receives a problem if a namespace may not be read.
+        only: The only namespace of this process; empty for all.
     """
 
     cluster: Cluster
@@ -44,18 +44,18 @@ class Namespaces:
     _was_refused: bool = False
 
     async def get(self, name: str) -> Namespace | None:
-        """One namespace as it was at most `FRESH_SECONDS` ago; None where there is none of this name.
+        """Return a namespace as it was at most `FRESH_SECONDS` ago; None if there is none of this name.
 
         Raises:
             TryLaterError: The API server is busy or away.
-            PermanentError: It refuses: a right is missing.
+            PermanentError: The right to read it is missing.
         """
-        known = self._remembered(name)
+        known = self._cached(name)
         if known is None:
-            # Whoever asks meanwhile waits for the same read.
+            # Other callers wait for the same read.
             try:
                 async with self._reading.setdefault(name, asyncio.Lock()):
-                    known = self._remembered(name) or await self._read(name)
+                    known = self._cached(name) or await self._read(name)
             finally:
                 self._reading.pop(name, None)
         if isinstance(known[1], PermanentError):
@@ -63,14 +63,14 @@ class Namespaces:
         return known[1]
 
     def get_cached(self, name: str) -> Namespace | None:
-        """One namespace if it is remembered; None where it would have to be read."""
-        known = self._remembered(name)
+        """Return a namespace if it is cached; None if it has to be read."""
+        known = self._cached(name)
         return known[1] if known is not None and isinstance(known[1], Namespace) else None
 
     async def prime(self) -> None:
-        """Remember all of them by one LIST, if that is due: for who is about to ask for many. One LIST serves all.
+        """Cache all namespaces by one LIST, unless a LIST is recent; call it before many reads.
 
-        A LIST that is refused is no error here: each is then asked for alone.
+        If the LIST is refused, each namespace is read alone.
 
         Raises:
             TryLaterError: The API server is busy or away.
@@ -87,18 +87,18 @@ class Namespaces:
             self._listed_at = now
 
     async def _list(self) -> AsyncIterator[Namespace]:
-        """One that cannot be read is left out: it is then asked for alone, and refused by name."""
+        """List all namespaces; an unreadable one is left out, so that a read of it alone reports the error."""
         token = ""
         while True:
             page = await self.cluster.list_page(NAMESPACES, continue_token=token, metadata_only=True)
             for one in page.items:
                 yield namespace_of(one)
             token = page.continue_token
-            del page  # before the next one is parsed
+            del page  # free the memory before the next page is parsed
             if not token:
                 return
 
-    def _remembered(self, name: str) -> _Known | None:
+    def _cached(self, name: str) -> _Known | None:
         known = self._known.get(name)
         return known if known is not None and _now() - known[0] < FRESH_SECONDS else None
 
@@ -115,7 +115,7 @@ class Namespaces:
         return asked_at, found
 
     def _remember(self, name: str, known: _Known) -> None:
-        """In place of an earlier one."""
+        """Cache a namespace in place of its earlier state."""
         self._characters += _characters(known) - _characters(self._known.pop(name, None))
         if len(self._known) >= REMEMBERED_MAX or self._characters > CHARACTERS_MAX:
             self._known.clear()
@@ -123,9 +123,9 @@ class Namespaces:
         self._known[name] = known
 
     def _report(self, error: PermanentError) -> None:
-        """Said once: every object in it says so, too."""
+        """Report a refusal once; the verdict of every object in the namespace has the reason, too."""
         if self.telemetry is not None and not self._was_refused:
-            self.telemetry.problem("namespaces may not be read: what is in them stays", error=str(error))
+            self.telemetry.problem("namespaces may not be read: their objects are kept", error=str(error))
         self._was_refused = True
 
 

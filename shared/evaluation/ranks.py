@@ -1,4 +1,4 @@
-"""Ranks for keepLast: how many objects of a group finished later than one, and which fall out of it by that one."""
+"""Ranks for keepLast: how many objects of a group finished later, and which ones this object pushes out of it."""
 
 import asyncio
 from bisect import bisect_right, insort
@@ -16,25 +16,25 @@ from shared.core.policy.policy import Policy
 from shared.ports import Cluster
 
 FRESH_SECONDS = 5.0
-"""How old a LIST may be that ranks are told from."""
+"""How old the LIST for a rank may be."""
 
 FALLEN_MAX = 20
-"""Objects beyond a group's number that one look has looked at again; a backlog is the sweep's."""
+"""Objects beyond the number that the rule keeps, for which one evaluation sets timers; the sweep deletes a backlog."""
 
 LISTS_MAX = 100
-"""LISTs that are remembered at once."""
+"""LISTs in the cache."""
 
 _Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class RankedObject:
-    """A finished object that a rule counts.
+    """A finished object that a policy rule counts.
 
     Attributes:
-        group: The rule's name, whether it is counted among the failed ones only, and in which group.
-        kept: How many of that group stay.
-        due_at: When it is due if its rank does not keep it; None where something else does.
+        group: The rule's name, whether the object is counted among the failed ones only, and the key of the group.
+        kept: How many objects of that group the rule keeps.
+        due_at: When it is due if its rank does not keep it; None if something else keeps it.
     """
 
     ref: ObjectRef
@@ -51,11 +51,11 @@ class RankedObject:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Where one object stands in its group.
+    """The rank of one object in its group.
 
     Attributes:
-        newer: How many finished later.
-        fallen: Where it stays: those that no longer do, the newest first.
+        newer: How many objects of the group finished later.
+        fallen: If the rule keeps this object: the objects that it no longer keeps, the newest first.
     """
 
     newer: int
@@ -73,57 +73,57 @@ class _Listed:
         self.by_uid[ranked.ref.uid] = ranked
         insort(self.groups.setdefault(ranked.group, []), ranked, key=lambda one: one.place)
 
-    def rank(self, mine: RankedObject) -> Rank:
-        """Where an object stands that may be listed as it was a moment ago, or not at all."""
-        group = self.groups.get(mine.group, [])
-        newer = len(group) - bisect_right(group, mine.place, key=lambda one: one.place)
-        known = self.by_uid.get(mine.ref.uid)
-        newer -= known is not None and known.group == mine.group and known.place > mine.place
-        if newer >= mine.kept:
+    def rank(self, ranked: RankedObject) -> Rank:
+        """The rank of an object; the LIST may show it in an earlier state, or not at all."""
+        group = self.groups.get(ranked.group, [])
+        newer = len(group) - bisect_right(group, ranked.place, key=lambda one: one.place)
+        known = self.by_uid.get(ranked.ref.uid)
+        newer -= known is not None and known.group == ranked.group and known.place > ranked.place
+        if newer >= ranked.kept:
             return Rank(newer)
-        others = (one for one in reversed(group) if one.ref.uid != mine.ref.uid)
-        beyond = (one for one in islice(others, mine.kept - 1, None) if one.due_at is not None)
+        others = (one for one in reversed(group) if one.ref.uid != ranked.ref.uid)
+        beyond = (one for one in islice(others, ranked.kept - 1, None) if one.due_at is not None)
         return Rank(newer, tuple(islice(beyond, FALLEN_MAX)))
 
 
 @dataclass
 class Ranks:
-    """Counts by LISTs, each of one kind in one namespace, at most five seconds old and shared by all who ask."""
+    """Counts objects by LISTs of one kind in one namespace, at most five seconds old and shared by all callers."""
 
     cluster: Cluster
     _lists: dict[_Key, _Listed] = field(default_factory=dict)
     _listing: dict[_Key, asyncio.Lock] = field(default_factory=dict)
 
     async def rank(self, obj: Any, rule: KindRule, context: Context) -> Rank:
-        """Where a finished object stands among those that its rule counts.
+        """Return the rank of a finished object among those that its policy rule counts.
 
         Args:
             obj: The object.
-            rule: Its kind.
-            context: With the policy that counts it, and the namespace.
+            rule: The object's kind.
+            context: The policy and the namespace.
 
         Raises:
             TryLaterError: The API server is busy or away.
-            PermanentError: It refuses to list.
+            PermanentError: The API server refuses to list.
         """
-        mine = find_ranked(obj, rule, context)
-        return Rank(0) if mine is None else (await self._listed(mine, rule, context)).rank(mine)
+        ranked = find_ranked(obj, rule, context)
+        return Rank(0) if ranked is None else (await self._listed(ranked, rule, context)).rank(ranked)
 
-    async def _listed(self, mine: RankedObject, rule: KindRule, context: Context) -> _Listed:
-        """The LIST of the object's namespace; one that does not know how the object finished is too old."""
-        key = rule.api_version, rule.kind, mine.ref.namespace
+    async def _listed(self, ranked: RankedObject, rule: KindRule, context: Context) -> _Listed:
+        """The LIST of the object's namespace; a LIST that does not show how the object finished is too old."""
+        key = rule.api_version, rule.kind, ranked.ref.namespace
         asked_at = asyncio.get_running_loop().time()
         async with self._listing.setdefault(key, asyncio.Lock()):
             listed, now = self._lists.get(key), asyncio.get_running_loop().time()
-            # One that was begun after this was asked is as good as one of its own, however long it took.
+            # A LIST that began after this call counts, however long it took.
             is_fresh = (
                 listed is not None
                 and listed.policy is context.policy
                 and (now - listed.at < FRESH_SECONDS or listed.at >= asked_at)
             )
-            known = listed.by_uid.get(mine.ref.uid) if listed is not None else None
-            if listed is None or not is_fresh or known is None or known.place != mine.place:
-                listed = await self._list(_Listed(now, context.policy), mine.ref.namespace, rule, context)
+            known = listed.by_uid.get(ranked.ref.uid) if listed is not None else None
+            if listed is None or not is_fresh or known is None or known.place != ranked.place:
+                listed = await self._list(_Listed(now, context.policy), ranked.ref.namespace, rule, context)
                 self._remember(key, listed)
         return listed
 
@@ -147,7 +147,7 @@ class Ranks:
 
 
 def find_ranked(obj: Any, rule: KindRule, context: Context) -> RankedObject | None:
-    """An object as a rule counts it; None where none does: unfinished, of an unknown time, or about to be gone."""
+    """An object as a policy rule counts it; None if no rule does, or it is unfinished or terminating."""
     reason, facts = evaluate(obj, rule, replace(context, owner_unfinished=False, newer=None))
     if facts.keeper is None or facts.finish.at is None or reason is Reason.TERMINATING:
         return None

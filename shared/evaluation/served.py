@@ -1,4 +1,4 @@
-"""Which kinds a cluster serves, and which rule it goes by for each."""
+"""Which kinds a cluster serves, and which kind rule applies to each."""
 
 from collections.abc import Sequence
 
@@ -8,36 +8,36 @@ from shared.ports import Cluster
 
 
 async def list_served(kinds: Catalogue, *, cluster: Cluster, namespace: str = "") -> tuple[KindRule, ...]:
-    """The rules of the kinds that are served, as they are; in one namespace those that have objects in namespaces.
+    """List the rules of the kinds that the cluster serves; with a namespace, only those of namespaced kinds.
 
     Raises:
-        TryLaterError: The API server tells of none of them now.
-        PermanentError: It does not tell us.
+        TryLaterError: Discovery fails for all of the kinds now.
+        PermanentError: The API server refuses discovery.
     """
     served = await cluster.served(kinds.rules)
     return tuple(rule for rule in served if rule.scope == "Namespaced" or not namespace)
 
 
 def list_unserved(words: Sequence[str], served: Sequence[KindRule]) -> list[str]:
-    """Of words that name kinds, those that name none which is served."""
+    """List the words that name no served kind."""
     return [word for word in words if not any(rule.is_named(word) for rule in served)]
 
 
 async def find_served(group: str, kind: str, *, cluster: Cluster, kinds: Catalogue) -> KindRule:
-    """The rule of a kind, as the cluster serves it.
+    """Find the rule of a kind, with the version that the cluster serves.
 
     Args:
-        group: Empty for the core group.
-        kind: One that has a rule.
-        cluster: Asked what it serves.
-        kinds: All kinds that count.
+        group: The API group; empty for the core group.
+        kind: A kind that has a rule.
+        cluster: The cluster that serves it.
+        kinds: The known kinds.
 
     Raises:
-        AbsentKindError: It is not served.
-        TryLaterError: That cannot be told now.
+        AbsentKindError: The cluster does not serve the kind.
+        TryLaterError: Discovery fails now.
     """
     rules = kinds.of(group, kind)
     for rule in await cluster.served(rules):
         return rule
     names = ", ".join(dict.fromkeys(rule.name for rule in rules))
-    raise AbsentKindError(f"this cluster does not serve {names or kind} in a version that is known")
+    raise AbsentKindError(f"this cluster does not serve {names or kind} in a known version")

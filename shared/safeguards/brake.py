@@ -1,6 +1,6 @@
 """The brake: a person stops all deletions of an installation, and starts them again.
 
-It is a key of the shared state, beside the breaker. Every process that deletes reads that state, at the latest
+The brake is a key of the shared state, beside the breaker. Every process that deletes reads that state, at the latest
 `CACHED_SECONDS` before it sends a DELETE, and keeps what is due while the key is there.
 """
 
@@ -9,24 +9,24 @@ from contextlib import suppress
 from dataclasses import replace
 
 from shared.errors import TtlError
-from shared.ports import EventReason, State
-from shared.safeguards.state_schema import Data, Stop, Tell, parse_standing, with_stop, without_stop
+from shared.ports import EventReason, State, WriteEvent
+from shared.safeguards.state_schema import Data, Stop, parse_standing, with_stop, without_stop
 
 REASON_CHARACTERS_MAX = 1_000
-"""Of a reason; the rest is cut, since a long reason must not keep the brake from being set."""
+"""The rest of a longer reason is cut, so that its length never prevents a stop."""
 
 STOPPED = EventReason.STOPPED
-"""Of the Kubernetes Event about the installation, when a person stops the deletions."""
+"""The reason of the Event about the installation when a person stops the deletions."""
 
 STARTED = EventReason.STARTED
-"""The same, when a person starts them again."""
+"""The reason of the Event when a person starts the deletions again."""
 
 
-async def stop_deletions(state: State, write_event: Tell, stop: Stop) -> Stop | None:
+async def stop_deletions(state: State, write_event: WriteEvent, stop: Stop) -> Stop | None:
     """Stop all deletions of the processes that read this state.
 
     Args:
-        state: Where it is kept.
+        state: The shared state.
         write_event: Writes a Kubernetes Event about the installation. If it fails, the deletions are stopped anyway.
         stop: Who stops them, when and why.
 
@@ -43,13 +43,13 @@ async def stop_deletions(state: State, write_event: Tell, stop: Stop) -> Stop | 
     return before
 
 
-async def start_deletions(state: State, write_event: Tell, *, by: str) -> Stop | None:
+async def start_deletions(state: State, write_event: WriteEvent, *, by: str) -> Stop | None:
     """Start the deletions again; every process that reads this state sees it within seconds.
 
     Args:
-        state: Where it is kept.
+        state: The shared state.
         write_event: As for `stop_deletions`.
-        by: The person, for the Event.
+        by: The name of the person, for the Event.
 
     Returns:
         The stop that has ended; None if there was none.

@@ -1,9 +1,8 @@
-"""The breaker: so many deletions in so short a time are more likely a mistake than a wish.
+"""The breaker: too many deletions in a short time open it, and then nothing is deleted until a person releases it.
 
-It counts what all processes of an installation delete, by kind, in a sliding window. One trip stops all kinds, not
-only the one that tripped it: what is wrong then is what decides (a policy, a rule, a clock), and nothing says that it
-is wrong about one kind only. What is kept by mistake goes after the release; what is deleted by mistake does not come
-back.
+The breaker counts the deletions of all processes of an installation by kind, in a sliding window. One trip stops all
+kinds: the cause is probably a wrong policy, kind rule or clock, which may concern other kinds as well. An object that
+is kept by mistake is deleted after the release; an object that is deleted by mistake is lost.
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,18 +14,18 @@ from shared.core.ttl.durations import format_duration
 from shared.safeguards.deletion_counts import DeletionCounts
 
 CountObjects = Callable[[KindRule], Awaitable[int]]
-"""How many objects of a kind there are now; may raise TryLaterError or PermanentError."""
+"""Counts the present objects of a kind; may raise TryLaterError or PermanentError."""
 
 
 class Breaker:
-    """Counts deletions, and says when there were too many.
+    """Counts deletions, and denies those beyond the limits.
 
     Args:
-        limits: What trips it.
-        count_objects: Asked once a window for a kind of which more than `at_least` were deleted in it.
+        limits: The limits that trip it.
+        count_objects: Called once a window for each kind with at least `at_least` deletions in it.
 
     Attributes:
-        tally: What it counted.
+        deletion_counts: The deletions of all processes.
     """
 
     def __init__(self, limits: BreakerLimits, count_objects: CountObjects) -> None:
@@ -37,15 +36,15 @@ class Breaker:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether there is any limit."""
+        """Whether any limit is set."""
         return self._limits.count is not None or self._limits.share is not None
 
     async def get_ready(self, rule: KindRule, now: datetime) -> None:
-        """Find out what `admit` has to know: how many objects of the kind there were.
+        """Count the objects of the kind for `admit`, if a limit is a share of them.
 
         Raises:
-            TryLaterError: It cannot be told now.
-            PermanentError: It may not be known; without it nothing can be said about a share.
+            TryLaterError: They cannot be counted now.
+            PermanentError: The right to count them is missing, so a share cannot be checked.
         """
         if self._limits.share is None:
             return
@@ -55,36 +54,36 @@ class Breaker:
             return
         counted = self._objects.get(kind)
         if counted is None or abs(now - counted[0]) > self._limits.window:
-            # What was deleted within the window was there at its start.
+            # The objects that were deleted within the window existed at its start.
             self._objects[kind] = now, deleted + await self._count_objects(rule)
 
     def admit(self, rule: KindRule, now: datetime) -> str:
-        """Count one more deletion, or say in a few words why it would be one too many; then it is not counted."""
+        """Count one more deletion and return an empty text; or return why it exceeds a limit, and do not count it."""
         if not self.is_asked_for:
             return ""
-        why = self._why_not(rule, now)
-        if not why:
+        excess = self._find_excess(rule, now)
+        if not excess:
             self.deletion_counts.count(_key(rule), now)
-        return why
+        return excess
 
     def give_back(self, rule: KindRule, now: datetime) -> None:
-        """A deletion that was counted did not happen."""
+        """Take back a deletion that was counted and did not happen."""
         self.deletion_counts.take_back(_key(rule), now)
 
     def forget(self) -> None:
-        """Count the objects anew: the breaker was open, and much may have changed."""
+        """Count the objects again, since their number may have changed while the breaker was open."""
         self._objects.clear()
 
-    def _why_not(self, rule: KindRule, now: datetime) -> str:
+    def _find_excess(self, rule: KindRule, now: datetime) -> str:
         limits, window = self._limits, format_duration(self._limits.window)
-        total, ofkind = self.deletion_counts.total(now), self.deletion_counts.of(_key(rule), now)
+        total, of_kind = self.deletion_counts.total(now), self.deletion_counts.of(_key(rule), now)
         if limits.count is not None and total >= limits.count:
             return f"{total} objects were deleted within {window}, and the limit is {limits.count}"
         _, objects = self._objects.get(_key(rule), (now, 0))
-        if limits.share is None or ofkind < limits.at_least or ofkind + 1 <= limits.share * objects:
+        if limits.share is None or of_kind < limits.at_least or of_kind + 1 <= limits.share * objects:
             return ""
         share = f"{limits.share:.0%}"
-        return f"{ofkind} of {objects} {rule.name} were deleted within {window}, and the limit is {share}"
+        return f"{of_kind} of {objects} {rule.name} were deleted within {window}, and the limit is {share}"
 
 
 def _key(rule: KindRule) -> str:

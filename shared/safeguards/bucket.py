@@ -1,7 +1,7 @@
-"""A token bucket with a calendar: who finds no token is given the next free slot, and comes back for it.
+"""A token bucket with a calendar: if no token is left, an object gets the next free slot and is retried then.
 
-A token is paid when it is used, never when it is reserved, so nothing is paid twice or lost by who never comes back.
-Instants are seconds of any clock that does not jump.
+A token is taken when it is used, never when a slot is reserved. So no token is taken twice, and none is lost if an
+object never comes back. Instants are seconds of any clock that does not jump.
 """
 
 import math
@@ -10,20 +10,20 @@ from bisect import bisect_left, bisect_right, insort
 from shared.core.policy.limits import Rate
 
 LATE_SECONDS = 1.0
-"""How late one may come for a slot and be let through all the same: what timers and the wire take. In any t seconds a
-bucket lets at most `burst + rate * (t + LATE_SECONDS)` through, and one more where the rate is below one a second."""
+"""How late an object may come for its slot and still pass: the time that timers and the network take. In any t seconds
+a bucket lets at most `burst + rate * (t + LATE_SECONDS)` pass, and one more if the rate is below one a second."""
 
 HELD_SECONDS = 60.0
-"""How long a slot is held against newcomers for one who does not come."""
+"""How long the slot of an object that does not come back is kept free."""
 
 _EPSILON = 1e-6
 
 
 class Bucket:
-    """Tokens that come back at a rate, and slots in the future, one for each interval.
+    """Tokens that refill at a rate, and slots in the future, one for each interval.
 
     Args:
-        rate: Its limits.
+        rate: The tokens a second, and the burst.
         now: The bucket is full at this instant.
     """
 
@@ -40,26 +40,26 @@ class Bucket:
         return 1 / self._rate.per_second
 
     def has_for_newcomers(self, now: float) -> bool:
-        """Whether there is a token that nobody who waits is about to come for."""
+        """Whether a token is left that no waiting object needs within the next interval."""
         self._move(now)
         return self._level >= 1 + self._count_until(now + self.interval) - _EPSILON
 
     def has_for_waiting(self, now: float) -> bool:
-        """Whether there is a token for one whose slot has come: there may be LATE_SECONDS of tokens too few, or one."""
+        """Whether an object may pass at its slot; up to LATE_SECONDS of tokens may be missing, or one token."""
         self._move(now)
         return self._level >= 1 - max(1.0, LATE_SECONDS * self._rate.per_second) - _EPSILON
 
     def take(self, now: float) -> None:
-        """Pay one token."""
+        """Take one token."""
         self._move(now)
         self._level -= 1
 
     def give_back(self) -> None:
-        """What was paid for was not done."""
+        """Return a token that was taken and not used."""
         self._level = min(self._burst, self._level + 1)
 
     def find_slot(self, after: float, now: float) -> int:
-        """The first free slot that is not before `after`, and for which there will be a token."""
+        """The first free slot that is not before `after` and for which a token will be there."""
         self._move(now)
         earliest = max(after, now + (1 - self._level) * self.interval)
         slot = math.ceil(earliest * self._rate.per_second - _EPSILON)
@@ -72,21 +72,21 @@ class Bucket:
         return slot + end - start
 
     def time_of(self, slot: int) -> float:
-        """When a slot is."""
+        """The instant of a slot."""
         return slot * self.interval
 
     def reserve(self, slot: int) -> None:
-        """Nobody else is given this slot."""
+        """Reserve a slot: no other object gets it."""
         insort(self._slots, slot)
 
     def release(self, slot: int) -> None:
-        """The slot is free again; nothing where it is not held any more."""
+        """Free a slot; does nothing if it is not reserved any more."""
         place = bisect_left(self._slots, slot)
         if place < len(self._slots) and self._slots[place] == slot:
             del self._slots[place]
 
     def is_idle(self, now: float) -> bool:
-        """Whether a new bucket would be the same."""
+        """Whether a new bucket would behave the same."""
         self._move(now)
         return not self._slots and self._level >= self._burst
 

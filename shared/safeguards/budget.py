@@ -1,8 +1,8 @@
-"""The deletion budget of a process: one rate for all it deletes, and one for each namespace.
+"""The deletion budget of a process: one rate for all its deletions, and one rate for each namespace.
 
-Whoever finds the budget used up neither waits nor fails: it is told when to come back, at a slot that is its own in
-each bucket. A backlog after an outage is thereby spread at the allowed rate. Asked again before that, the answer is the
-same, so that a sweep pushes nothing ever later. What has no place within the horizon is left to a later sweep.
+When the budget is exhausted, each object gets a slot in each bucket and a timer for it, so a backlog drains at the
+configured rate. If an object asks again before its slot, the answer is the same, so a sweep never moves it to a later
+slot. An object without a free slot within the horizon is left to a later sweep.
 """
 
 from collections import OrderedDict
@@ -12,18 +12,18 @@ from shared.core.policy.limits import Rate
 from shared.safeguards.bucket import LATE_SECONDS, Bucket
 
 WAITING_MAX = 50_000
-"""Objects with a slot at a time: some 15 MB."""
+"""Objects with a slot at a time: about 15 MB."""
 
 NAMESPACES_MAX = 10_000
-"""Namespaces with a bucket of their own while they are busy; further ones share one, which is only stricter."""
+"""Busy namespaces with their own bucket; further namespaces share one bucket, which is only stricter."""
 
 EARLY_SECONDS = 0.1
-"""How early one may come for a slot: clocks differ by so little, and another round trip would take as long."""
+"""How early an object may come for its slot: clocks differ by this much, and another round trip takes as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place in the line: when it is, and its number in each bucket."""
+    """A slot: its instant, and its number in each bucket."""
 
     at: float
     numbers: tuple[int, ...]
@@ -31,10 +31,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """There is no token now.
+    """No token is left now.
 
     Attributes:
-        at: When there is; None where that is beyond the horizon, or too many wait.
+        at: The slot; None if it is beyond the horizon, or too many objects wait.
     """
 
     at: float | None
@@ -44,10 +44,10 @@ class Budget:
     """Tokens for deletions.
 
     Args:
-        everywhere: The rate of all; None for no limit.
+        everywhere: The rate of all deletions; None for no limit.
         per_namespace: The rate in each namespace; None for no limit.
-        horizon: Seconds ahead within which slots are given.
-        waiting_max: Objects that may have one.
+        horizon: How many seconds ahead a slot may be.
+        waiting_max: Objects that may have a slot.
     """
 
     def __init__(
@@ -65,35 +65,35 @@ class Budget:
         self._waiting: OrderedDict[str, tuple[str, Slot]] = OrderedDict()
 
     def ask(self, uid: str, namespace: str, now: float) -> Later | None:
-        """Pay for one deletion; None once it is paid.
+        """Take the tokens for one deletion; None if they were taken.
 
         Args:
-            uid: Of the object: it is known again when it comes back.
-            namespace: Of the object; empty for what is in none.
-            now: Seconds.
+            uid: The object's uid, by which its slot is found again.
+            namespace: The object's namespace; empty for a cluster-scoped object.
+            now: The present, in seconds.
         """
         buckets = self._buckets(namespace, now)
         waited = self._waiting.get(uid)
         if waited is None:
-            is_let_through = all(bucket.has_for_newcomers(now) for bucket in buckets)
+            may_pass = all(bucket.has_for_newcomers(now) for bucket in buckets)
         elif now < waited[1].at - EARLY_SECONDS:
             return Later(waited[1].at)
         else:
-            is_let_through = all(bucket.has_for_waiting(now) for bucket in buckets)
+            may_pass = all(bucket.has_for_waiting(now) for bucket in buckets)
             self._leave(uid, now)
-        if is_let_through:
+        if may_pass:
             for bucket in buckets:
                 bucket.take(now)
             return None
         return self._wait(uid, namespace, buckets, now)
 
     def give_back(self, namespace: str, now: float) -> None:
-        """A deletion that was paid for did not happen."""
+        """Return the tokens of a deletion that did not happen."""
         for bucket in self._buckets(namespace, now):
             bucket.give_back()
 
     def count_waiting(self) -> int:
-        """How many have a slot."""
+        """How many objects have a slot."""
         return len(self._waiting)
 
     def _wait(self, uid: str, namespace: str, buckets: list[Bucket], now: float) -> Later:
@@ -106,7 +106,7 @@ class Budget:
         return Later(slot.at)
 
     def _has_place(self, now: float) -> bool:
-        """Whether one more may wait. The longest in the line, and not come for a whole horizon, is forgotten."""
+        """Whether one more object may wait. If the oldest is late by a whole horizon, it loses its slot."""
         if len(self._waiting) >= self._waiting_max:
             first = next(iter(self._waiting))
             if self._waiting[first][1].at + self._horizon < now:
@@ -119,7 +119,7 @@ class Budget:
             bucket.release(number)
 
     def _buckets(self, namespace: str, now: float) -> list[Bucket]:
-        """Those that have to let an object of this namespace through, the slowest first."""
+        """The buckets that an object of this namespace has to pass, the slowest first."""
         buckets = []
         if self._namespace_rate:
             buckets.append(self._bucket_of(namespace, self._namespace_rate, now))
@@ -139,7 +139,7 @@ class Budget:
 
 
 def _find_slot(buckets: list[Bucket], now: float) -> Slot:
-    """The first slot of the slowest bucket for which the other has one at nearly the same time."""
+    """The first slot of the slowest bucket for which the other bucket has a slot at nearly the same time."""
     after = now
     apart_max = max(buckets[-1].interval, LATE_SECONDS / 2)
     while True:

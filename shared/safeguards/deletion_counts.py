@@ -1,17 +1,17 @@
-"""How many objects of which kind were deleted lately, by all processes of an installation.
+"""Recent deletions by kind, of all processes of an installation.
 
-They are counted in parts of a window, by the clock on the wall, so that all mean the same by a part. It is a value of
-the shared state (see `contents`), compact JSON; parts are counted from 1970 on:
+They are counted in parts of the breaker's window. The wall clock numbers the parts from 1970 on, so a part has the same
+number in all processes. The counts are a value of the shared state (see `state_schema`), compact JSON:
 
     deletions    {"limits": "1000/0.5/100/600", "after": "2026-01-02T03:04:05Z", "writes": ["5f0c91aa"],
                   "kinds": {"Job.batch": {"29445387": 12, "29445388": 7}}}
 
-Whoever counts for other limits begins anew, and so do all after a trip, the last of which was at `after`: once it is
-released, what led to it must not trip it again. `writes` are marks of the last ones: who never heard what became of a
-write finds it there, and does not count twice.
+A process with other limits starts from zero. All processes start from zero after a trip: after the release, the
+deletions that led to the trip must not trip the breaker again. `after` is the instant of the last trip. `writes` marks
+the last writes: if a process got no answer to a write, it finds its mark there and does not count twice.
 
-What a process deleted itself it knows, whatever stands there: others may count for other limits or by a wrong clock,
-and anybody may take the ConfigMap away.
+A process always counts its own deletions as well: another process may have other limits or a wrong clock, and a user
+may delete the ConfigMap.
 """
 
 import math
@@ -27,28 +27,28 @@ from shared.core.policy.limits import BreakerLimits
 from shared.safeguards.state_schema import AFTER, AHEAD_MAX, BREAKER, DELETIONS, Data, compact, read_json
 
 PARTS = 60
-"""Of a window: a deletion counts for up to one part longer than the window."""
+"""Parts of a window: a deletion counts for up to one part longer than the window."""
 
 KINDS_MAX = 100
-"""That are shared, those with the most deletions: some 100 kB at the very most, of a ConfigMap's MiB."""
+"""Kinds in the shared state, those with the most deletions: at most about 100 kB of a ConfigMap's MiB."""
 
 COUNT_MAX = 10**9
-"""Of a kind in a part; more is no count."""
+"""Deletions of a kind in a part; a higher number is invalid."""
 
 WRITES_MAX = 10
-"""By all processes, of which there is a mark: a write of unknown outcome is repeated after a second."""
+"""Marks of writes, of all processes: a write of unknown outcome is repeated after a second."""
 
 AFTER_MAX = 40
-"""Characters of an instant, whatever somebody wrote there."""
+"""Characters that are read of the instant, since a user may have edited it."""
 
 _Key = tuple[str, int]  # a kind, and a part
 
 
 class DeletionCounts:
-    """What is known of all, and what this process alone knows yet.
+    """The deletions of all processes, and those that only this process knows yet.
 
     Args:
-        limits: For which it is counted.
+        limits: The limits for which the deletions are counted.
     """
 
     def __init__(self, limits: BreakerLimits) -> None:
@@ -56,8 +56,8 @@ class DeletionCounts:
         self._name = f"{limits.count}/{limits.share}/{limits.at_least}/{window:.0f}"
         self._seconds = window / PARTS
         self._known: Counter[_Key] = Counter()
-        self._mine: Counter[_Key] = Counter()  # by this process
-        self._unwritten: Counter[_Key] = Counter()  # of these, what the others cannot know
+        self._own: Counter[_Key] = Counter()  # by this process
+        self._unwritten: Counter[_Key] = Counter()  # of these, those that the others cannot know
         self._sent: Counter[_Key] = Counter()
         self._write = ""
         self._after: str | None = None
@@ -75,64 +75,64 @@ class DeletionCounts:
         return self._totals[kind]
 
     def count(self, kind: str, now: datetime) -> None:
-        """One more deletion."""
+        """Count one more deletion."""
         self._move(now)
         self._add((kind, self._part), 1)
 
     def take_back(self, kind: str, now: datetime) -> None:
-        """One fewer, of the last that were counted here."""
+        """Take back the last deletion of a kind that was counted here."""
         self._move(now)
-        counted = [key for key, number in self._mine.items() if key[0] == kind and number > 0]
+        counted = [key for key, number in self._own.items() if key[0] == kind and number > 0]
         if counted:
             self._add(max(counted), -1)
 
     @property
     def has_unwritten(self) -> bool:
-        """See `shared.safeguards.shared_state.Shared`."""
+        """See `shared.safeguards.shared_part.SharedPart`."""
         return any(self._unwritten.values())
 
     def merge(self, data: Data, now: datetime) -> Data:
-        """See `shared.safeguards.shared_state.Shared`."""
+        """See `shared.safeguards.shared_part.SharedPart`."""
         self._move(now)
-        told = self._catch_up(data)
+        value = self._catch_up(data)
         if data.get(BREAKER) or not self.has_unwritten:
             return data
         self._sent, self._write = Counter(self._unwritten), secrets.token_hex(4)
-        merged = self._parse(told, now)
+        merged = self._parse(value, now)
         merged.update(self._sent)
-        writes = [*_writes(told)[1 - WRITES_MAX :], self._write]
-        value = {"limits": self._name, AFTER: self._after, "writes": writes, "kinds": _by_kind(merged)}
-        return {**data, DELETIONS: compact(value)}
+        writes = [*_writes(value)[1 - WRITES_MAX :], self._write]
+        written = {"limits": self._name, AFTER: self._after, "writes": writes, "kinds": _by_kind(merged)}
+        return {**data, DELETIONS: compact(written)}
 
-    def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:  # noqa: ARG002 - the data say it
-        """See `shared.safeguards.shared_state.Shared`."""
+    def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:  # noqa: ARG002 - `writes` shows it
+        """See `shared.safeguards.shared_part.SharedPart`."""
         self._move(now)
         self._known = self._parse(self._catch_up(data), now)
         if data.get(BREAKER):
-            self._begin_anew()
+            self._reset()
         self._sum()
 
     def _catch_up(self, data: Data) -> dict[str, Any]:
-        """What was written for the same limits; what became of our last write, and whether it tripped since."""
+        """Return the counts for the same limits; settle this process's last write, and start from zero after a trip."""
         value = read_json(data.get(DELETIONS, ""))
-        told = value if isinstance(value, dict) and value.get("limits") == self._name else {}
-        if self._write in _writes(told):
+        counts = value if isinstance(value, dict) and value.get("limits") == self._name else {}
+        if self._write in _writes(counts):
             for key in self._unwritten:  # some may have been dropped since
                 self._unwritten[key] -= self._sent[key]
             self._write = ""
         after = get_text(value, AFTER)[:AFTER_MAX]
         if after != self._after and self._after is not None:
-            self._begin_anew()
+            self._reset()
         self._after = after
-        return told
+        return counts
 
-    def _begin_anew(self) -> None:
-        self._mine.clear()
+    def _reset(self) -> None:
+        self._own.clear()
         self._unwritten.clear()
 
     def _add(self, key: _Key, number: int) -> None:
         self._unwritten[key] += number
-        self._mine[key] += number
+        self._own[key] += number
         self._totals[key[0]] += number
 
     def _part_of(self, now: datetime) -> int:
@@ -142,7 +142,7 @@ class DeletionCounts:
         part = self._part_of(now)
         if part != self._part:
             self._part = part
-            for counter in (self._known, self._mine, self._unwritten):
+            for counter in (self._known, self._own, self._unwritten):
                 for key in [key for key in counter if not self._counts(key[1], now)]:
                     del counter[key]
             self._sum()
@@ -151,17 +151,17 @@ class DeletionCounts:
         return self._part_of(now) - PARTS <= part <= self._part_of(now + AHEAD_MAX)
 
     def _sum(self) -> None:
-        of_all, mine = _totals(self._known), _totals(self._mine)
+        of_all, own = _totals(self._known), _totals(self._own)
         of_all.update(_totals(self._unwritten))
-        self._totals = of_all | mine
+        self._totals = of_all | own
 
-    def _parse(self, told: dict[str, Any], now: datetime) -> Counter[_Key]:
-        """What counts; never raises, since anybody may have edited it."""
-        return Counter({key: number for key, number in _entries(told.get("kinds")) if self._counts(key[1], now)})
+    def _parse(self, counts: dict[str, Any], now: datetime) -> Counter[_Key]:
+        """The valid counts of the window; never raises, since a user may have edited the state."""
+        return Counter({key: number for key, number in _entries(counts.get("kinds")) if self._counts(key[1], now)})
 
 
-def _writes(told: dict[str, Any]) -> list[str]:
-    writes = told.get("writes")
+def _writes(counts: dict[str, Any]) -> list[str]:
+    writes = counts.get("writes")
     return [mark for mark in writes if isinstance(mark, str)] if isinstance(writes, list) else []
 
 

@@ -1,6 +1,6 @@
-"""What stands between a due object and its DELETE: the brake, the breaker, recreate loops, the budget.
+"""The safeguards that every due object has to pass before its DELETE: brake, breaker, recreate loops, budget.
 
-They only ever keep or put off. Nothing here makes anything due; what passes is deleted by its preconditions as ever.
+A safeguard can only deny or delay a deletion. It never makes an object due.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import NAME, StateContents, Trip
 
 UNANSWERED_MAX = 10_000
-"""Objects whose DELETE had no answer, and that are remembered for it; one that is forgotten counts again."""
+"""Objects that are remembered because their DELETE had no answer; a forgotten object is counted again."""
 
 
 class Safeguard(StrEnum):
@@ -63,11 +63,11 @@ class Safeguard(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The object stays; a sweep will ask again.
+    """The object is kept; the next sweep asks again.
 
     Attributes:
         detail: For the log.
-        event: For an Event on the object; empty for none.
+        event: The message of an Event on the object; empty for no Event.
     """
 
     reason: Safeguard
@@ -77,24 +77,24 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """The object has a place in the line.
+    """The object has a slot of the budget.
 
     Attributes:
-        seconds: From now on.
+        seconds: Time from now until the slot.
     """
 
     seconds: float
 
 
 class Safeguards:
-    """Asked before each DELETE, and told what became of it. One for all that a process deletes.
+    """Asked before each DELETE, and informed of its result; all deletions of a process share one instance.
 
     Args:
-        limits: Those of the moment; a change of them begins anew.
-        shared_state: What stands, and what all processes deleted.
+        limits: Returns the present limits; after a change the safeguards are built again.
+        shared_state: Brake, breaker, and the deletions of all processes.
         runtime: Clocks and telemetry.
-        count_objects: How many objects of a kind there are.
-        horizon: How far ahead the budget gives places: twice the time between two sweeps.
+        count_objects: Counts the objects of a kind.
+        horizon: How far ahead a slot of the budget may be: twice the time between two sweeps.
     """
 
     def __init__(
@@ -117,25 +117,25 @@ class Safeguards:
         self._build(limits())
 
     async def look(self) -> None:
-        """Read what stands, and report it, also where there is nothing to delete."""
+        """Read the shared state and report it, also if nothing is to be deleted."""
         await self._shared_state.look()
 
     async def releases(self) -> int:
-        """How often the breaker was released, or the deletions started again, as far as this process knows."""
+        """How often this process has seen a release of the breaker or a start of the deletions."""
         await self._shared_state.look()
         return self._shared_state.releases
 
     async def ask_brake(self) -> Denied | None:
-        """Whether a person stopped the deletions; to be asked at last, right before the DELETE.
+        """Whether a person stopped the deletions; call it last, right before the DELETE.
 
         Raises:
-            TryLaterError: That cannot be read now.
+            TryLaterError: The shared state cannot be read now.
         """
         contents = await self._shared_state.read()
-        return self._brake(contents)
+        return self._denied_by_brake(contents)
 
     async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Denied | Delayed | None:
-        """Ask whether this object may be deleted now; None counts it as deleted: call `not_deleted` if it was not.
+        """Ask whether this object may be deleted now; None counts it as deleted, so call `not_deleted` if it was not.
 
         Args:
             rule: The object's kind.
@@ -143,40 +143,40 @@ class Safeguards:
             by: The function that would delete it.
 
         Raises:
-            TryLaterError: What stands cannot be read now, or the kind's objects cannot be counted.
+            TryLaterError: The shared state cannot be read now, or the objects of the kind cannot be counted.
         """
         self._follow_limits()
         ref = ref_of(obj)
-        kept = await self._keep(rule, ref, obj)
-        if kept:
-            return kept
-        # From here on nothing is awaited before it is counted: no other deletion may come between.
+        denied = await self._deny(rule, ref, obj)
+        if denied:
+            return denied
+        # From here on nothing is awaited before the object is counted, so that no other deletion comes between.
         later = self._budget.ask(ref.uid, ref.namespace, self._monotonic())
         if later is not None:
-            return self._put_off(ref, later.at)
+            return self._delay(ref, later.at)
         if self._is_counted(ref):
             return None
-        if why := self._breaker.admit(rule, self._clock.now()):
+        if excess := self._breaker.admit(rule, self._clock.now()):
             self._was_open = True
-            await self._shared_state.trip(why, by=by)
+            await self._shared_state.trip(excess, by=by)
             self._kept.add(name_of(ref))
-            return Denied(Safeguard.BREAKER_OPEN, why)
+            return Denied(Safeguard.BREAKER_OPEN, excess)
         return None
 
     def deleted(self, obj: dict[str, Any]) -> None:
-        """The object that was let through is deleted."""
+        """Note that the object that passed was deleted."""
         ref = ref_of(obj)
         self._unanswered.pop(ref.uid, None)
         self._recreations.deleted(ref, self._clock.now(), recurs=may_recur(obj))
 
     def not_deleted(self, rule: KindRule, ref: ObjectRef) -> None:
-        """The object that was let through was not deleted by us; an earlier DELETE without an answer still counts."""
+        """Note that the object that passed was not deleted; an earlier DELETE without an answer still counts."""
         if not self._is_counted(ref):
             self._breaker.give_back(rule, self._clock.now())
         self._budget.give_back(ref.namespace, self._monotonic())
 
     def unanswered(self, ref: ObjectRef) -> None:
-        """The DELETE of the object that was let through had no answer: it counts, and its repeats do not."""
+        """Note that the DELETE of the object that passed had no answer: it counts, and its repetitions do not."""
         self._unanswered.setdefault(ref.uid, self._clock.now())
         if len(self._unanswered) > UNANSWERED_MAX:
             del self._unanswered[next(iter(self._unanswered))]
@@ -186,21 +186,21 @@ class Safeguards:
         at = self._unanswered.get(ref.uid)
         if at is None:
             return False
-        if self._clock.now() - at < self._built_of.breaker.window:
+        if self._clock.now() - at < self._built_from.breaker.window:
             return True
         del self._unanswered[ref.uid]
         return False
 
     async def flush(self) -> None:
-        """Let the other processes know what this one deleted; to be called at its end."""
+        """Write the deletions of this process to the shared state; call it when the process ends."""
         await self._shared_state.flush()
 
-    async def _keep(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Denied | None:
+    async def _deny(self, rule: KindRule, ref: ObjectRef, obj: dict[str, Any]) -> Denied | None:
         contents = await self._shared_state.read()
         if contents is None or contents.stop:
-            return self._brake(contents)
+            return self._denied_by_brake(contents)
         if contents.trip:
-            return self._stopped(ref, contents.trip)
+            return self._denied_by_breaker(ref, contents.trip)
         if self._was_open:
             self._was_open = False
             self._breaker.forget()
@@ -214,54 +214,56 @@ class Safeguards:
                 self._uncounted.add(rule.name)
                 self._telemetry.problem("could not count the objects of a kind", kind=rule.name, error=str(error))
             return Denied(Safeguard.BREAKER_UNREAD, f"{rule.name} cannot be counted: {error}")
-        contents = await self._shared_state.read()  # it may have tripped while they were counted
-        return self._brake(contents) or (self._stopped(ref, contents.trip) if contents and contents.trip else None)
+        contents = await self._shared_state.read()  # the breaker may have tripped during the count
+        if contents is not None and contents.stop is None and contents.trip:
+            return self._denied_by_breaker(ref, contents.trip)
+        return self._denied_by_brake(contents)
 
-    def _brake(self, contents: StateContents | None) -> Denied | None:
+    def _denied_by_brake(self, contents: StateContents | None) -> Denied | None:
         if contents is None:
             return Denied(Safeguard.STOP_UNREAD, f"could not read whether deletions are stopped: ConfigMap {NAME}")
         if contents.stop is None:
             return None
         return Denied(Safeguard.STOPPED, f"{contents.stop}; {self._shared_state.how_to_start}")
 
-    def _stopped(self, ref: ObjectRef, trip: Trip) -> Denied:
+    def _denied_by_breaker(self, ref: ObjectRef, trip: Trip) -> Denied:
         self._was_open = True
         self._kept.add(name_of(ref))
         return Denied(Safeguard.BREAKER_OPEN, f"{trip}; {self._shared_state.how_to_release}")
 
-    async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], stands_until: datetime | None) -> Denied | None:
+    async def _find_loop(self, ref: ObjectRef, obj: dict[str, Any], until: datetime | None) -> Denied | None:
         now = self._clock.now()
-        if not self._built_of.recreation.times:
+        if not self._built_from.recreation.times:
             return None
-        is_known = stands_until is not None and now < stands_until
+        is_known = until is not None and now < until
         if not is_known and not self._recreations.is_loop(ref, now):
             return None
-        if stands_until is None or not is_known:
-            stands_until = self._recreations.left_alone_until(now)
+        if until is None or not is_known:
+            until = self._recreations.left_alone_until(now)
             self._telemetry.recreate_loop(ref)
-            await self._shared_state.leave_alone(name_of(ref), stands_until)
-        return self._loop(get_controller(obj), stands_until)
+            await self._shared_state.leave_alone(name_of(ref), until)
+        return self._loop(get_controller(obj), until)
 
     def _loop(self, parent: ObjectRef | None, until: datetime) -> Denied:
-        limits = self._built_of.recreation
-        who = f"{parent.kind} {parent.name} re-creates it" if parent else "something re-creates it"
+        limits = self._built_from.recreation
+        cause = f"{parent.kind} {parent.name} re-creates it" if parent else "something re-creates it"
         often = f"{limits.times} times within {format_duration(limits.window)}"
-        told = f"kept until {until:%Y-%m-%dT%H:%M:%SZ}: deleted {often} and back each time; {who}"
-        return Denied(Safeguard.RECREATE_LOOP, told, event=told)
+        detail = f"kept until {until:%Y-%m-%dT%H:%M:%SZ}: deleted {often} and back each time; {cause}"
+        return Denied(Safeguard.RECREATE_LOOP, detail, event=detail)
 
-    def _put_off(self, ref: ObjectRef, at: float | None) -> Denied | Delayed:
+    def _delay(self, ref: ObjectRef, at: float | None) -> Denied | Delayed:
         if at is None:
-            return Denied(Safeguard.BUDGET, "the line is longer than two sweeps")
+            return Denied(Safeguard.BUDGET, "the deletion backlog exceeds two sweep intervals")
         seconds = max(0.0, at - self._monotonic())
         self._telemetry.put_off(ref, seconds)
         return Delayed(seconds)
 
     def _follow_limits(self) -> None:
-        if (limits := self._limits()) != self._built_of:
+        if (limits := self._limits()) != self._built_from:
             self._build(limits)
 
     def _build(self, limits: Limits) -> None:
-        self._built_of = limits
+        self._built_from = limits
         self._budget = Budget(limits.everywhere, limits.per_namespace, horizon=self._horizon)
         self._breaker = Breaker(limits.breaker, self._count_objects)
         self._unanswered.clear()

@@ -1,21 +1,21 @@
-"""What all processes of an installation share, and what outlives them: a tripped breaker, and names in a loop.
+"""The schema of the state that all processes of an installation share: brake, breaker, loops and recent deletions.
 
-It is the `data` of a ConfigMap, each value compact JSON:
+The state is the `data` of a ConfigMap, each value compact JSON:
 
-    breaker       {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "sweep"}    there: tripped
-    stop          {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "ann"}      there: a person stopped all deletions
-    recreation    {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}              left alone until then
-    kept          ["Job.batch/ci/build-42"]                                      some of what the open breaker keeps
-    deletions     how many were deleted lately, see `deletion_counts`
-    names         which names were deleted lately, see `recreation`
+    breaker       {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "sweep"}    present: the breaker is open
+    stop          {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "ann"}      present: a person stopped all deletions
+    recreation    {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}              names left alone until an instant
+    kept          ["Job.batch/ci/build-42"]                                      names that the open breaker keeps
+    deletions     counts of recent deletions, see `deletion_counts`
+    names         names of recent deletions, see `recreation`
 
-Whoever cannot read that something tripped must take it for tripped: any value of `breaker` but none counts. Of all
-else, what nobody can read is not there. `stop` stops whatever its value is, even empty: text that is not such JSON is
-the reason, so `kubectl patch configmap` sets the brake, too.
+The breaker is open if `breaker` has any value that is not empty, also one that cannot be read. The brake is set if
+`stop` is present, even if its value is empty. A text that is not such JSON is the reason of the stop, so
+`kubectl patch configmap` sets the brake, too. All other values that cannot be read are ignored.
 """
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,13 +23,13 @@ from typing import Any
 
 from shared.core.jsontext import parse_json
 from shared.core.objects import format_instant, get_text, parse_instant, printable
-from shared.ports import EventLevel, EventReason, State
+from shared.ports import EventReason, State, WriteEvent
 
 HOME = "ttl-after-finished"
-"""The namespace of an installation, where TTL_NAMESPACE names no other."""
+"""The namespace of an installation, unless TTL_NAMESPACE names another."""
 
 NAME = "ttl-after-finished-state"
-"""Of the ConfigMap, in the installation's namespace."""
+"""The name of the ConfigMap in the installation's namespace."""
 
 BREAKER = "breaker"
 STOP = "stop"
@@ -39,31 +39,31 @@ DELETIONS = "deletions"
 NAMES = "names"
 
 AFTER = "after"
-"""In the value of `deletions`: the last trip, since when they count; where there was none it is empty."""
+"""In the value of `deletions`: the last trip, since which deletions count; empty if there was none."""
 
 LOOPS_MAX = 200
-"""Names that are left alone at a time, and that outlive a restart: some 80 kB at the most, of a ConfigMap's MiB."""
+"""Names that are left alone also after a restart: at most about 80 kB of a ConfigMap's MiB."""
 
 AHEAD_MAX = timedelta(minutes=1)
-"""How far another's clock may be ahead of ours; what is said to have been deleted later than that is nonsense."""
+"""How far the clock of another process may be ahead; a deletion further in the future is ignored."""
 
 OPEN = EventReason.BREAKER_OPEN
-"""Of the Kubernetes Event about the installation, when the breaker trips."""
+"""The reason of the Event about the installation when the breaker trips."""
 
 RELEASED = EventReason.BREAKER_RELEASED
-"""The same, when somebody released it."""
+"""The reason of the Event when a person releases it."""
 
 Data = Mapping[str, str]
-Tell = Callable[[str, str, EventLevel], Awaitable[None]]
+Tell = WriteEvent
 
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """Why nothing is deleted any more.
+    """Why the breaker is open.
 
     Attributes:
-        at: Since when; None where that cannot be read.
-        why: In one sentence.
+        at: When it tripped; None if that cannot be read.
+        why: The reason, in one sentence.
         by: The function that tripped it.
     """
 
@@ -74,7 +74,7 @@ class Trip:
     def __str__(self) -> str:
         """`since 2026-01-02T03:04:05Z: 1000 objects were deleted within 10m, ...`."""
         since = f"since {format_instant(self.at)}: " if self.at else ""
-        return printable(f"{since}{self.why}")  # anybody may have edited it
+        return printable(f"{since}{self.why}")  # a user may have edited it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ class Stop:
     """The brake: a person stopped all deletions.
 
     Attributes:
-        at: Since when; None where that cannot be read.
-        why: The person's reason; empty where there is none.
-        by: The person, as the API server names them; empty where that cannot be read.
+        at: Since when; None if that cannot be read.
+        why: The person's reason; empty if there is none.
+        by: The person's user name at the API server; empty if that cannot be read.
     """
 
     at: datetime | None
@@ -100,14 +100,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class StateContents:
-    """What stands now.
+    """What the state says now.
 
     Attributes:
         trip: None while the breaker is closed.
-        loops: Names that are left alone, and until when.
-        after: When it tripped the last time; empty where it never did.
-        stop: None while nobody has stopped the deletions.
-        kept: The first few names of what the open breaker keeps.
+        loops: Names that are left alone, each until an instant.
+        after: When the breaker tripped the last time; empty if it never did.
+        stop: None while the deletions are not stopped.
+        kept: The first names that the open breaker keeps.
     """
 
     trip: Trip | None = None
@@ -117,18 +117,18 @@ class StateContents:
     kept: tuple[str, ...] = ()
 
     def name_kept(self, shown: int) -> str:
-        """`; it keeps Job.batch/ci/a, Job.batch/ci/b and 3 more`; empty where no name is known."""
+        """`; it keeps Job.batch/ci/a, Job.batch/ci/b and 3 more`; empty if no name is known."""
         names = self.kept[:shown]
         more = f" and at least {len(self.kept) - shown} more" if len(self.kept) > shown else ""
         return printable(f"; it keeps {', '.join(names)}{more}") if names else ""
 
     def has_ended(self, trip: Trip) -> bool:
-        """Whether this trip was written, though its process may never have heard of that, and was released."""
+        """Whether this trip was written and released; its process may have got no answer to the write."""
         return self.trip is None and trip.at is not None and self.after == format_instant(trip.at)
 
 
 def parse_standing(data: Data) -> StateContents:
-    """What the ConfigMap's data say; it never raises, since anybody may have edited them."""
+    """Parse the data of the ConfigMap; never raises, since a user may have edited them."""
     after = get_text(read_json(data.get(DELETIONS, "")), AFTER)
     trip, loops = _parse_trip(data.get(BREAKER, "")), _parse_loops(data.get(RECREATION, ""))
     stop = _parse_stop(data[STOP]) if STOP in data else None
@@ -136,15 +136,15 @@ def parse_standing(data: Data) -> StateContents:
 
 
 def parse_kept(data: Data) -> tuple[str, ...]:
-    """The names in the data's list of what was kept; none where it cannot be read."""
+    """The names that the open breaker keeps; none if the list cannot be read."""
     names = read_json(data.get(KEPT, ""))
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
 def with_stop(data: Data, stop: Stop) -> dict[str, str]:
     """The data with the brake set; a later reason replaces an earlier one."""
-    told = {"at": format_instant(stop.at) if stop.at else "", "why": stop.why, "by": stop.by}
-    return {**data, STOP: compact(told)}
+    value = {"at": format_instant(stop.at) if stop.at else "", "why": stop.why, "by": stop.by}
+    return {**data, STOP: compact(value)}
 
 
 def without_stop(data: Data) -> dict[str, str]:
@@ -153,52 +153,52 @@ def without_stop(data: Data) -> dict[str, str]:
 
 
 def with_trip(data: Data, trip: Trip) -> dict[str, str]:
-    """The data with a trip; one that is there stays, the first being the one that tells why.
+    """The data with an open breaker; if it is open already, the first trip stays.
 
-    Nothing is counted any more: after the release, whoever makes it, it would trip again at once.
+    The counted deletions are removed: after a release, they would trip the breaker again at once.
     """
     if data.get(BREAKER) or parse_standing(data).has_ended(trip):
         return dict(data)
-    told = {"at": format_instant(trip.at) if trip.at else "", "why": trip.why, "by": trip.by}
-    others = {name: value for name, value in data.items() if name != KEPT}
-    return {**others, BREAKER: compact(told), DELETIONS: compact({AFTER: told["at"]})}
+    value = {"at": format_instant(trip.at) if trip.at else "", "why": trip.why, "by": trip.by}
+    others = {name: text for name, text in data.items() if name != KEPT}
+    return {**others, BREAKER: compact(value), DELETIONS: compact({AFTER: value["at"]})}
 
 
 def without_trip(data: Data) -> dict[str, str]:
-    """The data with a closed breaker, and without what others have counted up to its trip."""
+    """The data with a closed breaker, and without the deletions that were counted up to its trip."""
     at = get_text(read_json(data.get(BREAKER, "")), "at")
     kept = {name: value for name, value in data.items() if name not in (BREAKER, KEPT)}
     return {**kept, DELETIONS: compact({AFTER: at})}
 
 
 def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str, str]:
-    """The data with one more name that is left alone; those whose time has come are dropped."""
+    """The data with one more name that is left alone; names whose time has passed are removed."""
     loops = {**_parse_loops(data.get(RECREATION, "")), name: until}
     contents = sorted(((at, one) for one, at in loops.items() if at > now), reverse=True)[:LOOPS_MAX]
     return {**data, RECREATION: compact({one: format_instant(at) for at, one in sorted(contents)})}
 
 
 def read_json(text: str) -> Any:
-    """The value of a text that anybody may have edited; None where it is no JSON."""
+    """Parse a text that a user may have edited; None if it is not JSON."""
     with suppress(ValueError):
         return parse_json(text)
     return None
 
 
 def compact(value: Any) -> str:
-    """A value as JSON, without spaces."""
+    """Format a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-async def release_breaker(state: State, write_event: Tell) -> Trip | None:
-    """Close the breaker; every process deletes again within seconds, and counts anew.
+async def release_breaker(state: State, write_event: WriteEvent) -> Trip | None:
+    """Close the breaker; every process deletes again within seconds, and counts from zero.
 
     Args:
-        state: Where it is kept.
+        state: The shared state.
         write_event: Writes a Kubernetes Event about the installation.
 
     Returns:
-        What had tripped it; None where it was closed.
+        The trip that was released; None if the breaker was closed.
 
     Raises:
         TtlError: The state cannot be read or written.
@@ -214,27 +214,27 @@ async def release_breaker(state: State, write_event: Tell) -> Trip | None:
 def _parse_trip(text: str) -> Trip | None:
     if not text:
         return None
-    told = read_json(text)
+    value = read_json(text)
     at = None
     with suppress(ValueError):
-        at = parse_instant(get_text(told, "at"))
-    return Trip(at, get_text(told, "why") or "nobody can read why", get_text(told, "by"))
+        at = parse_instant(get_text(value, "at"))
+    return Trip(at, get_text(value, "why") or "the reason cannot be read", get_text(value, "by"))
 
 
 def _parse_stop(text: str) -> Stop:
-    told = read_json(text)
-    if not isinstance(told, dict):
+    value = read_json(text)
+    if not isinstance(value, dict):
         return Stop(None, text.strip())
     at = None
     with suppress(ValueError):
-        at = parse_instant(get_text(told, "at"))
-    return Stop(at, get_text(told, "why"), get_text(told, "by"))
+        at = parse_instant(get_text(value, "at"))
+    return Stop(at, get_text(value, "why"), get_text(value, "by"))
 
 
 def _parse_loops(text: str) -> dict[str, datetime]:
     loops = {}
-    told = read_json(text)
-    for name, until in told.items() if isinstance(told, dict) else ():
+    value = read_json(text)
+    for name, until in value.items() if isinstance(value, dict) else ():
         with suppress(ValueError):
             loops[name] = parse_instant(until)
     return loops

@@ -1,4 +1,4 @@
-"""Take what could not be delivered: log it, count it, and say it once where people look. Nothing is sent again."""
+"""Report dead letters: log and count each undelivered event, and write one Kubernetes Event a problem. No retries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,29 +9,29 @@ from shared.errors import TtlError
 from shared.ports import Clock, EventReason, Telemetry
 
 REASON = EventReason.DEAD_LETTER
-"""Of the Kubernetes Event."""
+"""The reason of the Kubernetes Event."""
 
-TOLD_EVERY = timedelta(hours=1)
-"""The same trouble is told once in this time, as long as the API server keeps an Event; every letter is logged."""
+REPORTED_EVERY = timedelta(hours=1)
+"""How often an Event is written for the same problem: as long as the API server keeps one. Every letter is logged."""
 
-AGAIN_AFTER = timedelta(minutes=1)
-"""Where it could not be told, a letter after this time tells it."""
+RETRY_AFTER = timedelta(minutes=1)
+"""If the Event could not be written, the next letter after this time writes it."""
 
-TROUBLES_MAX = 50
-"""Different troubles told in that time: whoever posts rubbish fills the log, not etcd."""
+PROBLEMS_MAX = 50
+"""Different problems with an Event in that time: a flood of forged events fills the log, not etcd."""
 
-TELL_SECONDS_MAX = 5.0
-"""The sender waits for the answer, and an API server that is away may be why there are letters at all."""
+WRITE_SECONDS_MAX = 5.0
+"""How long the Event may take: the sender waits for the answer, and the API server may be the cause of the letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """An event that came to nothing; what cannot be read of it is empty.
+    """An event that could not be delivered; fields that cannot be read are empty.
 
     Attributes:
-        function: Who would not take it.
-        status: The last answer's HTTP status.
-        detail: The last answer's body.
+        function: The function that did not accept it.
+        status: The HTTP status of the last answer.
+        detail: The body of the last answer.
     """
 
     type: str
@@ -48,7 +48,7 @@ class DeadLetters:
     """Reports dead letters.
 
     Attributes:
-        write_event: Writes a Kubernetes Event of a reason and a message about the installation.
+        write_event: Writes a Kubernetes Event about the installation: reason, message.
     """
 
     clock: Clock
@@ -57,7 +57,7 @@ class DeadLetters:
     _quiet_until: dict[tuple[str, str, str], datetime] = field(default_factory=dict)
 
     async def report(self, letter: DeadLetter) -> None:
-        """Report a letter. It always succeeds: a dead letter has nowhere else to go."""
+        """Report a letter. This always succeeds, since no other sink takes the letter."""
         self.telemetry.dead_letter(
             letter.type,
             letter.status,
@@ -67,27 +67,27 @@ class DeadLetters:
             subject=letter.subject,
             detail=letter.detail,
         )
-        if not self._is_news(letter):
+        if not self._is_new(letter):
             return
-        # Noted before it is told: of many letters at once, one tells.
-        self._quiet_until[_trouble(letter)] = self.clock.now() + TOLD_EVERY
+        # Noted before the write, so that one of many simultaneous letters writes the Event.
+        self._quiet_until[_problem(letter)] = self.clock.now() + REPORTED_EVERY
         try:
-            async with asyncio.timeout(TELL_SECONDS_MAX):
-                await self.write_event(REASON, _sentence(letter))
+            async with asyncio.timeout(WRITE_SECONDS_MAX):
+                await self.write_event(REASON, _message(letter))
         except (TtlError, TimeoutError) as error:
-            self._quiet_until[_trouble(letter)] = self.clock.now() + AGAIN_AFTER
+            self._quiet_until[_problem(letter)] = self.clock.now() + RETRY_AFTER
             self.telemetry.problem("could not write an Event", error=str(error) or type(error).__name__)
 
-    def _is_news(self, letter: DeadLetter) -> bool:
+    def _is_new(self, letter: DeadLetter) -> bool:
         now = self.clock.now()
-        self._quiet_until = {trouble: until for trouble, until in self._quiet_until.items() if now < until}
-        return _trouble(letter) not in self._quiet_until and len(self._quiet_until) < TROUBLES_MAX
+        self._quiet_until = {problem: until for problem, until in self._quiet_until.items() if now < until}
+        return _problem(letter) not in self._quiet_until and len(self._quiet_until) < PROBLEMS_MAX
 
 
-def _trouble(letter: DeadLetter) -> tuple[str, str, str]:
+def _problem(letter: DeadLetter) -> tuple[str, str, str]:
     return letter.function, letter.status, letter.type
 
 
-def _sentence(letter: DeadLetter) -> str:
+def _message(letter: DeadLetter) -> str:
     what = f"{letter.type or 'an event'} {letter.id}".strip()
     return f"{letter.function or 'a function'} did not take {what}: {letter.status or 'no status'} {letter.detail}"

@@ -1,4 +1,4 @@
-"""Write on one object what people ask for, guarded by the version that was read."""
+"""Write annotations and TTL fields on one object, guarded by the resourceVersion that was read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,36 +11,36 @@ from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLate
 from shared.ports import Snapshot
 
 ATTEMPTS_MAX = 5
-"""Reads and writes while others keep writing the object."""
+"""Reads and writes of one object while other clients keep writing it."""
 
-Ask = Callable[[dict[str, Any]], Edit | None]
-"""What to write on an object that was read; None for nothing. ValueError says why not."""
+FindEdit = Callable[[dict[str, Any]], Edit | None]
+"""Finds the edit for an object that was read; None for no edit. A ValueError says why it is not possible."""
 
 
 class Editor(Protocol):
-    """Who reads and writes one object. Raises what `shared.ports.Cluster` raises."""
+    """Reads and writes one object; raises the errors of `shared.ports.Cluster`."""
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
-        """Read an object afresh; None where there is none."""
+        """Read an object from the API server; None if there is none."""
         ...
 
     async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
-        """Merge the patch into an object; answers with what is stored now, the defaults of its kind included.
+        """Merge the patch into an object; return the object as it is stored now, with the defaults of its kind.
 
         Raises:
-            ConflictError: It is not any more what was read.
+            ConflictError: The object has changed since it was read.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of it.
+    """The result of a write.
 
     Attributes:
         snapshot: The object as it is stored now.
-        change: What was written; None where nothing had to be.
-        refused: The API server's words, where it would not let go of the kind's own TTL field.
+        change: The edit that was written; None if none was needed.
+        refused: The API server's message if it refused to remove the kind's own TTL field.
     """
 
     snapshot: Snapshot
@@ -48,11 +48,11 @@ class Written:
     refused: str = ""
 
 
-async def write(rule: KindRule, ref: ObjectRef, ask: Ask, *, editor: Editor) -> Written:
-    """Read, and write what is asked for; again where somebody else wrote in between.
+async def write(rule: KindRule, ref: ObjectRef, find_edit: FindEdit, *, editor: Editor) -> Written:
+    """Read the object and write the edit; repeat this if another client wrote the object in between.
 
     Raises:
-        TtlError: There is no such object, it cannot be done, or the API server refuses.
+        TtlError: The object does not exist, the edit is not possible, or the API server refuses it.
     """
     for _ in range(ATTEMPTS_MAX):
         snapshot = await editor.get(rule, ref)
@@ -60,7 +60,7 @@ async def write(rule: KindRule, ref: ObjectRef, ask: Ask, *, editor: Editor) -> 
             place = f" in namespace {ref.namespace}" if ref.namespace else ""
             raise TtlError(f"there is no {rule.kind} {ref.name}{place}")
         try:
-            change = ask(snapshot.obj)
+            change = find_edit(snapshot.obj)
         except ValueError as error:
             raise TtlError(f"{ref}: {error}") from None
         if change is None:
@@ -69,14 +69,14 @@ async def write(rule: KindRule, ref: ObjectRef, ask: Ask, *, editor: Editor) -> 
             return Written(await editor.patch(rule, ref, change.patch(snapshot.obj)), change)
         except ConflictError:
             continue
-    raise TryLaterError(f"{ref} changed {ATTEMPTS_MAX} times while it was about to be written; try again")
+    raise TryLaterError(f"{ref} changed {ATTEMPTS_MAX} times before it could be written; try again")
 
 
 async def hold_object(rule: KindRule, ref: ObjectRef, reason: str, *, editor: Editor) -> Written:
-    """Hold an object; where its kind's own TTL field cannot be taken away, by the annotation alone.
+    """Hold an object; if the API server refuses to remove the kind's own TTL field, write the annotation alone.
 
     Raises:
-        TtlError: As above.
+        TtlError: As for `write`.
     """
     try:
         return await write(rule, ref, lambda obj: hold(obj, rule, reason), editor=editor)

@@ -1,4 +1,4 @@
-"""An object changed: which timer does it need?"""
+"""An object changed: find the timer that it needs."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -15,38 +15,37 @@ from shared.ports import Clock, HandlingReason, Telemetry, Verdict
 from shared.usecases.timers import LEFT_TO_SWEEP
 
 SOON = timedelta(minutes=10)
-"""Of what is due within this time as far as the object tells, the namespace may be read then, and not at once."""
+"""If an object is due within this time, its namespace is read when the timer fires, and not at once."""
 
-Recall = Callable[[str], Namespace | None]
+GetNamespace = Callable[[str], Namespace | None]
 
 
-async def schedule(  # noqa: PLR0913 - each is a port, or what is known
+async def schedule(  # noqa: PLR0913 - each is a port or a fact
     obj: Any,
     *,
     catalogue: Catalogue,
     clock: Clock,
     telemetry: Telemetry,
     policy: Policy = NO_POLICY,
-    get_cached: Recall = lambda _: None,
+    get_cached: GetNamespace = lambda _: None,
     horizon: timedelta = timedelta.max,
 ) -> TimersSet | None:
-    """The timer for an object that an event reported, or None where it needs none.
+    """Return the timer for an object that an event reported; None if it needs no timer.
 
-    The event is a hint: a timer set by a stale or forged one costs a read when it fires, and no more. So the owner
-    is not asked for here, and no API right is needed. What only the namespace can tell, or the others of its group,
-    is looked up by whoever the timer wakes.
+    The event is a hint: a timer that a stale or forged event sets costs one read when it fires. So this function does
+    not read the owner, and needs no API rights. `expire` reads the namespace and the group when the timer fires.
 
     Args:
-        obj: As its event brought it.
+        obj: The object in the event.
         catalogue: The kinds that may be deleted.
-        clock: This process's.
-        telemetry: Told what was done.
-        policy: The one in force.
-        get_cached: What this process happens to know of a namespace.
-        horizon: What is due later than that from now is left to the sweep.
+        clock: This process's clock.
+        telemetry: Records the verdict.
+        policy: The present policy.
+        get_cached: Returns a namespace if this process has it cached.
+        horizon: How far ahead a timer may be; an object that is due later is left to the sweep.
 
     Raises:
-        EventError: The object has no name or uid, or one that no object can have.
+        EventError: The object has no name or no uid, or one that is not printable.
     """
     ref = ref_of(obj)
     for field, value in (("name", ref.name), ("uid", ref.uid)):
@@ -70,12 +69,12 @@ async def schedule(  # noqa: PLR0913 - each is a port, or what is known
 
 
 def _due_at(decision: Decision, now: datetime) -> datetime | None:
-    """When to look at the object; None where nothing but a change can make it due."""
+    """When to read the object; None if only a change can make it due."""
     match decision:
         case Wait(due_at) | Expire(due_at):
             return due_at
         case Ignore(Reason.NAMESPACE_UNREAD, facts):
-            # Whom its finish pushes out of a group is due now, whenever it is due itself.
+            # Objects that this one pushes out of its group are due now, whenever this one is due.
             is_soon = facts.keeper is None and facts.due_at is not None and facts.due_at - now < SOON
             return facts.due_at if is_soon else now
         case Ignore(Reason.KEPT_LAST):

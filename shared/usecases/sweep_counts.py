@@ -1,4 +1,4 @@
-"""What the steps of a sweep did, in numbers: for one line of the log."""
+"""Counts of what the steps of a sweep did; they make one log line."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,27 +19,27 @@ _COUNTED = {
 
 
 class SweepCounts:
-    """Counts the verdicts of one step, and passes all on.
+    """Counts the verdicts of one step, and passes them on.
 
     Args:
-        message: Takes the verdicts.
+        telemetry: Receives the verdicts.
         before: The counts of the steps before.
-        due_before: An object that is due then or later gets no timer from this sweep.
+        due_before: An object that is due at this instant or later gets no timer from this sweep.
 
     Attributes:
         looked_at: Objects on the pages that were listed.
         timers_set: Objects that got a timer.
     """
 
-    def __init__(self, told: Telemetry, before: Mapping[str, int], due_before: datetime) -> None:
-        self._told, self._before, self._due_before = told, before, due_before
+    def __init__(self, telemetry: Telemetry, before: Mapping[str, int], due_before: datetime) -> None:
+        self._telemetry, self._before, self._due_before = telemetry, before, due_before
         self._verdicts: Counter[str] = Counter()
         self.looked_at = 0
         self.timers_set = 0
 
     def __getattr__(self, name: str) -> Any:
-        """All that is not counted goes straight on."""
-        return getattr(self._told, name)
+        """Pass on everything that is not counted."""
+        return getattr(self._telemetry, name)
 
     def record(
         self, verdict: Verdict, ref: ObjectRef, reason: str = "", *, due_at: datetime | None = None, **fields: Any
@@ -48,15 +48,15 @@ class SweepCounts:
         if verdict is Verdict.TIMER_SET and due_at is not None and due_at >= self._due_before:
             verdict, reason = Verdict.KEPT, LEFT_TO_SWEEP
         self._verdicts[verdict] += 1
-        self._told.record(verdict, ref, reason, due_at=due_at, **fields)
+        self._telemetry.record(verdict, ref, reason, due_at=due_at, **fields)
 
     def deleted(self, deleted: ObjectDeleted, **fields: Any) -> None:
         """See `shared.ports.Telemetry`."""
         self._verdicts[Verdict.DELETED] += 1
-        self._told.deleted(deleted, **fields)
+        self._telemetry.deleted(deleted, **fields)
 
     def so_far(self) -> dict[str, int]:
-        """The counts of this step and of those before; an object that nothing was done about was kept."""
+        """The counts of this step and the steps before; an object without another verdict counts as kept."""
         here = {name: self._verdicts[verdict] for verdict, name in _COUNTED.items()} | {"timers_set": self.timers_set}
         here["kept"] = max(self.looked_at - sum(here.values()), 0)
         here["looked_at"] = self.looked_at

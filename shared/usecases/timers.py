@@ -1,4 +1,4 @@
-"""Timers are asked for: keep them."""
+"""Store the timers that a `timer.set` event contains."""
 
 from datetime import timedelta
 
@@ -6,23 +6,23 @@ from shared.messages import TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Timers, Verdict
 
 LEFT_TO_SWEEP = HandlingReason.LEFT_TO_SWEEP
-"""The reason of an object that is due beyond the horizon: a sweep sets its timer once it is due soon enough."""
+"""The reason for an object that is due beyond the horizon: a later sweep sets its timer."""
 
 
 async def set_timers(
     wanted: TimersSet, *, timers: Timers, clock: Clock, horizon: timedelta, telemetry: Telemetry
 ) -> None:
-    """Set what was asked for; returns once it is durable, so that the answer can be relied on.
+    """Set the timers; return once they are durable.
 
     Args:
-        wanted: The timers.
-        timers: The engine.
-        clock: The engine's.
-        horizon: How far ahead a timer is kept; one beyond it is left to the sweep, and is no error.
-        telemetry: Told of those.
+        wanted: The timers to set.
+        timers: The timer engine.
+        clock: The engine's clock.
+        horizon: How far ahead a timer may be; a timer beyond it is left to the sweep, which is no error.
+        telemetry: Records the timers that are left to the sweep.
 
     Raises:
-        TryLaterError: It could not be stored now.
+        TryLaterError: The timers cannot be stored now.
     """
     now = clock.now()
     near = [timer for timer in wanted.timers if timer.due_at - now < horizon]

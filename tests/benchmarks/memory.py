@@ -28,10 +28,10 @@ from shared.core.kinds.rule import Catalogue
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import SweepStep
 from shared.usecases.expire import Expiry
-from shared.usecases.sweep import Sweep
 from tests.builders import JOB, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod, trainjob
 from tests.fakes import FakePublisher
 from tests.loopback import answering_with
+from tests.sweeps import sweep_with
 
 DENSE = '{"x":[' + "{}," * 500_000 + "1]}"
 """1.5 MiB: as much as etcd takes."""
@@ -127,7 +127,7 @@ async def sweep_all(url: str) -> None:
         cluster = await connect(kubeconfig=str(path))
         evaluator = Evaluator(cluster, kinds, telemetry=LogTelemetry())
         expiry = Expiry(cluster, kinds, evaluator, SystemClock(), LogTelemetry(), dry_run=False, by="sweep")
-        sweep = Sweep(expiry, FakePublisher(), timedelta(minutes=5), concurrency=16)
+        sweep = sweep_with(expiry, FakePublisher(), timedelta(minutes=5), concurrency=16)
 
         async def whole(step: SweepStep | None) -> None:
             while step is not None:

@@ -95,9 +95,9 @@ async def test_no_delete_is_sent_later_than_the_bound_after_an_exemption_is_ackn
     timers = [await due_job(api, f"job-{number}") for number in range(JOBS)]
     loop, sent, delete = asyncio.get_running_loop(), [], cluster.delete
 
-    async def delete_and_note(rule, obj):
+    async def delete_and_note(rule, obj, **options):
         sent.append(loop.time())
-        return await delete(rule, obj)
+        return await delete(rule, obj, **options)
 
     monkeypatch.setattr(cluster, "delete", delete_and_note)
     expiry = expiry_of(cluster, Slow(seconds=FRESH / 2))

@@ -1,4 +1,4 @@
-"""The budget, whoever asks and whenever: never more than it allows, and everybody's turn comes."""
+"""The budget under any sequence of requests: it never exceeds its rates, and every object passes in the end."""
 
 import heapq
 import random
@@ -49,7 +49,7 @@ def assert_held(times, rate):
 
 
 @given(st.none() | rates, st.none() | rates, arrivals, st.sampled_from([0.0, 0.4, 3.0, 90.0]))
-def test_never_more_than_the_rates_allow_and_everybody_gets_through(everywhere, per_namespace, coming, late):
+def test_budget_never_exceeds_its_rates_and_lets_every_object_pass(everywhere, per_namespace, coming, late):
     budget = Budget(everywhere, per_namespace, horizon=1e9)
     through, _ = play(budget, coming, late=late)
 
@@ -62,14 +62,14 @@ def test_never_more_than_the_rates_allow_and_everybody_gets_through(everywhere, 
 
 
 @given(rates, st.none() | rates, arrivals)
-def test_who_comes_at_its_slot_is_let_through_and_asked_no_third_time(everywhere, per_namespace, coming):
+def test_budget_lets_an_object_pass_at_its_first_slot(everywhere, per_namespace, coming):
     _, asked = play(Budget(everywhere, per_namespace, horizon=1e9), coming, late=LATE_SECONDS / 2)
     assert max(asked.values()) <= 2
 
 
 @pytest.mark.parametrize("late", [0.0, LATE_SECONDS / 2])
 @pytest.mark.parametrize("slower", [0.2, 1.0, 3.0])
-def test_also_in_a_crowd_where_the_two_rates_have_no_common_measure(slower, late):
+def test_budget_holds_in_a_crowd_with_two_unrelated_rates(slower, late):
     """A slot is of both buckets at nearly the same time; two slots that drift apart would be refused now and then."""
     order = random.Random(slower)
     coming = [(order.uniform(0, 5), order.choice("abcdefgh"), order.random()) for _ in range(400)]
@@ -78,13 +78,13 @@ def test_also_in_a_crowd_where_the_two_rates_have_no_common_measure(slower, late
 
 
 @given(rates, arrivals)
-def test_the_line_is_no_longer_than_the_rate_makes_it(rate, coming):
+def test_budget_backlog_drains_at_the_rate(rate, coming):
     through, _ = play(Budget(rate, None, horizon=1e9), coming, late=0.0)
     assert max(at for at, _ in through) <= max(at for at, *_ in coming) + (len(coming) + 1) / rate.per_second + 1
 
 
 @given(rates, st.lists(st.floats(0, 100), min_size=1, max_size=20))
-def test_asked_again_before_its_slot_the_answer_is_the_same(rate, instants):
+def test_budget_answer_is_the_same_before_the_slot(rate, instants):
     budget = Budget(rate, None, horizon=1e9)
     crowd = 2 * int(rate.burst) + 200
     answers = [budget.ask(f"uid-{number}", "a", 0.0) for number in range(crowd)]
@@ -95,7 +95,7 @@ def test_asked_again_before_its_slot_the_answer_is_the_same(rate, instants):
 
 
 @pytest.mark.parametrize("waiting_max", [3, 10])
-def test_with_few_places_in_the_line_everybody_gets_through_by_the_sweeps(waiting_max):
+def test_budget_with_few_slots_lets_every_object_pass_by_sweeps(waiting_max):
     budget = Budget(Rate(1.0), None, horizon=60, waiting_max=waiting_max)
     left = [f"uid-{number}" for number in range(40)]
     for now in range(400):

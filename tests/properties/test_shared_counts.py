@@ -1,4 +1,4 @@
-"""What processes count together, whoever writes when: nothing is lost, nothing counts twice, nothing can break it."""
+"""Shared counts under any sequence of writes: no deletion is lost or counted twice, and no data break a process."""
 
 import json
 from collections import Counter
@@ -65,7 +65,7 @@ STEPS = [
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(STEPS)), max_size=2 * WRITES_MAX))
-def test_all_know_of_all_deletions_once_they_have_written(played):
+def test_counts_of_all_processes_are_equal_after_their_writes(played):
     at = Installation()
     for number, step in played:
         step(at, number)
@@ -76,7 +76,7 @@ def test_all_know_of_all_deletions_once_they_have_written(played):
 
 
 @given(st.text() | values.map(json.dumps), st.booleans())
-def test_whatever_stands_there_processes_go_on(text, is_written):
+def test_counts_continue_after_any_text(text, is_written):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     data = {DELETIONS: text, NAMES: text}
     for one in (deletion_counts, names):
@@ -91,7 +91,7 @@ def test_whatever_stands_there_processes_go_on(text, is_written):
 
 
 @given(values, values)
-def test_whatever_stands_in_its_shape_processes_go_on(value, other):
+def test_counts_continue_after_any_value_of_the_right_shape(value, other):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     deletion_counts.count("Pod", NOW)
     names.deleted(REF, NOW)

@@ -46,9 +46,9 @@ class WatchedJudge(Evaluator):
     world: Any = None
     mount: Mount | None = None
 
-    async def evaluator(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
+    async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
         judged.set(Judged(self.world.loop.time(), self.mount))
-        return await super().evaluator(snapshot, rule)
+        return await super().evaluate(snapshot, rule)
 
     def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
         is_due = super().is_still_due(evaluation, snapshot, rule)

@@ -105,9 +105,9 @@ OnOwnedInverted = misread(on_owned=lambda rule: "keep" if rule.on_owned == "dele
 class _OffByOne(Ranks):
     by = 1
 
-    async def contents(self, *about: Any) -> Rank:
-        contents = await super().contents(*about)
-        return replace(contents, newer=contents.newer + self.by)
+    async def rank(self, *about: Any) -> Rank:
+        rank = await super().rank(*about)
+        return replace(rank, newer=rank.newer + self.by)
 
 
 class _OffByOneMore(_OffByOne):
@@ -126,17 +126,17 @@ class _Remembered(Ranks):
 class _NamespaceRemembered(Namespaces):
     """What a namespace once said is good for ever."""
 
-    def _remembered(self, name: str) -> Any:
+    def _cached(self, name: str) -> Any:
         return self._known.get(name)
 
     async def prime(self) -> None:
         pass
 
 
-def _evaluator(siblings: type[Ranks] = Ranks, namespaces: type[Namespaces] = Namespaces) -> type[WatchedJudge]:
+def _evaluator(ranks: type[Ranks] = Ranks, namespaces: type[Namespaces] = Namespaces) -> type[WatchedJudge]:
     class Judge(WatchedJudge):
         def __post_init__(self, telemetry: Any, only: str) -> None:
-            self.siblings, self.namespaces = siblings(self.cluster), namespaces(self.cluster, telemetry, only)
+            self.ranks, self.namespaces = ranks(self.cluster), namespaces(self.cluster, telemetry, only)
 
     return Judge
 
@@ -153,8 +153,8 @@ NamespaceRemembered = _evaluator(namespaces=_NamespaceRemembered)
 class MinAgeOfPoliciesOnly(WatchedJudge):
     """A rule's minimum age does not hold for what says itself when it goes."""
 
-    async def evaluator(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
-        evaluation = await super().evaluator(snapshot, rule)
+    async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
+        evaluation = await super().evaluate(snapshot, rule)
         decision = evaluation.decision
         if isinstance(decision, Wait) and decision.facts.ttl and decision.facts.ttl.origin == "object":
             due_at = decision.facts.ttl.due_at(decision.facts.finish.at)
@@ -166,8 +166,8 @@ class MinAgeOfPoliciesOnly(WatchedJudge):
 class JitterNegative(WatchedJudge):
     """What is spread out begins before it is due."""
 
-    async def evaluator(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
-        evaluation = await super().evaluator(snapshot, rule)
+    async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
+        evaluation = await super().evaluate(snapshot, rule)
         decision = evaluation.decision
         spoken = decision.facts.policy_rule
         if (

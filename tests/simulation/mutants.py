@@ -84,9 +84,9 @@ class _MalformedIgnored(SimCluster):
 
 
 class _ForbiddenTriedAgain(SimCluster):
-    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+    async def delete(self, rule: KindRule, obj: dict[str, Any], **options: Any) -> bool:
         try:
-            return await super().delete(rule, obj)
+            return await super().delete(rule, obj, **options)
         except ForbiddenError as error:
             raise TryLaterError(str(error)) from None
 
@@ -99,13 +99,13 @@ class _ConflictIgnored(SimCluster):
     def options(self, uid: str, version: str, propagation: str) -> DeleteOptions:
         return DeleteOptions() if self.forced else super().options(uid, version, propagation)
 
-    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+    async def delete(self, rule: KindRule, obj: dict[str, Any], **options: Any) -> bool:
         try:
-            return await super().delete(rule, obj)
+            return await super().delete(rule, obj, **options)
         except ConflictError:
             forced = _ConflictIgnored(self.world, self.memory)
             forced.forced = True
-            return await forced.delete(rule, obj)
+            return await forced.delete(rule, obj, **options)
 
 
 class _FirstPageOnly(SimCluster):
@@ -218,7 +218,7 @@ class _SweepStopsAtError(Sweep):
 
 
 class _SweepDeletesNothing(Sweep):
-    async def _look(self, rule: KindRule, snapshot: Snapshot, work: Any) -> None:
+    async def _handle(self, rule: KindRule, found: Any, work: Any) -> None:
         pass
 
 

@@ -18,6 +18,7 @@ from tests.simulation.calls import Invocation, invocation
 from tests.simulation.clocks import ReadClock
 from tests.simulation.judging import judged, judges_of
 from tests.simulation.simtimers import SimTimers
+from tests.sweeps import sweep_with
 
 Answer = tuple[int, Event | None, float]
 
@@ -42,11 +43,9 @@ class Process:
         elif world.slow_safeguards:
             parts["safeguards"] = SlowRestraints(world)
         self.expiry = mutant.expiry(**parts, evaluator=self.judges["expire"])
-        self.sweep = mutant.sweep(
-            expiry=mutant.expiry(**parts, evaluator=self.judges["sweep"], by="sweep"),
-            publisher=self.publisher,
-            interval=world.interval,
-            concurrency=world.concurrency,
+        expiry = mutant.expiry(**parts, evaluator=self.judges["sweep"], by="sweep")
+        self.sweep = sweep_with(
+            expiry, self.publisher, world.interval, concurrency=world.concurrency, make=mutant.sweep
         )
         self.timers = SimTimers(world, world.timer_file)
 

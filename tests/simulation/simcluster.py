@@ -18,7 +18,7 @@ from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.listing import Query
 from shared.devserver.apiserver.resources import Resource
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
-from shared.ports import EventLevel, Page, Snapshot
+from shared.ports import EventLevel, Page, Propagation, Snapshot
 from tests.simulation.faults import TIMEOUT_SECONDS, draw_fate
 from tests.simulation.judging import judged
 
@@ -76,11 +76,11 @@ class SimCluster:
             return None
         return Snapshot(json.loads(remembered), self.time_of(read_at))
 
-    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+    async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         metadata = obj["metadata"]
         if known := judged.get():
             judged.set(known.sent(self.world.loop.time()))
-        options = self.options(metadata["uid"], metadata["resourceVersion"], rule.propagation)
+        options = self.options(metadata["uid"], metadata["resourceVersion"], propagation or rule.propagation)
         ref = ObjectRef(rule.api_version, rule.kind, get_text(obj, "metadata.namespace"), metadata["name"], "")
         try:
             await self._call_of("DELETE", rule, ref, lambda one: self._delete(one, ref, metadata["uid"], options))

@@ -1,4 +1,4 @@
-"""The brake: a person stops all deletions, every process obeys within five seconds, and a start loses nothing."""
+"""The brake: a person stops all deletions, every process obeys within five seconds, and a start ends the stop."""
 
 import pytest
 
@@ -7,6 +7,7 @@ from shared.errors import ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, TimersSet
 from shared.safeguards.brake import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
 from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_reports import UNREAD
 from shared.safeguards.state_schema import Stop, Trip, parse_standing, with_stop, with_trip
 from tests.builders import NOW
 from tests.installation import Installation
@@ -47,7 +48,7 @@ async def test_stop_keeps_a_due_object_and_says_who_stopped_and_why(at):
     assert process.telemetry.is_stopped is True
 
 
-async def test_stop_is_obeyed_by_a_process_that_has_just_looked_within_five_seconds(at):
+async def test_stop_is_obeyed_within_five_seconds_of_a_read(at):
     process = at.process()
     assert await deletes(process, "a")
 
@@ -113,7 +114,7 @@ async def test_state_that_may_not_be_read_keeps_everything_and_is_reported_once(
     for name in "abc":
         assert not await deletes(process, name)
     assert process.telemetry.verdicts() == [("kept", "stop-unread")] * 3
-    assert [what for what, _ in process.telemetry.problems] == ["could not read the state"]
+    assert [what for what, _ in process.telemetry.problems] == [UNREAD]
 
 
 async def test_state_that_cannot_be_read_now_is_tried_later(at):
@@ -126,7 +127,7 @@ async def test_state_that_cannot_be_read_now_is_tried_later(at):
     assert await deletes(process, "a")
 
 
-async def test_state_that_this_process_may_not_write_stops_it_all_the_same(at):
+async def test_stop_is_obeyed_by_a_process_that_may_not_write(at):
     at.state.write_failure = ForbiddenError("may not update configmaps")
     process = at.process(breaker=BreakerLimits(count=100))
     assert await deletes(process, "a")
@@ -136,7 +137,7 @@ async def test_state_that_this_process_may_not_write_stops_it_all_the_same(at):
     assert process.last == ("kept", "stopped")
 
 
-async def test_answer_that_took_longer_than_it_counts_deletes_nothing(at):
+async def test_state_that_was_read_too_slowly_deletes_nothing(at):
     """The API server may have read the state before the stop, and answered long after it."""
     process = at.process()
     read = at.state.read
@@ -185,7 +186,7 @@ async def test_stop_and_an_open_breaker_end_one_by_one(at):
     assert process.telemetry.is_stopped is False
 
 
-async def test_a_trip_does_not_lift_a_stop(at):
+async def test_stop_remains_after_a_trip(at):
     process = at.process(breaker=BreakerLimits(count=1))
     await process.delete("a")
     set_stop(at)
@@ -206,7 +207,7 @@ async def test_stop_and_start_write_the_state_and_an_event(at):
     assert "bob" in at.message[-1][1]
 
 
-async def test_an_event_that_cannot_be_written_stops_all_the_same(at):
+async def test_stop_works_when_its_event_cannot_be_written(at):
     async def refuse(*_):
         raise ForbiddenError("events is forbidden")
 
@@ -216,18 +217,18 @@ async def test_an_event_that_cannot_be_written_stops_all_the_same(at):
     assert parse_standing(at.state.data).stop is None
 
 
-async def test_a_long_reason_is_cut_and_stops(at):
+async def test_stop_with_a_long_reason_cuts_the_reason(at):
     await stop_deletions(at.state, at.write_event, Stop(NOW, "x" * 2_000_000, "ann"))
     assert len(parse_standing(at.state.data).stop.why) == REASON_CHARACTERS_MAX
 
 
 @pytest.mark.parametrize("text", ["", "{}", "looks wrong", "[1]", '{"at": 5, "why": []}', "[" * 5_000])
-def test_stop_that_was_written_by_hand_is_a_stop(text):
+def test_stop_that_was_written_by_hand_stops(text):
     """`kubectl patch configmap` must do where this program is not at hand."""
     assert parse_standing({"stop": text}).stop is not None
 
 
-def test_stop_that_is_plain_text_has_it_as_its_reason():
+def test_stop_that_is_plain_text_has_the_text_as_its_reason():
     assert parse_standing({"stop": "looks wrong"}).stop.why == "looks wrong"
 
 

@@ -1,4 +1,4 @@
-"""What no function would take is logged, counted and told once, whatever it looks like."""
+"""Dead letters are logged and counted, and reported by one Event, whatever they contain."""
 
 import asyncio
 import base64
@@ -14,7 +14,7 @@ from shared.adapters.events.dead_letter_events import answering_letter, letter_o
 from shared.bootstrap.world import World
 from shared.errors import ForbiddenError, TryLaterError
 from shared.usecases import deadletter
-from shared.usecases.deadletter import TROUBLES_MAX, DeadLetter, DeadLetters
+from shared.usecases.deadletter import PROBLEMS_MAX, DeadLetter, DeadLetters
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 
 FILTER = "http://broker-filter.knative-eventing.svc.cluster.local/triggers/ttl-after-finished/expire/0a1b"
@@ -56,7 +56,7 @@ def burying(write_event=None):
         ("not a url", ""),
     ],
 )
-def test_who_would_not_take_it(url, function):
+def test_letter_names_the_function_that_did_not_accept_it(url, function):
     assert letter_of(Event("1", "/s", "t", extensions={"knativeerrordest": url})).function == function
 
 
@@ -72,7 +72,7 @@ def test_who_would_not_take_it(url, function):
         (encoded("\x1b[2J all well"), "\N{REPLACEMENT CHARACTER}[2J all well"),
     ],
 )
-def test_the_answer_that_made_it_one(data, detail):
+def test_letter_contains_the_last_answer(data, detail):
     assert letter_of(Event("1", "/s", "t", extensions={"knativeerrordata": data})).detail == detail
 
 
@@ -84,13 +84,13 @@ def test_the_answer_that_made_it_one(data, detail):
         ({"ce-id": "1", "ce-source": "/s", "ce-type": "t", "content-type": "application/json"}, b" " * 3_000_000),
     ],
 )
-def test_a_malformed_event_is_read_as_far_as_it_goes(headers, body):
+def test_letter_of_a_malformed_event_contains_what_can_be_read(headers, body):
     event = read_letter({**headers, "ce-knativeerrorcode": "415"}, body)
     read = letter_of(event)
     assert (read.id, read.source, read.type, read.status) == ("1", "/s", "t", "415")
 
 
-def test_every_part_of_a_letter_is_short_and_one_line():
+def test_letter_parts_are_short_and_one_line():
     long = "x" * 2_000_000
     errors = {"knativeerrordest": f"http://{long}", "knativeerrorcode": long, "knativeerrordata": long}
     read = letter_of(Event(long, long, long, subject=long, extensions=errors))
@@ -100,7 +100,7 @@ def test_every_part_of_a_letter_is_short_and_one_line():
     assert (read.id, read.type) == ("1 another line", "t\N{REPLACEMENT CHARACTER}[2J")
 
 
-def test_rubbish_is_a_letter_too():
+def test_letter_is_made_of_any_input():
     read = letter_of(read_letter({"content-type": "application/cloudevents+json"}, b"{"))
     assert read == letter(type="", id="", source="", function="", status="", detail="")
 
@@ -125,12 +125,12 @@ async def answered(body, **headers):
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\x00", b"x" * (BODY_BYTES_MAX + 1)])
-def test_no_letter_is_refused(body):
+def test_deadletter_accepts_every_letter(body):
     status, seen = asyncio.run(answered(body, ce_type="t", content_type="application/json"))
     assert (status, len(seen), seen[0].type) == (204, 1, "t")
 
 
-def test_it_is_logged_counted_and_told():
+def test_deadletter_logs_counts_and_writes_an_event():
     letters, telemetry, _ = burying()
     asyncio.run(letters.report(letter()))
     ((message, fields),) = telemetry.problems
@@ -147,7 +147,7 @@ def test_it_is_logged_counted_and_told():
     assert letters.write_event == [("DeadLetter", "expire did not take t 1: 422 data.ref: field required")]
 
 
-def test_the_same_trouble_is_told_once_an_hour_and_logged_every_time():
+def test_deadletter_writes_one_event_an_hour_for_the_same_problem():
     letters, telemetry, clock = burying()
     for number in range(3):
         asyncio.run(letters.report(letter(id=str(number))))
@@ -160,15 +160,15 @@ def test_the_same_trouble_is_told_once_an_hour_and_logged_every_time():
     assert len(letters.write_event) == 3
 
 
-def test_whoever_posts_rubbish_does_not_fill_etcd():
+def test_deadletter_bounds_events_when_events_are_forged():
     letters, telemetry, _ = burying()
-    for number in range(TROUBLES_MAX + 20):
+    for number in range(PROBLEMS_MAX + 20):
         asyncio.run(letters.report(letter(type=f"t{number}")))
-    assert len(letters.write_event) == TROUBLES_MAX
-    assert len(telemetry.problems) == TROUBLES_MAX + 20
+    assert len(letters.write_event) == PROBLEMS_MAX
+    assert len(telemetry.problems) == PROBLEMS_MAX + 20
 
 
-def test_an_event_that_cannot_be_written_is_said_and_no_more():
+def test_deadletter_logs_an_event_that_cannot_be_written():
     async def refuse(*_):
         raise ForbiddenError("events is forbidden")
 
@@ -177,7 +177,7 @@ def test_an_event_that_cannot_be_written_is_said_and_no_more():
     assert telemetry.problems[1] == ("could not write an Event", {"error": "events is forbidden"})
 
 
-def test_what_could_not_be_told_is_told_by_a_later_letter():
+def test_deadletter_writes_a_failed_event_with_a_later_letter():
     told, failures = Told(), [TryLaterError("cannot reach the API server")]
 
     async def write_event(reason, message):
@@ -192,11 +192,11 @@ def test_what_could_not_be_told_is_told_by_a_later_letter():
     assert [message.split()[5] for _, message in told] == ["2:"]
 
 
-def test_an_api_server_that_does_not_answer_holds_no_letter(monkeypatch):
+def test_deadletter_does_not_wait_for_an_api_server_that_hangs(monkeypatch):
     async def hang(*_):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(deadletter, "TELL_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(deadletter, "WRITE_SECONDS_MAX", 0.01)
     letters, telemetry, _ = burying(hang)
     asyncio.run(letters.report(letter()))
     assert telemetry.problems[1] == ("could not write an Event", {"error": "TimeoutError"})
@@ -211,7 +211,7 @@ def test_an_api_server_that_does_not_answer_holds_no_letter(monkeypatch):
     ],
     ids=["told", "dry-run", "no-namespace"],
 )
-def test_the_event_is_about_the_installation(settings, written):
+def test_deadletter_event_is_about_the_installation(settings, written):
     clock, kinds = FakeClock(), read_catalogue()
     cluster = FakeCluster(clock)
     world = World(

@@ -1,4 +1,4 @@
-"""A timer fired: what is read, what is deleted, what is answered and who is told."""
+"""The function expire: what it reads, deletes, answers and reports when a timer fires."""
 
 import asyncio
 from datetime import timedelta
@@ -58,7 +58,7 @@ def fired(obj=DUE, due_at=None):
 # Due
 
 
-async def test_what_is_due_is_read_and_deleted(expiry, cluster, clock, telemetry):
+async def test_expire_reads_and_deletes_a_due_object(expiry, cluster, clock, telemetry):
     cluster.put(DUE)
     clock.advance(0.25)
 
@@ -78,20 +78,20 @@ async def test_what_is_due_is_read_and_deleted(expiry, cluster, clock, telemetry
     assert telemetry.missed == 0
 
 
-async def test_exactly_due_is_due(expiry, cluster):
+async def test_expire_deletes_an_object_that_is_due_exactly_now(expiry, cluster):
     cluster.put(job(complete=ago(30), ttl=30))
 
     assert isinstance(await expiry.expire(fired()), ObjectDeleted)
 
 
-async def test_what_is_remembered_as_due_is_deleted_without_a_read(expiry, cluster):
+async def test_expire_deletes_a_cached_due_object_without_a_read(expiry, cluster):
     cluster.remember(cluster.put(DUE))
 
     assert isinstance(await expiry.expire(fired()), ObjectDeleted)
     assert [call.verb for call in cluster.calls] == ["delete"]
 
 
-async def test_what_is_remembered_and_outdated_is_read_again_and_still_deleted(expiry, cluster):
+async def test_expire_reads_an_outdated_cached_object_again_and_deletes_it(expiry, cluster):
     cluster.remember(cluster.put(DUE))
     cluster.write(NAME)
 
@@ -99,7 +99,7 @@ async def test_what_is_remembered_and_outdated_is_read_again_and_still_deleted(e
     assert [call.verb for call in cluster.calls] == ["delete", "get", "get", "delete"]
 
 
-async def test_what_is_remembered_as_due_and_held_since_then_stays(expiry, cluster, telemetry):
+async def test_expire_keeps_a_cached_due_object_that_is_held_by_now(expiry, cluster, telemetry):
     cluster.remember(cluster.put(DUE))
     cluster.put(annotated(DUE, hold="look at it"))
 
@@ -109,7 +109,7 @@ async def test_what_is_remembered_as_due_and_held_since_then_stays(expiry, clust
 
 
 @pytest.mark.parametrize("remembered", [job(), annotated(DUE, hold="x"), job(complete=ago(1), ttl=30)])
-async def test_what_is_remembered_never_says_no(expiry, cluster, remembered):
+async def test_expire_never_keeps_an_object_because_of_its_cached_state(expiry, cluster, remembered):
     cluster.remember(remembered)
     cluster.put(DUE)
 
@@ -120,12 +120,12 @@ async def test_what_is_remembered_never_says_no(expiry, cluster, remembered):
 # Another one, or none
 
 
-async def test_what_is_gone_is_gone(expiry, telemetry):
+async def test_expire_reports_an_object_that_is_gone(expiry, telemetry):
     assert await expiry.expire(fired()) is None
     assert telemetry.verdicts() == [("already-gone", "")]
 
 
-async def test_another_object_of_the_same_name_stays(expiry, cluster, telemetry):
+async def test_expire_keeps_another_object_of_the_same_name(expiry, cluster, telemetry):
     cluster.put(job(complete=ago(60), ttl=30, uid="another"))
 
     assert await expiry.expire(fired()) is None
@@ -133,7 +133,7 @@ async def test_another_object_of_the_same_name_stays(expiry, cluster, telemetry)
     assert telemetry.verdicts() == [("already-gone", "")]
 
 
-async def test_recreated_between_read_and_delete_it_stays(expiry, cluster):
+async def test_expire_keeps_an_object_that_is_recreated_between_read_and_delete(expiry, cluster):
     cluster.put(DUE)
     cluster.before_delete = lambda _: cluster.put(job(complete=ago(60), ttl=30, uid="another"))
 
@@ -141,7 +141,7 @@ async def test_recreated_between_read_and_delete_it_stays(expiry, cluster):
     assert cluster.deleted == []
 
 
-async def test_gone_between_read_and_delete_is_gone(expiry, cluster, telemetry):
+async def test_expire_reports_an_object_that_is_gone_between_read_and_delete(expiry, cluster, telemetry):
     cluster.put(DUE)
     cluster.before_delete = cluster.remove
 
@@ -150,7 +150,7 @@ async def test_gone_between_read_and_delete_is_gone(expiry, cluster, telemetry):
     assert telemetry.verdicts() == [("already-gone", "")]
 
 
-async def test_a_kind_that_is_not_enabled_is_not_even_read(cluster, clock, telemetry):
+async def test_expire_does_not_read_a_kind_that_is_not_enabled(cluster, clock, telemetry):
     expiry = Expiry(cluster, Catalogue((POD,)), Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
     cluster.put(DUE)
 
@@ -159,7 +159,7 @@ async def test_a_kind_that_is_not_enabled_is_not_even_read(cluster, clock, telem
     assert telemetry.verdicts() == [("kept", "kind-not-enabled")]
 
 
-async def test_what_is_served_in_another_version_by_now_is_the_same_object(cluster, clock, telemetry):
+async def test_expire_deletes_an_object_that_is_served_in_another_version(cluster, clock, telemetry):
     rule = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
     expiry = Expiry(
         cluster, Catalogue((rule,)), Evaluator(cluster, Catalogue((rule,))), clock, telemetry, dry_run=False
@@ -171,7 +171,7 @@ async def test_what_is_served_in_another_version_by_now_is_the_same_object(clust
     assert (fired(DUE).ref.api_version, deleted.ref.api_version) == ("batch/v1", "batch/v2")
 
 
-async def test_a_kind_that_is_not_served_is_not_read(expiry, cluster, telemetry):
+async def test_expire_does_not_read_a_kind_that_is_not_served(expiry, cluster, telemetry):
     cluster.served_kinds = {"Pod"}
 
     assert await expiry.expire(fired()) is None
@@ -182,7 +182,7 @@ async def test_a_kind_that_is_not_served_is_not_read(expiry, cluster, telemetry)
 # Changed meanwhile
 
 
-async def test_changed_once_it_is_read_again(expiry, cluster):
+async def test_expire_reads_an_object_again_after_a_conflict(expiry, cluster):
     cluster.put(DUE)
     writes = iter([True])
     cluster.before_delete = lambda name: cluster.write(name) if next(writes, False) else None
@@ -191,7 +191,7 @@ async def test_changed_once_it_is_read_again(expiry, cluster):
     assert cluster.counted() == {"get": 3, "delete": 2}
 
 
-async def test_the_ttl_raised_between_read_and_delete_counts(expiry, cluster):
+async def test_expire_obeys_a_ttl_that_is_raised_between_read_and_delete(expiry, cluster):
     cluster.put(DUE)
     cluster.before_delete = lambda name: cluster.write(name, "spec.ttlSecondsAfterFinished", 3_600)
 
@@ -201,7 +201,7 @@ async def test_the_ttl_raised_between_read_and_delete_counts(expiry, cluster):
     assert cluster.deleted == []
 
 
-async def test_changed_again_and_again_the_timer_comes_back_later(expiry, cluster, telemetry):
+async def test_expire_retries_later_an_object_that_changes_again_and_again(expiry, cluster, telemetry):
     cluster.put(DUE)
     cluster.before_delete = cluster.write
 
@@ -215,7 +215,7 @@ async def test_changed_again_and_again_the_timer_comes_back_later(expiry, cluste
 # Not due
 
 
-async def test_due_later_is_answered_with_a_timer(expiry, cluster, telemetry):
+async def test_expire_replies_with_a_timer_for_an_object_that_is_due_later(expiry, cluster, telemetry):
     cluster.put(job(complete=ago(60), ttl=90))
 
     answer = await expiry.expire(fired())
@@ -236,7 +236,7 @@ async def test_due_later_is_answered_with_a_timer(expiry, cluster, telemetry):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_stays_stays_with_a_reason(expiry, cluster, telemetry, obj, reason):
+async def test_expire_keeps_an_object_with_a_reason(expiry, cluster, telemetry, obj, reason):
     cluster.put(obj)
 
     assert await expiry.expire(fired()) is None
@@ -255,7 +255,7 @@ async def test_what_stays_stays_with_a_reason(expiry, cluster, telemetry, obj, r
     ],
     ids=["held", "never", "longer", "unfinished"],
 )
-async def test_what_its_own_controller_deletes_all_the_same_is_told_on_the_object(expiry, cluster, obj):
+async def test_expire_writes_an_event_about_an_overridden_ttl(expiry, cluster, obj):
     cluster.put(obj)
 
     await expiry.expire(fired(due_at=ago(29.5)))
@@ -275,7 +275,7 @@ async def test_what_its_own_controller_deletes_all_the_same_is_told_on_the_objec
     ],
     ids=["no sooner", "due by both", "terminating"],
 )
-async def test_what_goes_no_sooner_or_anyway_is_not_told(expiry, cluster, obj):
+async def test_expire_writes_no_event_about_a_ttl_that_is_not_overridden(expiry, cluster, obj):
     cluster.put(obj)
 
     await expiry.expire(fired())
@@ -283,7 +283,7 @@ async def test_what_goes_no_sooner_or_anyway_is_not_told(expiry, cluster, obj):
     assert cluster.events == []
 
 
-async def test_a_ttl_that_cannot_be_read_is_told_on_the_object(expiry, cluster, telemetry):
+async def test_expire_writes_an_event_about_an_invalid_ttl(expiry, cluster, telemetry):
     cluster.put(annotated(DUE, ttl="soon"))
 
     assert await expiry.expire(fired()) is None
@@ -295,7 +295,7 @@ async def test_a_ttl_that_cannot_be_read_is_told_on_the_object(expiry, cluster, 
     assert telemetry.verdicts() == [("kept", "invalid-ttl")]
 
 
-async def test_an_event_that_cannot_be_written_changes_no_verdict(expiry, cluster, telemetry):
+async def test_expire_keeps_its_verdict_when_an_event_cannot_be_written(expiry, cluster, telemetry):
     cluster.put(annotated(DUE, ttl="soon"))
     cluster.fail("event", ForbiddenError("events is forbidden"))
 
@@ -304,7 +304,7 @@ async def test_an_event_that_cannot_be_written_changes_no_verdict(expiry, cluste
 
 
 @pytest.mark.parametrize("behind", [1.25, 30.0, 3_600.0])
-async def test_with_a_server_clock_behind_ours_the_timer_does_not_come_straight_back(expiry, cluster, clock, behind):
+async def test_expire_timer_does_not_return_at_once_when_the_server_clock_is_behind(expiry, cluster, clock, behind):
     cluster.put(job(complete=ago(60), ttl=59))
     cluster.clock.advance(-behind)
 
@@ -316,14 +316,14 @@ async def test_with_a_server_clock_behind_ours_the_timer_does_not_come_straight_
     assert isinstance(await expiry.expire(timer), ObjectDeleted), "once more is enough"
 
 
-async def test_with_a_server_clock_ahead_of_ours_nothing_is_late(expiry, cluster, clock):
+async def test_expire_is_not_late_when_the_server_clock_is_ahead(expiry, cluster, clock):
     clock.advance(-30)
     cluster.put(job(complete=ago(60), ttl=59))
 
     assert isinstance(await expiry.expire(fired()), ObjectDeleted)
 
 
-async def test_the_servers_clock_decides_and_not_ours(expiry, cluster, clock):
+async def test_expire_decides_by_the_clock_of_the_api_server(expiry, cluster, clock):
     clock.advance(3_600)
     cluster.put(job(complete=ago(60), ttl=90))
 
@@ -334,7 +334,7 @@ async def test_the_servers_clock_decides_and_not_ours(expiry, cluster, clock):
 # Dry run
 
 
-async def test_a_dry_run_reports_and_deletes_nothing(cluster, clock, telemetry):
+async def test_expire_in_a_dry_run_reports_and_deletes_nothing(cluster, clock, telemetry):
     expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=True)
     cluster.put(DUE)
 
@@ -349,7 +349,7 @@ async def test_a_dry_run_reports_and_deletes_nothing(cluster, clock, telemetry):
 # Refused, busy
 
 
-async def test_a_forbidden_delete_is_reported_everywhere_and_raised(expiry, cluster, telemetry):
+async def test_expire_reports_and_raises_a_forbidden_delete(expiry, cluster, telemetry):
     cluster.put(DUE)
     cluster.fail("delete", ForbiddenError("jobs is forbidden"))
 
@@ -361,7 +361,7 @@ async def test_a_forbidden_delete_is_reported_everywhere_and_raised(expiry, clus
     assert cluster.events == [(ref_of(DUE), "DeletionRefused", "jobs is forbidden")]
 
 
-async def test_reported_twice_it_is_one_event(expiry, cluster):
+async def test_expire_writes_one_event_for_a_refusal_that_repeats(expiry, cluster):
     cluster.put(DUE)
     cluster.fail("delete", ForbiddenError("jobs is forbidden"))
     for _ in range(2):
@@ -373,7 +373,7 @@ async def test_reported_twice_it_is_one_event(expiry, cluster):
 
 @pytest.mark.parametrize("verb", ["get", "delete"])
 @pytest.mark.parametrize("error", [PermanentError("invalid"), ForbiddenError("forbidden")])
-async def test_whatever_is_refused_for_good_is_permanent(expiry, cluster, verb, error):
+async def test_expire_raises_every_final_refusal_as_permanent(expiry, cluster, verb, error):
     cluster.put(DUE)
     cluster.fail(verb, error)
     cluster.fail("event", ForbiddenError("this too"))
@@ -449,7 +449,7 @@ OWNER = {"name": "owner", "uid": "owner-uid", "namespace": "ci"}
     [(job(**OWNER), False), (job(complete=ago(5), **OWNER), True), (None, True)],
     ids=["unfinished", "finished", "gone"],
 )
-async def test_an_owned_pod_follows_its_owner(expiry, cluster, owner, is_deleted):
+async def test_expire_keeps_a_pod_until_its_owner_is_finished(expiry, cluster, owner, is_deleted):
     cluster.put(OWNED)
     if owner:
         cluster.put(owner)
@@ -458,7 +458,7 @@ async def test_an_owned_pod_follows_its_owner(expiry, cluster, owner, is_deleted
     assert ("owner" in cluster.names) is (owner is not None)
 
 
-async def test_a_forbidden_owner_keeps_the_pod_and_is_no_failure(expiry, cluster, telemetry):
+async def test_expire_keeps_a_pod_whose_owner_is_forbidden(expiry, cluster, telemetry):
     cluster.put(OWNED)
     cluster.fail("get", ForbiddenError("jobs is forbidden"), on="owner")
 
@@ -466,7 +466,7 @@ async def test_a_forbidden_owner_keeps_the_pod_and_is_no_failure(expiry, cluster
     assert telemetry.verdicts() == [("kept", "owner-unfinished")]
 
 
-async def test_a_remembered_pod_still_has_its_owner_read_afresh(expiry, cluster):
+async def test_expire_reads_the_owner_of_a_cached_pod(expiry, cluster):
     cluster.remember(cluster.put(OWNED))
     cluster.put(job(**OWNER))
 
@@ -474,7 +474,7 @@ async def test_a_remembered_pod_still_has_its_owner_read_afresh(expiry, cluster)
     assert cluster.deleted == []
 
 
-async def test_the_reason_counts_by_the_name_of_who_asks(cluster, clock, telemetry):
+async def test_expire_records_verdicts_under_the_name_of_the_function(cluster, clock, telemetry):
     expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False, by="sweep")
     cluster.put(job(complete=NOW))
     await expiry.expire(fired())

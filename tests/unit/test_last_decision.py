@@ -1,4 +1,4 @@
-"""The last decision before a DELETE rests on facts that are a few seconds old at most, however slow other reads are."""
+"""The last decision before a DELETE uses facts that are a few seconds old at most, also if other reads are slow."""
 
 import asyncio
 from datetime import timedelta
@@ -15,11 +15,11 @@ from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.expire import Expiry
-from shared.usecases.sweep import Sweep
 from tests.builders import NOW, ago, annotated, ended, job, namespace, owned_by, pod
 from tests.fakes import FakeCluster, FakePublisher, FakeState, FakeTelemetry
 from tests.installation import KINDS
 from tests.simulation.virtualloop import VirtualLoop
+from tests.sweeps import sweep_with
 from tests.unit.test_precedence import rules
 
 SLOW = 9.0
@@ -47,9 +47,9 @@ class SlowCluster(FakeCluster):
         await asyncio.sleep(self.seconds.get(rule.kind, 0))
         return found
 
-    async def delete(self, rule, obj):
+    async def delete(self, rule, obj, **options):
         self.deleted_at.append(asyncio.get_running_loop().time())
-        return await super().delete(rule, obj)
+        return await super().delete(rule, obj, **options)
 
     def exempt(self):
         self.put(namespace("ci", exempt="true"))
@@ -93,7 +93,7 @@ class Bench:
         return await self.expiry.expire(timer)
 
     async def sweep(self):
-        sweep = Sweep(self.expiry, self.publisher, timedelta(minutes=10), concurrency=8)
+        sweep = sweep_with(self.expiry, self.publisher, timedelta(minutes=10), concurrency=8)
         await sweep.sweep(SweepStep())
 
     def later(self, seconds, act):

@@ -12,9 +12,10 @@ from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
-from shared.usecases.sweep import FULL_READS_MAX, Sweep
+from shared.usecases.sweep_pages import FULL_READS_MAX
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, created, ended, job, later, namespace, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
+from tests.sweeps import sweep_with
 from tests.unit.test_precedence import DONE, rules
 from tests.unit.test_surroundings import named
 
@@ -51,7 +52,7 @@ class Bench:
 
     async def sweep(self, **options):
         expiry = self.expiry(by="sweep", **options)
-        await Sweep(expiry, self.publisher, timedelta(minutes=10), concurrency=4).sweep(SweepStep())
+        await sweep_with(expiry, self.publisher, timedelta(minutes=10), concurrency=4).sweep(SweepStep())
         return {timer.ref.name: timer.due_at for one in self.published(TimersSet) for timer in one.timers}
 
     def published(self, kind):

@@ -1,4 +1,4 @@
-"""What processes count together: none of them sees all deletions, and all of them know how many there were."""
+"""Shared counts: each process sees only its own deletions, and all processes know the sum."""
 
 import asyncio
 import json
@@ -14,6 +14,7 @@ from shared.safeguards import shared_state
 from shared.safeguards.deletion_counts import AFTER_MAX, KINDS_MAX, PARTS, WRITES_MAX, DeletionCounts
 from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
 from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_reports import UNWRITTEN
 from shared.safeguards.state_schema import DELETIONS, NAMES, Trip, parse_standing, release_breaker, with_trip
 from tests.builders import JOB, NOW, later
 from tests.installation import Installation
@@ -51,7 +52,7 @@ def counts(at):
 # The breaker
 
 
-async def test_the_breaker_trips_at_the_sum_of_what_all_processes_deleted(at):
+async def test_counts_of_all_processes_trip_the_breaker(at):
     limits = BreakerLimits(count=10, window=timedelta(minutes=10))
     processes = [at.process(by=by, breaker=limits) for by in ("expire", "sweep")]
     gone = 0
@@ -65,7 +66,7 @@ async def test_the_breaker_trips_at_the_sum_of_what_all_processes_deleted(at):
     assert await deleted(processes[0], "another") == []
 
 
-async def test_what_a_process_deleted_counts_after_its_end(at):
+async def test_counts_of_a_process_remain_after_its_end(at):
     for name in "abc":
         process = at.process(breaker=LIMITS)
         assert await deleted(process, name) == [name]
@@ -73,7 +74,7 @@ async def test_what_a_process_deleted_counts_after_its_end(at):
     assert await deleted(at.process(breaker=LIMITS), "d") == []
 
 
-async def test_a_share_is_of_what_all_processes_deleted(at):
+async def test_counts_of_all_processes_make_a_share(at):
     limits = BreakerLimits(share=0.5, at_least=2)
     one, other = at.process(breaker=limits), at.process(breaker=limits)
     assert await deleted(one, *"abc") == [*"abc"]
@@ -82,7 +83,7 @@ async def test_a_share_is_of_what_all_processes_deleted(at):
     assert await deleted(other, *"defg") == [*"de"]
 
 
-async def test_what_others_deleted_before_the_window_counts_no_more(at):
+async def test_counts_of_others_before_the_window_are_ignored(at):
     one, other = at.process(breaker=LIMITS), at.process(breaker=LIMITS)
     for number in range(9):
         process = (one, other)[number % 2]
@@ -91,7 +92,7 @@ async def test_what_others_deleted_before_the_window_counts_no_more(at):
     assert len(counts(at)["Job.batch"]) <= 3  # nor is it kept
 
 
-async def test_a_process_writes_no_more_than_once_in_three_seconds(at):
+async def test_counts_are_written_at_most_once_in_three_seconds(at):
     process = at.process(breaker=BreakerLimits(count=1_000))
     for second in range(20):
         for number in range(10):
@@ -103,7 +104,7 @@ async def test_a_process_writes_no_more_than_once_in_three_seconds(at):
     assert sum(counts(at)["Job.batch"].values()) == 200
 
 
-async def test_who_deletes_nothing_writes_nothing(at):
+async def test_counts_of_an_idle_process_are_not_written(at):
     process = at.process(breaker=LIMITS)
     at.cluster.before_delete = at.cluster.remove
     for _ in range(3):
@@ -113,7 +114,7 @@ async def test_who_deletes_nothing_writes_nothing(at):
     assert at.state.writes == 0
 
 
-async def test_a_deletion_that_was_counted_and_was_none_is_taken_back_for_all(at):
+async def test_counts_of_a_deletion_that_did_not_happen_are_taken_back(at):
     deletion_counts, other = DeletionCounts(LIMITS), DeletionCounts(LIMITS)
     deletion_counts.count("Pod", NOW)
     deletion_counts.count("Pod", NOW)
@@ -129,7 +130,7 @@ async def test_a_deletion_that_was_counted_and_was_none_is_taken_back_for_all(at
     assert deletion_counts.total(later(30)) == 1
 
 
-async def test_what_is_deleted_while_the_rest_is_written_is_written_next(at):
+async def test_counts_during_a_write_are_written_next(at):
     deletion_counts = DeletionCounts(LIMITS)
     deletion_counts.count("Pod", NOW)
     deletion_counts.merge({}, NOW)
@@ -141,7 +142,7 @@ async def test_what_is_deleted_while_the_rest_is_written_is_written_next(at):
     assert sum(json.loads(deletion_counts.merge(data, NOW)[DELETIONS])["kinds"]["Pod"].values()) == 3
 
 
-async def test_two_that_write_at_once_lose_nothing_and_count_nothing_twice(at):
+async def test_counts_of_two_simultaneous_writes_are_exact(at):
     one, other = at.process(breaker=BreakerLimits(count=9)), at.process(breaker=BreakerLimits(count=9))
     await deleted(one, "a", "b")
     await deleted(other, "c")
@@ -157,7 +158,7 @@ async def test_two_that_write_at_once_lose_nothing_and_count_nothing_twice(at):
     assert sum(counts(at)["Job.batch"].values()) == 4
 
 
-async def test_what_grows_too_old_while_it_is_written_takes_nothing_from_what_is_counted(at):
+async def test_counts_that_expire_during_a_write_do_not_reduce_others(at):
     deletion_counts, edge = DeletionCounts(LIMITS), NOW
     for _ in range(7):
         deletion_counts.count("Pod", NOW)
@@ -173,7 +174,7 @@ async def test_what_grows_too_old_while_it_is_written_takes_nothing_from_what_is
 
 
 @pytest.mark.parametrize("others", [0, WRITES_MAX - 1])
-async def test_a_write_that_nobody_answered_counts_once_where_it_came_through(at, others):
+async def test_counts_of_a_write_without_an_answer_are_exact(at, others):
     deletion_counts = DeletionCounts(LIMITS)
     deletion_counts.count("Pod", NOW)
     data = deletion_counts.merge({}, NOW)
@@ -192,7 +193,7 @@ async def test_a_write_that_nobody_answered_counts_once_where_it_came_through(at
     assert len(json.loads(data[DELETIONS])["writes"]) <= WRITES_MAX
 
 
-async def test_a_request_that_is_cut_off_while_it_writes_counts_once(at, monkeypatch):
+async def test_counts_of_a_write_that_is_cut_off_are_exact(at, monkeypatch):
     process = at.process(breaker=BreakerLimits(count=9))
     await deleted(process, "a")
     looks_again(at)
@@ -230,13 +231,13 @@ async def goes_round(at, processes, *, between=lambda: None):
     return None
 
 
-async def test_who_counts_for_other_limits_takes_nothing_from_what_one_deleted_itself(at):
+async def test_counts_of_a_process_survive_a_process_with_other_limits(at):
     """As for as long as a new policy takes to get everywhere, or for ever where functions have different ones."""
     processes = [at.process(breaker=BreakerLimits(count=count)) for count in (10, 12)]
     assert await goes_round(at, processes) == 20
 
 
-async def test_who_has_a_wrong_clock_takes_nothing_from_what_others_deleted_themselves(at):
+async def test_counts_of_a_process_survive_a_process_with_a_wrong_clock(at):
     ahead = Installation()
     ahead.state = at.state
     ahead.clock.advance(660)
@@ -245,7 +246,7 @@ async def test_who_has_a_wrong_clock_takes_nothing_from_what_others_deleted_them
     assert await goes_round(at, processes, between=lambda: looks_again(ahead)) == 20
 
 
-async def test_who_takes_the_configmap_away_takes_nothing_from_what_one_deleted_itself(at):
+async def test_counts_of_a_process_survive_a_deleted_configmap(at):
     def take_away():
         at.state.data = {}
 
@@ -255,7 +256,7 @@ async def test_who_takes_the_configmap_away_takes_nothing_from_what_one_deleted_
 # Released
 
 
-async def test_after_a_release_everybody_counts_anew(at):
+async def test_counts_start_from_zero_after_a_release(at):
     one, other = at.process(breaker=LIMITS), at.process(breaker=LIMITS)
     await deleted(one, "a", "b")
     await deleted(other, "c", "d")
@@ -281,7 +282,7 @@ async def test_after_a_release_everybody_counts_anew(at):
 
 
 @pytest.mark.parametrize("is_by_hand", [True, False])
-async def test_who_was_idle_while_the_breaker_was_open_does_not_count_what_led_to_it(at, is_by_hand):
+async def test_counts_before_a_trip_are_ignored_by_a_process_that_was_idle(at, is_by_hand):
     one, idle = at.process(breaker=LIMITS), at.process(breaker=LIMITS)
     await deleted(idle, "a", "b", "c")
     assert await deleted(one, *"defg") == [*"def"]
@@ -296,7 +297,7 @@ async def test_who_was_idle_while_the_breaker_was_open_does_not_count_what_led_t
     assert await deleted(idle, "h", "i", "j") == ["h", "i"]
 
 
-async def test_a_trip_that_was_written_without_an_answer_and_released_does_not_come_back(at, monkeypatch):
+async def test_trip_that_was_written_without_an_answer_and_released_does_not_return(at, monkeypatch):
     process = at.process(breaker=LIMITS)
     await deleted(process, *"abc")
     write = at.state.write
@@ -315,7 +316,7 @@ async def test_a_trip_that_was_written_without_an_answer_and_released_does_not_c
     assert await deleted(process, *"defg") == [*"def"]
 
 
-async def test_a_breaker_that_was_opened_by_hand_is_released_by_the_command(at):
+async def test_breaker_that_was_opened_by_hand_is_released_by_the_command(at):
     process = at.process(breaker=LIMITS)
     await deleted(process, "a", "b")
     await process.safeguards.flush()
@@ -327,7 +328,7 @@ async def test_a_breaker_that_was_opened_by_hand_is_released_by_the_command(at):
     assert await deleted(process, *"cdef") == [*"cde"]
 
 
-async def test_nothing_passes_once_the_process_knows_of_a_trip_though_it_asked_before(at, monkeypatch):
+async def test_breaker_denies_a_deletion_that_asked_before_the_trip_was_known(at, monkeypatch):
     process = at.process(breaker=BreakerLimits(share=0.9, at_least=2))
     await deleted(process, "a", "b")
     is_counting, is_counted = asyncio.Event(), asyncio.Event()
@@ -348,7 +349,7 @@ async def test_nothing_passes_once_the_process_knows_of_a_trip_though_it_asked_b
     assert process.last == ("kept", "breaker-open")
 
 
-async def test_a_release_by_hand_is_one_too(at):
+async def test_breaker_is_released_by_hand(at):
     """`kubectl edit`, and away with the value of `breaker`."""
     process = at.process(breaker=LIMITS)
     await deleted(process, *"abcd")
@@ -357,7 +358,7 @@ async def test_a_release_by_hand_is_one_too(at):
     assert await deleted(process, *"defg") == [*"def"]
 
 
-async def test_new_limits_begin_anew_for_everybody(at):
+async def test_counts_start_from_zero_after_new_limits(at):
     one, other = at.process(breaker=LIMITS), at.process(breaker=LIMITS)
     await deleted(one, "a", "b")
     await deleted(other, "c")
@@ -370,7 +371,7 @@ async def test_new_limits_begin_anew_for_everybody(at):
     assert await deleted(other, "e", "f") == ["e"]
 
 
-async def test_limits_that_stay_do_not_begin_anew(at):
+async def test_counts_remain_when_limits_are_unchanged(at):
     process = at.process(breaker=LIMITS)
     await deleted(process, "a", "b", "c")
     await process.safeguards.flush()
@@ -381,7 +382,7 @@ async def test_limits_that_stay_do_not_begin_anew(at):
 # Names that come back
 
 
-async def test_a_loop_is_found_by_processes_that_live_for_one_round_each(at):
+async def test_recreate_loop_is_found_by_processes_that_live_for_one_round(at):
     for number in range(LOOP.times):
         process = at.process(recreation=LOOP)
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
@@ -394,7 +395,7 @@ async def test_a_loop_is_found_by_processes_that_live_for_one_round_each(at):
     assert process.telemetry.loops == ["nightly"]
 
 
-async def test_a_loop_is_found_by_processes_that_take_turns(at):
+async def test_recreate_loop_is_found_by_processes_that_take_turns(at):
     processes = [at.process(recreation=LOOP) for _ in range(2)]
     gone = 0
     for number in range(6):
@@ -403,7 +404,7 @@ async def test_a_loop_is_found_by_processes_that_take_turns(at):
     assert gone == LOOP.times + 1  # what one did last, the other hears of a round later
 
 
-async def test_rounds_that_are_longer_than_the_window_allows_are_no_loop(at):
+async def test_recreate_loop_is_not_found_when_rounds_exceed_the_window(at):
     for number in range(9):
         process = at.process(recreation=LOOP)
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
@@ -413,7 +414,7 @@ async def test_rounds_that_are_longer_than_the_window_allows_are_no_loop(at):
     assert len(marks) == 3
 
 
-async def test_a_clock_that_is_set_back_makes_no_loop_and_hides_none(at):
+async def test_recreate_loop_detection_survives_a_clock_that_is_set_back(at):
     names, now = Recreations(LOOP), 0
     for number in range(LOOP.times):
         now += 1_800
@@ -425,7 +426,7 @@ async def test_a_clock_that_is_set_back_makes_no_loop_and_hides_none(at):
     assert names.is_loop(_ref("nightly", "uid-new"), later(now + 5))
 
 
-async def test_a_name_that_was_deleted_during_a_write_stays_unwritten():
+async def test_names_deleted_during_a_write_are_written_next():
     names = Recreations(LOOP)
     names.deleted(_ref("nightly", "uid-1"), NOW)
     data = names.merge({}, NOW)
@@ -436,7 +437,7 @@ async def test_a_name_that_was_deleted_during_a_write_stays_unwritten():
     assert not names.has_unwritten
 
 
-async def test_one_object_that_two_processes_deleted_was_deleted_once(at):
+async def test_names_count_an_object_that_two_processes_deleted_once(at):
     """Its finalizers hold it; neither of them made it anew."""
     for _ in range(9):
         process = at.process(recreation=LOOP)
@@ -448,14 +449,14 @@ async def test_one_object_that_two_processes_deleted_was_deleted_once(at):
     ("name", "prefix", "is_shared"),
     [("build-x7k2p", "build-", False), ("web-0", "web-", True), ("web-12345", "web-", True), ("nightly", "", True)],
 )
-async def test_a_name_that_the_api_server_made_up_does_not_come_back_and_is_not_shared(at, name, prefix, is_shared):
+async def test_names_that_the_api_server_generated_are_not_shared(at, name, prefix, is_shared):
     process = at.process(recreation=LOOP)
     await process.delete(name, metadata={"generateName": prefix} if prefix else {})
     await process.safeguards.flush()
     assert at.state.writes == int(is_shared)
 
 
-async def test_names_are_shared_up_to_a_bound_those_that_came_back_most_first(at):
+async def test_names_are_shared_up_to_a_bound_most_deleted_first(at):
     limits = RecreationLimits(times=5, window=timedelta(minutes=10))
     many = Recreations(limits)
     for number in range(3):
@@ -485,7 +486,7 @@ def _ref(name, uid):
 
 
 @pytest.mark.parametrize("text", NONSENSE)
-async def test_nonsense_keeps_nothing_and_is_replaced(at, text):
+async def test_state_that_cannot_be_read_keeps_nothing_and_is_replaced(at, text):
     at.state.data = {DELETIONS: text, NAMES: text, "another": text}
     process = at.process(breaker=LIMITS, recreation=LOOP)
     assert await deleted(process, *"abc") == [*"abc"]
@@ -496,7 +497,7 @@ async def test_nonsense_keeps_nothing_and_is_replaced(at, text):
 
 
 @pytest.mark.parametrize("number", [-5, 0, 1.5, True, "9", None, 10**10, 10**400, {}])
-async def test_a_count_that_is_none_does_not_count(at, number):
+async def test_counts_that_are_invalid_are_ignored(at, number):
     deletion_counts = DeletionCounts(LIMITS)
     deletion_counts.count("Job.batch", NOW)
     told = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
@@ -508,7 +509,7 @@ async def test_a_count_that_is_none_does_not_count(at, number):
 
 
 @pytest.mark.parametrize(("ahead", "is_counted"), [(30, True), (3_600, False), (1e9, False)])
-async def test_what_is_far_in_the_future_is_nonsense_and_a_clock_a_little_ahead_is_not(at, ahead, is_counted):
+async def test_counts_far_in_the_future_are_ignored(at, ahead, is_counted):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     for number in range(3):
         deletion_counts.count("Job.batch", later(ahead))
@@ -521,7 +522,7 @@ async def test_what_is_far_in_the_future_is_nonsense_and_a_clock_a_little_ahead_
     )
 
 
-async def test_forged_data_of_any_size_are_cut_down(at):
+async def test_state_of_any_size_is_reduced(at):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     deletion_counts.count("Job.batch", NOW)
     names.deleted(_ref("nightly", "uid"), NOW)
@@ -549,23 +550,23 @@ async def test_forged_data_of_any_size_are_cut_down(at):
 # What may not be written
 
 
-async def test_who_may_not_write_counts_for_itself_and_says_so_once(at):
+async def test_process_that_may_not_write_counts_for_itself_and_reports_it_once(at):
     at.state.write_failure = ForbiddenError("configmaps is forbidden: cannot update")
     process = at.process(breaker=LIMITS, recreation=LOOP)
     for name in "abc":
         assert await deleted(process, name) == [name]
         looks_again(at)
-    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
+    assert [what for what, _ in process.telemetry.problems] == [UNWRITTEN]
 
     assert await deleted(process, "d", "d") == []
-    assert "start this process anew" in process.telemetry.records[-1].detail  # a release could not reach it
+    assert "restart this process" in process.telemetry.records[-1].detail  # a release could not reach it
     looks_again(at)
     assert await deleted(process, "d") == []
     assert [reason for reason, _ in at.message] == ["BreakerOpen"]
     assert await release_breaker(at.state, at.write_event) is None
 
 
-async def test_who_may_not_write_hears_of_the_others_all_the_same(at):
+async def test_process_that_may_not_write_reads_the_counts_of_others(at):
     other = at.process(breaker=LIMITS)
     await deleted(other, "a", "b")
     await other.safeguards.flush()
@@ -584,7 +585,7 @@ async def test_who_may_not_write_hears_of_the_others_all_the_same(at):
     assert await deleted(process, *"defg") == [*"def"]  # what it counted for itself begins anew, too
 
 
-async def test_who_may_write_again_writes_its_own_trip(at):
+async def test_process_that_may_write_again_writes_its_trip(at):
     at.state.write_failure = ForbiddenError("configmaps is forbidden: cannot update")
     process = at.process(breaker=LIMITS)
     await deleted(process, *"abcd")
@@ -604,7 +605,7 @@ def _writable(at):
     return at.state
 
 
-async def test_who_cannot_write_now_deletes_up_to_the_limit_all_the_same(at):
+async def test_process_that_cannot_write_now_deletes_up_to_the_limit(at):
     process = at.process(breaker=BreakerLimits(count=9))
     await deleted(process, "a")
     looks_again(at)
@@ -612,10 +613,10 @@ async def test_who_cannot_write_now_deletes_up_to_the_limit_all_the_same(at):
     assert await deleted(process, "b") == ["b"]  # which makes space
     looks_again(at)
     assert await deleted(process, *"cdefghij") == [*"cdefghi"]
-    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN, "the breaker is open"]
+    assert [what for what, _ in process.telemetry.problems] == [UNWRITTEN, "the breaker is open"]
 
 
-async def test_what_was_not_written_is_written_once_later(at):
+async def test_counts_that_were_not_written_are_written_once_later(at):
     process = at.process(breaker=BreakerLimits(count=9))
     await deleted(process, "a")
     looks_again(at)
@@ -626,7 +627,7 @@ async def test_what_was_not_written_is_written_once_later(at):
     assert sum(counts(at)["Job.batch"].values()) == 2
 
 
-async def test_a_crowd_that_writes_all_the_time_keeps_nobody_from_deleting(at):
+async def test_conflicting_writes_do_not_stop_deletions(at):
     process = at.process(breaker=BreakerLimits(count=9))
     await deleted(process, "a")
     looks_again(at)
@@ -637,7 +638,7 @@ async def test_a_crowd_that_writes_all_the_time_keeps_nobody_from_deleting(at):
     assert sum(counts(at)["Job.batch"].values()) == 2
 
 
-async def test_an_end_does_not_wait_for_a_state_that_does_not_answer(at, monkeypatch):
+async def test_flush_does_not_wait_for_a_state_that_hangs(at, monkeypatch):
     monkeypatch.setattr(shared_state, "FLUSH_SECONDS_MAX", 0.01)
     process = at.process(breaker=LIMITS)
     await deleted(process, "a")
@@ -647,15 +648,15 @@ async def test_an_end_does_not_wait_for_a_state_that_does_not_answer(at, monkeyp
 
     monkeypatch.setattr(at.state, "write", write)
     await process.safeguards.flush()
-    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
+    assert [what for what, _ in process.telemetry.problems] == [UNWRITTEN]
 
 
-async def test_an_end_that_fails_is_one_all_the_same(at):
+async def test_flush_that_fails_does_not_raise(at):
     process = at.process(breaker=LIMITS)
     await deleted(process, "a")
     at.state.failure = TryLaterError("away")
     await process.safeguards.flush()
-    assert [what for what, _ in process.telemetry.problems] == [shared_state._UNWRITTEN]
+    assert [what for what, _ in process.telemetry.problems] == [UNWRITTEN]
     alone = at.process(shared=False, breaker=LIMITS)
     await deleted(alone, "a")
     await alone.safeguards.flush()

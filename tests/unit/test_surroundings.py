@@ -1,4 +1,4 @@
-"""What a judge brings: namespace, owner and rank, read once for all who ask, and only where they count."""
+"""The facts that the evaluator reads: namespace, owner and rank, once for all callers, and only when they matter."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ def bench():
 # The namespace
 
 
-async def test_it_is_read_once_for_all_who_ask(bench):
+async def test_namespace_is_read_once_for_all_callers(bench):
     due = annotated(DONE, ttl="1s")
 
     decisions = await asyncio.gather(*(bench.decide(due) for _ in range(50)))
@@ -65,20 +65,20 @@ async def test_it_is_read_once_for_all_who_ask(bench):
     assert len(bench.cluster.namespace_reads) == 1
 
 
-async def test_what_it_says_counts(bench):
+async def test_namespace_annotations_count(bench):
     bench.cluster.put(namespace(exempt="true"))
 
     assert (await bench.decide(annotated(DONE, ttl="1s"))).reason is Reason.EXEMPT
 
 
-async def test_it_is_not_read_where_it_could_change_nothing(bench):
+async def test_namespace_is_not_read_when_it_cannot_matter(bench):
     for obj in (job(), annotated(DONE, hold=""), annotated(DONE, ttl="never"), annotated(DONE, ttl="soon")):
         await bench.decide(obj)
 
     assert bench.cluster.namespace_reads == []
 
 
-async def test_one_that_may_not_be_read_keeps_and_is_said_once(bench):
+async def test_namespace_that_may_not_be_read_keeps_objects_and_is_reported_once(bench):
     bench.cluster.fail("get-namespace", ForbiddenError("namespaces is forbidden"))
 
     for _ in range(3):
@@ -87,10 +87,10 @@ async def test_one_that_may_not_be_read_keeps_and_is_said_once(bench):
     assert decision.reason is Reason.NAMESPACE_UNREAD
     assert decision.facts.problem == "namespaces is forbidden"
     ((message, _),) = bench.telemetry.problems
-    assert message == "namespaces may not be read: what is in them stays"
+    assert message == "namespaces may not be read: their objects are kept"
 
 
-async def test_one_that_is_gone_keeps(bench):
+async def test_namespace_that_is_gone_keeps_objects(bench):
     bench.cluster.without_namespaces.add("ci")
 
     decision = await bench.decide(annotated(DONE, ttl="1s"))
@@ -98,7 +98,7 @@ async def test_one_that_is_gone_keeps(bench):
     assert (decision.reason, decision.facts.problem) == (Reason.NAMESPACE_UNREAD, "there is no namespace ci")
 
 
-async def test_one_that_cannot_be_read_now_is_an_error_and_asked_for_again(bench):
+async def test_namespace_that_cannot_be_read_now_raises_and_is_read_again(bench):
     bench.cluster.fail("get-namespace", TryLaterError("busy"))
 
     for _ in range(2):
@@ -107,7 +107,7 @@ async def test_one_that_cannot_be_read_now_is_an_error_and_asked_for_again(bench
     assert len(bench.cluster.namespace_reads) == 2
 
 
-async def test_what_was_listed_is_not_read_again(bench):
+async def test_namespace_that_was_listed_is_not_read_again(bench):
     bench.cluster.put(annotated(DONE, ttl="1s"))
     await bench.evaluator.namespaces.prime()
 
@@ -115,7 +115,7 @@ async def test_what_was_listed_is_not_read_again(bench):
     assert [call.verb for call in bench.cluster.namespace_reads] == ["list-namespaces"]
 
 
-async def test_where_they_may_not_be_listed_each_is_read(bench):
+async def test_namespaces_are_read_alone_when_they_may_not_be_listed(bench):
     bench.cluster.fail("list-namespaces", ForbiddenError("no"))
     await bench.evaluator.namespaces.prime()
 
@@ -125,7 +125,7 @@ async def test_where_they_may_not_be_listed_each_is_read(bench):
 # The owner
 
 
-async def test_an_owner_whose_dependents_are_free_keeps_nothing():
+async def test_owner_with_free_dependents_keeps_nothing():
     bench = Bench()
     bench.policy = rules(ttl="1s")
     maker = JOB.model_copy(update={"dependents": "free"})
@@ -136,7 +136,7 @@ async def test_an_owner_whose_dependents_are_free_keeps_nothing():
     assert bench.cluster.calls == []
 
 
-async def test_an_unfinished_owner_keeps_what_a_policy_speaks_of(bench):
+async def test_owner_that_is_unfinished_keeps_an_object_with_a_policy_ttl(bench):
     bench.policy = rules(ttl="1s")
     bench.cluster.put(job(name="owner", uid="owner-uid"))
 
@@ -148,7 +148,7 @@ async def test_an_unfinished_owner_keeps_what_a_policy_speaks_of(bench):
 # The rank
 
 
-async def test_the_newest_stay_and_the_others_go(bench):
+async def test_rank_keeps_the_newest_objects(bench):
     bench.policy = rules(ttl="0s", keepLast=3)
     bench.pile(6)
 
@@ -159,7 +159,7 @@ async def test_the_newest_stay_and_the_others_go(bench):
     assert bench.cluster.counted() == {"list": 1}
 
 
-async def test_all_pages_count(bench):
+async def test_rank_counts_all_pages(bench):
     bench.policy = rules(ttl="0s", keepLast=3)
     bench.cluster.page_size = 2
     bench.pile(6)
@@ -168,7 +168,7 @@ async def test_all_pages_count(bench):
     assert bench.cluster.counted() == {"list": 3}
 
 
-async def test_of_one_instant_the_uid_decides(bench):
+async def test_rank_of_equal_finish_times_is_by_uid(bench):
     bench.policy = rules(ttl="0s", keepLast=1)
     for number in range(2):
         bench.cluster.put(named(number, complete=ago(9)))
@@ -178,7 +178,7 @@ async def test_of_one_instant_the_uid_decides(bench):
     assert kinds == [Expire, Ignore]
 
 
-async def test_failed_ones_are_counted_apart(bench):
+async def test_rank_counts_failed_objects_apart(bench):
     bench.policy = rules(ttl="0s", keepLast=1, keepLastFailed=1)
     for number, how in enumerate(("complete", "failed", "complete", "failed")):
         bench.cluster.put(named(number, **{how: ago(10 - number)}))
@@ -191,7 +191,7 @@ async def test_failed_ones_are_counted_apart(bench):
     assert kinds == [Expire, Expire, Ignore, Ignore]
 
 
-async def test_other_groups_do_not_count(bench):
+async def test_rank_ignores_other_groups(bench):
     bench.policy = rules(ttl="0s", keepLast=1, keepLastBy={"label": "app"})
     for number, app in enumerate("abab"):
         bench.cluster.put(having(named(number, complete=ago(10 - number)), "metadata.labels", {"app": app}))
@@ -215,7 +215,7 @@ async def test_other_groups_do_not_count(bench):
     ],
     ids=["unfinished", "terminating", "of an unknown time", "of another rule", "in another namespace"],
 )
-async def test_what_does_not_count_as_newer(bench, newer):
+async def test_rank_ignores_objects_that_no_rule_counts(bench, newer):
     selector = {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
     bench.policy = rules(match={"labels": selector}, ttl="0s", keepLast=1)
     bench.cluster.put(named(1, complete=ago(9)))
@@ -224,7 +224,7 @@ async def test_what_does_not_count_as_newer(bench, newer):
     assert (await bench.decide(named(1, complete=ago(9)))).reason is Reason.KEPT_LAST
 
 
-async def test_a_finish_that_the_list_does_not_know_lists_again(bench):
+async def test_rank_lists_again_when_the_list_misses_the_finish(bench):
     bench.policy = rules(ttl="0s", keepLast=1)
     bench.cluster.put(named(1, complete=ago(9)))
     bench.cluster.put(named(2))
@@ -238,7 +238,7 @@ async def test_a_finish_that_the_list_does_not_know_lists_again(bench):
     assert bench.cluster.counted() == {"list": 2}
 
 
-async def test_what_falls_out_is_told_the_newest_first_and_no_backlog(bench):
+async def test_rank_returns_fallen_objects_newest_first_and_bounded(bench):
     bench.policy = rules(ttl="0s", keepLast=2)
     bench.pile(FALLEN_MAX + 10)
     last = FALLEN_MAX + 9
@@ -249,7 +249,7 @@ async def test_what_falls_out_is_told_the_newest_first_and_no_backlog(bench):
     assert evaluation.fallen[0].due_at == ago(3)
 
 
-async def test_what_is_held_or_never_due_falls_nowhere(bench):
+async def test_rank_does_not_return_held_objects_as_fallen(bench):
     bench.policy = rules(ttl="0s", keepLast=1)
     bench.cluster.put(named(0, complete=ago(20), hold="why"))
     bench.cluster.put(named(1, complete=ago(10)))
@@ -260,7 +260,7 @@ async def test_what_is_held_or_never_due_falls_nowhere(bench):
     assert [one.ref.name for one in evaluation.fallen] == ["job-001"]
 
 
-async def test_where_they_may_not_be_listed_all_stay(bench):
+async def test_rank_keeps_all_objects_when_they_may_not_be_listed(bench):
     bench.policy = rules(ttl="0s", keepLast=1)
     bench.cluster.fail("list", ForbiddenError("jobs is forbidden"))
 
@@ -269,7 +269,7 @@ async def test_where_they_may_not_be_listed_all_stay(bench):
     assert (decision.reason, decision.facts.problem) == (Reason.KEPT_LAST, "jobs is forbidden")
 
 
-async def test_a_new_policy_counts_anew(bench):
+async def test_rank_lists_again_after_a_new_policy(bench):
     bench.policy = rules(ttl="0s", keepLast=1)
     bench.pile(3)
     obj = named(1, complete=ago(2))

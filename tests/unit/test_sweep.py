@@ -1,4 +1,4 @@
-"""A sweep: what it lists, deletes, leaves to timers, passes over and hands on."""
+"""The sweep: what it lists, deletes, leaves to timers, passes over and returns as the next step."""
 
 import asyncio
 from dataclasses import replace
@@ -14,11 +14,12 @@ from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLate
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
-from shared.usecases import large_pages as turns
+from shared.usecases import sweep_pages
 from shared.usecases.expire import Expiry
-from shared.usecases.sweep import FULL_READS_MAX, Sweep
+from shared.usecases.sweep_pages import FULL_READS_MAX
 from tests.builders import JOB, POD, TRAINJOB, ago, annotated, ended, having, job, later, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
+from tests.sweeps import sweep_with
 
 pytestmark = pytest.mark.anyio
 
@@ -46,7 +47,7 @@ class Bench:
         )
         self.message = []
         self.tell_failure = None
-        self._sweep = Sweep(
+        self._sweep = sweep_with(
             self.expiry, self.publisher, interval, concurrency=4, namespace=namespace, write_event=self._write_event
         )
 
@@ -77,13 +78,13 @@ def bench():
 # Deleting
 
 
-async def test_an_empty_cluster_is_one_list_of_each_kind(bench):
+async def test_sweep_of_an_empty_cluster_lists_each_kind_once(bench):
     assert await bench.sweep() is None
     assert [call.what for call in bench.cluster.calls] == ["jobs", "pods", "trainjobs"]
     assert bench.publisher.published == []
 
 
-async def test_all_that_is_due_is_deleted_on_all_pages_and_told(bench):
+async def test_sweep_deletes_due_objects_on_all_pages_and_publishes_them(bench):
     bench.cluster.page_size = 3
     bench.put(10, complete=ago(60), ttl=30)
     bench.put(5, prefix="stays")
@@ -95,7 +96,7 @@ async def test_all_that_is_due_is_deleted_on_all_pages_and_told(bench):
     assert len(bench.telemetry.deletions) == 10
 
 
-async def test_what_a_list_brought_is_deleted_without_a_read(bench):
+async def test_sweep_deletes_a_listed_object_without_a_read(bench):
     bench.put(20, complete=ago(60), ttl=30)
 
     await bench.sweep()
@@ -103,7 +104,7 @@ async def test_what_a_list_brought_is_deleted_without_a_read(bench):
     assert bench.cluster.counted() == {"list": 1, "list-metadata": 2, "delete": 20}
 
 
-async def test_only_what_is_due_for_long_counts_as_missed(bench):
+async def test_sweep_counts_only_long_overdue_objects_as_missed(bench):
     bench.put(1, prefix="missed", complete=ago(60), ttl=49)
     bench.put(1, prefix="just-due", complete=ago(60), ttl=50)
 
@@ -113,7 +114,7 @@ async def test_only_what_is_due_for_long_counts_as_missed(bench):
     assert bench.telemetry.missed == 1
 
 
-async def test_a_dry_run_deletes_nothing():
+async def test_sweep_in_a_dry_run_deletes_nothing():
     bench = Bench(dry_run=True)
     bench.put(3, complete=ago(60), ttl=30)
 
@@ -123,7 +124,7 @@ async def test_a_dry_run_deletes_nothing():
     assert bench.telemetry.verdicts() == [("would-delete", "expired")] * 3
 
 
-async def test_one_namespace_only():
+async def test_sweep_of_one_namespace_keeps_the_others():
     bench = Bench(namespace="ci")
     bench.put(1, prefix="in", complete=ago(60), ttl=30)
     bench.put(1, prefix="out", complete=ago(60), ttl=30, namespace="prod")
@@ -133,7 +134,7 @@ async def test_one_namespace_only():
     assert bench.cluster.names == {"out-000"}
 
 
-async def test_what_is_in_no_namespace_is_not_looked_at_for_one():
+async def test_sweep_of_one_namespace_skips_cluster_scoped_kinds():
     bench = Bench(namespace="ci")
     bench.cluster.scopes["Pod"] = "Cluster"
 
@@ -142,7 +143,7 @@ async def test_what_is_in_no_namespace_is_not_looked_at_for_one():
     assert [call.what for call in bench.cluster.calls] == ["jobs", "trainjobs"]
 
 
-async def test_what_is_not_served_is_not_even_listed(bench):
+async def test_sweep_does_not_list_a_kind_that_is_not_served(bench):
     bench.cluster.served_kinds = {"Job"}
 
     assert await bench.sweep() is None
@@ -152,7 +153,7 @@ async def test_what_is_not_served_is_not_even_listed(bench):
     ]
 
 
-async def test_where_it_cannot_be_told_what_is_served_the_sweep_is_for_later(bench):
+async def test_sweep_is_retried_when_discovery_fails(bench):
     bench.cluster.fail("served", TryLaterError("away"))
 
     with pytest.raises(TryLaterError, match="away"):
@@ -162,7 +163,7 @@ async def test_where_it_cannot_be_told_what_is_served_the_sweep_is_for_later(ben
 # Kinds whose TTL stands in their metadata
 
 
-async def test_few_candidates_of_a_metadata_list_are_read_one_by_one(bench):
+async def test_sweep_reads_few_candidates_of_a_metadata_page_one_by_one(bench):
     bench.put(FULL_READS_MAX, trainjob, "due", complete=ago(60), ttl="30s")
     bench.put(50, trainjob, "stays", complete=ago(60))
 
@@ -172,7 +173,7 @@ async def test_few_candidates_of_a_metadata_list_are_read_one_by_one(bench):
     assert len(bench.cluster.names) == 50
 
 
-async def test_many_candidates_are_listed_again_in_full(bench):
+async def test_sweep_lists_a_page_in_full_when_it_has_many_candidates(bench):
     bench.put(FULL_READS_MAX + 1, trainjob, "due", complete=ago(60), ttl="30s")
     bench.put(50, trainjob, "stays", complete=ago(60))
 
@@ -182,7 +183,7 @@ async def test_many_candidates_are_listed_again_in_full(bench):
     assert len(bench.cluster.names) == 50
 
 
-async def test_what_a_full_page_leaves_out_is_read_one_by_one(bench, monkeypatch):
+async def test_sweep_reads_objects_that_the_full_page_leaves_out_one_by_one(bench, monkeypatch):
     """Where objects are large, fewer of them come at once than of their metadata."""
     bench.put(FULL_READS_MAX + 5, trainjob, "due", complete=ago(60), ttl="30s")
     list_page = bench.cluster.list_page
@@ -199,15 +200,15 @@ async def test_what_a_full_page_leaves_out_is_read_one_by_one(bench, monkeypatch
     assert bench.cluster.counted()["get"] == FULL_READS_MAX + 1
 
 
-async def test_pages_that_are_small_since_their_objects_are_large_are_held_one_at_a_time(monkeypatch):
+async def test_sweep_holds_one_short_page_of_large_objects_at_a_time(monkeypatch):
     bench = Bench(page_size=3)
     bench.put(9, complete=ago(60), ttl=30)
     delete, deleted_at_lists = bench.cluster.delete, []
 
-    async def slowly(rule, obj):
+    async def slowly(rule, obj, **options):
         for _ in range(50):  # time enough for the next page to be listed
             await asyncio.sleep(0)
-        return await delete(rule, obj)
+        return await delete(rule, obj, **options)
 
     monkeypatch.setattr(bench.cluster, "delete", slowly)
     bench.cluster.on_list = lambda: deleted_at_lists.append(len(bench.cluster.deleted))
@@ -230,18 +231,18 @@ class Large:
     async def list_page(self, rule, **asked):
         return replace(await self.list(rule, **asked), is_large=rule.kind != "Namespace")
 
-    async def slowly(self, rule, obj):
+    async def slowly(self, rule, obj, **options):
         self.alive |= 1 << KINDS.rules.index(rule)
         self.most = max(self.most, self.alive.bit_count())
         for _ in range(50):
             await asyncio.sleep(0)
-        done = await self.delete(rule, obj)
+        done = await self.delete(rule, obj, **options)
         if not any(one.startswith(rule.plural) for one in self.bench.cluster.names):
             self.alive &= ~(1 << KINDS.rules.index(rule))
         return done
 
 
-async def test_sweeps_of_several_kinds_take_turns_with_large_pages(bench, monkeypatch):
+async def test_sweeps_of_several_kinds_hold_one_large_page_at_a_time(bench, monkeypatch):
     for kind in (job(complete=ago(60)), pod(containers=(ended(at=ago(60)),)), trainjob(complete=ago(60))):
         for number in range(3):
             bench.cluster.put(annotated(having(kind, "metadata.name", f"{kind['kind'].lower()}s-{number}"), ttl="0s"))
@@ -254,16 +255,16 @@ async def test_sweeps_of_several_kinds_take_turns_with_large_pages(bench, monkey
     assert large.most == 1
 
 
-async def test_a_large_page_whose_deletions_hang_does_not_stop_the_other_kinds(bench, monkeypatch):
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.05)
+async def test_sweep_of_other_kinds_continues_when_deletions_of_a_large_page_hang(bench, monkeypatch):
+    monkeypatch.setattr(sweep_pages, "TURN_SECONDS", 0.05)
     bench.cluster.put(annotated(job(name="stuck", complete=ago(60)), ttl="0s"))
     bench.cluster.put(annotated(trainjob(complete=ago(60)), ttl="0s"))
     large = Large(bench, monkeypatch)
 
-    async def hang(rule, obj):
+    async def hang(rule, obj, **options):
         if rule.kind == "Job":
             await asyncio.Event().wait()
-        return await large.delete(rule, obj)
+        return await large.delete(rule, obj, **options)
 
     monkeypatch.setattr(bench.cluster, "delete", hang)
     stuck = asyncio.ensure_future(bench.sweep(SweepStep(kinds=("batch/v1/Job",))))
@@ -275,7 +276,7 @@ async def test_a_large_page_whose_deletions_hang_does_not_stop_the_other_kinds(b
 
 
 @pytest.mark.parametrize("rule", [JOB, POD], ids=["listed-in-full", "metadata-first"])
-async def test_an_object_that_cannot_be_read_is_kept_and_reported_and_hides_no_other(bench, rule):
+async def test_sweep_reports_and_keeps_an_unreadable_object_and_handles_the_others(bench, rule):
     done = job(complete=ago(60)) if rule is JOB else pod(containers=(ended(at=ago(60)),))
     put = bench.cluster.put
     refs = [ref_of(put(annotated(having(done, "metadata.name", name), ttl="0s"))) for name in ("deep", "due")]
@@ -289,7 +290,7 @@ async def test_an_object_that_cannot_be_read_is_kept_and_reported_and_hides_no_o
     assert [reason for reason, _, _ in bench.message] == ["Swept"], "the kind was not passed over"
 
 
-async def test_metadata_alone_never_deletes(bench):
+async def test_sweep_never_deletes_by_metadata_alone(bench):
     bench.put(3, trainjob, "running", ttl="30s")
 
     await bench.sweep()
@@ -298,7 +299,7 @@ async def test_metadata_alone_never_deletes(bench):
     assert bench.telemetry.verdicts() == [("kept", "unfinished")] * 3
 
 
-async def test_a_candidate_that_is_gone_when_it_is_read_is_nothing(bench):
+async def test_sweep_ignores_a_candidate_that_is_gone(bench):
     bench.put(3, trainjob, "due", complete=ago(60), ttl="30s")
     bench.cluster.before_get = lambda _: bench.cluster.remove("due-001")
 
@@ -309,7 +310,7 @@ async def test_a_candidate_that_is_gone_when_it_is_read_is_nothing(bench):
 # Timers
 
 
-async def test_timers_are_set_for_what_is_due_before_the_sweep_after_the_next(bench):
+async def test_sweep_sets_timers_for_objects_due_within_two_intervals(bench):
     bench.put(1, prefix="soon", complete=ago(60), ttl=60 + 1_199)
     bench.put(1, prefix="later", complete=ago(60), ttl=60 + 1_200)
 
@@ -318,7 +319,7 @@ async def test_timers_are_set_for_what_is_due_before_the_sweep_after_the_next(be
     assert [(timer.ref.name, timer.due_at) for timer in bench.timers()] == [("soon-000", later(1_199))]
 
 
-async def test_timers_are_published_in_messages_that_are_not_too_large(bench):
+async def test_sweep_publishes_timers_in_bounded_messages(bench):
     bench.put(TIMERS_MAX + 1, complete=ago(60), ttl=90)
 
     await bench.sweep()
@@ -329,7 +330,7 @@ async def test_timers_are_published_in_messages_that_are_not_too_large(bench):
 @pytest.mark.parametrize(
     "error", [TryLaterError("timers answered 503: the timer file is full"), PermanentError("timer.set: 403")], ids=repr
 )
-async def test_sweep_reports_timers_that_cannot_be_set_and_goes_on(error):
+async def test_sweep_reports_timers_that_cannot_be_set_and_continues(error):
     bench = Bench()
     bench.put(2 * TIMERS_MAX, prefix="soon", complete=ago(60), ttl=90)
     bench.put(1, trainjob, "train", complete=ago(600), ttl="1s")
@@ -347,7 +348,7 @@ async def test_sweep_reports_timers_that_cannot_be_set_and_goes_on(error):
     assert reported["timers"] > TIMERS_MAX // 2
 
 
-async def test_a_deletion_that_cannot_be_told_is_a_deletion(bench):
+async def test_sweep_counts_a_deletion_that_cannot_be_published(bench):
     bench.put(2, complete=ago(60), ttl=30)
     bench.publisher.failure = TryLaterError("no answer")
 
@@ -356,7 +357,7 @@ async def test_a_deletion_that_cannot_be_told_is_a_deletion(bench):
     assert len(bench.telemetry.problems) == 2
 
 
-async def test_a_conflict_is_left_to_a_timer(bench):
+async def test_sweep_sets_a_timer_after_a_conflict(bench):
     bench.put(3, complete=ago(60), ttl=30)
     bench.cluster.fail("delete", ConflictError("modified"), on="job-001")
 
@@ -368,7 +369,7 @@ async def test_a_conflict_is_left_to_a_timer(bench):
     assert timedelta() < retry.due_at - bench.clock.now() <= timedelta(seconds=BACKOFF_SECONDS)
 
 
-async def test_a_delete_that_is_always_refused_ends_with_the_timer_of_the_sweep(bench):
+async def test_sweep_timer_ends_with_a_permanent_error_when_a_delete_is_always_refused(bench):
     bench.put(1, complete=ago(60), ttl=30)
     bench.cluster.fail("delete", ConflictError("Precondition failed"))
     await bench.sweep()
@@ -379,7 +380,7 @@ async def test_a_delete_that_is_always_refused_ends_with_the_timer_of_the_sweep(
     assert bench.timers() == [timer]
 
 
-async def test_a_sweep_takes_an_object_that_another_client_marked_for_gone(bench):
+async def test_sweep_reports_an_object_that_another_client_marked_as_gone(bench):
     bench.put(1, complete=ago(60), ttl=30)
     mark = "metadata.deletionTimestamp"
     bench.cluster.before_delete = lambda name: bench.cluster.write(name, mark, "2026-01-02T03:04:05Z")
@@ -389,7 +390,7 @@ async def test_a_sweep_takes_an_object_that_another_client_marked_for_gone(bench
     assert bench.timers() == []
 
 
-async def test_a_busy_delete_is_left_to_a_timer(bench):
+async def test_sweep_sets_a_timer_when_a_delete_is_answered_busy(bench):
     bench.put(3, complete=ago(60), ttl=30)
     bench.cluster.fail("delete", TryLaterError("429"), on="job-001")
 
@@ -400,7 +401,7 @@ async def test_a_busy_delete_is_left_to_a_timer(bench):
 # What fails
 
 
-async def test_a_permanent_error_on_one_object_does_not_stop_the_others(bench):
+async def test_sweep_continues_after_a_permanent_error_on_one_object(bench):
     bench.put(5, complete=ago(60), ttl=30)
     bench.cluster.fail("delete", ForbiddenError("jobs is forbidden"), on="job-002")
 
@@ -411,7 +412,7 @@ async def test_a_permanent_error_on_one_object_does_not_stop_the_others(bench):
     assert [reason for _, reason, _ in bench.cluster.events] == ["DeletionRefused"]
 
 
-async def test_an_unreadable_ttl_does_not_stop_the_others_and_is_told(bench):
+async def test_sweep_reports_an_invalid_ttl_and_continues(bench):
     bench.put(3, complete=ago(60), ttl=30)
     bench.cluster.put(annotated(job(complete=ago(60), name="odd", uid="odd"), ttl="soon"))
 
@@ -422,7 +423,7 @@ async def test_an_unreadable_ttl_does_not_stop_the_others_and_is_told(bench):
 
 
 @pytest.mark.parametrize("error", [TryLaterError("500"), ForbiddenError("pods is forbidden"), PermanentError("400")])
-async def test_a_kind_that_cannot_be_listed_does_not_stop_the_others(bench, error):
+async def test_sweep_continues_when_a_kind_cannot_be_listed(bench, error):
     bench.put(1, complete=ago(60), ttl=30)
     bench.put(1, trainjob, "train", complete=ago(60), ttl="30s")
     bench.cluster.fail("list-metadata", error, on="pods")
@@ -435,7 +436,7 @@ async def test_a_kind_that_cannot_be_listed_does_not_stop_the_others(bench, erro
     assert bench.telemetry.swept_kinds == ["Job", "TrainJob"]
 
 
-async def test_with_all_kinds_failing_the_step_comes_again(bench):
+async def test_sweep_step_is_retried_when_all_kinds_fail(bench):
     for verb in ("list", "list-metadata"):
         bench.cluster.fail(verb, TryLaterError("connection refused"))
 
@@ -443,7 +444,7 @@ async def test_with_all_kinds_failing_the_step_comes_again(bench):
         await bench.sweep()
 
 
-async def test_a_kind_that_is_not_served_is_no_failure(bench):
+async def test_sweep_does_not_fail_on_a_kind_that_is_not_served(bench):
     bench.cluster.served_kinds = {"Job"}
     bench.put(1, complete=ago(60), ttl=30)
 
@@ -452,17 +453,17 @@ async def test_a_kind_that_is_not_served_is_no_failure(bench):
     assert bench.telemetry.problems == []
 
 
-async def test_no_kinds_at_all_is_nothing_to_do():
+async def test_sweep_without_kinds_ends_at_once():
     bench = Bench()
     expiry = Expiry(
         bench.cluster, Catalogue(()), Evaluator(bench.cluster, KINDS), bench.clock, bench.telemetry, dry_run=False
     )
 
-    assert await Sweep(expiry, bench.publisher, timedelta(minutes=1), concurrency=1).sweep(START) is None
+    assert await sweep_with(expiry, bench.publisher, timedelta(minutes=1), concurrency=1).sweep(START) is None
 
 
 @pytest.mark.parametrize("kind", ["Job", "", "/", "batch/v1/", "batch/v1/CronJob", "a/b/c/d"])
-async def test_a_kind_that_nobody_knows_is_passed_over(bench, kind):
+async def test_sweep_passes_over_an_unknown_kind(bench, kind):
     bench.put(1, complete=ago(60), ttl=30)
 
     assert await bench.sweep(SweepStep(kinds=(kind, "batch/v1/Job"))) is None
@@ -472,7 +473,7 @@ async def test_a_kind_that_nobody_knows_is_passed_over(bench, kind):
 # Steps
 
 
-async def test_a_step_whose_time_is_over_says_where_to_go_on():
+async def test_sweep_step_returns_the_next_step_when_its_time_is_over():
     bench = Bench(page_size=2)
     bench.put(10, complete=ago(60), ttl=30_000)
     bench.cluster.on_list = lambda: bench.clock.advance(10)
@@ -484,7 +485,7 @@ async def test_a_step_whose_time_is_over_says_where_to_go_on():
     assert step.sweep_id
 
 
-async def test_the_steps_of_one_sweep_see_everything_once_and_have_ids_of_their_own():
+async def test_sweep_steps_list_each_object_once_and_have_distinct_ids():
     bench = Bench(page_size=2)
     bench.put(9, complete=ago(60), ttl=300_000)
     bench.put(5, trainjob, "train", complete=ago(60), ttl="30d")
@@ -502,7 +503,7 @@ async def test_the_steps_of_one_sweep_see_everything_once_and_have_ids_of_their_
     assert bench.telemetry.swept_kinds == ["Job", "Pod", "TrainJob"]  # each once: at its last page
 
 
-async def test_a_step_deletes_what_it_listed_before_it_hands_over():
+async def test_sweep_step_deletes_its_listed_objects_before_it_ends():
     bench = Bench(page_size=2)
     bench.put(10, complete=ago(60), ttl=30)
     bench.cluster.on_list = lambda: bench.clock.advance(20)
@@ -513,14 +514,14 @@ async def test_a_step_deletes_what_it_listed_before_it_hands_over():
     assert step.step == 1
 
 
-async def test_a_step_that_ends_with_the_last_page_is_the_last():
+async def test_sweep_step_with_the_last_page_is_the_last():
     bench = Bench()
     bench.cluster.on_list = lambda: bench.clock.advance(6)
 
     assert await bench.sweep() is None
 
 
-async def test_a_bug_in_a_worker_is_not_swallowed(bench):
+async def test_sweep_raises_a_bug_in_a_worker(bench):
     bench.put(3, complete=ago(60), ttl=30)
     bench.cluster.fail("delete", ZeroDivisionError("bug"), on="job-001")
 
@@ -531,7 +532,7 @@ async def test_a_bug_in_a_worker_is_not_swallowed(bench):
 # Telling that it was done
 
 
-async def test_the_end_of_a_sweep_is_told_and_each_time_in_other_words(bench):
+async def test_sweep_writes_an_event_at_its_end_with_its_id(bench):
     await bench.sweep()
     bench.clock.advance(60)
     await bench.sweep()
@@ -542,7 +543,7 @@ async def test_the_end_of_a_sweep_is_told_and_each_time_in_other_words(bench):
     assert first != second  # the same words would be the same Event, which is written once
 
 
-async def test_only_the_last_step_tells_and_of_kinds_that_an_earlier_one_could_not_list():
+async def test_sweep_event_of_the_last_step_names_kinds_that_an_earlier_step_could_not_list():
     bench = Bench(page_size=2)
     bench.put(9, trainjob, "train", complete=ago(60), ttl="30d")
     bench.cluster.on_list = lambda: bench.clock.advance(11)
@@ -559,7 +560,7 @@ async def test_only_the_last_step_tells_and_of_kinds_that_an_earlier_one_could_n
     assert message.startswith("could not list batch/v1/Job; saw the last of ")
 
 
-async def test_a_kind_that_is_not_served_is_nothing_that_was_passed_over(bench):
+async def test_sweep_event_does_not_name_a_kind_that_is_not_served(bench):
     bench.cluster.served_kinds = {"Job"}
 
     await bench.sweep()
@@ -567,13 +568,13 @@ async def test_a_kind_that_is_not_served_is_nothing_that_was_passed_over(bench):
     assert [reason for reason, _, _ in bench.message] == ["Swept"]
 
 
-async def test_a_sweep_of_single_kinds_tells_nothing(bench):
+async def test_sweep_of_single_kinds_writes_no_event(bench):
     await bench.sweep(SweepStep(kinds=("batch/v1/Job",), sweep_id="Job/now"))
 
     assert bench.message == []
 
 
-async def test_a_sweep_that_is_to_come_again_tells_nothing(bench):
+async def test_sweep_that_is_retried_writes_no_event(bench):
     for verb in ("list", "list-metadata"):
         bench.cluster.fail(verb, TryLaterError("connection refused"))
 
@@ -583,7 +584,7 @@ async def test_a_sweep_that_is_to_come_again_tells_nothing(bench):
     assert bench.message == []
 
 
-async def test_a_sweep_of_which_nothing_can_be_told_was_one(bench):
+async def test_sweep_ends_when_its_event_cannot_be_written(bench):
     bench.put(3, complete=ago(60), ttl=30)
     bench.tell_failure = ForbiddenError("events is forbidden")
 
@@ -593,7 +594,7 @@ async def test_a_sweep_of_which_nothing_can_be_told_was_one(bench):
     assert bench.telemetry.problems == [("could not write an Event", {"error": "events is forbidden"})]
 
 
-async def test_what_is_held_and_goes_by_its_own_controller_all_the_same_is_told(bench):
+async def test_sweep_writes_an_event_about_an_overridden_hold(bench):
     bench.cluster.put(job(complete=ago(60), ttl=3_600, hold="why"))
     bench.cluster.put(job(name="safe", complete=ago(60), hold="why"))
 
@@ -615,7 +616,7 @@ async def counted(bench):
     return counts, steps
 
 
-async def test_a_sweep_counts_what_it_did_over_all_its_steps():
+async def test_sweep_counts_its_verdicts_over_all_steps():
     bench = Bench(page_size=2)
     bench.put(3, prefix="due", complete=ago(60), ttl=30)
     bench.put(2, prefix="soon", complete=ago(60), ttl=120)
@@ -629,7 +630,7 @@ async def test_a_sweep_counts_what_it_did_over_all_its_steps():
     assert counts == {**expected, "failed": 0, "already_gone": 0}
 
 
-async def test_a_sweep_records_no_timer_that_it_leaves_to_a_later_one():
+async def test_sweep_records_no_timer_for_an_object_left_to_a_later_sweep():
     bench = Bench()
     bench.put(1, prefix="soon", complete=ago(60), ttl=120)
     bench.put(1, prefix="far", complete=ago(60), ttl=10**6)
@@ -640,7 +641,7 @@ async def test_a_sweep_records_no_timer_that_it_leaves_to_a_later_one():
     assert (counts["timers_set"], counts["kept"]) == (1, 1)
 
 
-async def test_counts_that_an_event_made_up_do_not_grow_beyond_what_can_be_passed_on():
+async def test_sweep_counts_of_a_forged_event_stay_bounded():
     bench = Bench(page_size=2)
     bench.put(3, complete=ago(60), ttl=30)
     bench.cluster.on_list = lambda: bench.clock.advance(21)
@@ -652,7 +653,7 @@ async def test_counts_that_an_event_made_up_do_not_grow_beyond_what_can_be_passe
     assert SweepStep.model_validate_json(step.model_dump_json()) == step
 
 
-async def test_a_sweep_of_a_dry_run_counts_what_it_would_have_deleted():
+async def test_sweep_in_a_dry_run_counts_what_it_would_delete():
     bench = Bench(dry_run=True)
     bench.put(3, complete=ago(60), ttl=30)
     bench.put(1, prefix="unfinished")
@@ -662,7 +663,7 @@ async def test_a_sweep_of_a_dry_run_counts_what_it_would_have_deleted():
     assert (counts["would_delete"], counts["deleted"], counts["kept"]) == (3, 0, 1)
 
 
-async def test_a_deletion_that_a_finalizer_holds_up_is_recorded_with_it(bench):
+async def test_sweep_records_the_finalizers_of_a_deletion(bench):
     held = job(complete=ago(60), ttl=30)
     held["metadata"]["finalizers"] = ["example.com/backup"]
     bench.cluster.put(held)

@@ -23,7 +23,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant, get_in, get_text, list_mappings, ref_of
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
-from shared.ports import EventLevel, Page, Snapshot, Unreadable
+from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable
 
 PAGE_LIMIT = 500
 PAGE_BYTES_MAX = 8 * 1024 * 1024
@@ -85,10 +85,10 @@ class KubernetesCluster(FollowingApiServer):
         except ValueError:
             return None
 
-    async def delete(self, rule: KindRule, obj: dict[str, Any]) -> bool:
+    async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         """See `shared.ports.Cluster`.
 
-        All options stand in the body: beside a body the API server does not read query parameters.
+        All options are in the body: if a DELETE has a body, the API server ignores query parameters.
         """
         uid, version = get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion")
         if not uid or not version:
@@ -97,7 +97,7 @@ class KubernetesCluster(FollowingApiServer):
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid, "resourceVersion": version},
-            "propagationPolicy": rule.propagation,
+            "propagationPolicy": propagation or rule.propagation,
         }
         namespace, name = get_text(obj, "metadata.namespace"), get_text(obj, "metadata.name")
         leave_by = time.monotonic() + LEAVE_SECONDS_MAX

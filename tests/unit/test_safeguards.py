@@ -1,4 +1,4 @@
-"""What stands between a due object and its DELETE: who is put off, what trips, what is left alone, and what ends it."""
+"""The safeguards before a DELETE: budget, breaker and recreate loops deny or delay it, and each of them ends."""
 
 import asyncio
 import json
@@ -14,8 +14,9 @@ from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.safeguards.kept_names import KEPT_NAMES_MAX
 from shared.safeguards.recreation import name_of
 from shared.safeguards.shared_state import CACHED_SECONDS
+from shared.safeguards.state_reports import UNREAD
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_standing, release_breaker, with_loop, with_trip
-from shared.usecases.expire import CLOCKS_APART_MAX
+from shared.usecases.expire_timers import CLOCKS_APART_MAX
 from tests.builders import JOB, NOW, ago, having, job, later
 from tests.installation import Installation
 
@@ -40,7 +41,7 @@ def is_retry(answer) -> bool:
 # No limits
 
 
-async def test_by_default_nothing_is_put_off_and_nothing_trips(at):
+async def test_safeguards_without_limits_delay_and_deny_nothing(at):
     process = at.process()
     for number in range(300):
         assert isinstance(await process.delete(f"job-{number}"), ObjectDeleted)
@@ -49,7 +50,7 @@ async def test_by_default_nothing_is_put_off_and_nothing_trips(at):
 # The budget
 
 
-async def test_when_the_budget_is_used_up_a_timer_is_set_at_the_next_free_slot(at):
+async def test_budget_that_is_exhausted_gives_a_timer_at_the_next_free_slot(at):
     process = at.process(everywhere=Rate(2, burst=1))
     assert isinstance(await process.delete("first"), ObjectDeleted)
 
@@ -62,7 +63,7 @@ async def test_when_the_budget_is_used_up_a_timer_is_set_at_the_next_free_slot(a
     assert at.cluster.names == {"second", "third"}
 
 
-async def test_who_comes_back_at_its_slot_is_let_through_whoever_came_meanwhile(at):
+async def test_budget_lets_an_object_pass_at_its_slot_before_newcomers(at):
     process = at.process(everywhere=Rate(1, burst=1))
     await process.delete("first")
     await process.delete("waits")
@@ -72,7 +73,7 @@ async def test_who_comes_back_at_its_slot_is_let_through_whoever_came_meanwhile(
     assert isinstance(await process.delete("waits"), ObjectDeleted)
 
 
-async def test_an_engine_whose_clock_is_ahead_is_not_sent_round_and_round(at):
+async def test_budget_timer_does_not_loop_when_the_engine_clock_is_ahead(at):
     process = at.process(everywhere=Rate(1, burst=1))
     await process.delete("first")
     await process.delete("waits")
@@ -82,7 +83,7 @@ async def test_an_engine_whose_clock_is_ahead_is_not_sent_round_and_round(at):
     assert [timer.due_at for timer in answer.timers] == [later(31)]
 
 
-async def test_a_forged_timer_cannot_put_a_deletion_off_for_long(at):
+async def test_budget_delays_a_forged_timer_only_for_a_short_time(at):
     process = at.process(everywhere=Rate(1, burst=1))
     await process.delete("first")
 
@@ -91,7 +92,7 @@ async def test_a_forged_timer_cannot_put_a_deletion_off_for_long(at):
     assert answer.timers[0].due_at <= later(1) + CLOCKS_APART_MAX
 
 
-async def test_one_crowded_namespace_keeps_no_other_waiting(at):
+async def test_budget_of_a_crowded_namespace_does_not_delay_others(at):
     process = at.process(everywhere=Rate(10, burst=5), per_namespace=Rate(0.1, burst=1))
     for number in range(50):
         await process.delete(f"job-{number}", namespace="crowded")
@@ -100,7 +101,7 @@ async def test_one_crowded_namespace_keeps_no_other_waiting(at):
     assert isinstance(await process.delete("other", namespace="quiet"), ObjectDeleted)
 
 
-async def test_a_deletion_that_was_not_one_costs_nothing(at):
+async def test_budget_takes_no_token_for_an_object_that_was_not_deleted(at):
     process = at.process(everywhere=Rate(0.001, burst=1), breaker=BreakerLimits(count=1))
     at.cluster.before_delete = at.cluster.remove
     await process.delete("gone-meanwhile")
@@ -121,7 +122,7 @@ async def test_a_deletion_that_was_not_one_costs_nothing(at):
     assert isinstance(await process.delete("deleted"), ObjectDeleted)
 
 
-async def test_a_deletion_without_an_answer_counts(at):
+async def test_breaker_counts_a_delete_without_an_answer(at):
     process = at.process(breaker=BreakerLimits(count=1))
     at.cluster.fail("delete", TryLaterError("no answer"), on="unknown")
     assert is_retry(await process.delete("unknown"))
@@ -130,7 +131,7 @@ async def test_a_deletion_without_an_answer_counts(at):
     assert process.last == ("kept", "breaker-open")
 
 
-async def test_a_deletion_without_an_answer_counts_once_however_often_it_is_tried(at):
+async def test_breaker_counts_a_delete_without_an_answer_once(at):
     """A webhook that hangs or fails DELETEs of one kind must not trip the breaker for all kinds."""
     process = at.process(breaker=BreakerLimits(count=2))
     at.cluster.fail("delete", TryLaterError("failed calling webhook"), on="unknown")
@@ -143,7 +144,7 @@ async def test_a_deletion_without_an_answer_counts_once_however_often_it_is_trie
     assert process.last == ("kept", "breaker-open")
 
 
-async def test_a_deletion_without_an_answer_counts_again_after_the_window(at):
+async def test_breaker_counts_a_delete_without_an_answer_again_after_the_window(at):
     process = at.process(breaker=BreakerLimits(count=2, window=timedelta(minutes=10)))
     at.cluster.fail("delete", TryLaterError("no answer"), on="unknown")
     await process.delete("unknown")
@@ -155,7 +156,7 @@ async def test_a_deletion_without_an_answer_counts_again_after_the_window(at):
     assert process.last == ("kept", "breaker-open")
 
 
-async def test_a_deletion_without_an_answer_that_was_carried_out_stays_counted(at):
+async def test_breaker_keeps_the_count_of_a_delete_without_an_answer_that_was_carried_out(at):
     process = at.process(breaker=BreakerLimits(count=1))
     at.cluster.fail("delete", TryLaterError("no answer"), on="unknown")
     await process.delete("unknown")
@@ -169,7 +170,7 @@ async def test_a_deletion_without_an_answer_that_was_carried_out_stays_counted(a
     assert process.last == ("kept", "breaker-open")
 
 
-async def test_a_deletion_that_is_cut_off_before_it_is_sent_costs_nothing(at, monkeypatch):
+async def test_breaker_does_not_count_a_delete_that_was_not_sent(at, monkeypatch):
     monkeypatch.setattr("shared.usecases.expire.EXPIRE_SECONDS_MAX", 0.01)
     process = at.process(everywhere=Rate(0.001, burst=1), breaker=BreakerLimits(count=1))
     ask_brake = process.safeguards.ask_brake
@@ -185,7 +186,7 @@ async def test_a_deletion_that_is_cut_off_before_it_is_sent_costs_nothing(at, mo
     assert isinstance(await process.delete("deleted"), ObjectDeleted)
 
 
-async def test_a_sweep_that_finds_the_same_object_again_pushes_its_slot_no_further(at):
+async def test_budget_slot_stays_when_a_sweep_finds_the_object_again(at):
     process = at.process(everywhere=Rate(0.01, burst=1))
     for name in "abcd":
         at.cluster.put(job(complete=ago(60), ttl=0, name=name, uid=name))
@@ -199,7 +200,7 @@ async def test_a_sweep_that_finds_the_same_object_again_pushes_its_slot_no_furth
         assert isinstance(await process.expiry.expire(timer), ObjectDeleted)
 
 
-async def test_a_backlog_beyond_the_horizon_is_left_to_later_sweeps_and_goes_in_the_end(at):
+async def test_budget_leaves_a_backlog_beyond_the_horizon_to_later_sweeps(at):
     process = at.process(everywhere=Rate(0.01, burst=1))
     for number in range(60):
         at.cluster.put(job(complete=ago(60), ttl=0, name=f"job-{number:02}", uid=f"uid-{number}"))
@@ -221,7 +222,7 @@ async def test_a_backlog_beyond_the_horizon_is_left_to_later_sweeps_and_goes_in_
     assert len(process.telemetry.deletions) == 60
 
 
-async def test_new_limits_count_from_the_next_deletion_on(at):
+async def test_safeguards_apply_new_limits_from_the_next_deletion(at):
     process = at.process(everywhere=Rate(0.001))
     await process.delete("a")
     assert isinstance(await process.delete("b"), TimersSet)
@@ -234,7 +235,7 @@ async def test_new_limits_count_from_the_next_deletion_on(at):
 # The breaker
 
 
-async def test_as_many_deletions_as_the_count_go_and_the_next_one_stops_everything(at):
+async def test_breaker_trips_at_the_deletion_after_its_count(at):
     process = at.process(by="sweep", breaker=BreakerLimits(count=3, window=timedelta(minutes=10)))
     for name in "abc":
         assert isinstance(await process.delete(name), ObjectDeleted)
@@ -252,7 +253,7 @@ async def test_as_many_deletions_as_the_count_go_and_the_next_one_stops_everythi
     )
 
 
-async def test_what_was_deleted_before_the_window_counts_no_more(at):
+async def test_breaker_ignores_deletions_before_the_window(at):
     process = at.process(breaker=BreakerLimits(count=3, window=timedelta(minutes=10)))
     for number in range(9):
         assert isinstance(await process.delete(f"job-{number}"), ObjectDeleted)
@@ -260,7 +261,7 @@ async def test_what_was_deleted_before_the_window_counts_no_more(at):
 
 
 @pytest.mark.parametrize(("share", "at_least", "gone"), [(0.5, 2, 5), (0.5, 8, 8), (1.0, 2, 10), (0.05, 0, 0)])
-async def test_a_share_of_a_kind_trips_once_enough_were_deleted(at, share, at_least, gone):
+async def test_breaker_trips_at_a_share_of_a_kind(at, share, at_least, gone):
     process = at.process(breaker=BreakerLimits(share=share, at_least=at_least))
     for number in range(10):
         at.objects = 10 - len(process.telemetry.deletions)
@@ -269,7 +270,7 @@ async def test_a_share_of_a_kind_trips_once_enough_were_deleted(at, share, at_le
     assert [reason for reason, _ in at.message] == ["BreakerOpen"] * (gone < 10)
 
 
-async def test_what_cannot_be_counted_stays_from_where_the_share_counts(at):
+async def test_breaker_denies_a_kind_that_cannot_be_counted_for_a_share(at):
     at.objects = ForbiddenError("jobs is forbidden: cannot list")
     process = at.process(breaker=BreakerLimits(share=0.5, at_least=2))
     for name in "abcd":
@@ -280,7 +281,7 @@ async def test_what_cannot_be_counted_stays_from_where_the_share_counts(at):
     assert at.message == []
 
 
-async def test_one_trips_and_all_others_stop_within_the_time_that_the_state_is_remembered(at):
+async def test_breaker_trip_stops_all_processes_within_the_cache_time(at):
     one, other = (at.process(breaker=BreakerLimits(count=count)) for count in (1, 100))
     await other.delete("first-of-the-other")
     await one.delete("a")
@@ -292,7 +293,7 @@ async def test_one_trips_and_all_others_stop_within_the_time_that_the_state_is_r
     assert other.last == ("kept", "breaker-open")
 
 
-async def test_a_trip_outlives_the_process_and_ends_with_the_release(at):
+async def test_breaker_stays_open_after_a_restart_until_the_release(at):
     limits = BreakerLimits(count=1)
     before = at.process(breaker=limits)
     await before.delete("a")
@@ -310,7 +311,7 @@ async def test_a_trip_outlives_the_process_and_ends_with_the_release(at):
     assert isinstance(await after.delete("c"), ObjectDeleted)
 
 
-async def test_who_has_nothing_to_delete_hears_of_a_release_too(at):
+async def test_breaker_release_is_seen_by_an_idle_process(at):
     process = at.process(breaker=BreakerLimits(count=1))
     await process.delete("a")
     await process.delete("b")
@@ -324,7 +325,7 @@ async def test_who_has_nothing_to_delete_hears_of_a_release_too(at):
     assert "the breaker is released" in [message for message, _ in process.telemetry.problems]
 
 
-async def test_a_release_is_heard_of_whoever_reads_it_first(at):
+async def test_breaker_release_is_counted_by_whichever_call_reads_it(at):
     """Also one within seconds of the trip, which a look for an open breaker would miss."""
     process = at.process(breaker=BreakerLimits(count=1))
     assert await process.safeguards.releases() == 0
@@ -338,8 +339,8 @@ async def test_a_release_is_heard_of_whoever_reads_it_first(at):
     assert await process.safeguards.releases() == 1
 
 
-@pytest.mark.parametrize(("shared", "command"), [(True, "`kubectl ttl release --breaker -n here`"), (False, "anew")])
-async def test_the_log_and_the_event_name_what_ends_it(at, shared, command):
+@pytest.mark.parametrize(("shared", "command"), [(True, "`kubectl ttl release --breaker -n here`"), (False, "restart")])
+async def test_breaker_log_and_event_name_the_command_that_releases_it(at, shared, command):
     process = at.process(shared=shared, breaker=BreakerLimits(count=1))
     for name in "abc":
         await process.delete(name)
@@ -348,7 +349,7 @@ async def test_the_log_and_the_event_name_what_ends_it(at, shared, command):
     assert all(command in told for told in (event, fields["then"], process.telemetry.records[-1].detail))
 
 
-async def test_whoever_may_edit_the_state_writes_to_no_terminal(at):
+async def test_breaker_texts_from_the_state_contain_no_control_characters(at):
     at.state.data = {"breaker": json.dumps({"why": "\x1b[2J all well \ud800"})}
 
     trip = await release_breaker(at.state, at.write_event)
@@ -357,19 +358,19 @@ async def test_whoever_may_edit_the_state_writes_to_no_terminal(at):
     assert at.message == [("BreakerReleased", f"deletes again; nothing was deleted {trip}")]
 
 
-async def test_a_closed_breaker_need_not_be_released(at):
+async def test_breaker_release_does_nothing_when_closed(at):
     assert await release_breaker(at.state, at.write_event) is None
     assert at.message == []
 
 
-async def test_a_trip_stops_processes_that_have_no_breaker_of_their_own(at):
+async def test_breaker_trip_stops_processes_without_breaker_limits(at):
     at.state.data = with_trip({}, Trip(NOW, "somebody else's"))
     process = at.process()
     assert await process.delete("a") is None
     assert "somebody else's" in process.telemetry.records[-1].detail
 
 
-async def test_of_two_trips_at_once_the_first_is_told(at):
+async def test_breaker_reports_the_first_of_two_simultaneous_trips(at):
     one, other = (at.process(by=by, breaker=BreakerLimits(count=1)) for by in ("expire", "sweep"))
     await one.delete("a")
     await other.delete("b")
@@ -379,17 +380,17 @@ async def test_of_two_trips_at_once_the_first_is_told(at):
     assert parse_standing(at.state.data).trip.by == "expire"
 
 
-async def test_with_a_breaker_a_state_that_may_not_be_read_keeps_everything_and_is_reported_once(at):
+async def test_safeguards_deny_everything_when_the_state_may_not_be_read(at):
     at.state.failure = ForbiddenError("configmaps is forbidden")
     process = at.process(breaker=BreakerLimits(count=100))
     for name in "abc":
         assert await process.delete(name) is None
     assert process.telemetry.verdicts() == [("kept", "stop-unread")] * 3
-    assert [what for what, _ in process.telemetry.problems] == ["could not read the state"]
+    assert [what for what, _ in process.telemetry.problems] == [UNREAD]
     assert at.state.reads == 1
 
 
-async def test_with_a_breaker_a_state_that_cannot_be_read_now_is_tried_later(at):
+async def test_safeguards_retry_later_when_the_state_cannot_be_read_now(at):
     process = at.process(breaker=BreakerLimits(count=100))
     await process.delete("a")
     at.clock.advance(CACHED_SECONDS)
@@ -401,7 +402,7 @@ async def test_with_a_breaker_a_state_that_cannot_be_read_now_is_tried_later(at)
     assert isinstance(await process.delete("b"), ObjectDeleted)
 
 
-async def test_a_trip_that_cannot_be_written_holds_here_and_is_written_as_soon_as_it_can(at):
+async def test_breaker_trip_that_cannot_be_written_holds_here_and_is_written_later(at):
     process = at.process(breaker=BreakerLimits(count=1))
     await process.delete("a")
     at.state.failure = TryLaterError("busy")
@@ -417,7 +418,7 @@ async def test_a_trip_that_cannot_be_written_holds_here_and_is_written_as_soon_a
     assert len(at.message) == 1
 
 
-async def test_without_a_home_the_trip_is_the_process_s_own(at):
+async def test_breaker_trip_without_shared_state_stops_one_process(at):
     process = at.process(shared=False, breaker=BreakerLimits(count=1))
     await process.delete("a")
     assert await process.delete("b") is None
@@ -425,7 +426,7 @@ async def test_without_a_home_the_trip_is_the_process_s_own(at):
     assert isinstance(await at.process(shared=False, breaker=BreakerLimits(count=1)).delete("b"), ObjectDeleted)
 
 
-async def test_a_dry_run_counts_and_reads_nothing(at):
+async def test_safeguards_count_and_read_nothing_in_a_dry_run(at):
     process = at.process(everywhere=Rate(0.001), breaker=BreakerLimits(count=1))
     expiry = replace(process.expiry, dry_run=True)
     for number in range(3):
@@ -437,7 +438,7 @@ async def test_a_dry_run_counts_and_reads_nothing(at):
     assert at.state.data == {}
 
 
-async def test_an_open_breaker_names_the_first_of_what_every_process_keeps(at):
+async def test_breaker_stores_the_first_names_that_all_processes_keep(at):
     limits = BreakerLimits(count=1)
     one, other = at.process(breaker=limits), at.process(breaker=limits)
     await one.delete("gone")
@@ -460,7 +461,7 @@ async def test_an_open_breaker_names_the_first_of_what_every_process_keeps(at):
 
 
 @pytest.mark.parametrize("text", ["", "5", "[5]", "{}", "[" * 5_000])
-def test_kept_names_that_cannot_be_read_are_none(text):
+def test_breaker_ignores_kept_names_that_cannot_be_read(text):
     assert parse_standing({"breaker": "{}", "kept": text}).kept == ()
 
 
@@ -469,7 +470,7 @@ def test_kept_names_that_cannot_be_read_are_none(text):
 LOOP = RecreationLimits(times=2, window=timedelta(minutes=10))
 
 
-async def test_a_name_that_is_back_once_too_often_is_left_alone(at):
+async def test_recreate_loop_leaves_a_name_alone_that_is_back_too_often(at):
     process = at.process(recreation=LOOP)
     for number in range(2):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
@@ -488,7 +489,7 @@ async def test_a_name_that_is_back_once_too_often_is_left_alone(at):
     assert isinstance(await process.delete("nightly", uid="elsewhere", namespace="other"), ObjectDeleted)
 
 
-async def test_the_event_names_the_parent(at):
+async def test_recreate_loop_event_names_the_parent(at):
     process = at.process(recreation=LOOP)
     for number in range(2):
         await process.delete("pod", uid=f"uid-{number}")
@@ -498,7 +499,7 @@ async def test_the_event_names_the_parent(at):
     assert kept.event.endswith("Robot arm re-creates it")
 
 
-async def test_when_the_window_has_passed_it_may_go_again(at):
+async def test_recreate_loop_ends_after_the_window(at):
     process = at.process(recreation=LOOP)
     for number in range(3):
         await process.delete("nightly", uid=f"uid-{number}")
@@ -506,14 +507,14 @@ async def test_when_the_window_has_passed_it_may_go_again(at):
     assert isinstance(await process.delete("nightly", uid="uid-2"), ObjectDeleted)
 
 
-async def test_rarely_back_is_no_loop(at):
+async def test_recreate_loop_is_not_found_when_a_name_is_rarely_back(at):
     process = at.process(recreation=LOOP)
     for number in range(9):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
         at.clock.advance(400)
 
 
-async def test_a_restart_does_not_forget_a_loop(at):
+async def test_recreate_loop_outlives_a_restart(at):
     before = at.process(recreation=LOOP)
     for number in range(3):
         await before.delete("nightly", uid=f"uid-{number}")
@@ -527,7 +528,7 @@ async def test_a_restart_does_not_forget_a_loop(at):
     assert isinstance(await after.delete("nightly", uid="uid-2"), ObjectDeleted)
 
 
-async def test_a_loop_that_cannot_be_written_is_known_here(at):
+async def test_recreate_loop_that_cannot_be_written_holds_here(at):
     at.state.write_failure = ForbiddenError("configmaps is forbidden")
     process = at.process(recreation=LOOP)
     for number in range(3):
@@ -540,13 +541,13 @@ async def test_a_loop_that_cannot_be_written_is_known_here(at):
     assert process.telemetry.loops == ["nightly"]
 
 
-async def test_an_object_that_was_deleted_and_is_still_there_did_not_come_back(at):
+async def test_recreate_loop_ignores_a_deleted_object_that_still_exists(at):
     process = at.process(recreation=LOOP)
     for number in (0, 1, 1):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
 
 
-async def test_the_detector_can_be_turned_off(at):
+async def test_recreate_loop_detection_can_be_turned_off(at):
     process = at.process(recreation=RecreationLimits(times=0))
     for number in range(20):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
@@ -555,7 +556,7 @@ async def test_the_detector_can_be_turned_off(at):
 # What is written down
 
 
-def test_the_names_that_are_written_down_are_bounded_and_those_whose_time_has_come_are_dropped():
+def test_recreate_loop_names_are_bounded_and_expired_names_are_removed():
     data = with_loop({"breaker": "{}"}, "Job.batch/ci/old", later(1), NOW)
     for number in range(LOOPS_MAX + 50):
         data = with_loop(data, f"Job.batch/{'n' * 63}/{'j' * 200}-{number}", later(100 + number), later(2))
@@ -568,16 +569,16 @@ def test_the_names_that_are_written_down_are_bounded_and_those_whose_time_has_co
 
 
 @pytest.mark.parametrize("text", ["{}", "yes", "[1]", '{"at": 5, "why": []}', "[" * 5_000])
-def test_a_trip_that_nobody_can_read_is_a_trip(text):
+def test_breaker_is_open_when_the_trip_cannot_be_read(text):
     assert parse_standing({"breaker": text}).trip is not None
 
 
 @pytest.mark.parametrize("text", ["", "yes", "[1]", '{"a": 5}', "[" * 5_000])
-def test_names_that_nobody_can_read_are_none(text):
+def test_recreate_loop_ignores_names_that_cannot_be_read(text):
     assert parse_standing({"recreation": text}).loops == {}
 
 
-def test_a_version_of_a_kind_makes_no_other_name():
+def test_recreate_loop_names_do_not_contain_the_api_version():
     obj = job(name="a", namespace="ci")
     ref = ref_of(obj)
     assert name_of(ref) == "Job.batch/ci/a"

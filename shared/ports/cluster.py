@@ -1,0 +1,154 @@
+"""The API server, as the use cases see it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol
+
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef
+
+EventLevel = Literal["Normal", "Warning"]
+"""The type of a Kubernetes Event."""
+
+WriteEvent = Callable[[str, str, EventLevel], Awaitable[None]]
+"""Writes a Kubernetes Event about the installation: reason, message, level."""
+
+Propagation = Literal["Background", "Foreground", "Orphan"]
+"""What a DELETE does to the dependents of an object: `propagationPolicy` of the Kubernetes API."""
+
+PASSED_OVER = "an object cannot be read and is kept"
+"""The problem that reports each object of `Page.unreadable`, with `object`, `uid` and `error`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An object as the API server sent it.
+
+    Attributes:
+        obj: The object.
+        read_at: The time of the read by the API server's clock, never ahead of that clock.
+        ahead: How far the API server's clock is ahead of `read_at`, if it is too far ahead to be believed; see
+            `Reason.SERVER_CLOCK_AHEAD`.
+    """
+
+    obj: dict[str, Any]
+    read_at: datetime
+    ahead: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """An object that exceeds the limits of `shared.core.jsontext`: it is kept.
+
+    Attributes:
+        ref: Its identity, as far as it can be read.
+        problem: What was expected.
+    """
+
+    ref: ObjectRef
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a LIST.
+
+    Attributes:
+        items: The objects; only apiVersion, kind and metadata of each if metadata was requested.
+        read_at: As in Snapshot.
+        continue_token: Requests the next page; empty after the last.
+        resource_version: The state of the cluster that all pages of this LIST show.
+        unreadable: The objects of this page that are not among the items.
+        is_large: Whether a process should hold only one such page at a time.
+        ahead: As in Snapshot.
+    """
+
+    items: list[dict[str, Any]]
+    read_at: datetime
+    continue_token: str
+    resource_version: str
+    unreadable: Sequence[Unreadable] = ()
+    is_large: bool = False
+    ahead: timedelta = timedelta(0)
+
+
+class Cluster(Protocol):
+    """The API server.
+
+    Every method raises TryLaterError (429, 5xx, no answer), ForbiddenError (403) or PermanentError (other 4xx).
+    """
+
+    async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
+        """Return the rules whose kinds the API server serves, with the plural, scope and version that it serves.
+
+        If several rules match one kind, the rule that knows the preferred version of the API server is returned. If
+        discovery of a kind fails or is forbidden, its rules are returned unchanged. The result of discovery is cached
+        for a while; the other methods find a kind that has moved to another version in the meantime.
+
+        Raises:
+            TryLaterError: Discovery fails for all of the rules now.
+        """
+        ...
+
+    async def is_aggregated(self, rule: KindRule) -> bool:
+        """Return whether an aggregated API server serves the kind's group; the answer is cached for a while.
+
+        Raises:
+            PermanentError: It cannot be found out, for example without the right to list APIServices.
+        """
+        ...
+
+    async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
+        """Read an object from the API server, by name; None if there is none (404)."""
+        ...
+
+    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
+        """Return the object of this uid that a watch or a LIST has read recently; None if it is not cached.
+
+        It may be outdated, so use it only for a DELETE: the preconditions prove that it is current.
+        """
+        ...
+
+    async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
+        """DELETE exactly the object that was read: its uid and its resourceVersion are the preconditions.
+
+        The request leaves this process soon or never, because a person may stop the deletions in the meantime.
+
+        Args:
+            rule: The object's kind.
+            obj: The object.
+            propagation: What happens to its dependents; None for the propagation of the kind rule.
+
+        Returns:
+            True once the API server accepted; False if no object has this name any more (404).
+
+        Raises:
+            ConflictError: The uid or the resourceVersion has changed (409).
+        """
+        ...
+
+    async def list_page(
+        self,
+        rule: KindRule,
+        *,
+        namespace: str = "",
+        continue_token: str = "",
+        resource_version: str = "",
+        metadata_only: bool = False,
+    ) -> Page:
+        """List one page of a kind, at most 500 objects.
+
+        Args:
+            rule: The kind.
+            namespace: Only this namespace; empty for all.
+            continue_token: From the page before. If it is too old (410), the LIST continues at the same place in the
+                present state of the cluster.
+            resource_version: Without a token: exactly the state that another LIST showed.
+            metadata_only: Only apiVersion, kind and metadata of each object.
+        """
+        ...
+
+    async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
+        """Write a Kubernetes Event about the object; a repetition of the same Event is not written."""
+        ...

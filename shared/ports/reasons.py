@@ -1,0 +1,132 @@
+"""The reasons in log lines, metrics and Kubernetes Events beside `Reason`, each with its meaning."""
+
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What was done about an object; with the Reason it makes one log line and one metric."""
+
+    DELETED = "deleted"
+    """The API server accepted the DELETE."""
+    WOULD_DELETE = "would-delete"
+    """The object is due, and the process is a dry run."""
+    ALREADY_GONE = "already-gone"
+    """The object does not exist, or another client deleted it first."""
+    TIMER_SET = "timer-set"
+    """The object has a timer."""
+    KEPT = "kept"
+    """The object is kept."""
+    FAILED = "failed"
+    """The API server refused for good. The reason is the name of the error class."""
+
+
+class HandlingReason(StrEnum):
+    """Why a function keeps an object or sets a timer, if neither `Reason` nor a safeguard says why.
+
+    The text of each member is its meaning, and what an operator can do: docs/reference/reasons.md is made from it.
+    """
+
+    KIND_NOT_ENABLED = "kind-not-enabled"
+    """The kind is not in `TTL_KINDS`, or it has no kind rule.
+
+    Add the kind to `TTL_KINDS`.
+    """
+    NAMESPACE_NOT_ENABLED = "namespace-not-enabled"
+    """The process is limited to another namespace.
+
+    Run it without `--namespace`, or start another process for this namespace.
+    """
+    KIND_NOT_SERVED = "kind-not-served"
+    """The API server does not serve the kind.
+
+    If you removed its CRD by mistake, install the CRD again.
+    """
+    TRY_LATER = "try-later"
+    """The API server is busy or cannot be reached, or the object changed in each attempt. A timer is set for a retry.
+
+    Nothing. If it lasts, `kubectl ttl doctor` checks the connection; the log line names the error.
+    """
+    JITTER = "jitter"
+    """A sweep found the object overdue, and the policy rule has a `jitter`. The object is deleted within that time.
+
+    Nothing.
+    """
+    LEFT_TO_SWEEP = "left-to-sweep"
+    """The object is due later than two sweep intervals, or 10 minutes, from now. A later sweep sets its timer.
+
+    Nothing.
+    """
+
+
+class EventReason(StrEnum):
+    """The reasons of the Kubernetes Events that this project writes; docs/reference/events.md is made from them.
+
+    The text of each member is what the Event is about, and what it means.
+    """
+
+    INVALID_TTL = "InvalidTtl"
+    """The object.
+
+    A TTL annotation or the TTL field of the kind has a malformed value. The object is kept.
+    """
+    INVALID_POLICY = "InvalidPolicy"
+    """The object, or its Namespace.
+
+    A policy rule cannot be evaluated for the object, or an annotation of the Namespace has a malformed value. The
+    object, or everything in the Namespace, is kept.
+    """
+    OVERRIDDEN_TTL = "OverriddenTtl"
+    """The object.
+
+    The controller of the kind acts on the kind's own TTL field, and deletes the object before its TTL is over.
+    """
+    SERVER_CLOCK_AHEAD = "ServerClockAhead"
+    """The object.
+
+    The API server's clock is more than 60 s ahead of this process. The object is kept until it is due by both clocks.
+    """
+    DELETION_REFUSED = "DeletionRefused"
+    """The object.
+
+    The API server refused to read or delete the object for good, for example with a 403. The message is its answer.
+    """
+    RECREATE_LOOP = "RecreateLoop"
+    """The object.
+
+    A controller re-created the object after each deletion. The message names the controller, and the end of the pause.
+    """
+    BREAKER_OPEN = "BreakerOpen"
+    """The installation.
+
+    The breaker tripped: nothing is deleted until a person runs `kubectl ttl release --breaker`.
+    """
+    BREAKER_RELEASED = "BreakerReleased"
+    """The installation.
+
+    A person released the breaker: due objects are deleted again.
+    """
+    STOPPED = "Stopped"
+    """The installation.
+
+    A person stopped all deletions with `kubectl ttl stop`. The message contains the reason.
+    """
+    STARTED = "Started"
+    """The installation.
+
+    A person started the deletions again with `kubectl ttl start`.
+    """
+    SWEPT = "Swept"
+    """The installation.
+
+    A sweep of all kinds listed the last page of the last kind.
+    """
+    SWEPT_IN_PART = "SweptInPart"
+    """The installation.
+
+    A sweep of all kinds ended, and the API server did not let it list the kinds in the message.
+    """
+    DEAD_LETTER = "DeadLetter"
+    """The installation.
+
+    A function did not accept an event, and the Broker sent it to the dead letter sink. The message is the answer.
+    """

@@ -1,0 +1,87 @@
+"""Logs and metrics, as the use cases write them."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from shared.core.decide import Reason
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef
+from shared.messages import ObjectDeleted
+from shared.ports.reasons import Verdict
+
+
+class Telemetry(Protocol):
+    """Logs and metrics."""
+
+    def record(  # noqa: PLR0913 - the fields of a log line
+        self,
+        verdict: Verdict,
+        ref: ObjectRef,
+        reason: Reason | str = "",
+        *,
+        detail: str = "",
+        by: str = "",
+        due_at: datetime | None = None,
+    ) -> None:
+        """Record what a function did with one object.
+
+        Args:
+            verdict: What was done.
+            ref: The object.
+            reason: Why.
+            detail: More about the reason.
+            by: The function.
+            due_at: When the timer fires, if the function set one.
+        """
+        ...
+
+    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+        """Record that a DELETE was accepted.
+
+        Args:
+            deleted: The object.
+            by: The function that deleted it.
+            missed: Whether a sweep found the object although the events should have.
+            finalizers: The finalizers that the object still had: it exists until they are removed.
+        """
+        ...
+
+    def problem(self, message: str, **fields: object) -> None:
+        """Record a problem that concerns no single object; `message` is one of a few, `fields` hold the details."""
+        ...
+
+    def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
+        """Record an event that could not be delivered; `status` is the status of the last answer."""
+        ...
+
+    def swept(self, rule: KindRule) -> None:
+        """Record that a sweep has read the last page of a kind."""
+        ...
+
+    def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
+        """Record that a sweep has read the last page of its last kind.
+
+        Args:
+            sweep_id: The id of the sweep.
+            counts: How many objects were `looked_at`, and of these `deleted`, `would_delete`, `timers_set`, `kept`
+                and `failed`.
+            whole: Whether the sweep began with all kinds.
+        """
+        ...
+
+    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+        """Record that the budget was exhausted, and that the object got a slot in so many seconds."""
+        ...
+
+    def breaker(self, *, is_open: bool) -> None:
+        """Record whether the breaker is open, as far as this process knows; called at every read of the state."""
+        ...
+
+    def stopped(self, *, is_stopped: bool) -> None:
+        """Record whether a person stopped the deletions, as far as this process knows; called at every read."""
+        ...
+
+    def recreate_loop(self, ref: ObjectRef) -> None:
+        """Record that an object was re-created too often: its name is left alone from now on."""
+        ...

@@ -1,0 +1,135 @@
+"""The DELETE of `expire`: what the safeguards count of it, and what a 409 means.
+
+The safeguards count an object as deleted as soon as they let it pass. If it is kept after all, they are informed.
+
+The API server answers 409 in three cases, and only a new read tells them apart:
+
+- The object has changed: read it and decide again.
+- Another client has marked the object for deletion: nothing is left to do.
+- Nothing has changed. The API server always refuses a DELETE with Background propagation and a resourceVersion if
+  `orphan` or `foregroundDeletion` is the only finalizer.
+"""
+
+from typing import Any
+
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import get_in, ref_of
+from shared.errors import ConflictError, PermanentError
+from shared.ports import Cluster, Propagation
+from shared.safeguards.safeguards import Delayed, Denied, Safeguards
+
+REFUSALS_MAX = 2
+"""DELETEs of one unchanged object that the API server may answer with 409; then the refusal is final."""
+
+_COLLECTORS = ("orphan", "foregroundDeletion")
+"""Finalizers of the garbage collector."""
+
+
+class UnchangedError(ConflictError):
+    """The API server answered 409, and the object is exactly what was read."""
+
+
+async def ask_safeguards(
+    safeguards: Safeguards | None, rule: KindRule, obj: dict[str, Any], *, by: str
+) -> Denied | Delayed | None:
+    """Ask all safeguards, the brake last; None lets the object pass and counts it as deleted.
+
+    Args:
+        safeguards: None for no safeguards.
+        rule: The object's kind.
+        obj: The object, which is due.
+        by: The function that would delete it.
+
+    Raises:
+        TryLaterError: The shared state cannot be read now.
+    """
+    if safeguards is None:
+        return None
+    answer = await safeguards.ask(rule, obj, by=by)
+    if answer is not None:
+        return answer
+    try:
+        stopped = await safeguards.ask_brake()
+    except BaseException:  # also when the time limit cuts it off
+        safeguards.not_deleted(rule, ref_of(obj))
+        raise
+    if stopped:
+        safeguards.not_deleted(rule, ref_of(obj))
+    return stopped
+
+
+async def delete_counted(
+    cluster: Cluster,
+    safeguards: Safeguards | None,
+    rule: KindRule,
+    obj: dict[str, Any],
+    *,
+    propagation: Propagation | None,
+) -> bool:
+    """DELETE exactly the object that was read, and inform the safeguards of the result; see `_send_delete`.
+
+    A DELETE without an answer counts as a deletion, since the object may be gone.
+    """
+    if safeguards is None:
+        return await _send_delete(cluster, rule, obj, propagation=propagation)
+    try:
+        is_accepted = await _send_delete(cluster, rule, obj, propagation=propagation)
+    except (ConflictError, PermanentError):
+        safeguards.not_deleted(rule, ref_of(obj))
+        raise
+    except BaseException:  # also when the time limit cuts it off
+        safeguards.unanswered(ref_of(obj))
+        raise
+    if is_accepted:
+        safeguards.deleted(obj)
+    else:
+        safeguards.not_deleted(rule, ref_of(obj))
+    return is_accepted
+
+
+async def _send_delete(
+    cluster: Cluster, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None
+) -> bool:
+    """DELETE exactly the object that was read.
+
+    Args:
+        cluster: The API server.
+        rule: The object's kind.
+        obj: The object, which is not marked for deletion.
+        propagation: See `Cluster.delete`.
+
+    Returns:
+        True once the API server accepted; False if the object is gone, or another client marked it for deletion.
+
+    Raises:
+        UnchangedError: 409, and the object is still at the resourceVersion that was read.
+        ConflictError: 409, and the object has changed.
+        TryLaterError: The API server is busy or away.
+        PermanentError: The API server refuses for good.
+    """
+    try:
+        return await cluster.delete(rule, obj, propagation=propagation)
+    except ConflictError as error:
+        present = await cluster.get(rule, ref_of(obj))
+        if present is None or not ref_of(obj).is_same(ref_of(present.obj)) or _is_marked(present.obj):
+            return False
+        if get_in(present.obj, "metadata.resourceVersion") == get_in(obj, "metadata.resourceVersion"):
+            raise UnchangedError(str(error)) from None
+        raise
+
+
+def _is_marked(obj: dict[str, Any]) -> bool:
+    return get_in(obj, "metadata.deletionTimestamp") is not None
+
+
+def refused_for_good(obj: dict[str, Any], error: UnchangedError, *, propagation: Propagation) -> PermanentError:
+    """The error to report if the API server keeps refusing to delete an object that does not change."""
+    finalizers = get_in(obj, "metadata.finalizers")
+    collectors = [name for name in _COLLECTORS if isinstance(finalizers, list) and name in finalizers]
+    message = f"the API server answered 409 to {REFUSALS_MAX} DELETEs of {ref_of(obj)}, which is unchanged: {error}"
+    if collectors and propagation == "Background":
+        message += (
+            f"; it does so with Background propagation while the only finalizer is {collectors[0]}: remove the"
+            f" finalizer {collectors[0]}, or set `propagation: Foreground` or `Orphan` in a policy rule"
+        )
+    return PermanentError(message)

@@ -1,0 +1,68 @@
+"""What `expire` and `sweep` report about one object: the deletion, and a Kubernetes Event about a decision."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from shared.core.decide import Decision, Expire, Reason
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef, get_in, ref_of
+from shared.core.ttl.overridden import advise_overridden, describe_overridden
+from shared.messages import ObjectDeleted
+from shared.ports import EventReason
+
+DELETION_REFUSED = EventReason.DELETION_REFUSED
+"""The reason of the Event if the API server refuses a DELETE for good."""
+
+RECREATE_LOOP = EventReason.RECREATE_LOOP
+"""The reason of the Event if an object is kept because it is re-created again and again."""
+
+_INVALID = {Reason.INVALID_TTL: EventReason.INVALID_TTL, Reason.INVALID_POLICY: EventReason.INVALID_POLICY}
+"""Reasons of Events about values that cannot be read."""
+
+_CLOCK_AHEAD = (
+    "waits until it is due by the clock of ttl-after-finished as well: the Date of the API server is too far ahead; "
+    "ttl-after-finished doctor says more"
+)
+
+
+class ObjectEvent(NamedTuple):
+    """A Kubernetes Event to write."""
+
+    about: ObjectRef
+    reason: str
+    message: str
+
+
+def find_event(rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> ObjectEvent | None:
+    """The Event about a value that cannot be read, a TTL that has no effect, or a wrong clock; None for the rest."""
+    facts, ref = decision.facts, ref_of(obj)
+    if decision.reason in _INVALID and facts.problem:
+        kept = "kept" if facts.problem_of is None else "everything in it is kept"
+        return ObjectEvent(facts.problem_of or ref, _INVALID[decision.reason], f"{kept}: {facts.problem}")
+    if decision.reason is Reason.SERVER_CLOCK_AHEAD:
+        return ObjectEvent(ref, EventReason.SERVER_CLOCK_AHEAD, _CLOCK_AHEAD)
+    if facts.overridden and not isinstance(decision, Expire) and decision.reason is not Reason.TERMINATING:
+        message = f"{describe_overridden(obj, rule, facts.overridden)}; {advise_overridden(facts.overridden)}"
+        return ObjectEvent(ref, EventReason.OVERRIDDEN_TTL, message)
+    return None
+
+
+def deletion_of(ref: ObjectRef, decision: Expire, *, deleted_at: datetime) -> ObjectDeleted:
+    """The message about an object whose DELETE was accepted."""
+    facts = decision.facts
+    return ObjectDeleted(
+        ref=ref,
+        outcome=facts.finish.outcome,
+        finished_at=facts.finish.at,
+        ttl_from=facts.ttl.source if facts.ttl else "",
+        due_at=decision.since,
+        deleted_at=deleted_at,
+        lateness_seconds=(deleted_at - decision.since).total_seconds(),
+    )
+
+
+def list_finalizers(obj: Mapping[str, Any]) -> tuple[str, ...]:
+    """The finalizers that the API server waits for after it accepted a DELETE."""
+    finalizers = get_in(obj, "metadata.finalizers")
+    return tuple(map(str, finalizers)) if isinstance(finalizers, list) else ()

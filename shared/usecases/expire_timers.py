@@ -1,0 +1,75 @@
+"""When `expire` and `sweep` set the next timer of an object.
+
+A timer fires by the clock of the timer engine, and an object is due by the clock of the API server. `fired_at` is an
+instant that the engine's clock has reached: the due time of the timer that fired.
+"""
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from shared.core.backoff import backoff_seconds, jitter_of
+from shared.core.facts import Facts
+from shared.core.jitter import jittered
+from shared.core.objects import ObjectRef
+from shared.messages import ATTEMPTS_MAX, Purpose, Timer, TimersSet
+from shared.ports import Snapshot
+
+CLOCKS_APART_MAX = timedelta(minutes=5)
+"""How far the timer engine's clock may be ahead of the API server's; a timer that is further ahead is forged."""
+
+
+def engine_now(fired_at: datetime | None, *, now: datetime) -> datetime:
+    """The timer engine's present as far as it is known: its clock may be ahead of this process's clock."""
+    return now if fired_at is None else max(now, min(fired_at, now + CLOCKS_APART_MAX))
+
+
+def wait_until(until: datetime, snapshot: Snapshot, fired_at: datetime | None, *, now: datetime) -> datetime:
+    """When to read an object again that is not due yet, by the timer engine's clock.
+
+    If this process's clock or the engine's clock has reached `until`, the API server's clock is behind. Then the timer
+    waits for the rest by the API server's clock, otherwise it would fire again at once. The rest is in whole seconds,
+    since that is the precision of a read.
+
+    Args:
+        until: When the object is due.
+        snapshot: The object, and the API server's time.
+        fired_at: The due time of the timer that fired; None if no timer did.
+        now: This process's present.
+    """
+    if fired_at is not None:
+        now = max(now, min(fired_at, snapshot.read_at + CLOCKS_APART_MAX))
+    if until > now:
+        return until
+    return now + timedelta(seconds=math.ceil((until - snapshot.read_at).total_seconds()))
+
+
+def retry_of(timer: Timer, *, least: float, now: datetime) -> Timer:
+    """The timer for the next attempt after one that failed; the back-off grows with each attempt that failed.
+
+    Args:
+        timer: The timer of the attempt that failed.
+        least: Seconds to wait at the least.
+        now: This process's present.
+    """
+    pause = backoff_seconds(timer.attempts, least=least, jitter=jitter_of(timer.ref.uid, timer.attempts))
+    due_at = engine_now(timer.due_at, now=now) + timedelta(seconds=pause)
+    return timer.model_copy(update={"due_at": due_at, "attempts": min(timer.attempts + 1, ATTEMPTS_MAX)})
+
+
+def first_retry_of(ref: ObjectRef, *, now: datetime) -> Timer:
+    """The timer for an object on which one attempt without a timer has failed."""
+    pause = timedelta(seconds=backoff_seconds(0, jitter=jitter_of(ref.uid, 0)))
+    return Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=now + pause, attempts=1)
+
+
+def spread_at(ref: ObjectRef, facts: Facts, *, now: datetime) -> datetime | None:
+    """When to delete an overdue object if its policy rule spreads such deletions by `jitter`; None if not."""
+    jitter = facts.policy_rule.jitter if facts.policy_rule else None
+    return jittered(ref.uid, now, jitter) if jitter else None
+
+
+def timers_for(due: Iterable[tuple[ObjectRef, datetime | None]]) -> TimersSet | None:
+    """One timer for each object that has a due time; None if no object has one."""
+    timers = tuple(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=at) for ref, at in due if at is not None)
+    return TimersSet(timers=timers) if timers else None

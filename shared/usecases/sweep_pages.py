@@ -1,0 +1,112 @@
+"""The pages that `sweep` lists: which objects of a page it has to evaluate, and how many large pages it holds."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef, ref_of
+from shared.evaluation.evaluator import Evaluator
+from shared.ports import Cluster, Page, Snapshot
+
+FULL_READS_MAX = 10
+"""Objects of a metadata page that are read one by one; if there are more, the page is listed again in full."""
+
+TURN_SECONDS = 30.0
+"""After this time the next kind has its turn, since deletions that hang must not stop the sweeps of other kinds."""
+
+Found = Snapshot | ObjectRef
+"""An object that was listed in full, or the identity of one that has to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageReader:
+    """Reads the pages of a kind.
+
+    Attributes:
+        cluster: The API server.
+        evaluator: Says which objects may expire.
+        namespace: Only this namespace; empty for all.
+    """
+
+    cluster: Cluster
+    evaluator: Evaluator
+    namespace: str = ""
+
+    async def read(self, rule: KindRule, token: str) -> tuple[Page, Sequence[Found]]:
+        """Read a page, and find those of its objects that may be due now or later.
+
+        If only metadata can set the TTL of a kind, the page is first listed with metadata only. The metadata of the
+        namespace counts, too.
+
+        Args:
+            rule: The kind.
+            token: The continue token of the page; empty for the first page.
+        """
+        if rule.scope == "Namespaced":
+            await self.evaluator.namespaces.prime()
+        in_full = rule.ttl is not None or self.evaluator.policy().speaks_of(rule)
+        page = await self.cluster.list_page(
+            rule, namespace=self.namespace, continue_token=token, metadata_only=not in_full
+        )
+        wanted = [obj for obj in page.items if self.evaluator.may_expire(obj, rule)]
+        if not in_full and len(wanted) <= FULL_READS_MAX:
+            return page, [ref_of(obj) for obj in wanted]
+        if in_full:
+            return page, [Snapshot(obj, page.read_at, page.ahead) for obj in wanted]
+        listed = await self.cluster.list_page(
+            rule, namespace=self.namespace, continue_token=token, resource_version=page.resource_version
+        )
+        full = {ref_of(obj).uid: Snapshot(obj, page.read_at, page.ahead) for obj in listed.items}
+        page = replace(page, is_large=page.is_large or listed.is_large)
+        # If the objects are large, the full page ends sooner; the remaining objects are read one by one.
+        return page, [full.get(ref.uid, ref) for ref in map(ref_of, wanted)]
+
+
+class LargePages:
+    """Lets the sweeps of one process hold one large page at a time: each kind has its turn."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._kinds: set[str] = set()
+
+    @asynccontextmanager
+    async def turn(self, kind: str) -> AsyncIterator[bool]:
+        """Wait for the turn of a kind if its last page was large.
+
+        The turn ends with the block, or after `TURN_SECONDS`.
+
+        Yields:
+            Whether this is a turn; False if the kind's last page was not large.
+        """
+        if kind not in self._kinds:
+            yield False
+            return
+        await self._lock.acquire()
+        turn = _Turn(self._lock)
+        timer = asyncio.get_running_loop().call_later(TURN_SECONDS, turn.end)
+        try:
+            yield True
+        finally:
+            timer.cancel()
+            turn.end()
+
+    def note(self, kind: str, *, is_large: bool) -> None:
+        """Remember whether the last page of a kind was large."""
+        if is_large:
+            self._kinds.add(kind)
+        else:
+            self._kinds.discard(kind)
+
+
+class _Turn:
+    """A turn that ends once."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock: asyncio.Lock | None = lock
+
+    def end(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = None
