@@ -326,7 +326,7 @@ def test_who_may_not_read_the_installation_is_told_and_answered_all_the_same(
     assert (plain.returncode, plain.stderr) == (0, "")
     first, second, *_ = plain.stdout.splitlines()[1:]
     assert first.endswith("nothing gives it a TTL, as far as can be told without its policy")
-    assert second.startswith("  policy    judged without one: the one in force is not known: what is installed in ")
+    assert second.startswith("  policy    judged without one: the one in force is not known: could not read the installation in ")
     assert (due["decision"], due["policy"]["known"], reasons(due)) == ("expire", False, ["stop-unread"])
     named = explain(ttl, "job/plain", "--policy", "none", kubeconfig=developer)
     assert named["policy"]["known"] is True

@@ -102,7 +102,7 @@ def test_an_installation_without_one_has_no_rules():
     [
         ((deployment(),), {}, "ConfigMap home/policy-1: expected policy.yaml in it"),
         ((deployment(),), {"policy_1": {"policy.yaml": "rules: 1"}}, "ConfigMap home/policy-1, policy.yaml:1: rules"),
-        ((deployment(), deployment("b", "policy-2")), {}, "expected one policy, got policy-1, policy-2"),
+        ((deployment(), deployment("b", "policy-2")), {}, "expected one policy for all workloads, got policy-1, policy-2"),
         ((deployment(),), {"problems": {"ConfigMap": "no right"}}, "ConfigMap home/policy-1: no right"),
     ],
 )
