@@ -1,6 +1,6 @@
-"""The World of one process: its use cases, on the adapters that its settings ask for.
+"""The World of one process: its use cases, on the adapters of its settings.
 
-A function of its own process builds a World from the environment. The runner and the tests set a World of their own
+In the process of a single function, `world` builds a World from the environment. The runner and the tests set a World of their own
 before the functions are loaded.
 """
 

@@ -14,7 +14,7 @@ from shared.installation.guard_status import GROUP, OURS, PLURALS, GuardState, c
 from shared.installation.inventory import name_of, read_list
 from shared.installation.rbac import DELETERS
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 

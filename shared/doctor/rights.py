@@ -14,7 +14,7 @@ from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import component_of
 from shared.installation.rbac import DELETERS, Right, lease_needs, needs_of, state_needs
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 

@@ -12,7 +12,7 @@ from shared.errors import AbsentKindError, TtlError
 from shared.evaluation.served import list_unserved
 from shared.ports import Clock
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 

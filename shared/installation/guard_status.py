@@ -11,7 +11,7 @@ from shared.errors import AbsentKindError, TtlError
 from shared.installation.delete_guard import VERSION, binds, guard, guard_name
 from shared.installation.inventory import Obj
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 

@@ -10,7 +10,7 @@ from shared.errors import TtlError
 from shared.installation.inventory import Inventory, name_of, read_inventory
 from shared.installation.mounted import READ, find_settings, most_used, parse_settings, read_catalogue, read_policy
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 

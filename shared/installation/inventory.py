@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.errors import AbsentKindError, ForbiddenError, TtlError
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 

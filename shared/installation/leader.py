@@ -1,4 +1,4 @@
-"""Read the Lease that a `run` outside the cluster holds, and what the Lease says about its holder."""
+"""Read the Lease of a `run` outside the cluster: its holder, and what the holder handles."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from shared.core.ttl.durations import format_duration
 from shared.errors import AbsentKindError, TtlError
 from shared.installation.defaults import LEASE
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
@@ -29,7 +29,7 @@ class Leader:
         holder: The process that leads, as `host/process`; empty if the last one released the Lease.
         renewed_at: The time of the last renewal, by the holder's clock; None if it cannot be read.
         read_at: When the Lease was read, by the API server's clock.
-        scope: The objects that the holder handles; None if the Lease does not say, as for an older version.
+        scope: The objects that the holder handles; None if the Lease has no such annotations, as from an older version.
     """
 
     namespace: str

@@ -177,7 +177,7 @@ class Subscriber:
         """Return the Retry-After of a 429 or 503, a lower bound of the pause; a Retry-After that is a date is ignored.
 
         Knative uses the header only with the feature delivery-retryafter and a `retryAfterMax`. Here the header always
-        counts, because our function knows when the API server accepts requests again.
+        counts, because our function sets it to when the API server accepts requests again.
         """
         text = headers.get("retry-after", "")
         if status not in {429, 503} or not (text.isascii() and text.isdigit()):

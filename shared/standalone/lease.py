@@ -139,7 +139,7 @@ class Lease:
         return time.monotonic() - self._seen[1] > seconds
 
     async def _write(self, lease: Any, holder: str, *, new: bool) -> None:
-        now = format_instant(self._clock.now().replace(microsecond=1))  # MicroTime wants six digits
+        now = format_instant(self._clock.now().replace(microsecond=1))  # MicroTime needs six digits
         spec = {**lease.get("spec", {}), "holderIdentity": holder, "renewTime": now}
         if holder and get_text(lease, "spec.holderIdentity") != holder:
             transitions = get_in(lease, "spec.leaseTransitions") or 0
