@@ -1,7 +1,7 @@
 """The World of one process: its use cases, on the adapters of its settings.
 
-In the process of a single function, `world` builds a World from the environment. The runner and the tests set a World of their own
-before the functions are loaded.
+In the process of a single function, `world` builds a World from the environment. The runner and the tests set a World
+of their own before the functions are loaded.
 """
 
 from dataclasses import dataclass, field

@@ -2,8 +2,8 @@
 
 The runner watches the kinds, makes the same CloudEvents as on Knative, and routes them over HTTP to the same functions
 by the same Trigger manifests. Timers are in SQLite. Of several runners, a Lease elects one that works (see
-`shared.standalone.lease`). Sweeps find what events missed: a sweep of a kind when its watch
-starts, and a sweep of all kinds at every interval.
+`shared.standalone.lease`). Sweeps find what events missed: a sweep of a kind when its watch starts, and a sweep of all
+kinds at every interval.
 """
 
 import asyncio

@@ -80,7 +80,7 @@ class DeleteOptions:
         return present if added in present else [*others, added]
 
     def check_removal(self, resource: Resource, obj: Object, finalizers: list[str]) -> None:
-        """Reject a DELETE with resourceVersion that drops the last finalizers: kube-apiserver loses the precondition then.
+        """Reject a DELETE with resourceVersion that drops the last finalizers: kube-apiserver loses the precondition.
 
         Raises:
             StatusError: 409, for any resourceVersion.
