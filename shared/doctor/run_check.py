@@ -55,7 +55,7 @@ async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:
     detail = f"none in namespace {place.namespace}; select another namespace with --namespace"
     knative = await check_knative(cluster, place)
     overlay = "standalone" if any(one.fix for one in knative) else "knative"
-    return fail("installation", detail, place.apply(overlay, "or an overlay of your own"))
+    return fail("installation", detail, place.apply(overlay, "or your own overlay"))
 
 
 async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | None:

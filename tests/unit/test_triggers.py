@@ -1,4 +1,4 @@
-"""Triggers: which events they match, and what is said about wrong manifests."""
+"""Triggers: which events they match, and the errors for invalid manifests."""
 
 from datetime import timedelta
 from pathlib import Path
