@@ -1,1 +1,1 @@
-"""The composition root: builds the adapters of a process from its settings."""
+"""The composition root: builds the adapters of a process from its settings, each when it is first needed."""

@@ -1,4 +1,4 @@
-"""How a function's own process starts and ends."""
+"""Start and end the process of a single function."""
 
 import asyncio
 import atexit
@@ -14,43 +14,44 @@ from shared.errors import TtlError
 
 
 def start(*needs: Callable[[World], object]) -> None:
-    """Called as a function's file is loaded: what cannot work ends the process now, not its first request.
+    """Prepare the process when a function's file is loaded: a wrong setting ends the process now, not a request later.
 
     Args:
-        needs: What the function needs from the start, beside settings that can be read.
+        needs: The adapters that the function needs from the start.
     """
-    is_alone = not is_in_use()  # otherwise the process is another's, who tells of errors and ends it in his own way
+    is_own_process = not is_in_use()  # otherwise the program that set the World reports errors and ends the process
     try:
-        mine = world()
+        built = world()
         for need in needs:
-            need(mine)
-        if is_alone:
-            guard(mine.admission())
+            need(built)
+        if is_own_process:
+            guard(built.admission())
     except TtlError as error:
-        if is_alone:
-            _end_with(error)
+        if is_own_process:
+            _log_last(error)
         raise
-    if is_alone:
-        _stop_before_end(world())
-    if is_alone and world().timers:
-        _end_with_the_engine(world())
+    if is_own_process:
+        _end_world_on_sigterm(built)
+    if is_own_process and built.timers:
+        _end_process_with_engine(built)
 
 
-def _end_with(error: TtlError) -> None:
-    """Write one sentence as the last line of the log, in place of uvicorn's stack trace."""
+def _log_last(error: TtlError) -> None:
+    """Write the error as the last line of the log, in place of uvicorn's stack trace."""
     trace = logging.getLogger("uvicorn.error")
     trace.addFilter(lambda record: not record.exc_info or record.exc_info[1] is not error)
     log = logging.getLogger("ttl")
     atexit.register(log.critical, "%s", error) if is_json() else atexit.register(sys.stderr.write, f"{error}\n")
 
 
-def _stop_before_end(world: World) -> None:
-    """Have SIGTERM stop what works beside requests before it ends the process: uvicorn waits for requests alone.
+def _end_world_on_sigterm(world: World) -> None:
+    """On SIGTERM, end the World before the process: uvicorn waits for requests, but not for timers.
 
-    What a request in flight deletes after that no other process hears of; Knative lets all requests end first.
+    If a request in flight deletes an object after that, the shared state does not contain the deletion. Knative ends
+    all requests before it sends SIGTERM.
     """
     loop = asyncio.get_running_loop()
-    then = signal.getsignal(signal.SIGTERM)
+    previous = signal.getsignal(signal.SIGTERM)
 
     async def stop() -> None:
         try:
@@ -59,14 +60,14 @@ def _stop_before_end(world: World) -> None:
             signal.raise_signal(signal.SIGTERM)
 
     def on_signal(*_: object) -> None:
-        signal.signal(signal.SIGTERM, then)  # a second one does not wait
+        signal.signal(signal.SIGTERM, previous)  # a second SIGTERM does not wait
         loop.call_soon_threadsafe(lambda: _tasks.append(loop.create_task(stop())))
 
     signal.signal(signal.SIGTERM, on_signal)
 
 
-def _end_with_the_engine(world: World) -> None:
-    """A process that keeps timers and fires none would be worse than none: whoever started it starts it again."""
+def _end_process_with_engine(world: World) -> None:
+    """End the process if the timer engine fails, so that Kubernetes restarts it: without the engine no timer fires."""
 
     async def watch() -> None:
         try:
@@ -79,4 +80,4 @@ def _end_with_the_engine(world: World) -> None:
 
 
 _tasks: list[asyncio.Task[None]] = []
-"""Held, because the event loop holds its tasks only weakly."""
+"""References to running tasks, because the event loop keeps only weak references."""

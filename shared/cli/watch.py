@@ -9,7 +9,8 @@ import click
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
-from shared.bootstrap.world import build, http_publisher
+from shared.bootstrap.publishing import http_publisher
+from shared.bootstrap.world import build
 from shared.cli import options
 from shared.cli.scope_options import command, named_by_option
 from shared.cli.target import is_absent

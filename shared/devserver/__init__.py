@@ -1,1 +1,1 @@
-"""For development, tests and the demo: an embedded API server, and real servers on loopback. Not in the image."""
+"""Servers for development, tests and the demo: an embedded API server, and real servers. Not in the image."""

@@ -1,6 +1,6 @@
-"""Real etcd, kube-apiserver and kube-controller-manager on loopback ports, for the demo, tests and benchmarks.
+"""Run real etcd, kube-apiserver and kube-controller-manager on loopback ports, for the demo, tests and benchmarks.
 
-The binaries are envtest's: looked for in $KUBEBUILDER_ASSETS, then in /usr/local/kubebuilder/bin.
+The binaries are those of envtest, in $KUBEBUILDER_ASSETS or in /usr/local/kubebuilder/bin.
 """
 
 import base64
@@ -23,12 +23,12 @@ _ASSETS_DEFAULT = "/usr/local/kubebuilder/bin"
 _NEEDED = ("etcd", "kube-apiserver")
 _READY_SECONDS = 120
 _STOP_SECONDS = 20
-# SEC 1 EC private key on P-256, less its 32 bytes: Go derives the public key, so no tool is needed to make one.
+# A SEC 1 EC private key on P-256 without its 32 bytes: Go derives the public key, so no tool is needed to make a key.
 _EC_KEY = (bytes.fromhex("30310201010420"), bytes.fromhex("a00a06082a8648ce3d030107"))
 
 
 def find_assets() -> Path | None:
-    """The folder with the real servers; None where there is none."""
+    """Return the folder with the binaries; None if they are not installed."""
     for folder in (os.getenv(ASSETS_VARIABLE), _ASSETS_DEFAULT):
         if folder and all(Path(folder, name).exists() for name in _NEEDED):
             return Path(folder)
@@ -39,11 +39,11 @@ class RealServer:
     """A running kube-apiserver.
 
     Attributes:
-        url: Its base URL, https.
+        url: The base URL, https.
         token: A bearer token of a cluster administrator.
-        ca: The certificate to trust.
-        kubeconfig: For kubectl and other clients.
-        home: Data, logs (`NAME.log`) and process ids (`NAME.pid`) of everything that runs.
+        ca: The CA certificate.
+        kubeconfig: The kubeconfig for kubectl and other clients.
+        home: The folder of the data, logs (`NAME.log`) and process ids (`NAME.pid`) of all processes.
     """
 
     def __init__(self, assets: Path, home: Path, *, fsync: bool = True, apiserver_args: Sequence[str] = ()) -> None:
@@ -63,7 +63,7 @@ class RealServer:
 
     @property
     def ssl(self) -> ssl.SSLContext:
-        """Trusts this server."""
+        """The TLS context that trusts this server."""
         return ssl.create_default_context(cafile=self.ca)
 
     def has_controllers(self) -> bool:
@@ -82,11 +82,11 @@ class RealServer:
         """Start kube-controller-manager.
 
         Args:
-            names: Its controllers, such as `garbage-collector-controller`.
-            qps: Of its client.
-            burst: Of its client.
-            syncs: Concurrent syncs by flag, such as `{"ttl-after-finished": 5, "gc": 20}`.
-            args: More flags.
+            names: The controllers, such as `garbage-collector-controller`.
+            qps: The requests per second of its client.
+            burst: The burst of its client.
+            syncs: The concurrent syncs by flag, such as `{"ttl-after-finished": 5, "gc": 20}`.
+            args: Further flags.
         """
         self._start(
             "kube-controller-manager",
@@ -104,16 +104,16 @@ class RealServer:
         )
 
     def compact(self) -> None:
-        """Make etcd forget all history; resources outside the watch cache answer 410 for it at once."""
+        """Compact the history of etcd; then a request for an old version of an uncached resource gets 410."""
         revision = int(self._etcd_call("kv/range", {"key": "AA=="})["header"]["revision"])
         self._etcd_call("kv/compaction", {"revision": revision, "physical": True})
 
     def pid(self, name: str) -> int:
-        """The process id of a server, for fault injection."""
+        """Return the process id of a server, for fault injection."""
         return int((self.home / f"{name}.pid").read_text())
 
     def stop(self) -> None:
-        """Terminate what was started here, last first."""
+        """Terminate the started processes, the last one first."""
         while self._children:
             _, child = self._children.pop()
             child.terminate()
@@ -172,16 +172,16 @@ class RealServer:
         }
 
     def _is_ready(self) -> bool:
-        ask = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {self.token}"})
+        request = urllib.request.Request(f"{self.url}/readyz", headers={"Authorization": f"Bearer {self.token}"})
         try:
-            with urllib.request.urlopen(ask, context=self.ssl, timeout=5) as answer:
+            with urllib.request.urlopen(request, context=self.ssl, timeout=5) as answer:
                 return bool(answer.status == HTTPStatus.OK)
-        except OSError:  # not listening yet, no certificate yet, or still starting
+        except OSError:  # the server does not listen yet, has no certificate yet, or starts
             return False
 
     def _etcd_call(self, method: str, body: Mapping[str, object]) -> dict[str, dict[str, str]]:
-        ask = urllib.request.Request(f"{self._etcd}/v3/{method}", data=json.dumps(body).encode(), method="POST")
-        with urllib.request.urlopen(ask, timeout=10) as answer:
+        request = urllib.request.Request(f"{self._etcd}/v3/{method}", data=json.dumps(body).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=10) as answer:
             result: dict[str, dict[str, str]] = json.load(answer)
             return result
 
@@ -198,13 +198,13 @@ class RealServer:
             dead = [name for name, child in self._children if child.poll() is not None]
             if dead or time.monotonic() > deadline:
                 log = (self.home / f"{(dead or [what])[0]}.log").read_text()[-2000:]
-                raise RuntimeError(f"{' and '.join(dead) or what} did not come up:\n{log}")
+                raise RuntimeError(f"{' and '.join(dead) or what} did not start:\n{log}")
             time.sleep(0.1)
 
 
 @contextmanager
 def real_server(assets: Path, *, fsync: bool = True, apiserver_args: Sequence[str] = ()) -> Iterator[RealServer]:
-    """A RealServer in a temporary folder, stopped and removed at the end."""
+    """Run a RealServer in a temporary folder; stop the server and remove the folder at the end."""
     with tempfile.TemporaryDirectory(prefix="realserver-") as home:
         server = RealServer(assets, Path(home), fsync=fsync, apiserver_args=apiserver_args)
         try:
@@ -221,6 +221,6 @@ def _free_port() -> int:
 
 
 def _new_ec_key() -> str:
-    scalar = b"\0" + secrets.token_bytes(31)  # certainly below the curve's order
+    scalar = b"\0" + secrets.token_bytes(31)  # always below the order of the curve
     text = base64.encodebytes(scalar.join(_EC_KEY)).decode()
     return f"-----BEGIN EC PRIVATE KEY-----\n{text}-----END EC PRIVATE KEY-----\n"

@@ -1,1 +1,1 @@
-"""The checks of `doctor`. Each check reads an installation and reports what is wrong and what fixes it."""
+"""The checks of `doctor`. Each check reads an installation and reports a problem with the command that fixes it."""

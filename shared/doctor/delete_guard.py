@@ -1,4 +1,4 @@
-"""Whether the delete guard of each enabled kind is in force, and what fixes it."""
+"""Check that the delete guard of each enabled kind is in force."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,15 +14,15 @@ from shared.installation.guard_status import GROUP, OURS, PLURALS, GuardState, c
 from shared.installation.inventory import name_of, read_list
 from shared.installation.rbac import DELETERS
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 _WRONG = {
     GuardState.MISSING: "without it, the API server lets our accounts delete an unfinished or held object:",
-    GuardState.STALE: "made from another version of the rule: it may refuse a due object or allow an unfinished one:",
-    GuardState.OTHERS: "binds other accounts than those of this namespace:",
-    GuardState.ALTERED: "differs from the guard of this version, and may refuse less:",
+    GuardState.STALE: "made from another version of the rule: it may reject a due object or allow an unfinished one:",
+    GuardState.OTHERS: "binds the accounts of another namespace, not those of this one:",
+    GuardState.ALTERED: "differs from the guard of this version, and may reject less:",
 }
 
 
@@ -32,19 +32,19 @@ async def check_guard(
     """Check the guard of all enabled kinds.
 
     Args:
-        cluster: As its operator reaches it.
-        rules: The enabled kinds that count.
+        cluster: The cluster, with the operator's credentials.
+        rules: The rules of the enabled kinds to check.
         known: All rules of the installation: a kind's guard is made from all rules of the kind.
-        accounts: Those of what runs here.
+        accounts: The accounts of the workloads and sources.
         place: The installation.
     """
     kinds = {rule.name: known.of(rule.group, rule.kind) for rule in rules}
     deleters = [account for account in accounts if account.role in DELETERS]
-    if not kinds or not deleters:  # on Cloud Run they have accounts of Google's
+    if not kinds or not deleters:  # on Cloud Run the functions use Google accounts
         return []
     try:
         if not set(PLURALS) <= await list_served(cluster, GROUP):
-            detail = "the API server has no ValidatingAdmissionPolicies: it cannot refuse a DELETE itself"
+            detail = "the API server does not serve ValidatingAdmissionPolicies, so it cannot reject a DELETE itself"
             return [warn("delete guard", detail, "upgrade the cluster to Kubernetes 1.30 or later")]
     except TtlError as error:
         return [unknown("delete guard", str(error), place)]
@@ -71,9 +71,9 @@ def _findings(
 
 
 def _unbound(accounts: Iterable[Account], names: Sequence[str], place: Place) -> Iterator[Finding]:
-    """Accounts that delete and that no guard binds, since they have other names."""
+    """Report accounts that delete, but that no guard binds because they have other names."""
     for account in accounts:
         if account.name not in ACCOUNTS:
             user = f"system:serviceaccount:{place.namespace}:{account.name}"
-            detail = f"does not bind {user}, which deletes here"
+            detail = f"the guard does not bind {user}, and that account may delete"
             yield warn(f"delete guard of {account.name}", detail, place.guard(names, user))

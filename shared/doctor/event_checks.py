@@ -1,4 +1,4 @@
-"""What the installation said of itself: its last sweep, and its dead letters. The API server keeps Events an hour."""
+"""Check the last sweep and the dead letters by the installation's Events, which the API server keeps for an hour."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,22 +12,22 @@ from shared.usecases.deadletter import REASON as DEAD_LETTER
 from shared.usecases.sweep import SWEPT, SWEPT_IN_PART
 
 KEPT_FOR = timedelta(hours=1)
-"""The API server's default, --event-ttl."""
+"""How long the API server keeps an Event: the default of --event-ttl."""
 
-_ENDS = (SWEPT, SWEPT_IN_PART)
+_SWEEP_REASONS = (SWEPT, SWEPT_IN_PART)
 
 INTERVALS_MAX = 3
-"""Sweeps that may be missing before it is said."""
+"""Sweep intervals without a sweep after which doctor reports a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """How sweeps are to come.
+    """The schedule of the sweeps.
 
     Attributes:
-        interval: Between two of them.
-        since: When they began to be asked for; None where that is not known.
-        logs: The command that shows what `sweep` says.
+        interval: The time between two sweeps.
+        since: When the schedule began; None if that is unknown.
+        logs: The command that shows the log of `sweep`.
     """
 
     interval: timedelta
@@ -36,53 +36,55 @@ class Rhythm:
 
 
 def check_sweep(events: Listed, now: datetime, rhythm: Rhythm, place: Place) -> Finding:
-    """When everything was last looked at.
+    """Check that the last sweep of all objects is recent and complete.
 
     Args:
-        events: Those about the installation.
-        now: By the API server's clock.
-        rhythm: What is expected.
+        events: The Events about the installation.
+        now: The time, by the API server's clock.
+        rhythm: The expected schedule.
         place: The installation.
     """
     if events.problem:
         return unknown("last sweep", events.problem, place)
-    told = [(at, event) for event in events.items if get_text(event, "reason") in _ENDS and (at := time_of(event))]
-    every = f"one is due every {format_duration(rhythm.interval)}"
-    patience = INTERVALS_MAX * rhythm.interval
-    if told:
-        at, event = max(told, key=lambda one: one[0])
+    sweeps = [
+        (at, event) for event in events.items if get_text(event, "reason") in _SWEEP_REASONS and (at := time_of(event))
+    ]
+    every = f"expected every {format_duration(rhythm.interval)}"
+    age_max = INTERVALS_MAX * rhythm.interval
+    if sweeps:
+        at, event = max(sweeps, key=lambda one: one[0])
         ago = f"{format_duration(_whole(now - at))} ago"
-        if now - at > patience:
-            return warn("last sweep", f"{ago}, and {every}", rhythm.logs)
+        if now - at > age_max:
+            return warn("last sweep", f"{ago}; {every}", rhythm.logs)
         if get_text(event, "reason") == SWEPT_IN_PART:
-            return warn("last sweep", f"{ago}, but it {get_text(event, 'message')}", rhythm.logs)
+            return warn("last sweep", f"{ago}, but incomplete: {get_text(event, 'message')}", rhythm.logs)
         return ok("last sweep", f"{ago}; {every}")
-    if rhythm.since is not None and now - rhythm.since < patience:
-        return ok("last sweep", f"none yet, asked for since {rhythm.since:%H:%M:%S} UTC; {every}")
-    if patience > KEPT_FOR:
-        return warn("last sweep", f"cannot be told: Events are kept for an hour, and {every}", rhythm.logs)
-    return warn("last sweep", f"none in the last hour, and {every}", rhythm.logs)
+    if rhythm.since is not None and now - rhythm.since < age_max:
+        return ok("last sweep", f"none yet; scheduled since {rhythm.since:%H:%M:%S} UTC, {every}")
+    if age_max > KEPT_FOR:
+        return warn("last sweep", f"unknown: Events are kept for an hour, and a sweep is {every}", rhythm.logs)
+    return warn("last sweep", f"none in the last hour; {every}", rhythm.logs)
 
 
 def check_dead_letters(events: Listed, now: datetime, place: Place) -> Finding:
-    """Events of the last hour that no function would take. The same trouble is told once an hour."""
+    """Check the dead letters of the last hour. The same problem is reported in one Event an hour."""
     if events.problem:
         return unknown("dead letters", events.problem, place)
-    told = [
+    letters = [
         event
         for event in events.items
         if get_text(event, "reason") == DEAD_LETTER and (at := time_of(event)) and now - at < KEPT_FOR
     ]
-    if not told:
+    if not letters:
         return ok("dead letters", "none in the last hour")
-    last = max(told, key=lambda event: time_of(event) or now)
-    look = place.command("get", "events", "--field-selector", f"reason={DEAD_LETTER}")
-    many = f"{len(told)} kinds of trouble" if len(told) > 1 else "one kind of trouble"
-    return warn("dead letters", f"{many} in the last hour, the last: {get_text(last, 'message')}", look)
+    last = max(letters, key=lambda event: time_of(event) or now)
+    show = place.command("get", "events", "--field-selector", f"reason={DEAD_LETTER}")
+    count = f"{len(letters)} different problems" if len(letters) > 1 else "one problem"
+    return warn("dead letters", f"{count} in the last hour; the latest: {get_text(last, 'message')}", show)
 
 
 def time_of(event: Obj) -> datetime | None:
-    """When it was stored, by the API server's clock; ours are written once."""
+    """Return when the API server stored an Event, by its clock; an Event of ours is written only once."""
     candidates: list[Any] = [get_in(event, path) for path in ("metadata.creationTimestamp", "lastTimestamp")]
     for text in candidates:
         try:

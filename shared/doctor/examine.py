@@ -1,4 +1,4 @@
-"""All checks, in the order in which one thing rests on another."""
+"""Run all checks of an installation, each after the checks of what it depends on."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -10,10 +10,10 @@ from shared.doctor.configured import Configured, check_settings, check_version
 from shared.doctor.delete_guard import check_guard
 from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.findings import Finding, Place, fail, warn
-from shared.doctor.ownkinds import Known, read_known
+from shared.doctor.mounted_kinds import Known, read_known
 from shared.doctor.policies import check_policies
 from shared.doctor.rights import accounts_of, check_rights
-from shared.doctor.run_check import check_alone
+from shared.doctor.run_check import check_run_only
 from shared.doctor.safeguards import check_breaker, check_loops, check_stop
 from shared.doctor.server import check_kinds, check_knative, check_server
 from shared.doctor.timing import check_lease, check_timers
@@ -25,114 +25,118 @@ from shared.ports import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Sort:
-    """What sort of installation it is: on Knative, in one Deployment, or, by mistake, both."""
+class Variant:
+    """The variant of an installation: on Knative, as the Deployment `standalone`, or, by mistake, both."""
 
     knative: bool
     standalone: bool
 
     @property
     def overlay(self) -> str:
-        """The shipped overlay of this sort."""
+        """The shipped overlay of this variant."""
         return "standalone" if self.standalone and not self.knative else "knative"
 
 
-def sort_of(found: Inventory) -> Sort:
-    """By what there is of it."""
+def variant_of(found: Inventory) -> Variant:
+    """Determine the variant from the inventory."""
     names = {name_of(obj) for kind, obj in found.workloads() if kind == "Deployment"}
     on_knative = any(found.all(kind) for kind in ("Broker", "Trigger", "Knative Service"))
-    return Sort(knative=on_knative, standalone="standalone" in names)
+    return Variant(knative=on_knative, standalone="standalone" in names)
 
 
-def is_own(found: Inventory) -> bool:
-    """Whether it has more than the two-minute starts: timers on a claim, our source, tokens, rules or a policy."""
+def is_customized(found: Inventory) -> bool:
+    """Whether the installation has more than the overlays `knative` and `standalone`.
+
+    That is: timers on a PersistentVolumeClaim, our own watch as the source, token checks, kind rules or a policy.
+    """
     tokens = any(get_text(trigger, "spec.subscriber.audience") for trigger in found.all("Trigger"))
     files = any({"TTL_KINDS_DIR", "TTL_POLICY"} & environment_of(obj).keys() for _, obj in found.workloads())
     return tokens or files or bool(found.all("StatefulSet") or found.all("ContainerSource"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Patient:
-    """An installation, and what was found out about it before the checks that need it."""
+class _Installation:
+    """An installation, with the results of the first checks, which later checks need."""
 
     cluster: KubernetesCluster
     place: Place
     found: Inventory
-    sort: Sort
+    variant: Variant
     known: Known
     configured: Configured
     now: datetime
 
 
 async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, version: str) -> list[Finding]:
-    """Check everything that applies.
+    """Run all checks that apply to an installation.
 
     Args:
-        cluster: As its operator reaches it.
-        clock: This machine's.
+        cluster: The cluster, with the operator's credentials.
+        clock: This machine's clock.
         place: The installation.
-        version: Of this program.
+        version: The version of this program.
     """
     try:
         findings, now = await check_server(cluster, clock)
     except TtlError as error:
         return [fail("API server", str(error), f"{place.kubectl} cluster-info")]
     found = await read_inventory(cluster, place.namespace)
-    sort = sort_of(found)
-    if not sort.knative and not sort.standalone:
-        return [*findings, *check_unread(found, place), *await check_alone(cluster, found, place, now)]
-    place = replace(place, is_own=is_own(found))
-    known = read_known(found, place, sort.overlay)
-    place = replace(place, own_kinds=known.own)
-    configured = check_settings(found, known.catalogue, place, sort.overlay)
-    patient = _Patient(cluster, place, found, sort, known, configured, now)
-    findings += [*_check_sort(sort, place), *check_version(found, version, place, sort.overlay)]
-    return [*findings, *await _check_parts(patient), *await _check_life(patient)]
+    variant = variant_of(found)
+    if not variant.knative and not variant.standalone:
+        return [*findings, *check_unread(found, place), *await check_run_only(cluster, found, place, now)]
+    place = replace(place, is_customized=is_customized(found))
+    known = read_known(found, place, variant.overlay)
+    place = replace(place, mounted_kinds=known.mounted)
+    configured = check_settings(found, known.catalogue, place, variant.overlay)
+    installation = _Installation(cluster, place, found, variant, known, configured, now)
+    findings += [*_check_variant(variant, place), *check_version(found, version, place, variant.overlay)]
+    return [*findings, *await _check_objects(installation), *await _check_activity(installation)]
 
 
-def _check_sort(sort: Sort, place: Place) -> Iterator[Finding]:
-    if sort.knative and sort.standalone:
-        detail = "on Knative and standalone at once: no harm, but everything is done twice"
+def _check_variant(variant: Variant, place: Place) -> Iterator[Finding]:
+    if variant.knative and variant.standalone:
+        detail = "installed both on Knative and as standalone: this is safe, but all work is done twice"
         yield warn("installation", detail, place.command("delete", "deployment", "standalone"))
 
 
-async def _check_parts(patient: _Patient) -> list[Finding]:
-    """What it is made of."""
-    cluster, place, found, rules = patient.cluster, patient.place, patient.found, patient.configured.rules
-    findings = await check_knative(cluster, place) if patient.sort.knative else []
-    findings += [*check_unread(found, place), *patient.known.findings, *patient.configured.findings]
-    findings += check_policies(found, patient.known.catalogue, place, patient.sort.overlay)
-    words = patient.configured.settings.kinds if patient.configured.settings else ()
-    of_kinds, rules = await check_kinds(cluster, rules, words, place)
+async def _check_objects(installation: _Installation) -> list[Finding]:
+    """Check the objects of the installation, and what they depend on."""
+    cluster, place, found = installation.cluster, installation.place, installation.found
+    findings = await check_knative(cluster, place) if installation.variant.knative else []
+    findings += [*check_unread(found, place), *installation.known.findings, *installation.configured.findings]
+    findings += check_policies(found, installation.known.catalogue, place, installation.variant.overlay)
+    settings = installation.configured.settings
+    names = settings.kinds if settings else ()
+    of_kinds, rules = await check_kinds(cluster, installation.configured.rules, names, place)
     findings += of_kinds
-    if patient.sort.knative:
+    if installation.variant.knative:
         findings += [*check_brokers(found, place), *check_triggers(found, place), *check_sources(found, place)]
         findings += check_coverage(found, rules, place)
     findings += check_workloads(found, place)
-    accounts = tuple(accounts_of(found, rules, patient.known.catalogue, place.namespace))
-    findings += await check_rights(cluster, accounts, place, is_named=bool(words))
-    return findings + await check_guard(cluster, rules, patient.known.catalogue, accounts, place)
+    accounts = tuple(accounts_of(found, rules, installation.known.catalogue, place.namespace))
+    findings += await check_rights(cluster, accounts, place, is_named=bool(names))
+    return findings + await check_guard(cluster, rules, installation.known.catalogue, accounts, place)
 
 
-async def _check_life(patient: _Patient) -> list[Finding]:
-    """What only one that runs can show."""
-    cluster, place, found, now = patient.cluster, patient.place, patient.found, patient.now
-    findings = [await check_timers(cluster, found, place)] if patient.sort.knative else []
-    settings = patient.configured.settings
+async def _check_activity(installation: _Installation) -> list[Finding]:
+    """Check what an installation shows only while it runs: timers, Lease, safeguards, sweeps and dead letters."""
+    cluster, place, found, now = installation.cluster, installation.place, installation.found, installation.now
+    findings = [await check_timers(cluster, found, place)] if installation.variant.knative else []
+    settings = installation.configured.settings
     if settings is None or settings.dry_run:
         return findings  # a dry run takes no Lease and writes no Event
-    if patient.sort.standalone:
+    if installation.variant.standalone:
         findings.append(check_lease(found, now, place))
     if not settings.home_namespace:
         return findings
     findings += [check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
-    who = _SWEEP_LOGS if patient.sort.knative else ("deployment/standalone",)
-    logs = place.command("logs", *who, "--tail=20")
+    target = _SWEEP_LOGS if installation.variant.knative else ("deployment/standalone",)
+    logs = place.command("logs", *target, "--tail=20")
     rhythm = Rhythm(settings.sweep_interval, _sweeps_since(found), logs)
     events = await read_list(cluster, path_of("v1/events", settings.home_namespace), fieldSelector=_ABOUT_US)
     findings.append(check_sweep(events, now, rhythm, place))
-    buried = any(name_of(workload) == "deadletter" for _, workload in found.workloads())
-    return [*findings, check_dead_letters(events, now, place)] if buried else findings
+    has_dead_letters = any(name_of(workload) == "deadletter" for _, workload in found.workloads())
+    return [*findings, check_dead_letters(events, now, place)] if has_dead_letters else findings
 
 
 _SWEEP_LOGS = ("-l", "serving.knative.dev/service=sweep", "-c", "user-container")
@@ -140,7 +144,7 @@ _ABOUT_US = "involvedObject.kind=Namespace"
 
 
 def _sweeps_since(found: Inventory) -> datetime | None:
-    """When the last of what a sweep needs came to be: what asks for it, and the settings."""
+    """Return when the sweeps can have begun: the newest creation time of their scheduler and of the settings."""
     needed = [*found.all("PingSource"), *(obj for _, obj in found.workloads() if name_of(obj) == "standalone")]
     needed += [obj for obj in found.all("ConfigMap") if name_of(obj).startswith("settings")]
     return max((parse_instant(get_text(obj, "metadata.creationTimestamp")) for obj in needed), default=None)

@@ -1,4 +1,4 @@
-"""What a check comes to: one line, and below it the command that mends it."""
+"""The result of a check: one line, and the command that fixes a problem."""
 
 import json
 import shlex
@@ -12,7 +12,7 @@ _DETAIL_CHARACTERS_MAX = 300
 
 
 class Level(StrEnum):
-    """How bad it is. What could not be checked is a warning: nobody knows that it is well."""
+    """The severity of a finding. A check that could not run is a warning, as the result is unknown."""
 
     OK = "ok"
     WARN = "warn"
@@ -21,12 +21,13 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check.
+    """The result of one check.
 
     Attributes:
-        what: What was looked at, in a few words.
-        detail: What is wrong with it; of what is well, what it is.
-        fix: The command; empty where all is well.
+        level: The severity.
+        what: The name of the check, such as `Broker default`.
+        detail: The problem; if there is none, the state.
+        fix: The command that fixes the problem; empty if there is none.
     """
 
     level: Level
@@ -35,72 +36,77 @@ class Finding:
     fix: str = ""
 
     def __str__(self) -> str:
-        """One line, or two."""
+        """Return one line, and a second line with the command if there is one."""
         line = f"{self.level:4}  {self.what}" + (f" — {self.detail}" if self.detail else "")
         return f"{line}\n      {self.fix}" if self.fix else line
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the installation is, and how its operator reaches it: what makes a command one that can be pasted.
+    """Where the installation is, and how its operator reaches it: all that a command needs so that you can paste it.
 
     Attributes:
-        namespace: Of the installation.
-        manifests: The folder `knative` that came with this program.
-        overlay: The folder that was applied; empty where nobody said which.
-        options: Those of kubectl that lead to the cluster.
-        is_own: There is more than a start that is shipped has: applied over it, that would take it away.
-        own_kinds: The names of the kinds whose rules are not shipped, but mounted.
+        namespace: The namespace of the installation.
+        manifests: The folder `knative` that is shipped with this program.
+        overlay: The folder that was applied; empty if the operator did not name it.
+        options: The options of kubectl that select the cluster.
+        is_customized: Whether the installation has more than a shipped overlay. Applying that overlay would undo it.
+        mounted_kinds: The names of the kinds whose rules are mounted, not shipped.
     """
 
     namespace: str
     manifests: str
     overlay: str = ""
     options: tuple[str, ...] = ()
-    is_own: bool = False
-    own_kinds: frozenset[str] = frozenset()
+    is_customized: bool = False
+    mounted_kinds: frozenset[str] = frozenset()
 
     @property
     def kubectl(self) -> str:
-        """`kubectl`, with the options that lead to the cluster."""
+        """`kubectl` with the options that select the cluster."""
         return shlex.join(("kubectl", *self.options))
 
     def command(self, *words: str) -> str:
-        """A kubectl command in the installation's namespace."""
+        """Return a kubectl command in the namespace of the installation."""
         return f"{self.kubectl} -n {self.namespace} {shlex.join(words)}"
 
     def apply_files(self, *paths: str) -> str:
-        """Apply some of the shipped files; only for objects that lie in no namespace."""
+        """Return the command that applies some of the shipped files; only for cluster-scoped objects."""
         return " ".join([f"{self.kubectl} apply", *(f"-f {shlex.quote(f'{self.manifests}/{path}')}" for path in paths)])
 
     def join(self, kind: str, *, with_source: bool = False) -> str:
-        """Apply what lets a kind join that has no components.
+        """Return the command that makes and applies the manifests of a kind that has no shipped components.
 
         Args:
-            kind: `workflows.argoproj.io`.
-            with_source: Its ApiServerSource as well.
+            kind: The name of the kind, such as `workflows.argoproj.io`.
+            with_source: Whether to make its ApiServerSource as well.
         """
         words = ["kubectl", "ttl", "kinds", "manifests", kind]
         words += ["--source=apiserver", f"--namespace={self.namespace}"] if with_source else []
-        words += ["--kinds-dir=YOUR_RULES"] if kind in self.own_kinds else []
+        words += ["--kinds-dir=YOUR_RULES"] if kind in self.mounted_kinds else []
         return f"{shlex.join(words)} | {self.kubectl} apply -f -"
 
     def guard(self, kinds: Sequence[str], user: str = "") -> str:
-        """Apply the delete guard of some kinds.
+        """Return the command that makes and applies the delete guard of some kinds.
 
         Args:
-            kinds: `workflows.argoproj.io`.
-            user: Another user that the guard binds.
+            kinds: The names of the kinds, such as `workflows.argoproj.io`.
+            user: Another user that the guard is to bind.
         """
         words = ["kubectl", "ttl", "kinds", "manifests", *kinds, "--only=guard", f"--namespace={self.namespace}"]
         words += [f"--user={user}"] if user else []
-        words += ["--kinds-dir=YOUR_RULES"] if self.own_kinds & {*kinds} else []
+        words += ["--kinds-dir=YOUR_RULES"] if self.mounted_kinds & {*kinds} else []
         return f"{shlex.join(words)} | {self.kubectl} apply -f -"
 
     def apply(self, default: str = "knative", note: str = "") -> str:
-        """Apply the overlay again; where nobody said which it was, the shipped one of this name, if it may be that."""
+        """Return the command that applies the overlay again.
+
+        Args:
+            default: The shipped overlay to apply if the operator did not name one and nothing is customized.
+            note: What to do before, or to the overlay; it becomes a comment behind the command.
+        """
         folder, hint = self.overlay, ""
-        if not folder and self.is_own:
+        if not folder and self.is_customized:
             folder, hint = "YOUR_OVERLAY", "the overlay that you installed (--overlay)"
         elif not folder:
             folder = f"{self.manifests}/overlays/{default}"
@@ -110,33 +116,34 @@ class Place:
 
 
 def ok(what: str, detail: str = "") -> Finding:
-    """All is well."""
+    """Make a finding without a problem."""
     return Finding(Level.OK, what, short(detail))
 
 
 def warn(what: str, detail: str, fix: str) -> Finding:
-    """It works, but not as it should, or nobody can tell."""
+    """Make a finding of a part that works, but not as it should, or of a check that could not run."""
     return Finding(Level.WARN, what, short(detail), fix)
 
 
 def fail(what: str, detail: str, fix: str) -> Finding:
-    """It does not work."""
+    """Make a finding of a part that does not work."""
     return Finding(Level.FAIL, what, short(detail), fix)
 
 
 def unknown(what: str, why: str, place: Place) -> Finding:
-    """It could not be looked at."""
-    return warn(what, f"cannot be checked: {why}", f"{place.kubectl} auth whoami    # then doctor, as one who may")
+    """Make a finding of a check that could not run."""
+    fix = f"{place.kubectl} auth whoami    # then run doctor as a user with the missing right"
+    return warn(what, f"cannot be checked: {why}", fix)
 
 
 def short(text: str) -> str:
-    """One line, cut off where it only repeats itself; it may quote what anybody wrote."""
+    """Return a text as one line of limited length, without control characters: it may quote untrusted text."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= _DETAIL_CHARACTERS_MAX else f"{line[:_DETAIL_CHARACTERS_MAX]} ..."
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """The documented JSON: a list of checks; `fix` is null where nothing is to be mended."""
+    """Return the documented JSON: a list of checks; `fix` is null if there is no problem."""
     return json.dumps(
         [
             {"level": one.level.lower(), "check": one.what, "detail": one.detail or None, "fix": one.fix or None}

@@ -1,4 +1,4 @@
-"""Whether each account may do what its function does: the API server is asked, as that account."""
+"""Check the RBAC rights of each account, with access reviews by the API server."""
 
 import asyncio
 from collections import defaultdict
@@ -14,18 +14,25 @@ from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import component_of
 from shared.installation.rbac import DELETERS, Right, lease_needs, needs_of, state_needs
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _BINDINGS = "/apis/rbac.authorization.k8s.io/v1"
-AT_ONCE = 16
+CONCURRENCY = 16
+"""Access reviews in flight at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A service account, the role it has in this project, and what it needs for it."""
+    """A ServiceAccount.
+
+    Attributes:
+        name: The name of the ServiceAccount.
+        role: Its role in this project, a key of the RBAC table.
+        needs: The rights that the role needs.
+    """
 
     name: str
     role: str
@@ -33,7 +40,7 @@ class Account:
 
 
 def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue, namespace: str) -> Iterator[Account]:
-    """The accounts of what runs here, and what each needs for the enabled kinds."""
+    """Yield the accounts of the workloads and sources, each with the rights that it needs for the enabled kinds."""
     for _, workload in found.workloads():
         name = get_text(workload, "spec.template.spec.serviceAccountName") or "default"
         role = name_of(workload)
@@ -46,8 +53,8 @@ def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue,
             yield Account(name, role, needs)
     watched: defaultdict[str, set[Right]] = defaultdict(set)
     for source in found.all("ApiServerSource"):
-        meant = [kinds.get(get_text(one, "apiVersion"), get_text(one, "kind")) for one in _resources(source)]
-        watched[get_text(source, "spec.serviceAccountName") or "default"] |= needs_of("source", filter(None, meant))
+        known = [kinds.get(get_text(one, "apiVersion"), get_text(one, "kind")) for one in _resources(source)]
+        watched[get_text(source, "spec.serviceAccountName") or "default"] |= needs_of("source", filter(None, known))
     for source in found.all("ContainerSource"):
         name = get_text(source, "spec.template.spec.serviceAccountName") or "default"
         watched[name] |= needs_of("watch", rules)
@@ -58,15 +65,15 @@ def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue,
 async def check_rights(
     cluster: "KubernetesCluster", accounts: Iterable[Account], place: Place, *, is_named: bool = True
 ) -> list[Finding]:
-    """Ask for every right of every account.
+    """Check every right of every account.
 
     Args:
-        cluster: As its operator reaches it.
-        accounts: With what they need.
+        cluster: The cluster, with the operator's credentials.
+        accounts: The accounts, with the rights that they need.
         place: The installation.
-        is_named: Whether the settings name the kinds. Where they mean all, one without any rights is passed over.
+        is_named: Whether the settings name the kinds. If TTL_KINDS is `all`, a kind without rights only warns.
     """
-    limit = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(CONCURRENCY)
     found = await asyncio.gather(*(_check_account(cluster, one, place, limit, is_named) for one in accounts))
     return [finding for findings in found for finding in findings]
 
@@ -85,13 +92,13 @@ async def _check_account(
         return [unknown(f"rights of {account.name}", str(error), place)]
     if not all(allowed.values()) and (missing := await _missing_binding(cluster, account, place)):
         return [missing]
-    return list(judge_rights(account, allowed, place, is_named=is_named))
+    return list(report_rights(account, allowed, place, is_named=is_named))
 
 
-def judge_rights(
+def report_rights(
     account: Account, allowed: dict[Right, bool], place: Place, *, is_named: bool = True
 ) -> Iterator[Finding]:
-    """One finding for each resource."""
+    """Report the rights of an account: one finding for each resource."""
     by_resource: defaultdict[tuple[str, str], list[Right]] = defaultdict(list)
     for right in sorted(account.needs):
         by_resource[right.group, right.resource].append(right)
@@ -103,16 +110,19 @@ def judge_rights(
             continue
         fix = _fix(account, group, resource, rights, place)
         if not is_named and missing == [right.verb for right in rights] and _is_of_kind(rights[0]):
-            yield warn(what, "none at all: TTL_KINDS is all, and this one is passed over", fix)
+            yield warn(what, "none: TTL_KINDS is all, so this kind is skipped", fix)
         else:
             yield fail(what, f"may not {', '.join(missing)}", fix)
 
 
 async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str, right: Right) -> bool:
-    """Ask as the account; who may not impersonate it asks about it.
+    """Whether an account has a right.
+
+    The operator impersonates the account for a SelfSubjectAccessReview. Without the right to impersonate, the operator
+    creates a SubjectAccessReview.
 
     Raises:
-        ForbiddenError: Neither is allowed to who asks.
+        ForbiddenError: The operator may do neither.
     """
     user = f"system:serviceaccount:{namespace}:{account}"
     attributes = {name: value for name, value in _attributes(right).items() if value}
@@ -137,31 +147,37 @@ def _attributes(right: Right) -> dict[str, str]:
 
 
 async def _missing_binding(cluster: "KubernetesCluster", account: Account, place: Place) -> Finding | None:
-    """The role that all of an account's rights come by, where it is gone; no rights of a kind mend that."""
+    """Report a missing ClusterRole or binding that grants all rights of an account; None if both exist.
+
+    Without them, adding the rights of a single kind does not help.
+    """
     if account.role not in ("expire", "sweep", "source", "standalone"):
         return None
     name = f"ttl-after-finished-{account.role}"
     for kind in ("ClusterRole", "ClusterRoleBinding"):
         try:
-            there = await cluster.request("GET", f"{_BINDINGS}/{kind.lower()}s/{name}", missing_ok=True)
+            answer = await cluster.request("GET", f"{_BINDINGS}/{kind.lower()}s/{name}", missing_ok=True)
         except TtlError:
             return None
-        if there is None:
+        if answer is None:
             overlay = "standalone" if account.role == "standalone" else "knative"
-            detail = f"the {kind} {name} is not there: it has no rights at all"
+            detail = f"the {kind} {name} does not exist, so the account has no rights on any kind"
             return fail(f"rights of {account.name}", detail, place.apply(overlay))
     return None
 
 
 def _fix(account: Account, group: str, resource: str, rights: list[Right], place: Place) -> str:
-    """The roles of a kind join by themselves; for what is no kind, a role and a binding of its own."""
+    """Return the command that grants the missing rights.
+
+    The rights on a kind come by an aggregated ClusterRole; other rights by a new role and its binding.
+    """
     if account.role in ("expire", "sweep", "source", "standalone"):
         if paths := list(_shipped(account.role, group, resource)):
             return place.apply_files(*paths)
         if _is_of_kind(rights[0]):
             with_source = account.role == "source" and any(right.verb == "get" for right in rights)
             return place.join(f"{resource}.{group}" if group else resource, with_source=with_source)
-    if resource == "configmaps":  # a role of another name would be for all of them
+    if resource == "configmaps":  # a new role would grant the rights on all ConfigMaps, not on one name
         return place.apply("standalone" if account.role == "standalone" else "knative")
     name = f"ttl-after-finished-{account.name}-{resource}"
     full = f"{resource}.{group}" if group else resource
@@ -179,12 +195,12 @@ _OF_NO_KIND = (("", "events"), ("", "namespaces"), _APISERVICES)
 
 
 def _is_of_kind(right: Right) -> bool:
-    """Whether the right is about objects that finish, or their owners."""
+    """Whether a right is on objects that finish, or on their owners."""
     return not right.namespace and (right.group, right.resource) not in _OF_NO_KIND
 
 
 def _shipped(role: str, group: str, resource: str) -> Iterator[str]:
-    """The files that give a role its rights on a resource, where they are shipped."""
+    """Yield the shipped files that grant a role its rights on a resource."""
     if (group, resource) == ("", "events"):
         yield "namespace/events.yaml"
         return

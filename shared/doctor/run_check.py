@@ -1,4 +1,4 @@
-"""Where nothing is installed: whether a `run` does the work, and what it keeps of what stands."""
+"""Check for an active `run` if nothing is installed: its Lease and its shared state."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -15,17 +15,17 @@ from shared.installation.mounted import READ
 from shared.safeguards.state_schema import NAME
 
 RUN_CHECK = "run"
-"""The name of the check of a `run`."""
+"""The name of the check for a `run`."""
 
 
-async def check_alone(cluster: KubernetesCluster, found: Inventory, place: Place, now: datetime) -> list[Finding]:
-    """A `run` in that namespace; where nobody named one, also in the one in which it has its Lease by default.
+async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Place, now: datetime) -> list[Finding]:
+    """Check for a `run` in the namespace; in the default namespace, also check where `run` has its Lease by default.
 
     Args:
-        cluster: As its operator reaches it.
-        found: What there is in the namespace of the place.
-        place: Where an installation was looked for.
-        now: By the API server's clock.
+        cluster: The cluster, with the operator's credentials.
+        found: The inventory of the namespace.
+        place: The namespace without an installation.
+        now: The time, by the API server's clock.
     """
     findings = await _check_home(cluster, found, place, now)
     if place.namespace == HOME:
@@ -34,36 +34,36 @@ async def check_alone(cluster: KubernetesCluster, found: Inventory, place: Place
     if problem := next((problem for kind, problem in found.problems() if kind in READ), ""):
         return [*findings, unknown("installation", problem, place)]
     if any(one.what == RUN_CHECK and one.level is Level.OK for one in findings):
-        return [*findings, ok("installation", f"none in namespace {place.namespace}; a run does the work")]
+        return [*findings, ok("installation", f"none in namespace {place.namespace}; a run is active")]
     return [*findings, await _check_absence(cluster, place)]
 
 
 async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place, now: datetime) -> list[Finding]:
     run = await check_run(cluster, place)
-    told = [run] if run else []
+    findings = [run] if run else []
     if run is None and found.get("ConfigMap", NAME) is None:
-        return told
+        return findings
     if run and run.level is Level.WARN and found.parts["ConfigMap"].problem:
-        return told  # neither may be read, which is one trouble
+        return findings  # one finding is enough if neither the Lease nor the ConfigMap can be read
     state = await read_state_namespace(cluster, place.namespace) if run else place.namespace
     if state != place.namespace:
         found, place = await read_inventory(cluster, state, ("ConfigMap",)), replace(place, namespace=state)
-    return [*told, check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
+    return [*findings, check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
 
 
 async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:
-    detail = f"there is none in namespace {place.namespace}; --namespace names another"
+    detail = f"none in namespace {place.namespace}; select another namespace with --namespace"
     knative = await check_knative(cluster, place)
     overlay = "standalone" if any(one.fix for one in knative) else "knative"
-    return fail("installation", detail, place.apply(overlay, "or an overlay of your own"))
+    return fail("installation", detail, place.apply(overlay, "or your own overlay"))
 
 
 async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | None:
-    """Whether a `run` works here; None where there is no trace of one.
+    """Check whether a `run` holds its Lease in a namespace; None if the Lease does not exist.
 
     Args:
-        cluster: As its operator reaches it.
-        place: With the namespace of the Lease.
+        cluster: The cluster, with the operator's credentials.
+        place: The namespace of the Lease.
     """
     try:
         leader = await read_leader(cluster, place.namespace)
@@ -72,7 +72,7 @@ async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | Non
     if leader is None:
         return None
     if leader.leads:
-        return ok(RUN_CHECK, f"on its own machine leads {leader}")
-    again = "" if place.namespace == RUN else f" --lease-namespace={place.namespace}"
-    detail = f"none leads, and nothing is deleted: {leader}"
-    return warn(RUN_CHECK, detail, f"ttl-after-finished run{again}{''.join(f' {one}' for one in place.options)}")
+        return ok(RUN_CHECK, f"the leader is {leader}")
+    option = "" if place.namespace == RUN else f" --lease-namespace={place.namespace}"
+    detail = f"not active, so nothing is deleted; the last leader is {leader}"
+    return warn(RUN_CHECK, detail, f"ttl-after-finished run{option}{''.join(f' {one}' for one in place.options)}")

@@ -1,4 +1,4 @@
-"""What stands between due objects and their DELETE: a stop, an open breaker, and names in a recreate loop."""
+"""Check the safeguards that keep due objects: the brake, the breaker, and names in a recreate loop."""
 
 import shlex
 from datetime import datetime
@@ -13,7 +13,7 @@ _NAMES_SHOWN = 3
 
 
 def check_stop(found: Inventory, place: Place) -> Finding:
-    """Whether a person stopped all deletions: who, why, since when, and what starts them again."""
+    """Check the brake: whether a person stopped all deletions."""
     if found.parts["ConfigMap"].problem:
         return unknown("stop", found.parts["ConfigMap"].problem, place)
     stop = _contents(found).stop
@@ -24,7 +24,7 @@ def check_stop(found: Inventory, place: Place) -> Finding:
 
 
 def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
-    """Whether deletions are stopped: why, since when, and what lets them go on."""
+    """Check the breaker: whether it is open, and so stops all deletions."""
     if found.parts["ConfigMap"].problem:
         return unknown("breaker", found.parts["ConfigMap"].problem, place)
     contents = _contents(found)
@@ -35,15 +35,15 @@ def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
     if trip.at:
         ago = now.replace(microsecond=0) - trip.at.replace(microsecond=0)
         since = f" since {trip.at:%Y-%m-%d %H:%M:%S} UTC ({format_duration(ago)} ago)"
-    by = f", told by {trip.by}" if trip.by else ""
+    by = f", reported by {trip.by}" if trip.by else ""
     words = ("kubectl", "ttl", "release", "--breaker", "-n", place.namespace, *place.options)
-    release = f"{shlex.join(words)}    # once you know what wanted to be deleted: kubectl ttl plan"
+    release = f"{shlex.join(words)}    # first see what would be deleted: kubectl ttl plan"
     kept = contents.name_kept(_NAMES_SHOWN)
     return fail("breaker", f"open: nothing is deleted{since}: {trip.why}{by}{kept}", release)
 
 
 def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:
-    """Names that are left alone, because whatever makes them makes them again."""
+    """Check the names in a recreate loop: their objects come back after each deletion, so they are kept for a while."""
     if found.parts["ConfigMap"].problem:
         return unknown("recreate loops", found.parts["ConfigMap"].problem, place)
     names = sorted(name for name, until in _contents(found).loops.items() if until > now)
@@ -51,9 +51,9 @@ def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:
         return ok("recreate loops", "none")
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     shown = ", ".join(names[:_NAMES_SHOWN])
-    detail = f"back whenever they are deleted, and left alone for a while: {shown}{more}"
-    look = f"{place.kubectl} get events -A --field-selector reason=RecreateLoop"
-    return warn("recreate loops", detail, look)
+    detail = f"re-created after each deletion, and kept for a while: {shown}{more}"
+    show = f"{place.kubectl} get events -A --field-selector reason=RecreateLoop"
+    return warn("recreate loops", detail, show)
 
 
 def _contents(found: Inventory) -> StateContents:

@@ -1,4 +1,4 @@
-"""The API server: whether it answers, what time it is there, and what it serves."""
+"""Check the API server: its answer, its clock, and the kinds that it serves."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -12,12 +12,12 @@ from shared.errors import AbsentKindError, TtlError
 from shared.evaluation.served import list_unserved
 from shared.ports import Clock
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 SKEW_MAX = timedelta(seconds=2)
-"""Of this machine's clock; what a Date header and a slow answer can explain is taken off before."""
+"""The difference of the clocks from which doctor warns, less the error of a Date header and of a slow answer."""
 
 KNATIVE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "Eventing": {
@@ -33,52 +33,52 @@ _INSTALL = {
 
 
 async def check_server(cluster: "KubernetesCluster", clock: Clock) -> tuple[list[Finding], datetime]:
-    """Version and clock.
+    """Check the version and the clock of the API server.
 
     Returns:
         The findings, and an instant that the API server's clock has reached.
 
     Raises:
-        TtlError: It does not answer, or does not know us.
+        TtlError: The API server does not answer, or rejects the credentials.
     """
     sent_at = clock.now()
     answer = await cluster.request("GET", "/version")
     received_at = clock.now()
     if answer is None:
-        raise TtlError(f"expected a version of the API server at {cluster.server}, got none")
+        raise TtlError(f"{cluster.server}/version: expected the version of the API server, got none")
     version = get_text(answer.body, "gitVersion")
     server = ok("API server", f"{version} at {cluster.server}")
-    return [server, judge_clock(sent_at, answer.read_at + answer.ahead, received_at)], answer.read_at
+    return [server, compare_clocks(sent_at, answer.read_at + answer.ahead, received_at)], answer.read_at
 
 
-def judge_clock(sent_at: datetime, stated_at: datetime, received_at: datetime) -> Finding:
-    """Compare the two clocks.
+def compare_clocks(sent_at: datetime, stated_at: datetime, received_at: datetime) -> Finding:
+    """Compare the API server's clock with this machine's clock.
 
     Args:
-        sent_at: When the request left, by this machine's clock.
-        stated_at: The Date header: the server's clock while it answered, its fraction of a second cut off.
-        received_at: When the answer was here, by this machine's clock.
+        sent_at: When the request was sent, by this machine's clock.
+        stated_at: The Date header of the answer: the API server's clock, rounded down to whole seconds.
+        received_at: When the answer arrived, by this machine's clock.
     """
     ahead, behind = stated_at - received_at, sent_at - (stated_at + timedelta(seconds=1))
     apart = max(ahead, behind)
     if apart <= timedelta(0):
-        return ok("clock", "no difference from this machine's that a Date header, of whole seconds, could show")
+        return ok("clock", "no difference that a Date header, in whole seconds, could show")
     side = "ahead of" if ahead > behind else "behind"
-    detail = f"the API server's is at least {apart.total_seconds():.1f} s {side} this machine's"
+    detail = f"the API server is at least {apart.total_seconds():.1f} s {side} this machine"
     if apart <= SKEW_MAX:
         return ok("clock", detail)
-    fix = "timedatectl set-ntp true    # on the one of the two that is wrong"
+    fix = "timedatectl set-ntp true    # on the machine whose clock is wrong"
     if ahead > AHEAD_MAX:
-        told = "what is due by that clock alone waits until it is due by the other too; or a proxy writes its own Date"
-        return fail("clock", f"{detail}: {told}", fix)
-    return warn("clock", f"{detail}: objects go by the API server's, what is said here of ages may be wrong", fix)
+        effect = "an object is kept until it is due by both clocks; a proxy that sets its own Date has the same effect"
+        return fail("clock", f"{detail}: {effect}", fix)
+    return warn("clock", f"{detail}: deletions follow the API server's clock, and ages shown here may be wrong", fix)
 
 
 async def list_served(cluster: "KubernetesCluster", api_version: str) -> set[str]:
-    """The plurals that the API server serves of an apiVersion.
+    """Return the plurals that the API server serves in an apiVersion.
 
     Raises:
-        TtlError: It does not say.
+        TtlError: Discovery cannot be read.
     """
     root = "apis" if "/" in api_version else "api"
     try:
@@ -89,7 +89,7 @@ async def list_served(cluster: "KubernetesCluster", api_version: str) -> set[str
 
 
 async def check_knative(cluster: "KubernetesCluster", place: Place) -> list[Finding]:
-    """Whether Knative's kinds are there at all."""
+    """Check that the API server serves the kinds of Knative Eventing and Serving."""
     findings = []
     for part, groups in KNATIVE.items():
         what = f"Knative {part}"
@@ -111,7 +111,7 @@ async def check_knative(cluster: "KubernetesCluster", place: Place) -> list[Find
 
 
 async def _check_kind(cluster: "KubernetesCluster", rule: KindRule, place: Place) -> Finding:
-    """A kind that is served: by kube-apiserver, or by a server that may ignore preconditions."""
+    """Check whether an aggregated API server serves a kind: it may ignore the preconditions of a DELETE."""
     what, served = f"kind {rule.plural}", f"served as {rule.api_version}"
     try:
         is_kept = rule.may_be_aggregated and await cluster.is_aggregated(rule)
@@ -122,23 +122,23 @@ async def _check_kind(cluster: "KubernetesCluster", rule: KindRule, place: Place
     detail = (
         f"{served}, by an aggregated API server, which may ignore the preconditions of a DELETE: its objects are kept"
     )
-    note = f"with a rule for {rule.kind} that says `preconditions: honoured`, if that server honours them"
+    note = f"after you set `preconditions: honoured` in a rule for {rule.kind}, if that server honours them"
     return warn(what, detail, place.apply(note=note))
 
 
 async def check_kinds(
-    cluster: "KubernetesCluster", rules: tuple[KindRule, ...], words: Sequence[str], place: Place
+    cluster: "KubernetesCluster", rules: tuple[KindRule, ...], names: Sequence[str], place: Place
 ) -> tuple[list[Finding], tuple[KindRule, ...]]:
-    """Whether the enabled kinds are served.
+    """Check that the API server serves the enabled kinds.
 
     Args:
-        cluster: As its operator reaches it.
-        rules: Of the enabled kinds.
-        words: By which the settings name them. Where all are enabled, one that is not installed is no trouble.
+        cluster: The cluster, with the operator's credentials.
+        rules: The rules of the enabled kinds.
+        names: The names of the kinds in TTL_KINDS; empty for all kinds. Then a kind that is not served is no problem.
         place: The installation.
 
     Returns:
-        The findings, and the rules of the kinds whose rights and events count.
+        The findings, and the rules of the kinds whose rights and sources are checked next.
     """
     try:
         served = await cluster.served(rules)
@@ -146,10 +146,13 @@ async def check_kinds(
         return [unknown("kinds", str(error), place)], rules
     findings = [await _check_kind(cluster, rule, place) for rule in served]
     wanted = list(served)
-    for word in list_unserved(words, served):
-        meant = next(rule for rule in rules if rule.is_named(word))
-        detail = f"the API server does not serve {meant.plural} of {meant.api_version}: its CRD is missing, or older"
-        note = f"with a TTL_KINDS without {word}, or after the installation of what brings the CRD"
-        findings.append(fail(f"kind {meant.plural}", detail, place.apply(note=note)))
-        wanted.append(meant)
+    for name in list_unserved(names, served):
+        unserved = next(rule for rule in rules if rule.is_named(name))
+        detail = (
+            f"the API server does not serve {unserved.plural} of {unserved.api_version}: "
+            "its CRD is missing or lacks this version"
+        )
+        note = f"after you remove {name} from TTL_KINDS, or install its CRD"
+        findings.append(fail(f"kind {unserved.plural}", detail, place.apply(note=note)))
+        wanted.append(unserved)
     return findings, tuple(wanted)

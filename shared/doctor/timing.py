@@ -1,4 +1,4 @@
-"""The engine of the timers, and the Lease of `standalone`: what has to be there exactly once."""
+"""Check the timer engine and the Lease of `standalone`: exactly one process may hold each."""
 
 import asyncio
 from datetime import datetime
@@ -23,36 +23,36 @@ _FORBIDDEN = 403
 
 
 async def check_timers(cluster: KubernetesCluster, found: Inventory, place: Place) -> Finding:
-    """Exactly one Pod that keeps timers, and one that answers."""
+    """Check that exactly one Pod keeps the timers, and that it answers."""
     if found.parts["Pod"].problem:
         return unknown("timers", found.parts["Pod"].problem, place)
     engines = [workload for _, workload in found.workloads() if name_of(workload) == "timers"]
     ready = [pod for engine in engines for pod in pods_of(found, engine) if is_ready(pod)]
     on_claim = any(get_in(engine, "spec.selector") for engine in engines)
     label = "app.kubernetes.io/component" if on_claim else "serving.knative.dev/service"
-    look = place.command("get", "pods", "-l", f"{label}=timers")
+    show = place.command("get", "pods", "-l", f"{label}=timers")
     if not ready:
-        return fail("timers", "no Pod of it is ready: nothing goes on time, only by the sweep", look)
+        return fail("timers", "no Pod of timers is ready: only the sweep deletes objects, and late", show)
     if len(ready) > 1:
         names = ", ".join(map(name_of, ready))
-        return warn(
-            "timers", f"{len(ready)} Pods keep timers, expected one: {names}; well if one is just leaving", look
-        )
+        detail = f"expected one Pod that keeps timers, got {len(ready)}: {names}; no problem during a rollout"
+        return warn("timers", detail, show)
     pod, port = ready[0], port_of(ready[0])
     path = f"/api/v1/namespaces/{place.namespace}/pods/{name_of(pod)}:{port}/proxy/"
-    fenced = bool(found.all("NetworkPolicy"))
+    has_policies = bool(found.all("NetworkPolicy"))
     try:
         async with asyncio.timeout(_ANSWER_SECONDS_MAX):
             status, body = await cluster.probe(path)
     except TimeoutError:
-        return _judge_silence(name_of(pod), f"no answer within {_ANSWER_SECONDS_MAX} s", place, fenced=fenced)
+        why = f"no answer within {_ANSWER_SECONDS_MAX} s"
+        return _report_silence(name_of(pod), why, place, has_policies=has_policies)
     except TtlError as error:
         return unknown("timers", str(error), place)
-    return judge_answer(name_of(pod), status, body, place, fenced=fenced)
+    return report_answer(name_of(pod), status, body, place, has_policies=has_policies)
 
 
 def port_of(pod: Obj) -> int:
-    """Where it is served: by Knative's queue-proxy if there is one, else by the function."""
+    """Return the port that serves a Pod's function: that of Knative's queue-proxy if there is one, else its own."""
     containers = list(list_mappings(pod, "spec.containers"))
     if any(get_text(one, "name") == "queue-proxy" for one in containers):
         return _QUEUE_PROXY_PORT
@@ -60,40 +60,43 @@ def port_of(pod: Obj) -> int:
     return next((port for port in ports if isinstance(port, int)), _FUNCTION_PORT)
 
 
-def judge_answer(pod: str, status: int, body: Any, place: Place, *, fenced: bool = False) -> Finding:
-    """What came of a GET through the API server's proxy: that a function answers at all, 405, is the proof."""
+def report_answer(pod: str, status: int, body: Any, place: Place, *, has_policies: bool = False) -> Finding:
+    """Report the answer to a GET through the API server's proxy.
+
+    A function rejects a GET with 405, and that proves that it answers. A body of kind Status comes from the API server.
+    """
     if get_text(body, "kind") != "Status":
         if status < _SERVER_ERROR:
-            return ok("timers", f"one Pod, {pod}, which answers")
+            return ok("timers", f"one Pod, {pod}, and it answers")
         return fail("timers", f"Pod {pod} answered {status}: {body}", place.command("logs", pod, "--tail=20"))
     if status == _FORBIDDEN:
         return unknown("timers", f"one Pod is ready, but {get_text(body, 'message')}", place)
-    return _judge_silence(pod, get_text(body, "message"), place, fenced=fenced)
+    return _report_silence(pod, get_text(body, "message"), place, has_policies=has_policies)
 
 
-def _judge_silence(pod: str, why: str, place: Place, *, fenced: bool) -> Finding:
-    """A ready Pod that the API server cannot reach, which is as it should be where a NetworkPolicy says so."""
-    if fenced:
-        return ok("timers", f"one Pod, {pod}, ready; NetworkPolicies keep the API server from calling it")
-    detail = f"Pod {pod} is ready, but cannot be reached from the API server: {why}"
+def _report_silence(pod: str, why: str, place: Place, *, has_policies: bool) -> Finding:
+    """Report a ready Pod that the API server cannot reach: expected if there are NetworkPolicies, else a warning."""
+    if has_policies:
+        return ok("timers", f"one Pod, {pod}, is ready; the NetworkPolicies do not let the API server call it")
+    detail = f"Pod {pod} is ready, but the API server cannot reach it: {why}"
     return warn("timers", detail, place.command("describe", "pod", pod))
 
 
 def check_lease(found: Inventory, now: datetime, place: Place) -> Finding:
-    """Whether a `standalone` leads."""
+    """Check that a Pod of `standalone` holds the Lease."""
     if found.parts["Lease"].problem:
         return unknown("Lease", found.parts["Lease"].problem, place)
     lease = found.get("Lease", LEASE)
     holder = get_text(lease, "spec.holderIdentity")
     logs = place.command("logs", "deployment/standalone", "--tail=20")
     if not holder:
-        return fail("Lease", "nobody leads: nothing is deleted", logs)
+        return fail("Lease", "no Pod holds it, so nothing is deleted", logs)
     try:
         age = now - parse_instant(get_text(lease, "spec.renewTime"))
     except ValueError as error:
         return warn("Lease", f"held by {holder}; renewTime: {error}", logs)
     if age > LEASE_AGE_MAX:
-        detail = f"{holder} has not renewed it for {age.total_seconds():.0f} s: nobody leads"
+        detail = f"{holder} has not renewed it for {age.total_seconds():.0f} s, so nothing is deleted"
         return fail("Lease", detail, logs)
     scope = parse_scope(lease)
     return ok("Lease", f"{holder} leads" + (f"; it handles {scope}" if scope else ""))

@@ -1,4 +1,4 @@
-"""What leads the events: Broker, Triggers, and what sends."""
+"""Check the objects that route events: Broker, Triggers, sources and SinkBindings."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import COMPONENTS, component_of, is_watchable
 
 FUNCTIONS = ("schedule", "timers", "expire", "sweep")
-"""Those with a Trigger of their name."""
+"""The functions that need a Trigger of their name."""
 
 PUBLISHERS = ("timers", "sweep")
 _POD_LABELS = {
@@ -22,11 +22,11 @@ SOURCES = ("ApiServerSource", "ContainerSource", "PingSource", "SinkBinding")
 
 
 def check_brokers(found: Inventory, place: Place) -> Iterator[Finding]:
-    """Every Broker of the namespace, and those that a Trigger asks for."""
+    """Check every Broker of the namespace, and every Broker that a Trigger names."""
     wanted = {get_text(trigger, "spec.broker") for trigger in found.all("Trigger")} or {"default"}
     for name in sorted(wanted - set(map(name_of, found.all("Broker")))):
         if found.is_absent("Broker", name):
-            yield fail(f"Broker {name}", "it is not there: no event goes anywhere", place.apply())
+            yield fail(f"Broker {name}", "does not exist: no event is delivered", place.apply())
     for broker in found.all("Broker"):
         what, trouble = f"Broker {name_of(broker)}", describe_trouble(broker)
         if trouble:
@@ -36,20 +36,20 @@ def check_brokers(found: Inventory, place: Place) -> Iterator[Finding]:
 
 
 def check_triggers(found: Inventory, place: Place) -> Iterator[Finding]:
-    """Every Trigger, and those that have to be there."""
+    """Check every Trigger of the namespace, and every Trigger that an installation needs."""
     for name in FUNCTIONS:
         if found.is_absent("Trigger", name):
-            yield fail(f"Trigger {name}", f"it is not there: no event reaches {name}", place.apply())
+            yield fail(f"Trigger {name}", f"does not exist: no event reaches {name}", place.apply())
     for trigger in found.all("Trigger"):
         what, name = f"Trigger {name_of(trigger)}", name_of(trigger)
         missing = [
-            f"its {role} {ref_kind(ref)} {get_text(ref, 'name')} is not there"
+            f"its {role} {ref_kind(ref)} {get_text(ref, 'name')} does not exist"
             for role, ref in _destinations(trigger)
             if found.is_absent(ref_kind(ref), get_text(ref, "name"))
         ]
         trouble = describe_trouble(trigger)
         if missing:
-            # Knative looks at a subscriber only when it looks at the Trigger: it stays "resolved" when it is deleted.
+            # Knative resolves a subscriber only when it reconciles the Trigger: a deleted one stays "resolved".
             yield fail(what, "; ".join(missing), place.apply())
         elif failing(trigger) & {"SubscriberResolved", "BrokerReady"}:
             yield fail(what, trouble, place.apply())
@@ -60,26 +60,26 @@ def check_triggers(found: Inventory, place: Place) -> Iterator[Finding]:
 
 
 def check_sources(found: Inventory, place: Place) -> Iterator[Finding]:
-    """Every source and SinkBinding, and those that have to be there."""
+    """Check every source and SinkBinding of the namespace, and those that an installation needs."""
     if not found.all("PingSource") and not found.parts["PingSource"].problem:
-        detail = "there is none: nothing has `sweep` look at what the events missed"
+        detail = "none exists: no sweep runs, so an object whose event was lost is kept"
         yield fail("PingSource", detail, place.apply())
     for name in PUBLISHERS:
         if found.is_absent("SinkBinding", name) and not _has_sink(found, name):
-            yield fail(f"SinkBinding {name}", f"it is not there, and {name} has no K_SINK", place.apply())
+            yield fail(f"SinkBinding {name}", f"does not exist, and {name} has no K_SINK", place.apply())
     for kind in SOURCES:
         for source in found.all(kind):
             what, trouble = f"{kind} {name_of(source)}", describe_trouble(source)
             if trouble:
-                yield fail(what, trouble, _mend_source(kind, source, found, place))
+                yield fail(what, trouble, _fix_source(kind, source, found, place))
             else:
-                yield ok(what, _sends(kind, source))
+                yield ok(what, _describe_sink(kind, source))
 
 
 def check_coverage(found: Inventory, rules: tuple[KindRule, ...], place: Place) -> Iterator[Finding]:
-    """Whether every enabled kind has a source; without one the sweep finds its objects, only later."""
+    """Check that every enabled kind has a source; without one, only the sweep finds its objects, and late."""
     if found.all("ContainerSource") or found.parts["ApiServerSource"].problem:
-        return  # our own watch is told its kinds by the settings
+        return  # our own watch takes the kinds from the settings
     watched = {
         (get_text(one, "apiVersion"), get_text(one, "kind"))
         for source in found.all("ApiServerSource")
@@ -87,20 +87,21 @@ def check_coverage(found: Inventory, rules: tuple[KindRule, ...], place: Place) 
     }
     for rule in rules:
         if (rule.api_version, rule.kind) not in watched:
-            detail = "there is none: only the sweep finds them, late by up to TTL_SWEEP_INTERVAL"
-            yield warn(f"source of {rule.plural}", detail, _mend_coverage(rule, place))
+            detail = "none exists: only the sweep finds the objects, up to TTL_SWEEP_INTERVAL late"
+            yield warn(f"source of {rule.plural}", detail, _fix_coverage(rule, place))
 
 
-def _mend_coverage(rule: KindRule, place: Place) -> str:
+def _fix_coverage(rule: KindRule, place: Place) -> str:
     if name := component_of(rule.group, rule.plural):
-        return place.apply(note=f"of an overlay that lists components/source-apiserver/{name}")
+        return place.apply(note=f"after you add components/source-apiserver/{name} to it")
     if not is_watchable(rule):
-        return place.apply(note="of an overlay that lists components/source-watch: Knative's source cannot watch it")
+        note = "after you add components/source-watch to it: an ApiServerSource cannot watch this kind"
+        return place.apply(note=note)
     return place.join(rule.name, with_source=True)
 
 
 def check_unread(found: Inventory, place: Place) -> Iterator[Finding]:
-    """What could not be read of the installation; of some, who needs them says so."""
+    """Report the lists that could not be read; the checks that use a ConfigMap, Lease or NetworkPolicy report those."""
     for kind, problem in found.problems():
         if kind in ("ConfigMap", "Lease", "NetworkPolicy"):
             continue
@@ -108,14 +109,14 @@ def check_unread(found: Inventory, place: Place) -> Iterator[Finding]:
 
 
 def ref_kind(ref: Any) -> str:
-    """The kind a reference means, in the words of the inventory."""
+    """Return the kind of a reference, as a key of PARTS."""
     if get_text(ref, "apiVersion").startswith("serving.knative.dev/"):
         return f"Knative {get_text(ref, 'kind')}"
     return get_text(ref, "kind")
 
 
 def _destinations(trigger: Obj) -> Iterator[tuple[str, Any]]:
-    """What it calls in its own namespace, of kinds that were read."""
+    """Yield the subscriber and the dead letter sink of a Trigger, if they are in its namespace and in the inventory."""
     for role, path in (("subscriber", "spec.subscriber.ref"), ("dead letter sink", "spec.delivery.deadLetterSink.ref")):
         ref = get_in(trigger, path)
         own = get_text(ref, "namespace") in ("", get_text(trigger, "metadata.namespace"))
@@ -130,14 +131,14 @@ def _has_sink(found: Inventory, name: str) -> bool:
     return not specs or "K_SINK" in names
 
 
-def _mend_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
+def _fix_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
     broken = failing(source)
     if "SufficientPermissions" in broken:
-        return " && ".join(_mend_rights(one, place) for one in list_mappings(source, "spec.resources"))
+        return " && ".join(_fix_rights(one, place) for one in list_mappings(source, "spec.resources"))
     if "SinkProvided" in broken and any(map(is_ready, found.all("Broker"))):
-        # It looked when the Broker was not ready yet, and does not look again by itself: any change has it look.
-        poke = place.command("annotate", kind.lower(), name_of(source), "--overwrite")
-        return f"{poke} ttlafterfinished.dev/looked-at=$(date +%s)"
+        # Knative reconciled it before the Broker was ready, and does not retry. Any change makes it reconcile again.
+        annotate = place.command("annotate", kind.lower(), name_of(source), "--overwrite")
+        return f"{annotate} ttlafterfinished.dev/looked-at=$(date +%s)"
     if broken & {"SinkProvided", "SinkBindingAvailable"}:
         return place.apply()
     if kind in _POD_LABELS:
@@ -145,15 +146,15 @@ def _mend_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
     return place.command("describe", kind.lower(), name_of(source))
 
 
-def _mend_rights(resource: Any, place: Place) -> str:
-    """What gives an ApiServerSource its rights on one of its kinds."""
+def _fix_rights(resource: Any, place: Place) -> str:
+    """Return the command that grants an ApiServerSource its rights on one of its kinds."""
     kind, group = get_text(resource, "kind").lower(), get_text(resource, "apiVersion").rpartition("/")[0]
     if COMPONENTS.get(kind, ("no group",))[0] == group:
         return place.apply_files(*(f"components/{one}{kind}/rbac.yaml" for one in ("kind-", "source-apiserver/")))
     return place.join(f"{kind}.{group}" if group else kind, with_source=True)
 
 
-def _sends(kind: str, source: Obj) -> str:
+def _describe_sink(kind: str, source: Obj) -> str:
     schedule = get_text(source, "spec.schedule")
     detail = f"at {schedule}, " if schedule else ""
     return detail + ("K_SINK is " if kind == "SinkBinding" else "to ") + get_text(source, "status.sinkUri")

@@ -1,4 +1,4 @@
-"""What runs: Knative Services, Deployments, StatefulSets, and why their Pods do not."""
+"""Check the workloads: Knative Services, Deployments, StatefulSets, and their Pods."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,12 +8,12 @@ from shared.doctor.conditions import describe_trouble, is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, warn
 from shared.installation.inventory import Inventory, Obj, labels_of, name_of
 
-_SCALED_TO_0 = "it is scaled to 0"
+_SCALED_TO_0 = "scaled to 0"
 _STARTING = {"", "ContainerCreating", "PodInitializing"}
 
 
 def check_workloads(found: Inventory, place: Place) -> Iterator[Finding]:
-    """Everything of ours that runs Pods."""
+    """Check every workload of the installation."""
     for kind, workload in found.workloads():
         what, name = f"{kind} {name_of(workload)}", name_of(workload)
         pods = pods_of(found, workload)
@@ -21,19 +21,19 @@ def check_workloads(found: Inventory, place: Place) -> Iterator[Finding]:
         down = describe_trouble(workload) if kind == "Knative Service" else _describe_replicas(workload)
         if not down and not troubles:
             running = sum(map(is_ready, pods))
-            yield ok(what, f"{running} of its Pods ready" if running else "ready, at rest: no Pod")
+            yield ok(what, f"ready Pods: {running}" if running else "ready, scaled to 0")
         elif not troubles:
             words = ("scale", "--replicas=1") if down == _SCALED_TO_0 else ("describe",)
             yield fail(what, down, place.command(*words, *_kubectl_name(kind, name)))
         else:
             pod, trouble = troubles[0]
             fix = place.command("logs", name_of(pod), "--all-containers", "--tail=5", *_previous(pod))
-            say = fail if down else warn  # ready, but its next revision does not come up
-            yield say(what, f"{down + '; ' if down else ''}Pod {name_of(pod)}: {trouble}", fix)
+            report = fail if down else warn  # a ready Service with a bad Pod: its next revision fails to start
+            yield report(what, f"{down + '; ' if down else ''}Pod {name_of(pod)}: {trouble}", fix)
 
 
 def pods_of(found: Inventory, workload: Obj) -> list[Obj]:
-    """Its Pods that are not on their way out."""
+    """Return the Pods of a workload that are not being deleted."""
     selector = get_in(workload, "spec.selector.matchLabels") or {"serving.knative.dev/service": name_of(workload)}
     return [
         pod
@@ -43,7 +43,7 @@ def pods_of(found: Inventory, workload: Obj) -> list[Obj]:
 
 
 def describe_pod(pod: Obj) -> str:
-    """What a container of it says of its trouble, or the scheduler; empty where there is none."""
+    """Describe why a Pod is not ready, by its container statuses or by the scheduler; empty if there is no problem."""
     if is_ready(pod):
         return ""
     for path in ("status.initContainerStatuses", "status.containerStatuses"):
@@ -58,21 +58,21 @@ def _describe_container(status: Any) -> str:
     if status.get("ready") is True:
         return ""
     restarts = get_in(status, "restartCount") or 0
-    words = []
+    parts = []
     if get_text(status, "state.waiting.reason") not in _STARTING:
-        words.append(_words(get_in(status, "state.waiting")))
+        parts.append(_message(get_in(status, "state.waiting")))
     for path in ("state.terminated", "lastState.terminated"):
         ended = get_in(status, path)
         if isinstance(ended, dict) and ended.get("exitCode") != 0:
-            words.append(f"ended with {ended.get('exitCode')}: {_words(ended)}")
+            parts.append(f"exit code {ended.get('exitCode')}: {_message(ended)}")
             break
-    if restarts and not words:
-        words.append("not ready")
-    return ", ".join(words) + (f", restarts: {restarts}" if restarts and words else "")
+    if restarts and not parts:
+        parts.append("not ready")
+    return ", ".join(parts) + (f", restarts: {restarts}" if restarts and parts else "")
 
 
-def _words(state: Any) -> str:
-    """Reason and message; of the end of a log, which stands for a message, its last line."""
+def _message(state: Any) -> str:
+    """Return reason and message; the message may be the end of a log, of which only the last line is used."""
     *_, last = ("", *get_text(state, "message").strip().splitlines())
     return ": ".join(one for one in (get_text(state, "reason"), last) if one)
 
@@ -90,7 +90,7 @@ def _kubectl_name(kind: str, name: str) -> tuple[str, str]:
 
 
 def _previous(pod: Obj) -> tuple[str, ...]:
-    """Its words are in the container before, where that ended and this one has not begun."""
+    """Return `--previous` if the container waits for a restart: the log is that of the previous container."""
     waits = any(get_in(one, "state.waiting") for one in list_mappings(pod, "status.containerStatuses"))
     restarted = any(one.get("restartCount") for one in list_mappings(pod, "status.containerStatuses"))
     return ("--previous",) if waits and restarted else ()

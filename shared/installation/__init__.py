@@ -1,1 +1,1 @@
-"""What an installation consists of: its defaults, its leader, its rights, and the manifests that a kind needs."""
+"""An installation on a cluster: its objects, settings, policy, leader, RBAC rights, and the manifests of a kind."""

@@ -1,11 +1,11 @@
-"""Where an installation lives, and where a `run` has its Lease and its state, if nobody said otherwise."""
+"""Default namespaces and the Lease name of an installation and of `run`."""
 
 from shared.safeguards.state_schema import HOME
 
 __all__ = ["HOME", "LEASE", "RUN"]
 
 RUN = "default"
-"""That of the Lease of `run`."""
+"""The default namespace of the Lease of `run`."""
 
 LEASE = "ttl-after-finished"
-"""The name of the Lease of a `run`, and of a `standalone`."""
+"""The name of the Lease of `run` and of the Deployment `standalone`."""

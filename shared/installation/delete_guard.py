@@ -1,7 +1,8 @@
-"""The delete guard: admission policies by which the API server itself refuses what our accounts must never delete.
+"""The delete guard: admission policies that make the API server reject a DELETE that our accounts must never send.
 
-One ValidatingAdmissionPolicy and its binding for each kind, made from the kind's rules. The policies bind the accounts
-that they name, and no person's kubeconfig. The components delete-guard/* are this for three kinds.
+Each kind gets one ValidatingAdmissionPolicy and its binding, made from the rules of the kind. A policy binds only the
+accounts that it names; it does not bind a person's kubeconfig. The components delete-guard/* contain the output for
+three kinds.
 """
 
 from collections import defaultdict
@@ -17,13 +18,15 @@ ACCOUNTS = ("expire", "sweep", "standalone")
 """The ServiceAccounts that may delete."""
 
 VERSION = f"{ANNOTATION_DOMAIN}/rule-version"
-"""Annotation of a policy: which version of the kind's rule it was made from."""
+"""Annotation of an admission policy: the version of the kind's rule that the policy was made from."""
 
 NOT_CHECKED = f"{ANNOTATION_DOMAIN}/not-checked"
-"""Annotation of a policy: what the rule says, or `decide` asks, and CEL at admission cannot."""
+"""Annotation of an admission policy: the conditions that `decide` checks and CEL at admission cannot check."""
 
-_REFUSES = "Refuses our accounts a DELETE of an object that is unfinished, held or exempt, or without preconditions."
-_IN_FORCE = "The policy counts from here on."
+_POLICY_COMMENT = (
+    "Rejects a DELETE from our accounts if the object is unfinished, held or exempt, or if preconditions are missing."
+)
+_BINDING_COMMENT = "Puts the policy in force."
 _API = "admissionregistration.k8s.io/v1"
 _ALWAYS = "the finish time, the TTL and the clock; opt-in, policies and keepLast; dispatch by another cluster"
 _OWNERS = "whether an owner is unfinished"
@@ -31,49 +34,49 @@ _EXEMPT = (
     "namespaceObject == null "
     f"|| namespaceObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/exempt'].orValue('false') == 'false'"
 )
-"""The API server knows better than a rule whether a kind has namespaces."""
+"""A cluster-scoped object has no namespaceObject. The API server knows the scope; a rule may be wrong about it."""
 
 _HELD = f"'{ANNOTATION_DOMAIN}/hold' in oldObject.metadata.?annotations.orValue({{}})"
 
 
 def usernames(namespace: str) -> tuple[str, ...]:
-    """The names by which the API server knows the accounts of an installation that may delete."""
+    """Return the user names of the ServiceAccounts of an installation that may delete."""
     return tuple(f"system:serviceaccount:{namespace}:{account}" for account in ACCOUNTS)
 
 
 def guard_name(rule: KindRule) -> str:
-    """The name of a kind's policy and binding."""
+    """Return the name of a kind's admission policy, which is also the name of its binding."""
     return f"{GUARD_PREFIX}{label_of(rule)}"
 
 
 def guards(rules: Iterable[KindRule], namespace: str, others: Sequence[str] = ()) -> Iterator[Manifest]:
-    """The policies and bindings of all kinds.
+    """Make the admission policies and bindings of all kinds.
 
     Args:
-        rules: Several of one kind are one kind here.
-        namespace: Of the installation whose accounts they bind.
-        others: The names of other users that they bind.
+        rules: The kind rules; all rules of one kind make one policy.
+        namespace: The namespace of the installation whose accounts the policies bind.
+        others: The names of other users that the policies bind.
     """
     kinds: defaultdict[str, list[KindRule]] = defaultdict(list)
     for rule in rules:
         kinds[rule.name].append(rule)
     for of_kind in kinds.values():
         policy, binding = guard(of_kind, namespace, others)
-        yield Manifest(_REFUSES, policy)
-        yield Manifest(_IN_FORCE, binding)
+        yield Manifest(_POLICY_COMMENT, policy)
+        yield Manifest(_BINDING_COMMENT, binding)
 
 
 def guard(
     rules: Sequence[KindRule], namespace: str, others: Sequence[str] = ()
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The policy and the binding of one kind.
+    """Make the admission policy and the binding of one kind.
 
-    What the API server would add by default is in them, so a copy that was read back can be compared.
+    Both contain the fields that the API server sets by default, so they can be compared with what it returns.
 
     Args:
         rules: All rules of one kind.
-        namespace: Of the installation whose accounts they bind.
-        others: The names of other users that they bind.
+        namespace: The namespace of the installation whose accounts the policy binds.
+        others: The names of other users that the policy binds.
     """
     first = rules[0]
     metadata = {"name": guard_name(first), "labels": {"app.kubernetes.io/component": "delete-guard"}}
@@ -109,13 +112,13 @@ def guard(
 
 
 def not_checked(rules: Sequence[KindRule]) -> str:
-    """What `decide` asks before a deletion and a policy at admission cannot, in words."""
+    """Describe the conditions that `decide` checks before a deletion and the admission policy cannot check."""
     owners = any(rule.while_owner_unfinished == "keep" for rule in rules)
     return f"{_ALWAYS}; {_OWNERS}{'' if owners else ' where a policy or a namespace sets the TTL'}"
 
 
 def _deletions_of(rule: KindRule) -> dict[str, Any]:
-    """In any version: one that the rule does not know is matched, and refused."""
+    """Return the resource rule that matches every API version, so a version unknown to the rule is rejected too."""
     return {
         "apiGroups": [rule.group],
         "apiVersions": ["*"],
@@ -126,7 +129,10 @@ def _deletions_of(rule: KindRule) -> dict[str, Any]:
 
 
 def binds(namespace: str, others: Sequence[str] = ()) -> str:
-    """Whether a request is one of a user that a guard binds, in CEL; the namespace is named once, for kustomize."""
+    """Return the CEL condition that a request comes from a bound user.
+
+    The namespace occurs once in the expression, so kustomize can replace it.
+    """
     user = "request.userInfo.username"
     ours = f"{user}.startsWith('system:serviceaccount:{namespace}:') && {user}.split(':')[3] in {list_of(ACCOUNTS)}"
     return f"{ours} || {user} in {list_of(others)}" if others else ours
@@ -138,7 +144,7 @@ def _variables(expressions: Expressions) -> dict[str, Any]:
 
 
 def _validations(rule: KindRule, expressions: Expressions, version: str) -> Iterator[tuple[str, str]]:
-    """Each with what is wrong where it does not hold."""
+    """Yield each CEL validation with the message of the API server if the validation fails."""
     yield "request.?name.orValue('') != ''", "deletecollection: expected a DELETE of one object"
     preconditions = "request.options.?preconditions"
     yield (

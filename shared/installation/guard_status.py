@@ -1,4 +1,4 @@
-"""Whether the delete guard of a kind is in force on a cluster, and is the one that this version makes."""
+"""Compare the delete guard of a kind on a cluster with the delete guard that this version makes."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from shared.errors import AbsentKindError, TtlError
 from shared.installation.delete_guard import VERSION, binds, guard, guard_name
 from shared.installation.inventory import Obj
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
@@ -21,7 +21,15 @@ OURS = "app.kubernetes.io/component=delete-guard"
 
 
 class GuardState(StrEnum):
-    """What a cluster has of a kind's guard."""
+    """The state of a kind's delete guard on a cluster.
+
+    Attributes:
+        CURRENT: The guard is in force, and this version makes the same one.
+        MISSING: The policy or the binding does not exist.
+        STALE: The guard was made from another version of the rule.
+        OTHERS: The guard binds the accounts of another namespace.
+        ALTERED: The guard differs from what this version makes in some other way.
+    """
 
     CURRENT = "current"
     MISSING = "missing"
@@ -31,13 +39,13 @@ class GuardState(StrEnum):
 
 
 def compare_guard(rules: Sequence[KindRule], namespace: str, policy: Obj | None, binding: Obj | None) -> GuardState:
-    """Compare what a cluster has with what is made of the rules.
+    """Compare the policy and the binding on a cluster with those made from the rules.
 
     Args:
         rules: All rules of one kind.
-        namespace: Of the installation.
-        policy: As it was read; None where there is none.
-        binding: Likewise.
+        namespace: The namespace of the installation.
+        policy: The policy from the API server; None if it does not exist.
+        binding: The binding from the API server; None if it does not exist.
     """
     if policy is None or binding is None:
         return GuardState.MISSING
@@ -60,12 +68,12 @@ def _version(policy: Mapping[str, Any]) -> Any:
 
 
 async def read_guard(cluster: "KubernetesCluster", rules: Sequence[KindRule], namespace: str) -> GuardState | None:
-    """What a cluster has of a kind's guard; None where it may not be read.
+    """Read the state of a kind's delete guard; None if it cannot be read.
 
     Args:
-        cluster: Where to look.
+        cluster: The cluster to read from.
         rules: All rules of the kind.
-        namespace: Of the installation.
+        namespace: The namespace of the installation.
     """
     paths = [f"/apis/{GROUP}/{plural}/{guard_name(rules[0])}" for plural in PLURALS]
     try:

@@ -1,4 +1,4 @@
-"""What an installation decides by: its kinds, its policy, and whether it deletes at all."""
+"""The kinds, the policy and the settings that an installation decides with."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,24 +10,24 @@ from shared.errors import TtlError
 from shared.installation.inventory import Inventory, name_of, read_inventory
 from shared.installation.mounted import READ, find_settings, most_used, parse_settings, read_catalogue, read_policy
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An installation, as its manifests and its ConfigMaps have it.
+    """An installation, read from its workloads and ConfigMaps.
 
     Attributes:
-        namespace: Where it is.
-        kinds: All that it knows: the shipped ones, and those that are mounted.
-        policy: In force; NO_POLICY where it has none, or that cannot be told.
-        policy_name: `ConfigMap ttl-after-finished/policy-x`; empty where it has none, or that cannot be told.
-        problem: Why it cannot be told which policy is in force.
-        kinds_named: What TTL_KINDS names; nothing for all kinds that can finish, and where the settings cannot be read.
-        enabled: The names of the kinds that it may delete; None where the settings cannot be read.
-        dry_run: Whether it deletes nothing.
-        is_alone: Whether it is one Deployment, which deletes nothing unless it has its Lease.
+        namespace: The namespace of the installation.
+        kinds: All kinds that the installation knows: the shipped kinds and the mounted kinds.
+        policy: The policy in force; NO_POLICY if there is none or if it cannot be determined.
+        policy_name: `ConfigMap ttl-after-finished/policy-x`; empty if there is none or if it cannot be determined.
+        problem: Why the policy in force cannot be determined; empty if it can.
+        kinds_named: The names in TTL_KINDS; empty for all kinds that can finish, and if the settings cannot be read.
+        enabled: The names of the kinds that the installation may delete; None if the settings cannot be read.
+        dry_run: Whether the installation deletes nothing.
+        is_alone: Whether the installation is only the Deployment `standalone`, which needs its Lease to delete.
     """
 
     namespace: str
@@ -42,23 +42,23 @@ class Installed:
 
 
 async def read_installed(cluster: "KubernetesCluster", namespace: str) -> Installed | None:
-    """What is installed in a namespace; None where nothing is.
+    """Read the installation of a namespace; None if nothing is installed there.
 
     Raises:
-        TtlError: It may not be told whether anything is.
+        TtlError: The installation cannot be read.
     """
     return find_installed(await read_inventory(cluster, namespace, READ), namespace)
 
 
 def find_installed(found: Inventory, namespace: str) -> Installed | None:
-    """The same, of what was read.
+    """Find the installation in an inventory; None if nothing is installed.
 
     Raises:
-        TtlError: As above.
+        TtlError: A list of the inventory could not be read.
     """
     for kind, problem in found.problems():
         if kind != "ConfigMap":
-            raise TtlError(f"what is installed in namespace {namespace} cannot be told: {problem}")
+            raise TtlError(f"could not read the installation in namespace {namespace}: {problem}")
     if not any(found.workloads()):
         return None
     kinds = read_catalogue(found)

@@ -1,4 +1,7 @@
-"""What there is in the installation's namespace, read once; a list that may not be read says why."""
+"""The inventory: the objects in the namespace of an installation, each list read once.
+
+If a list cannot be read, the inventory contains the reason in its place.
+"""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +12,7 @@ from urllib.parse import quote, urlencode
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.errors import AbsentKindError, ForbiddenError, TtlError
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
@@ -31,10 +34,10 @@ PARTS = {
     "Lease": "coordination.k8s.io/v1/leases",
     "NetworkPolicy": "networking.k8s.io/v1/networkpolicies",
 }
-"""What an installation is made of: how this program calls it, and apiVersion and plural."""
+"""The parts of an installation: the name that this program uses, with apiVersion and plural."""
 
 OURS = {"app.kubernetes.io/name": "ttl-after-finished"}
-"""The label of all that the manifests make; what Knative makes of a Service inherits it."""
+"""The label on all objects in our manifests. Objects that Knative makes for a Service inherit the label."""
 
 _POD = "spec.template.spec"
 _OF_KNATIVE = "serving.knative.dev/service"
@@ -42,7 +45,12 @@ _OF_KNATIVE = "serving.knative.dev/service"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A LIST: its objects, or why there are none to see."""
+    """The result of a LIST.
+
+    Attributes:
+        items: The objects.
+        problem: Why the objects could not be read; empty if they could.
+    """
 
     items: tuple[Obj, ...] = ()
     problem: str = ""
@@ -50,31 +58,31 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All parts of the installation, by the words of PARTS."""
+    """All parts of the installation, by the keys of PARTS."""
 
     parts: Mapping[str, Listed]
 
     def all(self, kind: str) -> tuple[Obj, ...]:
-        """The objects of a kind; none where they could not be read."""
+        """Return the objects of a kind; an empty tuple if they could not be read."""
         return self.parts.get(kind, Listed()).items
 
     def get(self, kind: str, name: str) -> Obj | None:
-        """One object by its name."""
+        """Return one object by its name; None if it is not in the inventory."""
         return next((obj for obj in self.all(kind) if name_of(obj) == name), None)
 
     def is_absent(self, kind: str, name: str) -> bool:
-        """Whether it is certain that there is no such object."""
+        """Whether the list of the kind was read and does not contain the object."""
         return not self.parts.get(kind, Listed()).problem and self.get(kind, name) is None
 
     def workloads(self) -> Iterator[tuple[str, Obj]]:
-        """Kind and object of all of ours that run Pods."""
+        """Yield kind and object of each workload of the installation: the objects of ours that run Pods."""
         for kind in ("Knative Service", "StatefulSet", "Deployment"):
             for obj in self.all(kind):
                 if OURS.items() <= labels_of(obj).items() and _OF_KNATIVE not in labels_of(obj):
                     yield kind, obj
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """The kinds that could not be read, and why."""
+        """Yield each kind that could not be read, with the reason."""
         for kind, listed in self.parts.items():
             if listed.problem:
                 yield kind, listed.problem
@@ -83,13 +91,13 @@ class Inventory:
 async def read_inventory(
     cluster: "KubernetesCluster", namespace: str, kinds: Sequence[str] = tuple(PARTS)
 ) -> Inventory:
-    """Read all parts, or those of some kinds, each in a request of its own."""
+    """Read all parts, or the given kinds only; the lists are read in parallel."""
     lists = await asyncio.gather(*(read_list(cluster, path_of(PARTS[kind], namespace)) for kind in kinds))
     return Inventory(dict(zip(kinds, lists, strict=True)))
 
 
 async def read_list(cluster: "KubernetesCluster", path: str, **selectors: str) -> Listed:
-    """All objects of a collection, page by page; none where the API server does not know the kind."""
+    """Read all objects of a collection, page by page; an empty list if the API server does not serve the kind."""
     items: list[Obj] = []
     token = ""
     while True:
@@ -110,10 +118,14 @@ async def read_list(cluster: "KubernetesCluster", path: str, **selectors: str) -
 
 
 async def _is_unserved(cluster: "KubernetesCluster", path: str) -> bool:
-    """Whether the API server does not know the group: it refuses before it looks, but tells all what it serves."""
-    group, _, _ = path.partition("/namespaces/")
+    """Whether the API server does not serve the group version.
+
+    The API server checks rights before it checks whether the kind exists, so a 403 proves nothing. Any user may read
+    discovery.
+    """
+    discovery_path, _, _ = path.partition("/namespaces/")
     try:
-        await cluster.request("GET", group, missing_ok=True)
+        await cluster.request("GET", discovery_path, missing_ok=True)
     except AbsentKindError:
         return True
     except TtlError:
@@ -122,26 +134,31 @@ async def _is_unserved(cluster: "KubernetesCluster", path: str) -> bool:
 
 
 def path_of(what: str, namespace: str) -> str:
-    """The URL path of a collection: of `apps/v1/deployments` in a namespace."""
+    """Return the URL path of a collection in a namespace.
+
+    Args:
+        what: apiVersion and plural, such as `apps/v1/deployments`.
+        namespace: The namespace.
+    """
     api_version, _, plural = what.rpartition("/")
     root = "apis" if "/" in api_version else "api"
     return f"/{root}/{api_version}/namespaces/{quote(namespace, safe='')}/{plural}"
 
 
 def name_of(obj: Obj) -> str:
-    """`metadata.name`."""
+    """Return `metadata.name`."""
     return get_text(obj, "metadata.name")
 
 
 def environment_of(workload: Obj) -> dict[str, str]:
-    """What the containers of a workload are told by itself, beside what they take from elsewhere."""
+    """Return the variables in `env` of a workload's containers; variables from `envFrom` are not included."""
     containers = list_mappings(workload, f"{_POD}.containers")
     variables = (variable for container in containers for variable in list_mappings(container, "env"))
     return {get_text(one, "name"): get_text(one, "value") for one in variables}
 
 
 def volume_at(workload: Obj, folder: str) -> str:
-    """The ConfigMap that a container of a workload finds in a folder; empty where there is none."""
+    """Return the name of the ConfigMap that is mounted at a folder of a workload's container; empty if none is."""
     volumes = {
         get_text(one, "name"): get_text(one, "configMap.name") for one in list_mappings(workload, f"{_POD}.volumes")
     }
@@ -153,6 +170,6 @@ def volume_at(workload: Obj, folder: str) -> str:
 
 
 def labels_of(obj: Obj) -> Mapping[str, Any]:
-    """`metadata.labels`."""
+    """Return `metadata.labels`; empty if they are missing or malformed."""
     labels = get_in(obj, "metadata.labels")
     return labels if isinstance(labels, dict) else {}

@@ -1,6 +1,6 @@
-"""What lets kinds join an installation: rights that the roles there aggregate, and what tells of the objects.
+"""Make the manifests that add kinds to an installation: aggregated RBAC rights, and an ApiServerSource for events.
 
-The components kind-* and source-apiserver/* are this for three kinds, and held to it by a test.
+The components kind-* and source-apiserver/* contain the output for three kinds; a test compares them with this module.
 """
 
 import hashlib
@@ -14,27 +14,29 @@ from shared.errors import TtlError
 from shared.installation.rbac import Right, needs_of
 
 COMPONENTS = {"job": ("batch", "jobs"), "pod": ("", "pods"), "trainjob": ("trainer.kubeflow.org", "trainjobs")}
-"""Kinds with components of their own, by the name of these: kind-job, source-apiserver/job."""
+"""Kinds with shipped components, by the suffix of the component's name: kind-job, source-apiserver/job."""
 
 _SOURCE_PREFIX_MAX = 15
 _SOURCE_HASH = 6
-"""With a hyphen between them 22 characters: the identity that Knative makes of it may have 63."""
+"""Prefix, hyphen and hash are 22 characters: Knative makes an identity of the name, which may have 63 characters."""
 
 _VERBS = ("get", "list", "watch", "delete")
-_READS = "Reads the object afresh, and deletes it; lists those beside it where a policy keeps the newest."
-_LISTS = "Lists all, and deletes what is due."
-_ONE_BY_ONE = "Lists all, and deletes what is due; an object whose TTL stands in an annotation only is read one by one."
-_WATCHES = "What a source watches by."
-_STARTS = "An ApiServerSource does not start without it, and never uses it."
-_ONE_EACH = "One source for each kind: a kind whose CRD is missing ends its source, and no other."
+_EXPIRE_COMMENT = "Reads the object again before the DELETE. Lists the kind if a policy keeps the newest of a group."
+_SWEEP_COMMENT = "Lists all objects and deletes those that are due."
+_SWEEP_READS_COMMENT = (
+    "Lists all objects and deletes those that are due. If only an annotation can set the TTL, reads the object first."
+)
+_WATCH_COMMENT = "The event source watches the kind."
+_SOURCE_RIGHTS_COMMENT = "An ApiServerSource does not start without these rights, but does not use them."
+_SOURCE_COMMENT = "One source for each kind: if a CRD is missing, only the source of that kind ends."
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An object to be applied.
+    """An object for `kubectl apply`.
 
     Attributes:
-        about: One sentence about it.
+        about: One or two sentences about the object, printed as a comment.
         body: The object.
     """
 
@@ -43,12 +45,12 @@ class Manifest:
 
 
 def join(rules: Iterable[KindRule], *, namespace: str, with_source: bool) -> Iterator[Manifest]:
-    """All that lets the kinds join: for each a role for each who needs rights on it, and a source where one is wanted.
+    """Make the ClusterRoles of each kind, and its ApiServerSource if requested.
 
     Args:
-        rules: Several of one kind are one kind here, in the version of the first.
-        namespace: Of the installation.
-        with_source: Whether Knative's ApiServerSource tells of the kinds.
+        rules: The kind rules; of several rules of one kind, the first sets the version.
+        namespace: The namespace of the installation.
+        with_source: Whether an ApiServerSource of Knative reports the changes of the kinds.
 
     Raises:
         TtlError: An ApiServerSource cannot watch a kind.
@@ -60,33 +62,34 @@ def join(rules: Iterable[KindRule], *, namespace: str, with_source: bool) -> Ite
         yield from _roles(of_kind)
         if with_source:
             extra = needs_of("source", of_kind) - needs_of("watch", of_kind)
-            yield Manifest(_STARTS, _role("source", f"source-apiserver-{label_of(of_kind[0])}", extra, of_kind[0]))
-            yield Manifest(_ONE_EACH, _source(of_kind[0], namespace))
+            role = _role("source", f"source-apiserver-{label_of(of_kind[0])}", extra, of_kind[0])
+            yield Manifest(_SOURCE_RIGHTS_COMMENT, role)
+            yield Manifest(_SOURCE_COMMENT, _source(of_kind[0], namespace))
 
 
 def component_of(group: str, resource: str) -> str | None:
-    """The name of the components of a kind, if it has some."""
+    """Return the suffix of a kind's shipped components; None if none are shipped."""
     return next((name for name, kind in COMPONENTS.items() if kind == (group, resource)), None)
 
 
 def label_of(rule: KindRule) -> str:
-    """What the names of a kind's roles end with."""
+    """Return the suffix of the names of a kind's roles."""
     return component_of(rule.group, rule.plural) or rule.name
 
 
 def source_name(rule: KindRule) -> str:
-    """The name of a kind's ApiServerSource: short, since Knative makes longer names of it, and no other kind's."""
+    """Return the name of a kind's ApiServerSource: unique, and short because Knative makes longer names from it."""
     digest = hashlib.sha256(rule.name.encode()).hexdigest()[:_SOURCE_HASH]
     return component_of(rule.group, rule.plural) or f"{rule.plural[:_SOURCE_PREFIX_MAX]}-{digest}"
 
 
 def identity_of(rule: KindRule, namespace: str) -> str:
-    """As whom a kind's ApiServerSource sends its events where Knative's tokens are switched on."""
+    """Return the user name of a kind's ApiServerSource if Knative's authentication-oidc is enabled."""
     return f"system:serviceaccount:{namespace}:{source_name(rule)}-oidc-sources.knative.dev-apiserversource"
 
 
 def is_watchable(rule: KindRule) -> bool:
-    """Whether an ApiServerSource finds the kind: it does not ask for a plural, but makes one of the kind."""
+    """Whether an ApiServerSource finds the kind: it derives the plural from the kind instead of reading discovery."""
     return rule.plural == _guess_plural(rule.kind.lower())
 
 
@@ -100,21 +103,21 @@ def _guess_plural(singular: str) -> str:
 
 def _roles(rules: list[KindRule]) -> Iterator[Manifest]:
     label = label_of(rules[0])
-    is_read = any(rule.ttl is None for rule in rules)
-    roles = (("expire", "expire", _READS), ("sweep", "sweep", _ONE_BY_ONE if is_read else _LISTS))
-    for component, role, about in (*roles, ("source", "watch", _WATCHES)):
+    sweep_comment = _SWEEP_READS_COMMENT if any(rule.ttl is None for rule in rules) else _SWEEP_COMMENT
+    roles = (("expire", "expire", _EXPIRE_COMMENT), ("sweep", "sweep", sweep_comment))
+    for component, role, about in (*roles, ("source", "watch", _WATCH_COMMENT)):
         rights = needs_of(role, rules) - needs_of(role, ())
         yield Manifest(about, _role(component, f"{component}-{label}", rights, rules[0]))
 
 
 def _role(component: str, name: str, rights: Iterable[Right], first: KindRule) -> dict[str, Any]:
-    """A role that joins that of the component.
+    """Make a ClusterRole that is aggregated into the role of a component.
 
     Args:
-        component: Whose role it joins.
-        name: What its own name ends with.
-        rights: What it allows.
-        first: The kind it is for, which stands before its owners.
+        component: The component whose role aggregates this one.
+        name: The suffix of the name of the ClusterRole.
+        rights: The rights that the role grants.
+        first: The kind of the role; its rights come before those on its owners.
     """
     verbs: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
     for right in rights:
@@ -141,7 +144,7 @@ def _source(rule: KindRule, namespace: str) -> dict[str, Any]:
     if not is_watchable(rule):
         guessed = _guess_plural(rule.kind.lower())
         raise TtlError(
-            f"{rule.name}: an ApiServerSource would look for {guessed}, which is not what {rule.kind} is called; "
+            f"{rule.name}: an ApiServerSource would look for {guessed}, which is not the plural of {rule.kind}; "
             "expected --source watch, and components/source-watch"
         )
     return {

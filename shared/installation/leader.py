@@ -1,4 +1,4 @@
-"""A `run` on somebody's machine, as far as a cluster knows of it: its Lease."""
+"""Read the Lease of a `run` outside the cluster: its holder, and what the holder handles."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ from shared.core.ttl.durations import format_duration
 from shared.errors import AbsentKindError, TtlError
 from shared.installation.defaults import LEASE
 
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 LEASE_AGE_MAX = timedelta(seconds=30)
-"""Twice its duration."""
+"""The age of a renewal from which a Lease counts as lost: twice the duration of the Lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """What a Lease says.
+    """The holder of a Lease.
 
     Attributes:
-        namespace: Of the Lease.
-        holder: Who leads: `host/process`; empty where the last one gave it back.
-        renewed_at: When that was said last, by the holder's clock; None where it cannot be read.
+        namespace: The namespace of the Lease.
+        holder: The process that leads, as `host/process`; empty if the last one released the Lease.
+        renewed_at: The time of the last renewal, by the holder's clock; None if it cannot be read.
         read_at: When the Lease was read, by the API server's clock.
-        scope: What the holder handles; None where it does not say so, as a version before this one.
+        scope: The objects that the holder handles; None if the Lease has no such annotations, as from an older version.
     """
 
     namespace: str
@@ -40,33 +40,33 @@ class Leader:
 
     @property
     def leads(self) -> bool:
-        """Whether it is somebody who still says so."""
+        """Whether the Lease has a holder that renewed it recently."""
         return bool(self.holder) and self.renewed_at is not None and self._age <= LEASE_AGE_MAX
 
     @property
     def state(self) -> str:
-        """The namespace of its brake and shared state; that of the Lease where the holder does not say another."""
+        """The namespace of the holder's brake and shared state; by default that of the Lease."""
         return (self.scope.state if self.scope and self.leads else "") or self.namespace
 
     @property
     def _age(self) -> timedelta:
-        """Whole seconds since the Lease was renewed."""
+        """The time since the last renewal, in whole seconds."""
         age = self.read_at - (self.renewed_at or self.read_at)
         return timedelta(seconds=max(0, int(age.total_seconds())))
 
     def __str__(self) -> str:
         """`host/123, by Lease default/ttl-after-finished, renewed 3s ago`."""
-        who = self.holder or "nobody, since the last one stopped"
-        at = f"{format_duration(self._age)} ago" if self.renewed_at else "nobody can tell when"
+        holder = self.holder or "no process, since the last one stopped"
+        at = f"{format_duration(self._age)} ago" if self.renewed_at else "at an unknown time"
         handles = f"; it handles {self.scope}" if self.scope and self.leads else ""
-        return f"{who}, by Lease {self.namespace}/{LEASE}, renewed {at}{handles}"
+        return f"{holder}, by Lease {self.namespace}/{LEASE}, renewed {at}{handles}"
 
 
 async def read_leader(cluster: "KubernetesCluster", namespace: str) -> Leader | None:
-    """The Lease that a `run` has, or had, in a namespace; None where there is none.
+    """Read the Lease of a `run` in a namespace; None if the Lease does not exist.
 
     Raises:
-        TtlError: It may not be read.
+        TtlError: The Lease cannot be read.
     """
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{LEASE}"
     try:
@@ -77,22 +77,25 @@ async def read_leader(cluster: "KubernetesCluster", namespace: str) -> Leader | 
 
 
 def parse_leader(namespace: str, lease: Any, read_at: datetime) -> Leader:
-    """What a Lease says of the `run` that holds it.
+    """Read the holder of a Lease.
 
     Args:
-        namespace: Of the Lease.
-        lease: As the API server gave it.
-        read_at: By the API server's clock.
+        namespace: The namespace of the Lease.
+        lease: The Lease from the API server.
+        read_at: When the Lease was read, by the API server's clock.
     """
     renewed_at = None
-    with suppress(ValueError):  # anybody may have edited it
+    with suppress(ValueError):  # any user with the right may have edited the Lease
         renewed_at = parse_instant(get_text(lease, "spec.renewTime"))
     holder = printable(get_text(lease, "spec.holderIdentity"))
     return Leader(namespace, holder, renewed_at, read_at, parse_scope(lease))
 
 
 async def read_state_namespace(cluster: "KubernetesCluster", namespace: str) -> str:
-    """Where the `run` that has its Lease in a namespace keeps its brake and shared state: there, unless it says so."""
+    """Return the namespace of the brake and shared state of the `run` that holds the Lease in a namespace.
+
+    If the Lease does not name a namespace for the state, or cannot be read, it is the namespace of the Lease.
+    """
     try:
         leader = await read_leader(cluster, namespace)
     except TtlError:

@@ -1,4 +1,4 @@
-"""The ConfigMaps that the workloads of an installation read: settings, kind rules, and a policy."""
+"""Read the ConfigMaps of an installation's workloads: settings, kind rules, and a policy."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -114,8 +114,8 @@ def read_policy(found: Inventory, kinds: Catalogue, namespace: str) -> tuple[str
 
     Args:
         found: The installation.
-        kinds: All kinds that it knows.
-        namespace: Where it is.
+        kinds: All kinds that the installation knows.
+        namespace: The namespace of the installation.
 
     Raises:
         TtlError: The policy cannot be read or is invalid, or the workloads name different policies.
@@ -125,15 +125,15 @@ def read_policy(found: Inventory, kinds: Catalogue, namespace: str) -> tuple[str
         return "", NO_POLICY
     if len(named) > 1:
         names = ", ".join(name for name, _ in named)
-        raise TtlError(f"not all decide by the same: expected one policy, got {names}")
+        raise TtlError(f"TTL_POLICY: expected one policy for all workloads, got {names}")
     name, key = named[0]
-    called = f"ConfigMap {namespace}/{name}"
+    full_name = f"ConfigMap {namespace}/{name}"
     if problem := found.parts["ConfigMap"].problem:
-        raise TtlError(f"{called}: {problem}")
+        raise TtlError(f"{full_name}: {problem}")
     text = read_policy_text(found, name, key)
     if text is None:
-        raise TtlError(f"{called}: expected {key} in it, got none")
-    return called, parse_policy(text, kinds, name=f"{called}, {key}")
+        raise TtlError(f"{full_name}: expected {key} in its data, got none")
+    return full_name, parse_policy(text, kinds, name=f"{full_name}, {key}")
 
 
 def _readers(found: Inventory) -> Iterator[Obj]:

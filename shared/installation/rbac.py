@@ -1,14 +1,14 @@
-"""Which rights the code needs, on what and for whom: the one table, which the shipped roles are held to.
+"""The RBAC table: the rights that each role of the code needs. A test compares the shipped ClusterRoles with it.
 
-expire      get what a timer is about, delete it; list those beside it where a policy keeps the newest of a group
-sweep       list everything, delete what is due; get where a TTL can only be an annotation, since the list is then
-of metadata only
-source      what an ApiServerSource checks before it starts: get, list, watch
-watch       the same without get
+expire      get the object of a timer and delete it; list the kind if a policy keeps the newest objects of a group
+sweep       list all objects and delete those that are due; get, if only an annotation can set the TTL: then the list
+            contains metadata only
+source      get, list, watch: an ApiServerSource checks these rights before it starts
+watch       list, watch: our own watch needs no get
 standalone  all of these, in one process
 
-Whoever decides reads the namespaces, too; the sweep lists them. Whoever deletes lists the APIServices: the kinds of an
-aggregated API server are kept.
+Each role that evaluates objects also needs `get` on namespaces; `sweep` and `standalone` list them too. Each role that
+deletes lists the APIServices, because objects of an aggregated API server are kept.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,7 +28,7 @@ EVERY_KIND = {
 NAMESPACES = {"expire": ("get",), "sweep": ("get", "list"), "watch": ("get",), "standalone": ("get", "list")}
 
 DELETERS = ("expire", "sweep", "standalone")
-"""Who decides about objects: they read owners, and tell by Events."""
+"""The roles that delete objects: they also read owners and create Events."""
 
 OWNERS: Mapping[str, tuple[str, str]] = {
     "pods": ("batch", "jobs"),
@@ -45,7 +45,10 @@ OWNERS: Mapping[str, tuple[str, str]] = {
     "datadownloads.velero.io": ("velero.io", "restores"),
     "podvolumerestores.velero.io": ("velero.io", "restores"),
 }
-"""Of kinds that stay while their owner works: the owner, which is read. One that may not be read counts as working."""
+"""The owner kind of each kind whose objects are kept while their owner is unfinished.
+
+The owner is read. If the owner cannot be read, it counts as unfinished.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,9 +56,11 @@ class Right:
     """One verb on one resource.
 
     Attributes:
-        group: Empty for the core group.
-        namespace: Empty for all of them.
-        name: Empty for all of them.
+        group: The API group; empty for the core group.
+        resource: The plural of the kind.
+        verb: The verb, such as `get`.
+        namespace: The namespace; empty for all namespaces.
+        name: The object's name; empty for all objects.
     """
 
     group: str
@@ -69,11 +74,11 @@ _OF_DELETERS = {Right("", "events", "create"), Right("apiregistration.k8s.io", "
 
 
 def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
-    """What an account of this role needs for the kinds.
+    """Return the rights that an account of a role needs for the kinds.
 
     Args:
-        role: A key of EVERY_KIND; anything else needs nothing.
-        rules: The enabled kinds.
+        role: A key of EVERY_KIND; any other role needs no rights.
+        rules: The rules of the enabled kinds.
     """
     needed = {Right("", "namespaces", verb) for verb in NAMESPACES.get(role, ())}
     for rule in rules:
@@ -87,12 +92,12 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
 
 
 def state_needs(namespace: str) -> frozenset[Right]:
-    """What who deletes needs for what must outlive it: the ConfigMap is shipped, so nobody creates one."""
+    """Return the rights on the ConfigMap of the shared state; `create` is not needed, as the manifests contain it."""
     return frozenset(Right("", "configmaps", verb, namespace, STATE) for verb in ("get", "update"))
 
 
 def lease_needs(namespace: str) -> frozenset[Right]:
-    """What `standalone` needs to be the only one."""
+    """Return the rights on the Lease that makes `standalone` the only active process."""
     group, resource = "coordination.k8s.io", "leases"
     own = {Right(group, resource, verb, namespace, LEASE) for verb in ("get", "update")}
     return frozenset(own | {Right(group, resource, "create", namespace)})

@@ -1,1 +1,1 @@
-"""The event source of this project: a watch on each enabled kind, as part of `run` or as a Knative ContainerSource."""
+"""The event source of this project: one watch on each enabled kind, in `run` or in a Knative ContainerSource."""

@@ -1,9 +1,10 @@
-"""Watches one kind and tells, as events, what may have to be deleted.
+"""Watch one kind and send a CloudEvent for each changed object that may have to be deleted.
 
-The events are those of Knative's ApiServerSource in Resource mode, with two differences: their ids are made from uid
-and resourceVersion, so a duplicate can be told; and only what `decide` would not ignore is told at all. What the
-watch cannot know, because it existed before or changed in a gap, is left to a sweep of the kind. A sweep is asked for
-at every start of a watch, and after an event was lost, until it is taken.
+The events are those of Knative's ApiServerSource in Resource mode, with two differences. An event's id is made from
+uid and resourceVersion, so a receiver can recognize a duplicate. An object that `decide` ignores causes no event.
+
+The watch does not see objects that existed before it started or that changed in a gap; a sweep of the kind finds them.
+The watch requests a sweep at every start and after each lost event, and repeats the request until it is accepted.
 """
 
 import asyncio
@@ -24,18 +25,18 @@ from shared.ports import PASSED_OVER, Clock, Telemetry
 from shared.source.outbox import Outbox
 
 ABSENT_SECONDS = 10.0
-"""How often a kind is tried again that is not served any more, or is somewhere else: until somebody ends its watch."""
+"""The pause before the next attempt to watch a kind that is no longer served, or only in another way."""
 
 RETRY_SECONDS_MAX = 30.0
 PAUSE_SECONDS = 0.1
-"""Between a watch that the server ended and the next, so that one that ends at once does no harm."""
+"""The pause between a watch that the server ended and the next one, in case the server ends each watch at once."""
 
 SWEEP_PAUSE_SECONDS = 30.0
-"""From one sweep of a kind that a watch asked for to the next: a Broker that loses much must not sweep all the time."""
+"""The pause between two sweeps that a watch requests, in case a Broker loses many events."""
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update"}
 
-_UNKNOWN = frozenset({Reason.NAMESPACE_UNREAD, Reason.KEPT_LAST})
+_UNDECIDED = frozenset({Reason.NAMESPACE_UNREAD, Reason.KEPT_LAST})
 
 Send = Callable[[Event], Awaitable[object]]
 Publish = Callable[[Message], Awaitable[object]]
@@ -43,17 +44,17 @@ Publish = Callable[[Message], Awaitable[object]]
 
 @dataclass(frozen=True)
 class KindWatch:
-    """Watches one kind for as long as it runs.
+    """The watch on one kind.
 
     Attributes:
-        cluster: With a memory, if what is due is to be deleted without being read again.
-        rule: The kind.
-        send: Takes an event; what it raises is reported, and the sweep repairs it.
-        publish: Takes the SweepStep that begins a sweep of the kind; may return as late as the sweep has ended.
-        clock: Tells what is worth an event, and sweeps apart.
-        telemetry: Told of what goes wrong.
-        evaluator: Knows the policy and the namespaces.
-        namespace: Only this one; empty for all.
+        cluster: The cluster; with a memory, `expire` can delete an object without reading it again.
+        rule: The rule of the kind.
+        send: Sends an event. If it raises, the watch reports the error, and a sweep finds the object.
+        publish: Publishes the SweepStep that starts a sweep of the kind; it may return only after the sweep.
+        clock: The clock for decisions and for the ids of sweeps.
+        telemetry: Reports problems.
+        evaluator: Provides the policy and the namespaces.
+        namespace: The only namespace to watch; empty for all namespaces.
     """
 
     cluster: KubernetesCluster
@@ -75,13 +76,13 @@ class KindWatch:
         async with asyncio.TaskGroup() as group:
             sweeps = group.create_task(self._sweep_after_gaps())
             outbox = Outbox(self._write_event, group)
-            refusal = await self._watch_on(outbox)
+            refusal = await self._watch_until_forbidden(outbox)
             sweeps.cancel()
             outbox.cancel()
-        raise refusal  # not inside the group, which would wrap it
+        raise refusal  # outside the group, which would wrap the error
 
-    async def _watch_on(self, outbox: Outbox) -> ForbiddenError:
-        """Start anew after whatever ends a watch, slower each time in a row; only a missing right ends it for good."""
+    async def _watch_until_forbidden(self, outbox: Outbox) -> ForbiddenError:
+        """Restart the watch after each end, with a growing pause; only a missing right ends the loop."""
         failures = 0
         version = ""
         while True:
@@ -90,13 +91,13 @@ class KindWatch:
                     version = await self._start()
                 async for change in self.cluster.watch(self.rule, version, namespace=self.namespace):
                     version = get_text(change.obj, "metadata.resourceVersion") or version
-                    await self._take(change, outbox)
+                    await self._handle(change, outbox)
                     failures = 0
                 await asyncio.sleep(PAUSE_SECONDS)
             except GoneError as error:
                 version = ""
                 failures += 1
-                if failures > 1:  # once is everyday; again at once means that nothing is told but by sweeps
+                if failures > 1:  # once is normal; twice in a row means that only sweeps find changes
                     self._problem(error, failures - 1)
                     await asyncio.sleep(min(2.0**failures, RETRY_SECONDS_MAX))
             except ForbiddenError as error:
@@ -109,17 +110,17 @@ class KindWatch:
                 await asyncio.sleep(seconds)
 
     async def _start(self) -> str:
-        """The resourceVersion to watch from; all that was before it is for the sweep to find."""
+        """Return the resourceVersion to watch from, and request a sweep for the objects that exist already."""
         page = await self.cluster.list_page(self.rule, namespace=self.namespace, limit=1)
         self._gap.set()
         return page.resource_version
 
     def _problem(self, error: TtlError, failures: int) -> None:
-        """Said once in a row, and not for a kind that is only not served any more."""
+        """Report the first failure in a row; a kind that is no longer served is not reported."""
         if failures == 1 and not isinstance(error, AbsentKindError):
             self.telemetry.problem("watch interrupted", kind=self.rule.name, error=str(error))
 
-    async def _take(self, change: WatchEvent, outbox: Outbox) -> None:
+    async def _handle(self, change: WatchEvent, outbox: Outbox) -> None:
         ref = ref_of(change.obj)
         if change.type == "UNREADABLE":
             self.telemetry.problem(PASSED_OVER, object=str(ref), uid=ref.uid, error=change.problem)
@@ -128,12 +129,12 @@ class KindWatch:
                 self.cluster.memory.forget(ref.uid)
             return
         decision = await self._decide(change)
-        # What only the namespace or the group can tell is looked up by whoever the event wakes.
-        worth_keeping = not isinstance(decision, Ignore) or decision.reason in _UNKNOWN
-        data = json.dumps(change.obj, separators=(",", ":")).encode() if worth_keeping else b""
+        # If the decision depends on an unread namespace or on the group, the function that gets the event reads them.
+        is_relevant = not isinstance(decision, Ignore) or decision.reason in _UNDECIDED
+        data = json.dumps(change.obj, separators=(",", ":")).encode() if is_relevant else b""
         if self.cluster.memory:
-            self.cluster.memory.remember(ref.uid, data) if worth_keeping else self.cluster.memory.forget(ref.uid)
-        if worth_keeping:
+            self.cluster.memory.remember(ref.uid, data) if is_relevant else self.cluster.memory.forget(ref.uid)
+        if is_relevant:
             event = event_of_change(change, self.rule, server=self.cluster.server, data=data)
             await outbox.put(ref.uid, event)
         elif decision.reason in (Reason.INVALID_TTL, Reason.INVALID_POLICY):
@@ -141,7 +142,7 @@ class KindWatch:
             self.telemetry.problem(str(decision.reason), **about, error=decision.facts.problem)
 
     async def _decide(self, change: WatchEvent) -> Decision:
-        """The namespace is read, if it may count and is not remembered; the owner and the group are not."""
+        """Decide about a changed object; read its namespace if it matters and is not cached, but no owner or group."""
         namespaces, name = self.evaluator.namespaces, get_text(change.obj, "metadata.namespace")
         context = Context(self.evaluator.policy(), namespaces.get_cached(name))
         decision = decide(change.obj, self.rule, self.clock.now(), context)
@@ -158,11 +159,11 @@ class KindWatch:
             await self.send(event)
         except TtlError as error:
             self.telemetry.problem("event lost until the next sweep", event=event.id, error=str(error))
-            if isinstance(error, TryLaterError):  # what is refused for good would be refused again
+            if isinstance(error, TryLaterError):  # after a permanent error, a sweep would fail in the same way
                 self._gap.set()
 
     async def _sweep_after_gaps(self) -> None:
-        """One sweep at a time; a gap during one has another follow, since that one may have listed before the gap."""
+        """Request one sweep at a time; after a gap during a sweep request another, as the first may not see the gap."""
         while True:
             await self._gap.wait()
             self._gap.clear()
@@ -170,14 +171,14 @@ class KindWatch:
             try:
                 await self.publish(SweepStep(kinds=(kind,), sweep_id=f"{self.rule.name}/{now}"))
             except TtlError as error:
-                self.telemetry.problem("sweep put off", kind=self.rule.name, error=str(error))
+                self.telemetry.problem("sweep not started", kind=self.rule.name, error=str(error))
                 if isinstance(error, TryLaterError):
                     self._gap.set()
             await asyncio.sleep(SWEEP_PAUSE_SECONDS)
 
 
 def event_of_change(change: WatchEvent, rule: KindRule, *, server: str, data: bytes) -> Event:
-    """The event an ApiServerSource would send for the change, its id aside."""
+    """Make the event that an ApiServerSource would send for a change; only the id differs."""
     ref = ref_of(change.obj)
     verb = _TYPES[change.type]
     scope = f"namespaces/{ref.namespace}/" if ref.namespace else ""

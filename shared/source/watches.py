@@ -1,4 +1,4 @@
-"""Watches all enabled kinds that are served, each for itself: one that fails, or may not be watched, stops no other."""
+"""Watch all enabled kinds that the API server serves; a failed or forbidden watch does not affect the others."""
 
 import asyncio
 import logging
@@ -14,14 +14,14 @@ from shared.evaluation.served import list_served
 from shared.source.watch import KindWatch, Publish, Send
 
 LOOK_SECONDS = 30.0
-"""From one look at what is served to the next: one for all kinds."""
+"""The interval between two reads of discovery, for all kinds together."""
 
 RESTART_SECONDS = 10.0
-"""Before a watch that ended by a fault of ours is started again."""
+"""The pause before the restart of a watch that an unexpected exception ended."""
 
 REFUSED_SECONDS = 10.0
 REFUSED_SECONDS_MAX = 600.0
-"""How often a kind is tried again that may not be watched: soon at first, for roles that aggregate take their time."""
+"""The first and the longest pause before the next attempt to watch a forbidden kind: roles aggregate with a delay."""
 
 _log = logging.getLogger("ttl")
 
@@ -33,14 +33,16 @@ class _Running:
 
 
 class KindWatches:
-    """Every enabled kind that a cluster serves, watched; one whose CRD comes later is found, one that goes is left.
+    """The watches on all enabled kinds that a cluster serves.
+
+    A watch starts when the kind's CRD appears, and ends when the CRD is removed.
 
     Args:
-        world: With the kinds.
-        evaluator: The world's.
-        cluster: Where to watch them; the same as the world's where that has one.
-        send: Takes what a change has to tell.
-        publish: Takes the beginning of a sweep.
+        world: The adapters of this process, with the enabled kinds.
+        cluster: The cluster to watch; the same as that of `world`, if `world` has one.
+        evaluator: The evaluator of this process.
+        send: Sends an event.
+        publish: Publishes the SweepStep that starts a sweep.
     """
 
     def __init__(
@@ -53,56 +55,56 @@ class KindWatches:
         self._publish = publish
         self._running: list[_Running] = []
         self._names: set[str] | None = None
-        self._refusals: dict[int, ForbiddenError] = {}  # by watch: kinds of two groups may have one plural
-        self._none_left = asyncio.Event()
+        self._refusals: dict[int, ForbiddenError] = {}  # by watch: kinds of two groups may have the same plural
+        self._all_forbidden = asyncio.Event()
 
     async def run(self) -> ForbiddenError:
         """Watch until cancelled.
 
         Returns:
-            Why, once no kind at all may be watched.
+            The error, once every watch is forbidden.
         """
         async with asyncio.TaskGroup() as group:
-            looking = group.create_task(self._look_on(group))
-            await self._none_left.wait()
+            poll = group.create_task(self._poll_served(group))
+            await self._all_forbidden.wait()
             refusal = next(iter(self._refusals.values()))
-            looking.cancel()
+            poll.cancel()
             for one in self._running:
                 one.task.cancel()
         return refusal
 
-    async def _look_on(self, group: asyncio.TaskGroup) -> None:
-        """Look at what is served, sooner again where that cannot be told."""
+    async def _poll_served(self, group: asyncio.TaskGroup) -> None:
+        """Read regularly which kinds are served; after an error, retry sooner."""
         failures = 0
         while True:
             try:
-                self._follow(await self._list_served(), group)
+                self._update_watches(await self._list_served(), group)
                 failures = 0
             except TtlError as error:
                 failures += 1
                 if failures == 1:
-                    self._world.telemetry.problem("cannot tell which kinds are served", error=str(error))
+                    self._world.telemetry.problem("could not read which kinds are served", error=str(error))
             await asyncio.sleep(min(2.0**failures, LOOK_SECONDS) if failures else LOOK_SECONDS)
 
     async def _list_served(self) -> Sequence[KindRule]:
         return await list_served(self._world.catalogue, cluster=self._cluster, namespace=self._world.namespace)
 
-    def _follow(self, served: Sequence[KindRule], group: asyncio.TaskGroup) -> None:
-        """End the watches of what is not served any more, or not in that way; start those of what is."""
-        self._tell_change({rule.name for rule in served})
+    def _update_watches(self, served: Sequence[KindRule], group: asyncio.TaskGroup) -> None:
+        """End the watches on kinds that are no longer served under the same rule; start those on the other kinds."""
+        self._log_changes({rule.name for rule in served})
         for one in [one for one in self._running if one.watch.rule not in served]:
             one.task.cancel()
             self._running.remove(one)
         watched = [one.watch.rule for one in self._running]
         for watch in map(self._watch_of, (rule for rule in served if rule not in watched)):
-            self._running.append(_Running(watch, group.create_task(self._watch_on(watch))))
+            self._running.append(_Running(watch, group.create_task(self._keep_watching(watch))))
 
-    def _tell_change(self, names: set[str]) -> None:
-        """One line for each kind that came or went since the last look; those of the start are told by others."""
+    def _log_changes(self, names: set[str]) -> None:
+        """Log each kind that is newly served or no longer served; the caller logs the kinds at the start."""
         before = names if self._names is None else self._names
-        for words, kinds in (("kind served from now on", names - before), ("kind not served any more", before - names)):
+        for message, kinds in (("kind is now served", names - before), ("kind is no longer served", before - names)):
             for kind in sorted(kinds):
-                _log.info(words, extra={"fields": {"kind": kind}})
+                _log.info(message, extra={"fields": {"kind": kind}})
         self._names = names
 
     def _watch_of(self, rule: KindRule) -> KindWatch:
@@ -117,8 +119,8 @@ class KindWatches:
             namespace=self._world.namespace,
         )
 
-    async def _watch_on(self, watch: KindWatch) -> None:
-        """Start a watch again, whatever ended it."""
+    async def _keep_watching(self, watch: KindWatch) -> None:
+        """Run a watch, and restart it after each end."""
         pause = REFUSED_SECONDS
         try:
             while True:
@@ -129,8 +131,8 @@ class KindWatches:
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, REFUSED_SECONDS_MAX)
                     self._refusals.pop(id(watch))
-                except Exception:  # noqa: BLE001 - one kind's fault must not end the others
-                    _log.exception("a watch failed and is started again", extra={"fields": {"kind": watch.rule.name}})
+                except Exception:  # noqa: BLE001 - an error of one watch must not end the others
+                    _log.exception("watch failed and restarts", extra={"fields": {"kind": watch.rule.name}})
                     await asyncio.sleep(RESTART_SECONDS)
         finally:
             self._refusals.pop(id(watch), None)
@@ -139,4 +141,4 @@ class KindWatches:
         self._world.telemetry.problem("kind not watched: a right is missing", kind=watch.rule.name, error=str(error))
         self._refusals[id(watch)] = error
         if len(self._refusals) == len(self._running):
-            self._none_left.set()
+            self._all_forbidden.set()

@@ -1,12 +1,12 @@
-"""Knative's Broker and Triggers in one process, synchronous as its in-memory channel.
+"""Route events by Triggers inside one process, as Knative's Broker with the in-memory channel does.
 
-`send` returns once every matching function has answered, and every function that matches what they replied, and so
-on; so nothing that was acknowledged is only in memory. What a function would not take after the Trigger's retries is
-a dead letter, and does not stop the others.
+`send` returns after every matching function has answered, and every function that matches a reply, and so on. So no
+acknowledged event exists only in memory. If a function does not accept an event within the Trigger's retries, the
+event becomes a dead letter; other events are not affected.
 
-One thing differs from Knative on purpose. There a message that found its dead letter counts as delivered, so a timer
-that fired while the API server was away for long would be forgotten. `publish`, which the timer engine calls, raises
-TryLaterError instead, and the message stays with the engine, which tries again later.
+One difference from Knative is intended. With Knative, a message that became a dead letter counts as delivered. A timer
+that fired during a long outage of the API server would then be lost. Here `publish`, which the timer engine calls,
+raises TryLaterError; the engine keeps the timer and retries later.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from shared.standalone.delivery import HOPS_LEFT, Parcel, Subscriber, pack
 from shared.standalone.triggers import matches
 
 HOPS = 255
-"""Replies to replies to ... an event: what knativebrokerttl starts from."""
+"""The longest chain of replies to an event: the first value of knativebrokerttl."""
 
 
 class _Chain:
-    """One event that was sent, and all that its replies lead to.
+    """The deliveries of one event and of all replies that follow from it.
 
-    Tasks side by side instead of calls within calls: 255 hops deep would be too deep a stack.
+    Each delivery is a task, because nested calls over 255 hops would exceed the stack.
 
     Attributes:
-        returnable: The event that its sender keeps where it may work later; None: its sender keeps nothing.
+        returnable: The event that the sender keeps and sends again after a transient error; None for no such event.
     """
 
     def __init__(self, returnable: Event | None) -> None:
@@ -56,8 +56,8 @@ class LocalBroker:
     """Routes events to functions by their Triggers; the Publisher of a process without Knative.
 
     Args:
-        subscribers: What `subscribers_of` gives for the Triggers.
-        dead_letter: Gets what no function would take.
+        subscribers: The subscribers of the Triggers, see `subscribers_of`.
+        dead_letter: Receives each event that a function did not accept.
         source: The CloudEvent source of published messages.
     """
 
@@ -71,10 +71,10 @@ class LocalBroker:
         self._idle.set()
 
     async def publish(self, message: Message) -> None:
-        """Hand over one of our messages; where that fails for now it is given back instead of buried.
+        """Publish a message; after a transient error it does not become a dead letter, but stays with the sender.
 
         Raises:
-            TryLaterError: A function, or one further down the chain, did not take its event and may do so later.
+            TryLaterError: A function of the chain did not accept its event, and may accept it later.
         """
         event = event_of(message, source=self._source)
         later = [one for one in await self._run(event, returnable=event) if one.retryable]
@@ -85,18 +85,18 @@ class LocalBroker:
             )
 
     async def send(self, event: Event) -> tuple[Undelivered, ...]:
-        """Deliver an event, and the replies to it, and the replies to those.
+        """Deliver an event, the replies to it, and the replies to those.
 
         Returns:
-            What went to the dead letter; empty where every function took its event, or none wanted it.
+            The dead letters; empty if every matching function accepted its event.
 
         Raises:
-            TryLaterError: The broker closes: not every function has answered.
+            TryLaterError: The broker closed before every function had answered.
         """
         return await self._run(event, returnable=None)
 
     async def close(self, *, grace_seconds: float) -> None:
-        """Take no more events and wait for those under way; after the grace their senders get TryLaterError."""
+        """Accept no more events and wait for those in flight; after the grace their senders get TryLaterError."""
         self._closing = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
@@ -123,13 +123,13 @@ class LocalBroker:
         return tuple(chain.undelivered)
 
     def _route(self, event: Event, hops: int, chain: _Chain) -> None:
-        """Start a delivery at every Trigger that wants the event; most of what we tell, nobody listens to."""
+        """Start a delivery for every Trigger that matches the event; most events have no Trigger."""
         attributes = event.attributes()
-        wanting = [subscriber for subscriber in self._subscribers if matches(subscriber.trigger, attributes)]
-        if not wanting:
+        matching = [subscriber for subscriber in self._subscribers if matches(subscriber.trigger, attributes)]
+        if not matching:
             return
         if hops <= 0:
-            reason = f"{HOPS_LEFT}: expected at most {HOPS} replies to replies; a function may answer itself"
+            reason = f"{HOPS_LEFT}: expected at most {HOPS} replies in a chain; a function may answer itself"
             self._fail(event, _refused(reason), chain)
             return
         try:
@@ -137,7 +137,7 @@ class LocalBroker:
         except EventError as error:
             self._fail(event, _refused(str(error)), chain)
             return
-        for subscriber in wanting:
+        for subscriber in matching:
             chain.start(self._deliver(subscriber, parcel, hops, chain))
 
     async def _deliver(self, subscriber: Subscriber, parcel: Parcel, hops: int, chain: _Chain) -> None:
@@ -154,7 +154,7 @@ class LocalBroker:
 
 
 def _hops_left(event: Event) -> int:
-    """Counted down at every entry into a Broker, this one included; anything but a number starts anew."""
+    """Return the hops that an event has left: each Broker counts down by one; a value that is no number is ignored."""
     try:
         return int(event.extensions[HOPS_LEFT]) - 1
     except (KeyError, ValueError):
@@ -162,5 +162,5 @@ def _hops_left(event: Event) -> int:
 
 
 def _refused(reason: str) -> Undelivered:
-    """The answer of the Broker's ingress itself."""
+    """Make the result of an event that the broker itself rejects."""
     return Undelivered(trigger="", destination="broker", status=400, detail=reason, retryable=False)

@@ -1,4 +1,4 @@
-"""What becomes of an event that a subscriber would not take."""
+"""Dead letters of the local broker: events that a subscriber did not accept."""
 
 import base64
 import dataclasses
@@ -14,15 +14,15 @@ _NEWEST = 100
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Undelivered:
-    """An event that came to nothing at one Trigger.
+    """The result of a delivery that failed at one Trigger.
 
     Attributes:
-        trigger: Its name; empty where the broker itself refused the event.
-        destination: The subscriber's URL.
-        status: The last answer's; 500 where there was none, as Knative says it.
-        detail: The last answer's body, or why there was none.
-        retryable: Whether it may work later; the Trigger's own retries are over.
-        retry_after_seconds: What the last answer asked for.
+        trigger: The name of the Trigger; empty if the broker itself rejected the event.
+        destination: The URL of the subscriber.
+        status: The status of the last answer; 500 if there was none, as with Knative.
+        detail: The body of the last answer, or why there was none.
+        retryable: Whether a later delivery may succeed; the retries of the Trigger are exhausted.
+        retry_after_seconds: The Retry-After of the last answer; 0 if it had none.
     """
 
     trigger: str
@@ -34,19 +34,19 @@ class Undelivered:
 
 
 class DeadLetter(Protocol):
-    """Where such events go."""
+    """The receiver of dead letters."""
 
     def report(self, event: Event, undelivered: Undelivered) -> None:
-        """Take the event, which carries the extensions knativeerrordest, knativeerrorcode and knativeerrordata."""
+        """Report an event, which has the extensions knativeerrordest, knativeerrorcode and knativeerrordata."""
         ...
 
 
 class ReportedDeadLetters:
-    """Reports each as a problem, counts them, and keeps the newest at hand.
+    """Reports each dead letter as a problem, counts the dead letters, and keeps the newest.
 
     Attributes:
-        counts: By Trigger.
-        newest: With their error extensions.
+        counts: The number of dead letters by Trigger.
+        newest: The newest dead letters, with their error extensions.
     """
 
     def __init__(self, telemetry: Telemetry) -> None:
@@ -55,7 +55,7 @@ class ReportedDeadLetters:
         self.newest: deque[Event] = deque(maxlen=_NEWEST)
 
     def report(self, event: Event, undelivered: Undelivered) -> None:
-        """Report, count and keep it."""
+        """Report, count and keep a dead letter."""
         self.counts[undelivered.trigger] += 1
         self.newest.append(event)
         self._telemetry.dead_letter(
@@ -68,7 +68,7 @@ class ReportedDeadLetters:
 
 
 def as_dead_letter(event: Event, undelivered: Undelivered) -> Event:
-    """The event as Knative hands it to a dead letter sink; the error data is base64, cut off."""
+    """Make the event that Knative sends to a dead letter sink; the error data is base64 and cut off."""
     data = base64.b64encode(undelivered.detail.encode()).decode()
     errors = {
         "knativeerrordest": undelivered.destination,

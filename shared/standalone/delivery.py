@@ -1,4 +1,4 @@
-"""One Trigger's deliveries over HTTP: Knative's table of what is tried again, and its pauses."""
+"""Deliver the events of one Trigger over HTTP, with the retries and pauses of Knative."""
 
 import asyncio
 import dataclasses
@@ -17,32 +17,33 @@ from shared.standalone.trigger_files import ManifestError
 from shared.standalone.triggers import Trigger
 
 CONCURRENCY = 128
-"""Attempts under way at one Trigger: more than the timer engine makes at once, and no other Trigger waits for them."""
+"""The limit of attempts in flight at one Trigger: above that of the timer engine. Each Trigger has its own limit."""
 
 RETRY_AFTER_SECONDS_MAX = 60.0
-"""Where the Trigger sets no `retryAfterMax`: a slip in a header must not park an event for days."""
+"""The limit of Retry-After if the Trigger sets no `retryAfterMax`: a wrong header must not delay an event for days."""
 
 HOPS_LEFT = "knativebrokerttl"
-"""The extension that ends loops: between Brokers only, a function neither sees nor sets it."""
+"""The extension that ends reply loops. Only Brokers read and set it; it is not sent to a function."""
 
 Sleep = Callable[[float], Awaitable[None]]
 
-_ATTEMPT_SECONDS_MAX = 900.0  # without `timeout`: the in-memory channel's own limit of a fan-out
-_KEEP_ALIVE_SECONDS = 3.0  # less than a uvicorn's 5: a connection it just closed would cost a retry
+_ATTEMPT_SECONDS_MAX = 900.0  # if the Trigger sets no `timeout`: the limit of Knative's in-memory channel
+_KEEP_ALIVE_SECONDS = 3.0  # below the 5 s of uvicorn: a request on a connection that it just closed fails
 _DETAIL_CHARACTERS_MAX = 1024
 _RETRYABLE = {HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
 _NOT_A_CLOUD_EVENT = "received a non-empty response not recognized as CloudEvent"
-# aiohttp would call an empty body application/octet-stream.
+# For an empty body, aiohttp would send the content type application/octet-stream.
 _SKIPPED_HEADERS = ("Content-Type", "User-Agent")
 
 
 def open_session(socket: Path | None = None) -> aiohttp.ClientSession:
-    """A session made for a LocalBroker, to be closed after it.
+    """Open the HTTP session of a LocalBroker; close the session after the broker.
 
-    Without a limit of its own, since the Triggers have theirs and must not wait for each other; without cookies.
+    The session has no connection limit and no cookies: each Trigger has its own limit, and Triggers must not wait for
+    each other.
 
     Args:
-        socket: The unix socket that every URL leads to; None: TCP.
+        socket: The unix socket for every URL; None for TCP.
     """
     connector = (
         aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS)
@@ -53,13 +54,13 @@ def open_session(socket: Path | None = None) -> aiohttp.ClientSession:
 
 
 def is_retryable(status: int) -> bool:
-    """Whether Knative tries again after this answer: all of 5xx, and four of 4xx."""
+    """Whether Knative retries after this status: every 5xx, and four of the 4xx."""
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRYABLE
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """An event ready to go: what every Trigger needs of it, made once."""
+    """An event, prepared once for all Triggers: its attributes, headers and body."""
 
     event: Event
     attributes: Mapping[str, str]
@@ -68,10 +69,10 @@ class Parcel:
 
 
 def pack(event: Event) -> Parcel:
-    """The event ready to go.
+    """Prepare an event for delivery.
 
     Raises:
-        EventError: An attribute cannot be a header.
+        EventError: An attribute cannot be sent as a header.
     """
     if HOPS_LEFT in event.extensions:
         others = {name: value for name, value in event.extensions.items() if name != HOPS_LEFT}
@@ -80,7 +81,7 @@ def pack(event: Event) -> Parcel:
         if not (name.isascii() and name.isalnum()):
             raise EventError(f"{name!r}: expected an attribute name of letters and digits")
     headers, body = to_http(event)
-    # As Knative does: the subscriber learns that an event in its answer will be published.
+    # As Knative does: the header says that an event in the answer will be published.
     return Parcel(event, event.attributes(), {**headers, "prefer": "reply"}, body)
 
 
@@ -97,12 +98,12 @@ class _Answer:
 
 
 class Subscriber:
-    """Delivers to one Trigger's function.
+    """Delivers events to the function of one Trigger.
 
     Args:
-        trigger: Whose events these are.
-        url: Where the function answers.
-        session: Its connection limit must not be below CONCURRENCY for every Trigger together.
+        trigger: The Trigger.
+        url: The URL of the function.
+        session: The HTTP session; its connection limit must be at least CONCURRENCY times the number of Triggers.
         sleep: Waits the given seconds between two attempts.
     """
 
@@ -116,12 +117,12 @@ class Subscriber:
         self._timeout = aiohttp.ClientTimeout(total=timeout.total_seconds() if timeout else _ATTEMPT_SECONDS_MAX)
 
     async def deliver(self, parcel: Parcel) -> Event | Undelivered | None:
-        """Try until it is taken, refused for good, or the Trigger's retries are over.
+        """Deliver an event: retry until it is accepted, permanently rejected, or the Trigger's retries are exhausted.
 
-        An event that waits for its next attempt holds no slot: a few that fail do not stop the many that work.
+        An event that waits for its next attempt holds no slot, so failing events do not delay the others.
 
         Returns:
-            The event the function replied with, None for none, or why the event was not taken.
+            The event that the function replied with, None for no reply, or why the event was not accepted.
         """
         delivery = self.trigger.delivery
         for retries in range(delivery.retry + 1):
@@ -158,10 +159,10 @@ class Subscriber:
             return _Answer(500, f"dispatch error: {error or type(error).__name__}")
 
     def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> _Answer:
-        """What an HTTP answer means behind a Broker."""
+        """Interpret an HTTP answer as a Broker does."""
         if not _Answer(status).is_success:
             detail = body[:_DETAIL_CHARACTERS_MAX].decode(errors="replace")
-            return _Answer(status, detail, retry_after_seconds=self._asked_pause_seconds(status, headers))
+            return _Answer(status, detail, retry_after_seconds=self._retry_after_seconds(status, headers))
         if "ce-specversion" not in headers and not headers.get("content-type", "").startswith(
             "application/cloudevents"
         ):
@@ -172,11 +173,11 @@ class Subscriber:
         except EventError as error:
             return _Answer(502, f"received a malformed CloudEvent: {error}")
 
-    def _asked_pause_seconds(self, status: int, headers: Mapping[str, str]) -> float:
-        """Retry-After of a 429 or 503, as a lower bound of the pause; as a date it is passed over.
+    def _retry_after_seconds(self, status: int, headers: Mapping[str, str]) -> float:
+        """Return the Retry-After of a 429 or 503, a lower bound of the pause; a Retry-After that is a date is ignored.
 
-        Knative honours it only with the feature delivery-retryafter and a `retryAfterMax`; here it always counts,
-        for a function of ours knows best when the API server will take calls again.
+        Knative uses the header only with the feature delivery-retryafter and a `retryAfterMax`. Here the header always
+        counts, because our function sets it to when the API server accepts requests again.
         """
         text = headers.get("retry-after", "")
         if status not in {429, 503} or not (text.isascii() and text.isdigit()):
@@ -192,13 +193,13 @@ def subscribers_of(
     session: aiohttp.ClientSession,
     sleep: Sleep = asyncio.sleep,
 ) -> tuple[Subscriber, ...]:
-    """The functions behind the Triggers.
+    """Make the subscribers of the Triggers.
 
     Args:
-        triggers: Which events go where.
-        urls: Where the functions answer, by the name of their Knative Service.
-        session: What `open_session` gives.
-        sleep: Waits between two attempts; seconds.
+        triggers: The Triggers.
+        urls: The URL of each function, by the name of its Knative Service.
+        session: The HTTP session, see `open_session`.
+        sleep: Waits the given seconds between two attempts.
 
     Raises:
         ManifestError: A Trigger's subscriber has no URL.

@@ -1,4 +1,4 @@
-"""A uvicorn that is part of another program."""
+"""A uvicorn server that runs inside another program."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -7,9 +7,9 @@ import uvicorn
 
 
 class InProcessServer(uvicorn.Server):
-    """Leaves signals to the program it runs in."""
+    """A uvicorn server that leaves signals to the program that it runs in."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Capture none."""
+        """Capture no signals."""
         yield

@@ -1,4 +1,4 @@
-"""All functions in one process, each through functions-framework, behind one unix socket."""
+"""Serve all functions in one process, each with functions-framework, on one unix socket."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,13 +15,13 @@ from shared.standalone.embedded_uvicorn import InProcessServer
 
 NAMES = ("schedule", "timers", "expire", "sweep")
 URLS = {name: f"http://functions/{name}" for name in NAMES}
-"""Where each function answers behind the socket, by the name of its Knative Service."""
+"""The URL of each function on the socket, by the name of its Knative Service."""
 
 GRACE_SECONDS = 20
 
 
 class ByPath:
-    """An ASGI app that gives each path to the function of that name."""
+    """An ASGI app that routes each path to the function of that name."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         folder = Path(functions.__file__ or "").parent
@@ -31,15 +31,15 @@ class ByPath:
         }
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass on a request."""
+        """Route a request."""
         await self._apps[scope["path"]](scope, receive, send)
 
 
 @asynccontextmanager
 async def serve_functions(socket: Path) -> AsyncIterator[None]:
-    """Load the functions and serve them on a unix socket until the block ends; then finish what is in flight.
+    """Load the functions, and serve them on a unix socket until the block ends; requests in flight are then finished.
 
-    The functions use the world that is in use when they are loaded (see `shared.bootstrap.world`).
+    The functions use the World that is set when they are loaded, see `shared.bootstrap.world`.
     """
     config = uvicorn.Config(
         ByPath(NAMES),
@@ -48,7 +48,7 @@ async def serve_functions(socket: Path) -> AsyncIterator[None]:
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # nobody is in between
+        proxy_headers=False,  # there is no proxy
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )

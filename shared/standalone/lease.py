@@ -1,8 +1,8 @@
-"""One leader among the runners of a cluster, by a coordination.k8s.io Lease.
+"""Leader election among the runners of a cluster, with a coordination.k8s.io Lease.
 
-Two leaders would do no harm, each deletion being proven by its preconditions; they would only do everything twice.
-The client library has an election of its own, which neither gives its Lease back when it stops nor tells a missing
-right from a busy server; these are its rules, in the API's own terms.
+Two leaders would be safe, because each DELETE carries preconditions, but all work would be done twice. The election of
+the client library does not release its Lease at the end, and does not distinguish a missing right from a busy server.
+So this module implements the same rules with plain API requests.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ RENEW_SECONDS = 5.0
 
 
 class LeadershipLostError(TtlError):
-    """The Lease could not be renewed in time, or somebody else holds it."""
+    """The Lease could not be renewed in time, or another process holds it."""
 
 
 class Lease:
     """The Lease of one candidate.
 
     Args:
-        cluster: Where it lies.
-        namespace: Of the Lease; it must exist.
-        name: Of the Lease: all candidates share it.
-        identity: This candidate.
-        clock: For the times that the Lease shows to people; whether it ran out is told by monotonic time.
-        scope: What this candidate handles, for the annotations; asked at each renewal, since a policy is reloaded.
+        cluster: The cluster of the Lease.
+        namespace: The namespace of the Lease; it must exist.
+        name: The name of the Lease, the same for all candidates.
+        identity: The identity of this candidate.
+        clock: The clock for the times in the Lease; whether a Lease has expired is measured in monotonic time.
+        scope: Returns what this candidate handles, for the annotations; called at each renewal, as a policy may change.
     """
 
     def __init__(  # noqa: PLR0913 - each argument is a part of the Lease
@@ -55,14 +55,14 @@ class Lease:
 
     @asynccontextmanager
     async def held(self, on_wait: Callable[[str], None]) -> AsyncIterator[None]:
-        """Wait until this candidate leads, then renew until the block ends, and give the Lease back.
+        """Wait until this candidate leads, renew the Lease until the block ends, and release it.
 
         Args:
-            on_wait: Told why it has to wait, when that changes.
+            on_wait: Called with the reason to wait, each time that it changes.
 
         Raises:
             ForbiddenError: A right on Leases is missing.
-            LeadershipLostError: In the block, when somebody else took over.
+            LeadershipLostError: In the block, if another process took over or a renewal failed for too long.
         """
         await self._acquire(on_wait)
         owner = asyncio.current_task()
@@ -79,7 +79,7 @@ class Lease:
             yield
         except asyncio.CancelledError:
             if lost and owner:
-                owner.uncancel()  # it was this that cancelled it, and nobody else
+                owner.uncancel()  # the cancellation came from `on_end`
                 raise LeadershipLostError(lost[0]) from None
             raise
         finally:
@@ -88,7 +88,7 @@ class Lease:
             await self._release()
 
     async def _acquire(self, on_wait: Callable[[str], None]) -> None:
-        told = ""
+        reported = ""
         while True:
             try:
                 if await self._try():
@@ -96,13 +96,13 @@ class Lease:
                 reason = f"{self._holder} leads"
             except TryLaterError as error:
                 reason = str(error)
-            if reason != told:
-                told = reason
+            if reason != reported:
+                reported = reason
                 on_wait(reason)
             await asyncio.sleep(RENEW_SECONDS / 2)
 
     async def _renew(self) -> str:
-        """Renew until that fails for too long; returns why."""
+        """Renew the Lease until that fails for too long; return the reason."""
         renewed_at = time.monotonic()
         reason = ""
         while time.monotonic() - renewed_at < DURATION_SECONDS - RENEW_SECONDS:
@@ -117,7 +117,7 @@ class Lease:
         return f"the Lease could not be renewed in time: {reason}"
 
     async def _try(self) -> bool:
-        """Take or renew the Lease; False while somebody else holds it."""
+        """Acquire or renew the Lease; return False while another process holds it."""
         answer = await self._cluster.request("GET", f"{self._collection}/{self._name}", missing_ok=True)
         lease = answer.body if answer else {"metadata": {"name": self._name}, "spec": {}}
         self._holder = get_text(lease, "spec.holderIdentity")
@@ -130,7 +130,7 @@ class Lease:
         return True
 
     def _ran_out(self, lease: Any) -> bool:
-        """Whether the holder has not renewed for the Lease's duration, as this process saw it: no clocks compared."""
+        """Whether the Lease has expired: this process has seen no renewal for its duration. No clocks are compared."""
         version = get_text(lease, "metadata.resourceVersion")
         if version != self._seen[0]:
             self._seen = (version, time.monotonic())
@@ -139,7 +139,7 @@ class Lease:
         return time.monotonic() - self._seen[1] > seconds
 
     async def _write(self, lease: Any, holder: str, *, new: bool) -> None:
-        now = format_instant(self._clock.now().replace(microsecond=1))  # MicroTime wants six digits
+        now = format_instant(self._clock.now().replace(microsecond=1))  # MicroTime needs six digits
         spec = {**lease.get("spec", {}), "holderIdentity": holder, "renewTime": now}
         if holder and get_text(lease, "spec.holderIdentity") != holder:
             transitions = get_in(lease, "spec.leaseTransitions") or 0
@@ -147,14 +147,14 @@ class Lease:
         spec["leaseDurationSeconds"] = DURATION_SECONDS
         metadata = lease.get("metadata", {})
         if holder:
-            said = metadata.get("annotations") or {}
-            metadata = {**metadata, "annotations": {**said, **self._scope().as_annotations(holder)}}
+            existing = metadata.get("annotations") or {}
+            metadata = {**metadata, "annotations": {**existing, **self._scope().as_annotations(holder)}}
         body = {**lease, "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
         path = self._collection if new else f"{self._collection}/{self._name}"
         await self._cluster.request("POST" if new else "PUT", path, body=body)
 
     async def _release(self) -> None:
-        """Best effort: without it the next candidate waits for the duration."""
+        """Release the Lease if possible; otherwise the next candidate waits until the Lease expires."""
         try:
             async with asyncio.timeout(2):
                 answer = await self._cluster.request("GET", f"{self._collection}/{self._name}", missing_ok=True)

@@ -1,8 +1,9 @@
-"""The whole thing in one process, for any cluster, without Knative.
+"""Run all functions in one process, for any cluster, without Knative.
 
-It watches the kinds itself, makes the same CloudEvents, routes them by the same Trigger manifests to the same
-functions over HTTP, keeps the timers in SQLite, and is the leader among its like by a Lease. Its safety net is the
-sweep: one for each kind when its watch starts, and one for all at every interval.
+The runner watches the kinds, makes the same CloudEvents as on Knative, and routes them over HTTP to the same functions
+by the same Trigger manifests. Timers are in SQLite. Of several runners, a Lease elects one that works (see
+`shared.standalone.lease`). Sweeps find what events missed: a sweep of a kind when its watch starts, and a sweep of all
+kinds at every interval.
 """
 
 import asyncio
@@ -28,13 +29,13 @@ MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"
 
 RELOAD_SECONDS = 2.0
-"""Between two looks for a new policy, and at the shared state: a stop is logged within five seconds."""
+"""The interval between two checks for a new policy and for a release; a stop is logged within five seconds."""
 
 
 @asynccontextmanager
 async def local_broker(world: World) -> AsyncIterator[LocalBroker]:
-    """The functions of this process behind a broker; what is in flight is finished when the block ends."""
-    with tempfile.TemporaryDirectory(prefix="ttl-") as folder:  # of mode 0700: nobody else may post events
+    """Serve the functions of this process behind a broker; when the block ends, finish the deliveries in flight."""
+    with tempfile.TemporaryDirectory(prefix="ttl-") as folder:  # mode 0700: no other user can post events
         socket = Path(folder) / "functions.sock"
         async with open_session(socket) as session:
             subscribers = subscribers_of(read_triggers(MANIFESTS), URLS, session=session)
@@ -54,8 +55,8 @@ class Runner:
     """Watches and sweeps one cluster.
 
     Args:
-        world: With the kinds, the settings and a place for timers.
-        cluster: The same as the world's.
+        world: The adapters of this process, with the kinds and the settings.
+        cluster: The cluster of `world`.
     """
 
     def __init__(self, world: World, cluster: KubernetesCluster) -> None:
@@ -63,10 +64,10 @@ class Runner:
         self._cluster = cluster
 
     async def run(self) -> None:
-        """Work until cancelled; then finish what is in flight.
+        """Watch and sweep until cancelled; then finish the deliveries in flight.
 
         Raises:
-            ForbiddenError: No kind at all may be watched.
+            ForbiddenError: The rights to watch are missing for every kind.
         """
         async with local_broker(self._world) as broker, asyncio.TaskGroup() as group:
             ticks = group.create_task(self._tick(broker))
@@ -83,14 +84,14 @@ class Runner:
         raise refusal
 
     async def _tick(self, broker: LocalBroker) -> None:
-        """What a PingSource does on Knative."""
+        """Start a sweep at every interval, as a PingSource does on Knative."""
         interval = self._world.settings.sweep_interval.total_seconds()
         while True:
             await asyncio.sleep(interval)
             await self._sweep(broker)
 
     async def _sweep_on_reload(self, broker: LocalBroker) -> None:
-        """What a new policy makes due, no event tells of."""
+        """Start a sweep after each new policy: no event reports the objects that the policy makes due."""
         known = self._world.policy()
         while self._world.policies is not None:
             await asyncio.sleep(RELOAD_SECONDS)
@@ -99,7 +100,7 @@ class Runner:
                 await self._sweep(broker)
 
     async def _sweep_on_release(self, broker: LocalBroker) -> None:
-        """What fell due while the breaker was open, or the deletions were stopped, no event reports again."""
+        """Start a sweep after each release: no event reports again the objects that fell due during the stop."""
         known = 0
         while True:
             await asyncio.sleep(RELOAD_SECONDS)
@@ -112,4 +113,4 @@ class Runner:
         try:
             await broker.send(Event(id=f"tick/{now}", source=SOURCE, type=TICK, data=b"{}"))
         except TtlError as error:
-            self._world.telemetry.problem("sweep put off until the next interval", error=str(error))
+            self._world.telemetry.problem("sweep skipped until the next interval", error=str(error))

@@ -1,4 +1,4 @@
-"""Triggers read from files, with errors that say where to look."""
+"""Read Triggers from files; an error names the file, the Trigger and the field."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,17 +14,17 @@ _TRIGGER = ("eventing.knative.dev/v1", "Trigger")
 
 
 class ManifestError(TtlError):
-    """A manifest that cannot be followed; the message names file, Trigger, field and what was expected."""
+    """A Trigger manifest is invalid; the message names the file, the Trigger, the field and what was expected."""
 
 
 def read_triggers(*paths: Path) -> tuple[Trigger, ...]:
-    """All Triggers in the files, and in the YAML files below the folders, in the order of their paths.
+    """Read all Triggers from files, and from the YAML files in folders, in the order of their paths.
 
-    Documents of any other kind are passed over. A folder with kustomize patches in it is not for here: a patch is
-    half a Trigger.
+    Documents of another kind are ignored. Do not pass a folder that contains kustomize patches: a patch is not a
+    complete Trigger.
 
     Raises:
-        ManifestError: A file cannot be read, a Trigger is wrong, or two have the same name.
+        ManifestError: A file cannot be read, a Trigger is invalid, or two Triggers have the same name.
     """
     found: dict[str, tuple[Trigger, Path]] = {}
     for path in (file for given in paths for file in _files(given)):
@@ -32,8 +32,8 @@ def read_triggers(*paths: Path) -> tuple[Trigger, ...]:
             trigger = _trigger(document, path)
             if trigger.name in found:
                 raise ManifestError(
-                    f"{path}: Trigger {trigger.name}: metadata.name: expected a name of its own, "
-                    f"got that of one in {found[trigger.name][1]}"
+                    f"{path}: Trigger {trigger.name}: metadata.name: expected a unique name, "
+                    f"got that of a Trigger in {found[trigger.name][1]}"
                 )
             found[trigger.name] = (trigger, path)
     return tuple(trigger for trigger, _ in found.values())
@@ -46,7 +46,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """The Trigger documents of a file."""
+    """Yield the Triggers in a file."""
     try:
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -77,6 +77,6 @@ def _first_problem(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{field.lstrip('.')}: expected a value, got none"
     if first["type"] == "extra_forbidden":
-        return f"{field.lstrip('.')}: expected no such field here"
+        return f"{field.lstrip('.')}: unknown field; expected a field of Knative's Trigger"
     wanted = first["msg"].removeprefix("Value error, ").replace("Input should", "expected to")
     return f"{field.lstrip('.')}: {wanted}, got {first['input']!r}"

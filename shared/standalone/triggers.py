@@ -1,6 +1,7 @@
-"""The Triggers of `knative/`: the manifests that a cluster applies are the wiring of the local runner too.
+"""Parse Knative Triggers: the local runner routes events by the same manifests that a cluster applies.
 
-Checked as strictly as Knative's own webhook does, and unknown fields as well: a typo must not silently change a route.
+The checks are as strict as those of Knative's webhook, and reject unknown fields too: a typo must not change a route
+unnoticed.
 """
 
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ _Pairs = Annotated[dict[_AttributeName, _Text], Field(min_length=1)]
 
 
 def _iso_8601(value: Any) -> Any:
-    """Only the text that Knative reads: pydantic would also take plain seconds, which the webhook refuses."""
+    """Accept only an ISO 8601 text: pydantic would also accept plain seconds, which Knative's webhook rejects."""
     if not isinstance(value, str) or not value.startswith("P"):
         raise ValueError("expected an ISO 8601 duration such as PT0.2S")
     return value
@@ -29,17 +30,22 @@ _Duration = Annotated[timedelta, BeforeValidator(_iso_8601), Field(ge=timedelta(
 
 
 class _Spec(BaseModel):
-    """Frozen, camelCase in YAML, no unknown fields."""
+    """The base of the models: frozen, camelCase in YAML, unknown fields rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
 
 class Filter(_Spec):
-    """One element of `spec.filters`: one dialect, which may hold others.
+    """One element of `spec.filters`: one dialect, which may contain other filters.
 
     Attributes:
-        exact: These attributes have these values; `prefix` and `suffix` likewise.
-        cesql: Never set; the field is there to be refused by its name.
+        exact: The attributes and their exact values.
+        prefix: The attributes and the prefixes of their values.
+        suffix: The attributes and the suffixes of their values.
+        all_of: Filters that must all match.
+        any_of: Filters of which one must match.
+        negated: A filter that must not match.
+        cesql: Never set; the field exists so that the error can name it.
     """
 
     exact: _Pairs | None = None
@@ -62,7 +68,7 @@ class Filter(_Spec):
         return self
 
     def holds(self, attributes: Mapping[str, str]) -> bool:
-        """Whether an event with these context attributes passes."""
+        """Whether the filter matches an event with these context attributes."""
         if self.exact is not None:
             return all(attributes.get(name) == value for name, value in self.exact.items())
         if self.prefix is not None:
@@ -77,14 +83,16 @@ class Filter(_Spec):
 
 
 class Delivery(_Spec):
-    """How stubbornly a Trigger delivers.
+    """The retries of a Trigger.
 
     Attributes:
-        retry: Attempts after the first.
-        backoff_policy: Without it or without `backoff_delay` the next attempt follows at once.
-        timeout: Of each attempt; None: nothing but the subscriber ends it.
-        retry_after_max: The longest Retry-After that is waited for; zero: none is.
-        dead_letter_sink: For the cluster; outside it the broker's own DeadLetter gets them all.
+        retry: The number of attempts after the first.
+        backoff_policy: How the pause grows; without it or without `backoff_delay`, the next attempt follows at once.
+        backoff_delay: The base of the pause.
+        timeout: The limit of each attempt; None for the default of 15 minutes.
+        retry_after_max: The longest Retry-After that is respected; zero to ignore the header.
+        dead_letter_sink: The sink in a cluster; the local broker sends all dead letters to its own DeadLetter.
+        format: The encoding of the event in a cluster; the local broker ignores it.
     """
 
     retry: int = Field(0, ge=0, strict=True)
@@ -96,10 +104,10 @@ class Delivery(_Spec):
     format: Literal["json", "binary"] | None = None
 
     def pause_seconds(self, retries: int) -> float:
-        """How long to wait before the next attempt.
+        """Return the pause before the next attempt.
 
         Args:
-            retries: How many there were before; so the first linear pause is 0, as Knative's.
+            retries: The number of retries so far; so the first linear pause is 0, as with Knative.
         """
         if self.backoff_policy is None or self.backoff_delay is None:
             return 0.0
@@ -107,7 +115,7 @@ class Delivery(_Spec):
         return self.backoff_delay.total_seconds() * factor
 
 
-# What config-br-defaults gives a Broker, for a Trigger that says nothing of its own.
+# The delivery of Knative's config-br-defaults, for a Trigger without `spec.delivery`.
 _BROKER_DELIVERY = Delivery.model_validate({"retry": 10, "backoffPolicy": "exponential", "backoffDelay": "PT0.2S"})
 
 
@@ -145,12 +153,15 @@ class _Manifest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """Which events go to which function, and how.
+    """A Knative Trigger: which events go to which function, and with which retries.
 
     Attributes:
-        attributes: The older `spec.filter`: exact values, "" for any; counts only where `filters` is empty.
-        filters: All of them must hold.
-        subscriber: The name of the Knative Service.
+        name: The name of the Trigger.
+        broker: The name of its Broker.
+        subscriber: The name of the Knative Service of the function.
+        attributes: The older `spec.filter`: exact values, "" for any value; ignored unless `filters` is empty.
+        filters: The filters, which must all match.
+        delivery: The retries.
     """
 
     name: str
@@ -162,10 +173,10 @@ class Trigger:
 
 
 def parse_trigger(document: Mapping[str, Any]) -> Trigger:
-    """A Trigger from its manifest.
+    """Parse a Trigger from its manifest.
 
     Raises:
-        pydantic.ValidationError: Knative would refuse it, or it needs what only a cluster has.
+        pydantic.ValidationError: Knative would reject the Trigger, or the Trigger needs a feature of a cluster.
     """
     manifest = _Manifest.model_validate(document)
     spec = manifest.spec
@@ -180,7 +191,7 @@ def parse_trigger(document: Mapping[str, Any]) -> Trigger:
 
 
 def matches(trigger: Trigger, attributes: Mapping[str, str]) -> bool:
-    """Whether the Trigger wants an event with these context attributes; without any filter it wants all."""
+    """Whether the Trigger matches an event with these context attributes; without a filter it matches every event."""
     if trigger.filters:
         return all(part.holds(attributes) for part in trigger.filters)
     return all(name in attributes and value in ("", attributes[name]) for name, value in trigger.attributes.items())

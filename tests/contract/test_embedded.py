@@ -39,7 +39,7 @@ def named(name, **more):
     return {"metadata": {"name": name, **more}}
 
 
-def test_the_clock_and_the_uids_are_the_callers(store, clock):
+def test_store_uses_the_clock_and_the_uids_of_the_caller(store, clock):
     job = store.create(JOBS, "default", named("a"))
     assert job["metadata"]["creationTimestamp"] == "2026-01-01T12:00:00Z"
     assert job["metadata"]["uid"] == "00000000-0000-4000-8000-000000000003"
@@ -62,7 +62,7 @@ def test_equal_histories_make_equal_stores(clock):
     assert run() == run()
 
 
-def test_what_goes_in_is_copied_and_a_write_leaves_what_came_out(store):
+def test_store_copies_its_input_and_keeps_returned_objects_unchanged(store):
     sent = named("a", labels={"x": "1"})
     first = store.create(CONFIG_MAPS, "default", sent)
     sent["metadata"]["labels"]["x"] = "2"
@@ -70,14 +70,14 @@ def test_what_goes_in_is_copied_and_a_write_leaves_what_came_out(store):
     assert first["metadata"]["labels"] == {"x": "1"}
 
 
-def test_without_garbage_collection_the_finalizer_stays(clock):
+def test_finalizer_stays_without_garbage_collection(clock):
     store = Store(clock, collect_garbage=False)
     store.create(JOBS, "default", named("a"))
     store.delete(JOBS, "default", "a", DeleteOptions(propagation="Foreground"))
     assert store.get(JOBS, "default", "a")["metadata"]["finalizers"] == ["foregroundDeletion"]
 
 
-def test_a_deleted_namespace_takes_its_objects_along(store):
+def test_deleted_namespace_removes_its_objects(store):
     store.create(CONFIG_MAPS, "kube-system", named("a", finalizers=["example.dev/keep"]))
     store.delete(store.resources.find("v1", "namespaces"), "", "kube-system")
     assert store.list(CONFIG_MAPS).items == []
@@ -85,7 +85,7 @@ def test_a_deleted_namespace_takes_its_objects_along(store):
         store.create(CONFIG_MAPS, "kube-system", named("a"))
 
 
-def test_old_history_is_forgotten_by_itself(clock):
+def test_old_history_is_dropped(clock):
     store = Store(clock, history=10)
     for number in range(50):
         store.create(CONFIG_MAPS, "default", named(f"c{number:02}"))
@@ -153,7 +153,7 @@ async def test_any_request_can_be_made_to_fail(store):
 
 
 @pytest.mark.anyio
-async def test_the_date_is_the_stores(store, clock):
+async def test_date_header_is_the_clock_of_the_store(store, clock):
     async with serve(ApiServer(store)) as url, aiohttp.ClientSession(url) as session:
         clock.now = datetime(2031, 5, 6, 7, 8, 9, 999_999, tzinfo=UTC)
         async with session.get("/api") as answer:
@@ -161,7 +161,7 @@ async def test_the_date_is_the_stores(store, clock):
 
 
 @pytest.mark.anyio
-async def test_bookmarks_come_as_often_as_asked(store):
+async def test_bookmarks_follow_the_requested_interval(store):
     async with serve(ApiServer(store, bookmark_seconds=0.05)) as url, aiohttp.ClientSession(url) as session:
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": str(store.revision)}
         async with session.get("/api/v1/pods", params=query) as answer:
@@ -170,7 +170,7 @@ async def test_bookmarks_come_as_often_as_asked(store):
 
 
 @pytest.mark.anyio
-async def test_closing_ends_the_watches(store):
+async def test_close_ends_the_watches(store):
     async with aiohttp.ClientSession() as session:
         async with serve(ApiServer(store)) as url:
             query = {"watch": "1", "resourceVersion": str(store.revision)}

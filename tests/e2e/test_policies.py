@@ -365,7 +365,7 @@ def test_the_breaker_trips_at_its_count_and_then_nothing_goes(witnesses: Witness
     assert is_there(thing)
     said = next(line for line in doctor().splitlines() if "breaker" in line)
     assert said.startswith("FAIL  breaker — open: nothing is deleted since")
-    assert f"{MOST} objects were deleted within 10m, and the limit is {MOST}, told by expire" in said
+    assert f"{MOST} objects were deleted within 10m, and the limit is {MOST}, reported by expire" in said
     witnesses[STUDIO].delete("bake", "too-late")
 
 

@@ -1,4 +1,4 @@
-"""`doctor` on a real kube-apiserver with real RBAC and real aggregation; Knative's kinds are not there."""
+"""`doctor` on a real kube-apiserver with real RBAC and real aggregation, without the kinds of Knative."""
 
 import asyncio
 import json
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Operator:
-    """Somebody with a kubeconfig, kubectl and doctor."""
+    """A user with a kubeconfig, kubectl and doctor."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig = kubeconfig
@@ -64,7 +64,7 @@ class Operator:
         return done.stdout
 
     def paste(self, command: str) -> None:
-        """Into a shell, in the checkout, as it was printed."""
+        """Run a printed command in a shell, in the checkout."""
         done = subprocess.run(
             ["sh", "-c", command], capture_output=True, text=True, check=False, env=self.environment, cwd=ROOT
         )
@@ -87,7 +87,7 @@ def operator(server: RealServer) -> Operator:
 
 @pytest.fixture
 def standalone(operator: Operator, api: Api) -> Operator:
-    """Of the standalone overlay, its Pod played: applied, ready and leading."""
+    """Apply the standalone overlay, and set the status of a Pod that is ready and leads."""
     operator.kubectl("apply", "-k", str(ROOT / "knative/overlays/standalone"))
     status = {"status": {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1}}
     api.call("PATCH", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/standalone/status", status)
@@ -99,9 +99,9 @@ def standalone(operator: Operator, api: Api) -> Operator:
 
 
 def may(api: Api, verb: str, group: str, resource: str) -> bool:
-    """Whether `standalone` may, as the API server sees it."""
-    asked = {"verb": verb, "group": group, "resource": resource}
-    spec = {"resourceAttributes": asked, "user": f"system:serviceaccount:{NAMESPACE}:standalone"}
+    """Whether the API server grants `standalone` a right."""
+    attributes = {"verb": verb, "group": group, "resource": resource}
+    spec = {"resourceAttributes": attributes, "user": f"system:serviceaccount:{NAMESPACE}:standalone"}
     review = api.call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
     return bool(review["status"]["allowed"])
 
@@ -110,18 +110,19 @@ def troubles(found: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {what: f"{one['level']}: {one['detail']}" for what, one in found.items() if one["level"] != "ok"}
 
 
-def test_nothing_installed_is_one_sentence_and_how_to_install(operator: Operator) -> None:
+def test_empty_namespace_reports_how_to_install(operator: Operator) -> None:
     code, found = operator.doctor("--namespace", "nowhere")
 
     assert code == 1
     assert found["API server"]["level"] == found["clock"]["level"] == "ok"
-    assert troubles(found) == {"installation": "fail: there is none in namespace nowhere; --namespace names another"}
+    assert troubles(found).keys() == {"installation"}
+    assert "none in namespace nowhere" in found["installation"]["detail"]
     # There is no Knative here.
     assert found["installation"]["fix"].startswith("kubectl apply -k knative/overlays/standalone")
     operator.paste(found["installation"]["fix"])
 
 
-def test_where_only_run_keeps_its_state_an_open_breaker_is_told(api: Api, operator: Operator) -> None:
+def test_open_breaker_of_a_run_is_reported(api: Api, operator: Operator) -> None:
     loops = json.dumps({"Job.batch/ci/nightly": "2999-01-02T03:04:05Z"})
     data = {"breaker": '{"at":"2026-01-02T03:04:05Z","why":"too many","by":"sweep"}', "recreation": loops}
     api.call("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": STATE}, "data": data})
@@ -136,7 +137,7 @@ def test_where_only_run_keeps_its_state_an_open_breaker_is_told(api: Api, operat
     assert "Job.batch/ci/nightly" in found["recreate loops"]["detail"]
 
 
-def test_a_sound_installation_is_a_line_for_each_check_and_no_command(standalone: Operator) -> None:
+def test_healthy_installation_prints_one_line_for_each_check(standalone: Operator) -> None:
     done = standalone.run()
 
     assert done.returncode == 0, done.stdout
@@ -144,12 +145,11 @@ def test_a_sound_installation_is_a_line_for_each_check_and_no_command(standalone
     assert all(line.startswith("ok    ") for line in lines)
     assert last == f"{len(lines)} checks, all well"
     assert "\x1b" not in done.stdout
-    said = done.stdout
     for what in ("Deployment standalone", "kind jobs", "rights of standalone on pods", "Lease", "last sweep"):
-        assert f"ok    {what} — " in said
+        assert f"ok    {what} — " in done.stdout
 
 
-def test_a_right_that_is_missing_is_found_and_its_command_mends_it(standalone: Operator, api: Api) -> None:
+def test_missing_right_is_reported_and_its_command_fixes_it(standalone: Operator, api: Api) -> None:
     roles = [f"ttl-after-finished-{account}-job" for account in ("expire", "sweep")]
     standalone.kubectl("delete", "clusterrole", *roles)
     api.wait("the roles' aggregation", lambda: not may(api, "delete", "batch", "jobs"))
@@ -164,7 +164,7 @@ def test_a_right_that_is_missing_is_found_and_its_command_mends_it(standalone: O
     assert (code, troubles(found)) == (0, {})
 
 
-def test_a_guard_that_is_stale_or_missing_is_found_and_its_command_fixes_it(standalone: Operator, api: Api) -> None:
+def test_stale_or_missing_guard_is_reported_and_its_command_fixes_it(standalone: Operator, api: Api) -> None:
     names = [f"ttl-after-finished-delete-guard-{kind}" for kind in ("job", "pod")]
     policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     older = {"metadata": {"annotations": {"ttlafterfinished.dev/rule-version": "older"}}}
@@ -182,7 +182,7 @@ def test_a_guard_that_is_stale_or_missing_is_found_and_its_command_fixes_it(stan
     assert found["delete guard"]["detail"].startswith("jobs.batch, pods; not checked by the API server: ")
 
 
-def test_the_one_binding_of_all_rights_is_told_from_a_right_of_one_kind(standalone: Operator, api: Api) -> None:
+def test_missing_binding_is_distinguished_from_a_missing_right_on_a_kind(standalone: Operator, api: Api) -> None:
     standalone.kubectl("delete", "clusterrolebinding", "ttl-after-finished-standalone")
     api.wait("the loss", lambda: not may(api, "delete", "batch", "jobs"))
 
@@ -190,13 +190,13 @@ def test_the_one_binding_of_all_rights_is_told_from_a_right_of_one_kind(standalo
 
     ((what, trouble),) = troubles(found).items()
     assert what == "rights of standalone"
-    assert "ClusterRoleBinding ttl-after-finished-standalone is not there" in trouble
+    assert "ClusterRoleBinding ttl-after-finished-standalone does not exist" in trouble
     standalone.paste(found[what]["fix"])
     api.wait("the return", lambda: may(api, "delete", "batch", "jobs"))
     assert standalone.doctor()[0] == 0
 
 
-def test_a_kind_whose_crd_is_missing_is_found_and_so_are_its_rights(standalone: Operator, api: Api) -> None:
+def test_kind_without_crd_is_reported_and_so_are_its_rights(standalone: Operator, api: Api) -> None:
     (config,) = [
         one["metadata"]["name"]
         for one in api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
@@ -221,7 +221,7 @@ def test_a_kind_whose_crd_is_missing_is_found_and_so_are_its_rights(standalone: 
     assert (code, troubles(found)) == (0, {})
 
 
-def test_where_all_kinds_are_meant_only_those_that_are_served_count(standalone: Operator, api: Api) -> None:
+def test_all_kinds_checks_only_the_served_kinds(standalone: Operator, api: Api) -> None:
     configs = api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps")["items"]
     (config,) = [one["metadata"]["name"] for one in configs if one["metadata"]["name"].startswith("settings-")]
     api.call("PATCH", f"/api/v1/namespaces/{NAMESPACE}/configmaps/{config}", {"data": {"TTL_KINDS": "all"}})
@@ -230,7 +230,7 @@ def test_where_all_kinds_are_meant_only_those_that_are_served_count(standalone: 
 
     what = "rights of standalone on certificatesigningrequests"
     assert set(troubles(found)) == {what, "delete guard missing"}
-    assert troubles(found)[what] == "warn: none at all: TTL_KINDS is all, and this one is passed over"
+    assert troubles(found)[what].startswith("warn: none: TTL_KINDS is all")
     standalone.paste(found[what]["fix"])
     group = "certificates.k8s.io"
     api.wait("the roles' aggregation", lambda: may(api, "watch", group, "certificatesigningrequests"))
@@ -240,7 +240,7 @@ def test_where_all_kinds_are_meant_only_those_that_are_served_count(standalone: 
 
 @pytest.fixture
 def write_event(standalone: Operator, server: RealServer) -> Callable[..., None]:
-    """Writes an Event about the installation, as the functions do; those of before are gone."""
+    """Return a function that writes an Event about the installation; older Events are deleted first."""
     standalone.kubectl("-n", NAMESPACE, "delete", "events", "--all")
 
     async def record(reason: str, message: str, level: EventLevel) -> None:
@@ -254,31 +254,31 @@ def write_event(standalone: Operator, server: RealServer) -> Callable[..., None]
     return lambda reason, message, level: asyncio.run(record(reason, message, level))
 
 
-def test_a_sweep_that_was_told_is_seen(standalone: Operator, write_event: Callable[..., None]) -> None:
+def test_sweep_event_is_reported(standalone: Operator, write_event: Callable[..., None]) -> None:
     assert standalone.doctor()[1]["last sweep"]["detail"].startswith("none yet")
     write_event("Swept", "saw the last of jobs: sweep 1", "Normal")
 
     code, found = standalone.doctor()
 
     assert code == 0
-    assert found["last sweep"]["detail"].endswith("ago; one is due every 10m")
+    assert found["last sweep"]["detail"].endswith("ago; expected every 10m")
 
 
-def test_a_sweep_that_missed_a_kind_is_a_warning(standalone: Operator, write_event: Callable[..., None]) -> None:
+def test_incomplete_sweep_warns(standalone: Operator, write_event: Callable[..., None]) -> None:
     write_event("SweptInPart", "could not list v1/Pod; sweep 2", "Warning")
 
     code, found = standalone.doctor()
 
     assert code == 1
-    assert "but it could not list v1/Pod" in found["last sweep"]["detail"]
+    assert "incomplete: could not list v1/Pod" in found["last sweep"]["detail"]
 
 
-def test_dead_letters_are_no_matter_where_nobody_tells_of_them(standalone: Operator) -> None:
+def test_dead_letters_are_not_checked_without_the_dead_letter_function(standalone: Operator) -> None:
     assert "dead letters" not in standalone.doctor()[1]
 
 
 @pytest.mark.parametrize("asks_about_others", [False, True])
-def test_who_may_only_read_is_told_what_could_not_be_checked(
+def test_read_only_user_gets_warnings_for_checks_that_could_not_run(
     standalone: Operator, api: Api, server: RealServer, tmp_path: Path, asks_about_others: bool
 ) -> None:
     name = f"reader-{asks_about_others}".lower()

@@ -326,7 +326,7 @@ def test_who_may_not_read_the_installation_is_told_and_answered_all_the_same(
     assert (plain.returncode, plain.stderr) == (0, "")
     first, second, *_ = plain.stdout.splitlines()[1:]
     assert first.endswith("nothing gives it a TTL, as far as can be told without its policy")
-    assert second.startswith("  policy    judged without one: the one in force is not known: what is installed in ")
+    assert second.startswith("  policy    judged without one: the one in force is not known: could not read ")
     assert (due["decision"], due["policy"]["known"], reasons(due)) == ("expire", False, ["stop-unread"])
     named = explain(ttl, "job/plain", "--policy", "none", kubeconfig=developer)
     assert named["policy"]["known"] is True
@@ -341,9 +341,9 @@ def test_a_run_is_found_by_its_lease(job: Callable[..., str], ttl: Ttl, keep: Ca
     planned = ttl("plan")
 
     assert well.returncode == 0, well.stdout
-    assert "ok    run — on its own machine leads laptop/7, by Lease default/ttl-after-finished, renewed " in well.stdout
+    assert "ok    run — the leader is laptop/7, by Lease default/ttl-after-finished, renewed " in well.stdout
     assert "ok    breaker — closed" in well.stdout
-    assert "ok    installation — none in namespace ttl-after-finished; a run does the work" in well.stdout
+    assert "ok    installation — none in namespace ttl-after-finished; a run is active" in well.stdout
     assert reasons(told) == []
     assert told["policy"]["known"] is False
     assert "laptop/7" in told["policy"]["why"]
@@ -365,6 +365,6 @@ def test_a_run_that_has_gone_is_said_to_have(ttl: Ttl, keep: Callable[[str, Any]
     gone = ttl("doctor", everywhere=True)
 
     assert gone.returncode == 1
-    assert "warn  run — none leads, and nothing is deleted: " in gone.stdout
+    assert "warn  run — not active, so nothing is deleted; " in gone.stdout
     assert "renewed 3h" in gone.stdout
-    assert "FAIL  installation — there is none in namespace ttl-after-finished" in gone.stdout
+    assert "FAIL  installation — none in namespace ttl-after-finished" in gone.stdout

@@ -283,7 +283,7 @@ def test_a_kind_is_picked_up_when_its_crd_is_installed(cluster: Cluster, start_r
     done = {"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "", "lastTransitionTime": now()}
     cluster.api.call("PATCH", f"{trainjobs}/llm/status", {"status": {"conditions": [done]}})
     cluster.api.wait("the deletion", lambda: cluster.api.get(f"{trainjobs}/llm") is None, 60)
-    assert "kind served from now on kind=trainjobs.trainer.kubeflow.org" in run.text
+    assert "kind is now served kind=trainjobs.trainer.kubeflow.org" in run.text
 
 
 def created(api: Api, path: str, body: Any) -> bool:

@@ -79,7 +79,7 @@ class Sink:
         return {kind for event in self.taken if event.type == SweepStep.type for kind in swept(event)}
 
     def message(self) -> set[str]:
-        """The names of the objects whose change was told."""
+        """Return the names of the objects whose events arrived."""
         return {event.extensions["name"] for event in self.taken if event.type.startswith(CHANGE)}
 
     def ids(self) -> set[str]:
@@ -149,7 +149,7 @@ def watching(pods: Pods, sink: Sink, kind: str = "v1/Pod") -> None:
     pods.api.wait(f"the watch of {kind}", lambda: kind in sink.sweeps())
 
 
-def test_an_object_that_finishes_is_told_with_all_that_the_functions_need(pods, sink, start_watch: Start) -> None:
+def test_finished_object_causes_a_complete_event(pods, sink, start_watch: Start) -> None:
     start_watch(sink.url, "--kinds", "pods")
     watching(pods, sink)
     finished = pods.create_finished("hello", ttl="1h")
@@ -162,7 +162,7 @@ def test_an_object_that_finishes_is_told_with_all_that_the_functions_need(pods, 
     assert json.loads(event.data) == finished
 
 
-def test_what_finished_before_is_left_to_a_sweep_which_is_asked_for(pods, sink, start_watch: Start) -> None:
+def test_object_finished_before_the_start_is_left_to_the_requested_sweep(pods, sink, start_watch: Start) -> None:
     pods.create_finished("before", ttl="1h")
     start_watch(sink.url)  # of all kinds, one of which is not installed
     watching(pods, sink)
@@ -173,7 +173,7 @@ def test_what_finished_before_is_left_to_a_sweep_which_is_asked_for(pods, sink, 
     assert sink.message() == {"after"}
 
 
-def test_only_what_has_a_ttl_and_has_finished_is_told(pods, sink, start_watch: Start) -> None:
+def test_only_finished_objects_with_a_ttl_cause_events(pods, sink, start_watch: Start) -> None:
     start_watch(sink.url, "--kinds", "pods")
     watching(pods, sink)
     pods.create_finished("without")
@@ -185,7 +185,7 @@ def test_only_what_has_a_ttl_and_has_finished_is_told(pods, sink, start_watch: S
     assert sink.message() == {"last"}
 
 
-def test_two_sources_give_the_same_ids(pods, sink, start_watch: Start) -> None:
+def test_two_sources_give_the_same_event_ids(pods, sink, start_watch: Start) -> None:
     other = Sink()
     for url in (sink.url, other.url):
         start_watch(url, "--kinds", "pods")
@@ -200,7 +200,7 @@ def test_two_sources_give_the_same_ids(pods, sink, start_watch: Start) -> None:
     assert sink.ids() == other.ids()
 
 
-def test_a_sink_that_fails_for_a_while_loses_nothing(pods, sink, start_watch: Start) -> None:
+def test_failing_sink_receives_every_event_after_it_recovers(pods, sink, start_watch: Start) -> None:
     run = start_watch(sink.url, "--kinds", "pods")
     watching(pods, sink)
     sink.answer = lambda _: 503
@@ -213,7 +213,7 @@ def test_a_sink_that_fails_for_a_while_loses_nothing(pods, sink, start_watch: St
     assert "lost" not in run.text
 
 
-def test_a_sink_that_is_not_there_yet_is_asked_to_sweep_once_it_is(pods, start_watch: Start) -> None:
+def test_sink_that_starts_later_receives_the_sweep_request(pods, start_watch: Start) -> None:
     closed = Sink()
     closed.close()
     pods.create_finished("before", ttl="1h")
@@ -224,7 +224,7 @@ def test_a_sink_that_is_not_there_yet_is_asked_to_sweep_once_it_is(pods, start_w
     sink.close()
 
 
-def test_a_refused_event_is_said_and_the_others_go_on(pods, sink, start_watch: Start) -> None:
+def test_refused_event_is_reported_and_the_others_are_sent(pods, sink, start_watch: Start) -> None:
     run = start_watch(sink.url, "--kinds", "pods")
     watching(pods, sink)
     sink.answer = lambda event: 400 if event.extensions.get("name") == "poison" else 202
@@ -237,7 +237,7 @@ def test_a_refused_event_is_said_and_the_others_go_on(pods, sink, start_watch: S
     assert len([event for event in sink.offered if event.extensions.get("name") == "poison"]) == 1
 
 
-def test_an_object_that_the_sink_is_slow_with_holds_up_no_other(pods, sink, start_watch: Start) -> None:
+def test_slow_event_delays_no_other(pods, sink, start_watch: Start) -> None:
     over = threading.Event()
     sink.answer = lambda event: over.wait(30) and 202 if event.extensions.get("name") == "slow" else 202
     start_watch(sink.url, "--kinds", "pods")
@@ -252,7 +252,7 @@ def test_an_object_that_the_sink_is_slow_with_holds_up_no_other(pods, sink, star
     pods.api.wait("the slow one", lambda: "slow" in sink.message())
 
 
-def test_sigterm_ends_it_well(pods, sink, start_watch: Start) -> None:
+def test_sigterm_ends_the_watch_with_exit_code_0(pods, sink, start_watch: Start) -> None:
     run = start_watch(sink.url)
     watching(pods, sink)
 
@@ -260,7 +260,7 @@ def test_sigterm_ends_it_well(pods, sink, start_watch: Start) -> None:
     assert run.text.endswith("stopped\n")
 
 
-def test_sigterm_ends_it_quickly_where_the_sink_hangs(pods, sink, start_watch: Start) -> None:
+def test_sigterm_ends_the_watch_quickly_if_the_sink_hangs(pods, sink, start_watch: Start) -> None:
     over = threading.Event()
     sink.answer = lambda _: 202 if over.wait(60) else 500
     run = start_watch(sink.url, "--kinds", "pods")
@@ -275,7 +275,7 @@ def test_sigterm_ends_it_quickly_where_the_sink_hangs(pods, sink, start_watch: S
     assert "Traceback" not in run.text
 
 
-def test_without_a_sink_it_does_not_start(start_watch: Start) -> None:
+def test_watch_without_a_sink_does_not_start(start_watch: Start) -> None:
     run = start_watch("")
 
     assert run.process.wait(30) == 2
@@ -311,7 +311,7 @@ def account(api: Api, namespace: str, tmp_path: Path) -> Account:
     return Account(api, namespace, tmp_path)
 
 
-def test_without_any_right_it_ends_with_a_sentence(account, sink, start_watch: Start) -> None:
+def test_watch_without_rights_ends_with_an_error(account, sink, start_watch: Start) -> None:
     run = start_watch(sink.url, "--kubeconfig", str(account.kubeconfig))
 
     assert run.process.wait(30) == 1
@@ -319,7 +319,7 @@ def test_without_any_right_it_ends_with_a_sentence(account, sink, start_watch: S
     assert "Traceback" not in run.text
 
 
-def test_list_and_watch_are_enough_and_a_kind_without_rights_stops_no_other(
+def test_list_and_watch_rights_suffice_and_a_forbidden_kind_stops_no_other(
     account, pods, sink, start_watch: Start
 ) -> None:
     account.allow("pods", "list", "watch")
@@ -355,7 +355,7 @@ class Events:
             await self.changed.wait_for(true)
 
 
-def test_a_watch_that_lost_its_place_asks_for_a_sweep_and_goes_on(
+def test_watch_with_an_expired_version_requests_a_sweep_and_continues(
     server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place is one that etcd has forgotten: without a watch cache the API server's 410 comes at once."""
@@ -371,7 +371,7 @@ def test_a_watch_that_lost_its_place_asks_for_a_sweep_and_goes_on(
 
 
 async def _lose_the_place(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Watch from a version that is gone; returns where each watch began once a later object was told."""
+    """Watch from an expired version; return where each watch began, once the event of a later object arrived."""
     cluster = await connect(kubeconfig=str(pods.api.server.kubeconfig))
     watch, begun = cluster.watch, []
 

@@ -1,4 +1,4 @@
-"""A world by its settings: what it says of itself, and where."""
+"""The World that is built from settings: the Events that it writes, and where."""
 
 import pytest
 
@@ -24,11 +24,11 @@ async def swept(**settings):
     return [(str(ref), ref.namespace, reason) for ref, reason, _ in world.cluster.events]
 
 
-async def test_a_sweep_is_told_where_the_installation_is():
+async def test_sweep_writes_its_event_in_the_home_namespace():
     assert await swept(TTL_NAMESPACE="home") == [("Namespace home/home", "home", "Swept")]
 
 
-async def test_made_up_last_steps_do_not_fill_etcd():
+async def test_forged_last_steps_cause_few_events():
     world = build(read_settings(environment={"TTL_NAMESPACE": "home"}))
     world.cluster, world.publisher = FakeCluster(), FakePublisher()
     for number in range(20):
@@ -40,11 +40,11 @@ async def test_made_up_last_steps_do_not_fill_etcd():
 
 
 @pytest.mark.parametrize("settings", [{}, {"TTL_NAMESPACE": "home", "TTL_DRY_RUN": "true"}])
-async def test_nothing_is_written_without_a_place_or_in_a_dry_run(settings):
+async def test_sweep_writes_no_event_without_a_home_namespace_or_in_a_dry_run(settings):
     assert await swept(**settings) == []
 
 
-async def test_a_start_names_the_groups_of_kinds_that_share_a_name():
+async def test_start_names_the_groups_of_kinds_with_one_plural():
     world, cluster = build(read_settings(environment={})), FakeCluster()
     cluster.served_kinds = {"Backup", "JobSet"}
     told = (await name_served(world, cluster)).split(", ")

@@ -139,7 +139,7 @@ async def test_only_matching_triggers_get_an_event():
     assert {name: len(function.events) for name, function in functions.items()} == {"a": 1, "b": 0, "c": 1}
 
 
-async def test_an_event_that_nobody_wants_is_no_failure():
+async def test_event_without_a_matching_trigger_succeeds():
     async with world_of({"f": Function([204])}, [trigger_of("f", "other")]) as world:
         assert await world.broker.send(ANYTHING) == ()
     assert world.dead == []
@@ -152,7 +152,7 @@ async def test_functions_on_a_unix_socket(tmp_path):
     assert [event.id for event in function.events] == ["1"]
 
 
-def test_a_trigger_without_a_function_is_refused():
+def test_trigger_without_a_function_raises():
     with pytest.raises(ManifestError, match=r"Trigger f: spec\.subscriber\.ref\.name: expected one of a, b, got 'f'"):
         subscribers_of([trigger_of("f")], {"b": "http://b", "a": "http://a"}, session=None)
 
@@ -162,7 +162,7 @@ FINAL = [300, 301, 302, 304, 307, 400, 401, 403, 405, 410, 412, 413, 415, 422, 4
 
 
 @pytest.mark.parametrize("status", RETRIED)
-async def test_statuses_that_are_tried_again(status):
+async def test_transient_status_is_retried(status):
     function = Function([status, status, 204])
     async with world_of({"f": function}, [trigger_of("f", retry=2)]) as world:
         assert await world.broker.send(ANYTHING) == ()
@@ -171,7 +171,7 @@ async def test_statuses_that_are_tried_again(status):
 
 
 @pytest.mark.parametrize("status", RETRIED)
-async def test_retries_come_to_an_end(status):
+async def test_retries_end_after_the_limit(status):
     function = Function([status])
     async with world_of({"f": function}, [trigger_of("f", retry=2)]) as world:
         (undelivered,) = await world.broker.send(ANYTHING)
@@ -181,7 +181,7 @@ async def test_retries_come_to_an_end(status):
 
 
 @pytest.mark.parametrize("status", FINAL)
-async def test_statuses_that_are_final(status):
+async def test_permanent_status_is_not_retried(status):
     function = Function([status])
     async with world_of({"f": function}, [trigger_of("f", retry=2)]) as world:
         (undelivered,) = await world.broker.send(ANYTHING)
@@ -197,7 +197,7 @@ async def test_an_empty_2xx_is_success(status):
         assert await world.broker.send(ANYTHING) == ()
 
 
-async def test_a_dead_letter_says_where_and_why():
+async def test_dead_letter_has_destination_code_and_data():
     poison = Function([lambda: web.Response(status=422, text="ttl: expected a duration, got 'soon'")])
     async with world_of({"f": poison}, [trigger_of("f")]) as world:
         await world.broker.send(ANYTHING)
@@ -217,7 +217,7 @@ async def test_a_long_error_is_cut_off():
     assert len(world.dead[0][0].extensions["knativeerrordata"]) == 1024
 
 
-async def test_nobody_there_is_tried_again():
+async def test_connection_error_is_retried():
     pauses = []
 
     async def sleep(seconds):
@@ -291,7 +291,7 @@ async def test_a_structured_reply_is_a_reply():
     assert [event.type for event in second.events] == ["b"]
 
 
-async def test_a_reply_that_is_not_taken_is_a_dead_letter_of_its_own():
+async def test_rejected_reply_becomes_a_dead_letter():
     triggers = [trigger_of("a", "test.any"), trigger_of("b", "b")]
     async with world_of({"a": Function([lambda: reply("b")]), "b": Function([403])}, triggers) as world:
         (undelivered,) = await world.broker.send(ANYTHING)
@@ -313,8 +313,8 @@ HOPS_GIVEN = {"3": 2, "1": 0, "0": 0, "-5": 0, "junk": HOPS}
 
 
 @pytest.mark.parametrize(("given", "deliveries"), HOPS_GIVEN.items(), ids=HOPS_GIVEN)
-async def test_hops_are_counted_down_from_what_an_event_brings(given, deliveries):
-    # The function tries to start the count anew, in vain.
+async def test_hops_count_down_from_the_value_of_the_event(given, deliveries):
+    # The function tries to restart the count, without effect.
     echo = Function([lambda: reply("loop", extensions={"knativebrokerttl": "255"})])
     async with world_of({"f": echo}, [trigger_of("f")]) as world:
         await world.broker.send(Event(id="1", source="/s", type="loop", extensions={"knativebrokerttl": given}))
@@ -337,7 +337,7 @@ JUNK = {
 
 
 @pytest.mark.parametrize("answer", JUNK.values(), ids=JUNK)
-async def test_a_2xx_with_junk_is_a_failure(answer):
+async def test_2xx_with_an_unknown_body_fails(answer):
     function = Function([lambda: web.Response(**answer)])
     async with world_of({"f": function}, [trigger_of("f", "test.any", retry=1)]) as world:
         (undelivered,) = await world.broker.send(ANYTHING)
@@ -346,7 +346,7 @@ async def test_a_2xx_with_junk_is_a_failure(answer):
     assert len(world.dead) == 1
 
 
-async def test_an_event_that_fits_no_header_is_a_dead_letter():
+async def test_event_with_an_invalid_attribute_becomes_a_dead_letter():
     function = Function([204])
     async with world_of({"f": function}, [trigger_of("f")]) as world:
         (undelivered,) = await world.broker.send(Event(id="1", source="/s", type="t", subject="a\nb"))
@@ -399,14 +399,14 @@ async def test_events_that_wait_for_their_next_attempt_hold_no_slot():
             awake.set()
 
 
-async def test_an_attempt_times_out_and_is_tried_again():
+async def test_attempt_that_times_out_is_retried():
     function = Function([hanging_until(asyncio.Event()), 204])
     async with world_of({"f": function}, [trigger_of("f", retry=1, timeout="PT0.1S")]) as world:
         assert await world.broker.send(ANYTHING) == ()
     assert len(function.events) == 2
 
 
-async def test_no_answer_in_time_says_so():
+async def test_timeout_is_reported_in_the_detail():
     function = Function([hanging_until(asyncio.Event())])
     async with world_of({"f": function}, [trigger_of("f", timeout="PT0.1S")]) as world:
         (undelivered,) = await world.broker.send(ANYTHING)
@@ -423,7 +423,7 @@ async def test_publish_delivers_a_message():
     assert Timer.model_validate_json(event.data) == FIRED
 
 
-async def test_publish_gives_back_what_may_work_later():
+async def test_publish_raises_after_a_transient_error():
     busy = Function([lambda: web.Response(status=503, text="away", headers={"Retry-After": "9"})])
     async with world_of({"expire": busy}, [trigger_of("expire")]) as world:
         with pytest.raises(TryLaterError, match="expire answered 503: away") as caught:
@@ -432,13 +432,13 @@ async def test_publish_gives_back_what_may_work_later():
     assert world.dead == []
 
 
-async def test_publish_buries_what_never_works():
+async def test_publish_makes_a_dead_letter_after_a_permanent_error():
     async with world_of({"expire": Function([422])}, [trigger_of("expire")]) as world:
         await world.broker.publish(FIRED)
     assert [undelivered.status for _, undelivered in world.dead] == [422]
 
 
-async def test_publish_fails_with_its_replies():
+async def test_publish_raises_after_a_transient_error_of_a_reply():
     functions = {"expire": Function([lambda: reply("b")]), "timers": Function([503])}
     async with world_of(functions, [trigger_of("expire", FIRED.type), trigger_of("timers", "b")]) as world:
         with pytest.raises(TryLaterError, match="timers answered 503"):
@@ -446,7 +446,7 @@ async def test_publish_fails_with_its_replies():
     assert [event.id for event, _ in world.dead] == ["r"]
 
 
-async def test_close_waits_for_what_is_under_way_and_its_replies():
+async def test_close_waits_for_deliveries_and_their_replies():
     released = asyncio.Event()
 
     async def slowly_reply(_event):
@@ -469,7 +469,7 @@ async def test_close_waits_for_what_is_under_way_and_its_replies():
     assert len(last.events) == 1
 
 
-async def test_close_cuts_off_after_the_grace_and_tells_the_sender():
+async def test_close_aborts_after_the_grace_and_raises_to_the_sender():
     function = Function([hanging_until(asyncio.Event())])
     async with world_of({"f": function}, [trigger_of("f")]) as world:
         senders = [asyncio.create_task(world.broker.send(ANYTHING)), asyncio.create_task(world.broker.publish(FIRED))]
@@ -481,7 +481,7 @@ async def test_close_cuts_off_after_the_grace_and_tells_the_sender():
     assert world.dead == []
 
 
-async def test_a_cancelled_sender_leaves_nothing_behind():
+async def test_cancelled_sender_leaves_no_task():
     function = Function([hanging_until(asyncio.Event())])
     async with world_of({"f": function}, [trigger_of("f")]) as world:
         with pytest.raises(TimeoutError):

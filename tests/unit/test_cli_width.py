@@ -168,7 +168,7 @@ def test_explain_as_json_is_the_same_on_a_terminal(documents, monkeypatch):
 
 @pytest.mark.usefixtures("terminal")
 def test_doctor_fits_80_columns_and_its_commands_can_be_pasted(capsys):
-    place = Place(PLACE, "knative", options=("--context", "c" * LONG), is_own=True)
+    place = Place(PLACE, "knative", options=("--context", "c" * LONG), is_customized=True)
     fix = place.command("delete", "deployment", "standalone")
     findings = [
         ok("API server", "https://" + "a" * 200),

@@ -1,4 +1,4 @@
-"""doctor's checks: tables over objects as Knative wrote them, and over what a Pod says of its trouble."""
+"""The checks of doctor, on recorded objects of Knative and on Pod statuses."""
 
 import copy
 import json
@@ -14,13 +14,13 @@ from shared.core.kinds.rule import Catalogue
 from shared.doctor.conditions import describe_trouble
 from shared.doctor.configured import check_settings, check_version
 from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep
-from shared.doctor.examine import Sort, is_own, sort_of
+from shared.doctor.examine import Variant, is_customized, variant_of
 from shared.doctor.findings import Finding, Level, Place, as_json, fail, ok
-from shared.doctor.ownkinds import read_known
-from shared.doctor.rights import Account, accounts_of, judge_rights
+from shared.doctor.mounted_kinds import read_known
+from shared.doctor.rights import Account, accounts_of, report_rights
 from shared.doctor.safeguards import check_breaker, check_loops
-from shared.doctor.server import judge_clock
-from shared.doctor.timing import check_lease, check_timers, judge_answer, port_of
+from shared.doctor.server import compare_clocks
+from shared.doctor.timing import check_lease, check_timers, port_of, report_answer
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads, describe_pod
 from shared.installation.inventory import PARTS, Inventory, Listed
@@ -101,64 +101,65 @@ def wrong(findings):
         ),
     ],
 )
-def test_trouble_is_told_in_knatives_own_words(name, trouble):
+def test_condition_that_is_not_ready_reports_the_message_of_knative(name, trouble):
     assert describe_trouble(fixture(name)) == trouble
 
 
-def test_what_nobody_has_looked_at_is_not_ready():
-    assert "nothing has looked at it yet" in describe_trouble({"metadata": {"name": "new"}})
+def test_object_without_conditions_is_not_ready():
+    assert "no conditions yet" in describe_trouble({"metadata": {"name": "new"}})
 
 
 @pytest.mark.parametrize("status", [None, {"conditions": "odd"}, {"conditions": [None, {"type": "Ready"}]}])
-def test_odd_conditions_are_trouble_and_no_exception(status):
+def test_malformed_conditions_report_a_problem_and_raise_nothing(status):
     assert describe_trouble({"status": status})
 
 
 # Broker and Triggers
 
 
-def test_a_sound_broker_is_ok():
+def test_ready_broker_is_ok():
     (finding,) = check_brokers(inventory(), PLACE)
     assert (finding.level, finding.what, finding.fix) == (Level.OK, "Broker default", "")
 
 
-def test_a_broker_that_a_trigger_asks_for_is_missed():
+def test_missing_broker_of_a_trigger_fails():
     (finding,) = check_brokers(inventory(Broker=[]), PLACE)
-    assert wrong([finding]) == {"Broker default": "it is not there: no event goes anywhere"}
+    assert wrong([finding]) == {"Broker default": "does not exist: no event is delivered"}
     assert finding.fix == "kubectl apply -k mine"
 
 
-def test_a_list_that_was_refused_is_no_proof_of_absence():
+def test_forbidden_list_is_no_proof_of_absence():
     found = inventory(Broker=[], problems={"Broker": "brokers is forbidden"})
     assert list(check_brokers(found, PLACE)) == []
     assert wrong(check_unread(found, PLACE)) == {"Brokers": "cannot be checked: brokers is forbidden"}
 
 
-def test_every_function_needs_its_trigger():
+def test_missing_trigger_of_a_function_fails():
     assert set(wrong(check_triggers(inventory(), PLACE))) == {
         f"Trigger {one}" for one in ("schedule", "timers", "sweep")
     }
 
 
-def test_a_subscriber_that_is_gone_is_told_though_knative_calls_it_resolved():
+def test_deleted_subscriber_fails_though_knative_calls_it_resolved():
     found = inventory(Knative_Service=[])
     trouble = wrong(check_triggers(found, PLACE))["Trigger expire"]
-    assert trouble.startswith("its subscriber Knative Service expire is not there")
+    assert trouble.startswith("its subscriber Knative Service expire does not exist")
 
 
-def test_a_subscriber_that_never_was_is_told():
+def test_missing_subscriber_fails():
     found = inventory(Trigger=[fixture("trigger-subscriber-absent")])
-    assert wrong(check_triggers(found, PLACE))["Trigger stray"] == "its subscriber Knative Service absent is not there"
+    trouble = wrong(check_triggers(found, PLACE))["Trigger stray"]
+    assert trouble == "its subscriber Knative Service absent does not exist"
 
 
-def test_a_dead_letter_sink_that_is_gone_is_told():
+def test_missing_dead_letter_sink_fails():
     ref = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "graveyard"}
     trigger = having(fixture("trigger-ready"), "spec.delivery.deadLetterSink", {"ref": ref})
     trouble = wrong(check_triggers(inventory(Trigger=[trigger]), PLACE))["Trigger expire"]
-    assert trouble == "its dead letter sink Knative Service graveyard is not there"
+    assert trouble == "its dead letter sink Knative Service graveyard does not exist"
 
 
-def test_a_subscriber_in_another_namespace_is_left_to_knative():
+def test_subscriber_in_another_namespace_is_not_checked():
     trigger = having(fixture("trigger-ready"), "spec.subscriber.ref.namespace", "elsewhere")
     assert "Trigger expire" not in wrong(check_triggers(inventory(Trigger=[trigger], Knative_Service=[]), PLACE))
 
@@ -166,21 +167,21 @@ def test_a_subscriber_in_another_namespace_is_left_to_knative():
 # Sources
 
 
-def test_sound_sources_say_where_they_send():
+def test_ready_source_reports_its_sink():
     findings = {one.what: one for one in check_sources(inventory(), PLACE)}
     assert findings["PingSource sweep"].detail.startswith("at */10 * * * *, to http://broker-ingress.")
     assert findings["SinkBinding timers"].detail.startswith("K_SINK is http://broker-ingress.")
     assert wrong(findings.values()) == {}
 
 
-def test_without_a_ping_nothing_sweeps():
+def test_missing_ping_source_fails():
     assert "PingSource" in wrong(check_sources(inventory(PingSource=[]), PLACE))
 
 
-def test_a_publisher_needs_a_binding_or_a_sink_of_its_own():
+def test_publisher_without_binding_and_sink_fails():
     bare = having(fixture("service-timers"), "spec.template.spec.containers", [{"env": []}])
     assert wrong(check_sources(inventory(SinkBinding=[], Knative_Service=[bare]), PLACE)) == {
-        "SinkBinding timers": "it is not there, and timers has no K_SINK"
+        "SinkBinding timers": "does not exist, and timers has no K_SINK"
     }
     assert wrong(check_sources(inventory(SinkBinding=[]), PLACE)) == {}
 
@@ -212,19 +213,19 @@ def test_a_publisher_needs_a_binding_or_a_sink_of_its_own():
         ),
     ],
 )
-def test_a_source_is_mended_by_what_it_lacks(name, fix):
+def test_source_that_is_not_ready_gets_the_command_for_its_cause(name, fix):
     findings = list(check_sources(inventory(ApiServerSource=[fixture(name)]), PLACE))
     (finding,) = [one for one in findings if one.level is Level.FAIL]
     assert finding.fix == fix
 
 
-def test_a_sink_that_is_not_there_is_mended_first():
+def test_source_without_a_broker_gets_the_command_that_makes_the_broker():
     found = inventory(Broker=[], ApiServerSource=[fixture("apiserversource-no-broker")])
-    mends = {one.what: one.fix for one in check_sources(found, PLACE)}
-    assert mends["ApiServerSource pod"] == "kubectl apply -k mine"
+    fixes = {one.what: one.fix for one in check_sources(found, PLACE)}
+    assert fixes["ApiServerSource pod"] == "kubectl apply -k mine"
 
 
-def test_a_long_message_is_cut_off():
+def test_long_message_is_cut_off():
     (finding,) = [
         one
         for one in check_sources(inventory(ApiServerSource=[fixture("apiserversource-forbidden")]), PLACE)
@@ -234,13 +235,11 @@ def test_a_long_message_is_cut_off():
     assert len(finding.detail) < 320
 
 
-def test_a_kind_without_a_source_is_late():
-    assert wrong(check_coverage(inventory(), (JOB, POD), PLACE)) == {
-        "source of pods": "there is none: only the sweep finds them, late by up to TTL_SWEEP_INTERVAL"
-    }
+def test_kind_without_a_source_warns_that_deletions_are_late():
+    assert wrong(check_coverage(inventory(), (JOB, POD), PLACE)).keys() == {"source of pods"}
 
 
-def test_our_own_watch_is_told_its_kinds_by_the_settings():
+def test_container_source_covers_all_kinds():
     source = {"metadata": {"name": "watch"}}
     assert list(check_coverage(inventory(ApiServerSource=[], ContainerSource=[source]), (JOB, POD), PLACE)) == []
 
@@ -248,10 +247,10 @@ def test_our_own_watch_is_told_its_kinds_by_the_settings():
 # What runs
 
 
-def test_a_function_at_rest_is_well():
+def test_function_scaled_to_zero_is_ok():
     findings = {one.what: one for one in check_workloads(inventory(), PLACE)}
-    assert findings["Knative Service expire"].detail == "ready, at rest: no Pod"
-    assert findings["Knative Service timers"].detail == "1 of its Pods ready"
+    assert findings["Knative Service expire"].detail == "ready, scaled to 0"
+    assert findings["Knative Service timers"].detail == "ready Pods: 1"
 
 
 def pod(*, waiting=None, terminated=None, restarts=0, ready=False, **parts):
@@ -279,7 +278,7 @@ ENDED = {"exitCode": 1, "reason": "Error", "message": "started\nK_SINK: expected
         (
             pod(waiting=BACK_OFF, terminated=ENDED, restarts=5),
             (
-                "user-container: CrashLoopBackOff: back-off 5m0s restarting failed container, ended with 1: Error: "
+                "user-container: CrashLoopBackOff: back-off 5m0s restarting failed container, exit code 1: Error: "
                 "K_SINK: expected the Broker's URL, got none, restarts: 5"
             ),
         ),
@@ -295,11 +294,11 @@ ENDED = {"exitCode": 1, "reason": "Error", "message": "started\nK_SINK: expected
         (fixture("pod-timers"), ""),
     ],
 )
-def test_a_pod_says_why_it_is_not_ready(given, trouble):
+def test_pod_that_is_not_ready_reports_its_cause(given, trouble):
     assert describe_pod(given) == trouble
 
 
-def test_a_service_that_is_ready_with_a_revision_that_is_not_is_a_warning():
+def test_ready_service_with_a_failing_revision_warns():
     found = inventory(Pod=[pod(waiting=BACK_OFF, restarts=5)])
     (finding,) = [one for one in check_workloads(found, PLACE) if one.level is not Level.OK]
     assert (finding.level, finding.what) == (Level.WARN, "Knative Service expire")
@@ -307,13 +306,13 @@ def test_a_service_that_is_ready_with_a_revision_that_is_not_is_a_warning():
     assert finding.fix == "kubectl -n ttl-after-finished logs expire-1 --all-containers --tail=5 --previous"
 
 
-def test_a_service_that_is_not_ready_fails():
+def test_service_that_is_not_ready_fails():
     down = having(fixture("service-expire"), "status.conditions", [])
     found = inventory(Knative_Service=[down], Pod=[pod(waiting=BACK_OFF, restarts=5)])
     assert [one.level for one in check_workloads(found, PLACE)] == [Level.FAIL]
 
 
-def test_a_pod_on_its_way_out_says_nothing():
+def test_terminating_pod_is_ignored():
     leaving = pod(waiting=BACK_OFF, deletionTimestamp="2026-01-01T00:00:00Z")
     assert wrong(check_workloads(inventory(Pod=[leaving]), PLACE)) == {}
 
@@ -324,25 +323,25 @@ def test_a_pod_on_its_way_out_says_nothing():
         ({}, {"readyReplicas": 1}, None),
         ({"replicas": 1}, {}, "0 of 1 Pods ready"),
         ({"replicas": 3}, {"readyReplicas": 2}, "2 of 3 Pods ready"),
-        ({"replicas": 0}, {}, "it is scaled to 0"),
+        ({"replicas": 0}, {}, "scaled to 0"),
     ],
 )
-def test_a_deployment_wants_all_of_its_pods(spec, status, trouble):
+def test_deployment_with_too_few_ready_pods_fails(spec, status, trouble):
     labels = {"app.kubernetes.io/name": "ttl-after-finished"}
     deployment = {"metadata": {"name": "standalone", "labels": labels}, "spec": spec, "status": status}
     found = inventory(Knative_Service=[], Deployment=[deployment], Pod=[])
     assert wrong(check_workloads(found, PLACE)).get("Deployment standalone") == trouble
 
 
-def test_what_is_scaled_to_0_is_scaled_up():
+def test_deployment_scaled_to_zero_gets_the_scale_command():
     labels = {"app.kubernetes.io/name": "ttl-after-finished"}
     deployment = {"metadata": {"name": "standalone", "labels": labels}, "spec": {"replicas": 0}}
     (finding,) = check_workloads(inventory(Knative_Service=[], Deployment=[deployment], Pod=[]), PLACE)
     assert finding.fix == "kubectl -n ttl-after-finished scale --replicas=1 deployment standalone"
 
 
-def test_a_deployment_knows_its_pods_by_its_selector():
-    """As of a ContainerSource: Knative gives its Deployment the labels that are ours, and a name of its own."""
+def test_deployment_finds_its_pods_by_its_selector():
+    """Knative gives the Deployment of a ContainerSource our labels, and a name that Knative chooses."""
     labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "source"}
     deployment = {
         "metadata": {"name": "source-deployment", "labels": labels},
@@ -353,45 +352,47 @@ def test_a_deployment_knows_its_pods_by_its_selector():
     assert "K_SINK: expected the Broker's URL" in trouble["Deployment source-deployment"]
 
 
-def test_the_deployments_of_revisions_are_knatives():
-    """They inherit our labels, and those of old revisions stay, scaled to 0."""
+def test_deployment_of_a_revision_is_ignored():
+    """The Deployments of revisions inherit our labels, and those of old revisions stay, scaled to 0."""
     labels = {"app.kubernetes.io/name": "ttl-after-finished", "serving.knative.dev/service": "expire"}
     old = {"metadata": {"name": "expire-00001-deployment", "labels": labels}, "spec": {"replicas": 0}}
     assert wrong(check_workloads(inventory(Deployment=[old]), PLACE)) == {}
 
 
-def test_what_knative_itself_runs_is_not_ours():
+def test_deployment_of_knative_is_ignored():
     adapter = {"metadata": {"name": "apiserversource-job-1", "labels": {"eventing.knative.dev/source": "x"}}}
     assert "Deployment apiserversource-job-1" not in {
         one.what for one in check_workloads(inventory(Deployment=[adapter]), PLACE)
     }
 
 
-# Sort, settings, version
+# Variant, settings, version
 
 
-def test_the_sort_of_installation():
+def test_variant_follows_from_the_inventory():
     standalone = {"metadata": {"name": "standalone", "labels": {"app.kubernetes.io/name": "ttl-after-finished"}}}
     nothing = {kind.replace(" ", "_"): [] for kind in KNATIVE}
-    assert sort_of(inventory()) == Sort(knative=True, standalone=False)
-    assert sort_of(inventory(Deployment=[standalone])) == Sort(knative=True, standalone=True)
-    assert sort_of(inventory(**nothing, Deployment=[standalone])) == Sort(knative=False, standalone=True)
-    assert sort_of(inventory(**nothing)) == Sort(knative=False, standalone=False)
+    assert variant_of(inventory()) == Variant(knative=True, standalone=False)
+    assert variant_of(inventory(Deployment=[standalone])) == Variant(knative=True, standalone=True)
+    assert variant_of(inventory(**nothing, Deployment=[standalone])) == Variant(knative=False, standalone=True)
+    assert variant_of(inventory(**nothing)) == Variant(knative=False, standalone=False)
 
 
-def test_what_is_more_than_the_start_is_not_overwritten_by_it():
-    assert not is_own(inventory())
-    assert is_own(inventory(StatefulSet=[{"metadata": {"name": "timers"}}]))
-    assert is_own(inventory(ContainerSource=[{"metadata": {"name": "source"}}]))
-    assert is_own(inventory(Trigger=[{"metadata": {"name": "expire"}, "spec": {"subscriber": {"audience": "us"}}}]))
-    assert is_own(with_rules({"render.yaml": RENDER}))
+def test_customized_installation_is_not_overwritten_by_a_shipped_overlay():
+    assert not is_customized(inventory())
+    assert is_customized(inventory(StatefulSet=[{"metadata": {"name": "timers"}}]))
+    assert is_customized(inventory(ContainerSource=[{"metadata": {"name": "source"}}]))
+    assert is_customized(
+        inventory(Trigger=[{"metadata": {"name": "expire"}, "spec": {"subscriber": {"audience": "us"}}}])
+    )
+    assert is_customized(with_rules({"render.yaml": RENDER}))
     container = {"env": [{"name": "TTL_POLICY", "value": "/etc/ttl-after-finished/policy.yaml"}]}
     deciding = having(fixture("service-expire"), "spec.template.spec.containers", [container])
-    assert is_own(inventory(Knative_Service=[deciding]))
-    assert replace(PLACE, overlay="", is_own=True).apply() == (
+    assert is_customized(inventory(Knative_Service=[deciding]))
+    assert replace(PLACE, overlay="", is_customized=True).apply() == (
         "kubectl apply -k YOUR_OVERLAY    # the overlay that you installed (--overlay)"
     )
-    assert replace(PLACE, is_own=True).apply() == "kubectl apply -k mine"
+    assert replace(PLACE, is_customized=True).apply() == "kubectl apply -k mine"
 
 
 def configured(**data):
@@ -400,7 +401,7 @@ def configured(**data):
     return check_settings(inventory(ConfigMap=[config]), read_catalogue(), PLACE, "knative")
 
 
-def test_sound_settings():
+def test_valid_settings_are_ok():
     result = configured()
     assert wrong(result.findings) == {}
     assert [rule.plural for rule in result.rules] == ["jobs", "pods"]
@@ -415,50 +416,51 @@ def test_sound_settings():
         ({"TTL_DRYRUN": "true"}, "TTL_DRYRUN: unknown setting"),
     ],
 )
-def test_settings_that_no_function_would_start_with_are_told_in_its_words(data, trouble):
+def test_invalid_setting_fails_with_the_error_of_the_function(data, trouble):
     result = configured(**data)
     ((_, detail),) = wrong(result.findings).items()
     assert detail.startswith(trouble)
     assert result.settings is None
 
 
-def test_a_dry_run_is_a_warning():
+def test_dry_run_warns():
     result = configured(TTL_DRY_RUN="true")
     assert [one.what for one in result.findings if one.level is Level.WARN] == ["dry run"]
     assert result.findings[-1].fix == "kubectl apply -k mine    # with TTL_DRY_RUN=false"
 
 
-def test_events_that_go_elsewhere_are_a_warning():
+def test_events_in_another_namespace_warn():
     assert "TTL_NAMESPACE" in wrong(configured(TTL_NAMESPACE="elsewhere").findings)["settings"]
 
 
-def test_settings_that_are_named_and_not_there():
+def test_missing_settings_config_map_fails():
     findings = check_settings(inventory(ConfigMap=[]), read_catalogue(), PLACE, "knative").findings
     ((what, detail),) = wrong(findings).items()
     assert what.startswith("settings settings-")
-    assert detail == "the ConfigMap is not there, and expire, timers cannot start without it"
+    assert detail == "the ConfigMap does not exist, and expire, timers cannot start without it"
 
 
-def test_what_a_workload_sets_by_itself_is_said():
+def test_variable_in_a_workloads_own_env_warns():
     service = copy.deepcopy(fixture("service-expire"))
     (container,) = service["spec"]["template"]["spec"]["containers"]
     container["env"] += [{"name": "TTL_DRY_RUN", "value": "true"}, {"name": "TTL_CALLERS", "value": "somebody"}]
     found = inventory(**{"Knative Service": [service], "ConfigMap": [fixture("settings")]})
-    said = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
-    assert said["settings of expire"].startswith("TTL_DRY_RUN set by itself")
+    details = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
+    assert details["settings of expire"].startswith("TTL_DRY_RUN in its own env")
 
 
-def test_who_needs_no_kinds_may_be_told_of_none():
+def test_kinds_in_the_env_of_timers_do_not_warn():
     services = [copy.deepcopy(fixture(f"service-{name}")) for name in ("expire", "timers")]
     for service in services:
         (container,) = service["spec"]["template"]["spec"]["containers"]
         container["env"] += [{"name": "TTL_KINDS", "value": "all"}, {"name": "TTL_KINDS_DIR", "value": "/etc/kinds"}]
     found = inventory(Knative_Service=services, ConfigMap=[fixture("settings")])
-    said = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
-    assert said == {"settings of expire": "TTL_KINDS set by itself, which counts before the ConfigMap"}
+    details = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
+    assert details.keys() == {"settings of expire"}
+    assert details["settings of expire"].startswith("TTL_KINDS in its own env")
 
 
-def test_settings_of_two_kinds_are_half_a_change():
+def test_workloads_with_different_settings_warn():
     text = json.dumps(fixture("service-expire")).replace(fixture("settings")["metadata"]["name"], "settings-old")
     old = json.loads(text)
     found = inventory(
@@ -466,22 +468,22 @@ def test_settings_of_two_kinds_are_half_a_change():
         ConfigMap=[named(fixture("settings"), "settings-old"), fixture("settings")],
     )
     findings = check_settings(found, read_catalogue(), PLACE, "knative").findings
-    assert "not all run by the same" in wrong(findings)["settings"]
+    assert "settings-old: expire" in wrong(findings)["settings"]
 
 
-def test_versions():
+def test_versions_that_differ_warn():
     assert wrong(check_version(inventory(), "0.1.0", PLACE, "knative")) == {}
-    assert "installed is 0.1.0, and this program is 0.2.0" in str(list(check_version(inventory(), "0.2.0", PLACE, "")))
+    assert "0.1.0 is installed, and this program is 0.2.0" in str(list(check_version(inventory(), "0.2.0", PLACE, "")))
     newer = copy.deepcopy(fixture("service-expire"))
     newer["metadata"]["labels"]["app.kubernetes.io/version"] = "0.2.0"
     found = inventory(Knative_Service=[newer, fixture("service-timers")])
-    assert "half an upgrade: 0.1.0, 0.2.0" in str(list(check_version(found, "0.1.0", PLACE, "")))
+    assert "several versions run: 0.1.0, 0.2.0" in str(list(check_version(found, "0.1.0", PLACE, "")))
 
 
 # Rights
 
 
-def test_needs_follow_from_the_kind():
+def test_needed_rights_follow_from_the_kind():
     assert needs_of("schedule", (JOB,)) == frozenset()
     assert needs_of("sweep", (JOB,)) == {
         Right("batch", "jobs", "list"),
@@ -497,25 +499,25 @@ def test_needs_follow_from_the_kind():
     assert Right("batch", "jobs", "get") in needs_of("expire", (POD,))
 
 
-def test_each_source_needs_what_it_watches_and_no_more():
+def test_source_needs_only_the_rights_on_its_own_kinds():
     accounts = {one.name: one for one in accounts_of(inventory(), (JOB, POD), Catalogue((JOB, POD)), "ns")}
     assert set(accounts) == {"expire", "source"}
     assert accounts["source"].needs == {Right("batch", "jobs", verb) for verb in ("get", "list", "watch")}
 
 
-def test_a_missing_right_is_mended_by_the_kinds_component():
+def test_missing_right_gets_the_component_of_its_kind():
     account = Account("expire", "expire", needs_of("expire", (JOB,)))
     allowed = {right: right.verb != "delete" for right in account.needs}
-    (finding,) = [one for one in judge_rights(account, allowed, PLACE) if one.level is Level.FAIL]
+    (finding,) = [one for one in report_rights(account, allowed, PLACE) if one.level is Level.FAIL]
     assert (finding.what, finding.detail) == ("rights of expire on jobs", "may not delete")
     assert finding.fix == f"kubectl apply -f {ROOT}/knative/components/kind-job/rbac.yaml"
 
 
-def test_who_deletes_may_read_and_write_the_state_and_the_overlay_mends_that():
+def test_missing_right_on_the_state_gets_the_overlay():
     (account,) = [one for one in accounts_of(inventory(), (JOB,), Catalogue((JOB,)), "ns") if one.name == "expire"]
     assert state_needs("ns") <= account.needs
     allowed = {right: right not in state_needs("ns") for right in account.needs}
-    (finding,) = [one for one in judge_rights(account, allowed, PLACE) if one.level is Level.FAIL]
+    (finding,) = [one for one in report_rights(account, allowed, PLACE) if one.level is Level.FAIL]
     assert (finding.what, finding.fix) == ("rights of expire on configmaps", "kubectl apply -k mine")
 
 
@@ -532,39 +534,39 @@ def test_who_deletes_may_read_and_write_the_state_and_the_overlay_mends_that():
         ),
     ],
 )
-def test_a_kind_without_a_component_is_mended_by_what_is_printed_of_it(name, account, fix):
+def test_missing_right_on_a_kind_without_component_gets_its_manifests(name, account, fix):
     role = "source" if account == "watch" else account
     needs = needs_of(account, (kind_rule(name),)) - needs_of(account, ())
-    (finding,) = judge_rights(Account("it", role, needs), dict.fromkeys(needs, False), PLACE)
+    (finding,) = report_rights(Account("it", role, needs), dict.fromkeys(needs, False), PLACE)
     assert finding.fix == f"kubectl ttl {fix} | kubectl apply -f -"
 
 
-def test_a_kind_of_the_users_own_is_mended_by_his_rules():
-    place = replace(PLACE, own_kinds=frozenset({"renders.example.com"}), options=("--context=west",))
+def test_mounted_kind_gets_its_manifests_from_the_users_rules():
+    place = replace(PLACE, mounted_kinds=frozenset({"renders.example.com"}), options=("--context=west",))
     assert place.join("renders.example.com") == (
         "kubectl ttl kinds manifests renders.example.com --kinds-dir=YOUR_RULES | kubectl --context=west apply -f -"
     )
 
 
-def test_where_all_kinds_are_meant_one_without_any_right_is_passed_over():
+def test_kind_without_rights_warns_if_all_kinds_are_enabled():
     needs = needs_of("expire", (JOB, TRAINJOB))
     account = Account("expire", "expire", needs)
     allowed = {right: right.resource in {"events", "namespaces", "jobs"} and right.verb != "list" for right in needs}
     apiservices = {"apiservices": Level.FAIL}
-    levels = {one.what.split()[-1]: one.level for one in judge_rights(account, allowed, PLACE, is_named=False)}
+    levels = {one.what.split()[-1]: one.level for one in report_rights(account, allowed, PLACE, is_named=False)}
     assert levels == apiservices | {
         "events": Level.OK,
         "namespaces": Level.OK,
         "jobs": Level.FAIL,
         "trainjobs": Level.WARN,
     }
-    named = {one.what.split()[-1]: one.level for one in judge_rights(account, allowed, PLACE)}
+    named = {one.what.split()[-1]: one.level for one in report_rights(account, allowed, PLACE)}
     assert named == levels | {"trainjobs": Level.FAIL}
-    nothing = {one.level for one in judge_rights(account, dict.fromkeys(needs, False), PLACE, is_named=False)}
+    nothing = {one.level for one in report_rights(account, dict.fromkeys(needs, False), PLACE, is_named=False)}
     assert Level.FAIL in nothing  # namespaces and Events are of no kind
 
 
-def test_a_source_of_another_kind_is_mended_by_what_is_printed_of_it():
+def test_source_of_a_kind_without_component_gets_its_manifests():
     source = having(
         fixture("apiserversource-forbidden"),
         "spec.resources",
@@ -577,29 +579,32 @@ def test_a_source_of_another_kind_is_mended_by_what_is_printed_of_it():
     )
 
 
-OF_OVERLAY = "kubectl apply -k mine    # of an overlay that lists components"
+ADD_COMPONENT = "kubectl apply -k mine    # after you add components"
 WITH_SOURCE = "--source=apiserver --namespace=ttl-after-finished | kubectl apply -f -"
 
 
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        ("pod", f"{OF_OVERLAY}/source-apiserver/pod"),
+        ("pod", f"{ADD_COMPONENT}/source-apiserver/pod to it"),
         ("workflows.argoproj.io", f"kubectl ttl kinds manifests workflows.argoproj.io {WITH_SOURCE}"),
-        ("podchaos.chaos-mesh.org", f"{OF_OVERLAY}/source-watch: Knative's source cannot watch it"),
+        (
+            "podchaos.chaos-mesh.org",
+            f"{ADD_COMPONENT}/source-watch to it: an ApiServerSource cannot watch this kind",
+        ),
     ],
 )
-def test_a_kind_without_a_source_is_told_how_to_get_one(name, fix):
+def test_kind_without_a_source_gets_the_command_for_its_source(name, fix):
     assert [one.fix for one in check_coverage(inventory(), (kind_rule(name),), PLACE)] == [fix]
 
 
-def test_settings_of_all_kinds_enable_each_that_can_finish():
+def test_all_kinds_enables_each_kind_that_can_finish():
     result = configured(TTL_KINDS="all")
     assert result.findings[0].detail == "all kinds that can finish; a sweep every 10m"
     assert len(result.rules) > 50
 
 
-# Rules of the user's own
+# Mounted rules
 
 
 RENDER = """
@@ -622,38 +627,38 @@ def with_rules(data, name="kinds-abc"):
     return inventory(Knative_Service=[service], ConfigMap=[fixture("settings"), config])
 
 
-def test_rules_that_are_mounted_are_known():
+def test_mounted_rules_are_known():
     found = with_rules(
         {"render.yaml": RENDER, "job.yaml": RENDER.replace("example.com", "batch").replace("Render", "Job")}
     )
     known = read_known(found, PLACE, "knative")
     (finding,) = known.findings
     assert (finding.what, finding.level) == ("rules kinds-abc", Level.OK)
-    assert finding.detail == "renders.batch in place of the shipped one, renders.example.com"
-    assert known.own == {"renders.batch", "renders.example.com"}
+    assert finding.detail == "renders.batch (replaces the shipped rule), renders.example.com"
+    assert known.mounted == {"renders.batch", "renders.example.com"}
     assert known.catalogue.get("example.com/v1", "Render")
     assert wrong(check_settings(found, known.catalogue, PLACE, "knative").findings) == {}
 
 
-def test_a_bad_rule_that_is_mounted_is_told_with_its_line():
+def test_invalid_mounted_rule_fails_with_its_line():
     known = read_known(with_rules({"render.yaml": RENDER.replace("finishedAt", "finishAt")}), PLACE, "knative")
     (finding,) = known.findings
     assert finding.level is Level.FAIL
     assert "render.yaml:6: finishAt: there is no such field" in finding.detail
-    assert finding.fix == "kubectl apply -k mine    # with that mended"
+    assert finding.fix.startswith("kubectl apply -k mine    # ")
     assert known.catalogue.get("batch/v1", "Job")
 
 
-def test_rules_that_are_named_and_not_there():
+def test_missing_rules_config_map_fails():
     known = read_known(with_rules({}, name="another"), PLACE, "knative")
     assert wrong(known.findings) == {
-        "rules kinds-abc": "the ConfigMap is not there, and expire cannot start without it"
+        "rules kinds-abc": "the ConfigMap does not exist, and expire cannot start without it"
     }
 
 
-def test_without_rules_of_the_users_own_there_is_nothing_to_say():
+def test_installation_without_mounted_rules_reports_nothing():
     known = read_known(inventory(), PLACE, "knative")
-    assert (known.findings, known.own) == ((), frozenset())
+    assert (known.findings, known.mounted) == ((), frozenset())
 
 
 # Clock, timers, Lease
@@ -674,16 +679,16 @@ def test_without_rules_of_the_users_own_there_is_nothing_to_say():
         (3600, "FAIL"),
     ],
 )
-def test_a_clock_is_told_from_what_a_date_header_can_show(ahead, level):
+def test_clock_level_follows_from_the_difference(ahead, level):
     stated = (NOW + timedelta(seconds=ahead)).replace(microsecond=0)
-    finding = judge_clock(NOW - timedelta(milliseconds=5), stated, NOW)
+    finding = compare_clocks(NOW - timedelta(milliseconds=5), stated, NOW)
     assert finding.level.value == level
     if level == "warn":
         assert ("ahead of" if ahead > 0 else "behind") in finding.detail
 
 
-def test_a_slow_answer_is_no_skew():
-    assert judge_clock(NOW - timedelta(seconds=20), NOW - timedelta(seconds=15), NOW).level is Level.OK
+def test_slow_answer_is_no_clock_difference():
+    assert compare_clocks(NOW - timedelta(seconds=20), NOW - timedelta(seconds=15), NOW).level is Level.OK
 
 
 class Answering:
@@ -698,7 +703,7 @@ class Answering:
 
 
 @pytest.mark.anyio
-async def test_one_pod_that_keeps_timers_is_asked():
+async def test_timers_pod_is_called_through_the_api_server():
     cluster = Answering()
     assert (await check_timers(cluster, inventory(), PLACE)).level is Level.OK
     name = fixture("pod-timers")["metadata"]["name"]
@@ -707,7 +712,7 @@ async def test_one_pod_that_keeps_timers_is_asked():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("pods", "level"), [([], "FAIL"), (["one", "two"], "warn")])
-async def test_timers_are_kept_exactly_once(pods, level):
+async def test_timers_need_exactly_one_pod(pods, level):
     cluster = Answering()
     found = inventory(Pod=[named(fixture("pod-timers"), name) for name in pods])
     assert (await check_timers(cluster, found, PLACE)).level.value == level
@@ -715,7 +720,7 @@ async def test_timers_are_kept_exactly_once(pods, level):
 
 
 @pytest.mark.anyio
-async def test_timers_on_a_claim_are_found_by_their_own_labels():
+async def test_timers_of_a_stateful_set_are_found_by_its_selector():
     labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "timers"}
     engine = {"metadata": {"name": "timers", "labels": labels}, "spec": {"selector": {"matchLabels": labels}}}
     kept = having(fixture("pod-timers"), "metadata.labels", labels)
@@ -738,16 +743,16 @@ def refused(code, message):
         (500, "oops", "FAIL"),
     ],
 )
-def test_timers_that_answer_at_all_serve(status, body, level):
-    assert judge_answer("timers-1", status, body, PLACE).level.value == level
+def test_timers_level_follows_from_the_answer(status, body, level):
+    assert report_answer("timers-1", status, body, PLACE).level.value == level
 
 
-def test_timers_behind_a_network_policy_need_not_answer():
+def test_timers_behind_a_network_policy_are_ok_without_an_answer():
     body = refused(503, "error trying to reach service: i/o timeout")
-    assert judge_answer("timers-1", 503, body, PLACE, fenced=True).level is Level.OK
+    assert report_answer("timers-1", 503, body, PLACE, has_policies=True).level is Level.OK
 
 
-def test_the_port_is_that_of_queue_proxy_where_there_is_one():
+def test_port_is_that_of_queue_proxy_if_there_is_one():
     plain = fixture("pod-timers")
     proxied = copy.deepcopy(plain)
     proxied["spec"]["containers"].append({"name": "queue-proxy", "ports": [{"containerPort": 8112}]})
@@ -763,13 +768,13 @@ def test_the_port_is_that_of_queue_proxy_where_there_is_one():
         ({"holderIdentity": "a"}, "warn"),
     ],
 )
-def test_somebody_has_to_lead(spec, level):
+def test_lease_level_follows_from_holder_and_age(spec, level):
     lease = {"metadata": {"name": "ttl-after-finished"}, "spec": spec}
     now = NOW.replace(year=2026, month=1, day=2, hour=3, minute=4, second=5, microsecond=0)
     assert check_lease(inventory(Lease=[lease]), now, PLACE).level.value == level
 
 
-def test_no_lease_is_nobody():
+def test_missing_lease_fails():
     assert check_lease(inventory(), NOW, PLACE).level is Level.FAIL
 
 
@@ -781,32 +786,32 @@ def state(**data):
     return inventory(ConfigMap=[config_map if data else {**config_map, "data": None}])
 
 
-def test_a_closed_breaker_and_no_loop_are_well():
+def test_closed_breaker_without_loops_is_ok():
     for found in (state(), inventory()):
         assert [one.level for one in (check_breaker(found, NOW, PLACE), check_loops(found, NOW, PLACE))] == ["ok", "ok"]
 
 
-def test_an_open_breaker_says_why_since_when_and_what_ends_it():
+def test_open_breaker_reports_cause_time_and_release_command():
     place = replace(PLACE, namespace="default", options=("--context=east",))
     finding = check_breaker(state(**with_trip({}, Trip(ago(300), "too many", "sweep"))), NOW, place)
     assert finding.level == "FAIL"
     assert finding.detail == (
-        "open: nothing is deleted since 2026-03-14 15:04:26 UTC (5m ago): too many, told by sweep"
+        "open: nothing is deleted since 2026-03-14 15:04:26 UTC (5m ago): too many, reported by sweep"
     )
     assert finding.fix.startswith("kubectl ttl release --breaker -n default --context=east    # ")
 
 
-def test_an_open_breaker_that_cannot_be_read_is_open():
+def test_breaker_with_unreadable_state_is_open():
     assert check_breaker(state(breaker="rubbish"), NOW, PLACE).level == "FAIL"
 
 
-def test_a_name_is_in_a_loop_until_its_time_has_come():
+def test_recreate_loop_is_reported_until_it_expires():
     found = state(**with_loop({}, "Job.batch/ci/nightly", later(60), NOW))
     assert "Job.batch/ci/nightly" in check_loops(found, NOW, PLACE).detail
     assert check_loops(found, later(61), PLACE).level == "ok"
 
 
-def test_of_many_loops_a_few_are_named():
+def test_many_recreate_loops_are_summarized():
     data = {}
     for number in range(9):
         data = with_loop(data, f"Job.batch/ci/job-{number}", later(60), NOW)
@@ -814,7 +819,7 @@ def test_of_many_loops_a_few_are_named():
 
 
 @pytest.mark.parametrize("check", [check_breaker, check_loops])
-def test_a_state_that_cannot_be_read_is_not_well(check):
+def test_unreadable_state_warns(check):
     assert check(inventory(problems={"ConfigMap": "forbidden"}), NOW, PLACE).level == "warn"
 
 
@@ -830,45 +835,45 @@ def swept(*events, interval=timedelta(minutes=10), since=None):
 @pytest.mark.parametrize(
     ("finding", "level", "detail"),
     [
-        (swept(event("Swept", 60)), "ok", "1m ago; one is due every 10m"),
+        (swept(event("Swept", 60)), "ok", "1m ago; expected every 10m"),
         (swept(event("Swept", 3_000), event("Swept", 60)), "ok", "1m ago"),
-        (swept(event("Swept", 1_900)), "warn", "31m40s ago, and one is due every 10m"),
+        (swept(event("Swept", 1_900)), "warn", "31m40s ago; expected every 10m"),
         (
             swept(event("Swept", 600), event("SweptInPart", 60, "could not list v1/Pod")),
             "warn",
-            "but it could not list",
+            "incomplete: could not list v1/Pod",
         ),
         (swept(event("SweptInPart", 600), event("Swept", 60)), "ok", "1m ago"),
         (swept(event("DeadLetter", 60)), "warn", "none in the last hour"),
-        (swept(), "warn", "none in the last hour, and one is due every 10m"),
+        (swept(), "warn", "none in the last hour; expected every 10m"),
         (swept(since=NOW - timedelta(minutes=5)), "ok", "none yet"),
         (swept(since=NOW - timedelta(minutes=40)), "warn", "none in the last hour"),
-        (swept(interval=timedelta(hours=1)), "warn", "cannot be told: Events are kept for an hour"),
+        (swept(interval=timedelta(hours=1)), "warn", "unknown: Events are kept for an hour"),
     ],
 )
-def test_the_last_sweep(finding, level, detail):
+def test_last_sweep_level_follows_from_events_and_interval(finding, level, detail):
     assert finding.level.value == level
     assert detail in finding.detail
     assert bool(finding.fix) == (level != "ok")
 
 
-def test_sweeps_that_cannot_be_read_are_not_well():
+def test_unreadable_events_warn():
     finding = check_sweep(Listed(problem="forbidden"), NOW, Rhythm(timedelta(minutes=1), None, ""), PLACE)
     assert (finding.level, finding.detail) == (Level.WARN, "cannot be checked: forbidden")
 
 
-def test_dead_letters_of_the_last_hour_are_counted():
+def test_dead_letters_of_the_last_hour_warn():
     letters = Listed((event("DeadLetter", 4_000), event("DeadLetter", 50, "old"), event("DeadLetter", 5, "new")))
     finding = check_dead_letters(letters, NOW, PLACE)
     assert finding.level is Level.WARN
-    assert finding.detail == "2 kinds of trouble in the last hour, the last: new"
+    assert finding.detail == "2 different problems in the last hour; the latest: new"
     assert check_dead_letters(Listed((event("DeadLetter", 4_000),)), NOW, PLACE).level is Level.OK
 
 
 # What is printed
 
 
-def test_a_finding_is_a_line_and_what_mends_it_another():
+def test_finding_prints_its_fix_on_a_second_line():
     assert str(ok("Broker default")) == "ok    Broker default"
     assert str(ok("Broker default", "http://b")) == "ok    Broker default — http://b"
     assert str(fail("Trigger x", "no\nsuch   thing", "kubectl apply -k mine")) == (
@@ -876,19 +881,19 @@ def test_a_finding_is_a_line_and_what_mends_it_another():
     )
 
 
-def test_a_finding_quotes_nothing_that_a_terminal_would_act_on():
+def test_finding_replaces_control_characters():
     assert str(ok("dead letters", "\x1b[2J all well")) == "ok    dead letters — \N{REPLACEMENT CHARACTER}[2J all well"
 
 
-def test_json_has_what_the_text_has():
-    findings = [ok("a"), Finding(Level.FAIL, "b", "gone", "mend it")]
+def test_json_contains_each_finding():
+    findings = [ok("a"), Finding(Level.FAIL, "b", "gone", "fix it")]
     assert json.loads(as_json(findings)) == [
         {"level": "ok", "check": "a", "detail": None, "fix": None},
-        {"level": "fail", "check": "b", "detail": "gone", "fix": "mend it"},
+        {"level": "fail", "check": "b", "detail": "gone", "fix": "fix it"},
     ]
 
 
-def test_commands_lead_to_the_cluster_that_was_looked_at():
+def test_commands_select_the_checked_cluster():
     place = Place("ns", manifests="my knative", options=("--context=prod west",))
     assert place.command("get", "pods") == "kubectl '--context=prod west' -n ns get pods"
     assert place.apply() == (
@@ -897,6 +902,6 @@ def test_commands_lead_to_the_cluster_that_was_looked_at():
     )
 
 
-def test_nothing_asks_for_the_metadata_of_a_package():
-    """The image has the files and no installed package: `doctor` inside it would end with a traceback."""
+def test_no_module_reads_package_metadata():
+    """The image contains the files but no installed package: `doctor` in it would end with a traceback."""
     assert not [path.name for path in (ROOT / "shared").rglob("*.py") if "importlib.metadata" in path.read_text()]

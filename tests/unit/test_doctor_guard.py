@@ -1,4 +1,4 @@
-"""doctor's word on the delete guard: what a cluster has, compared with what this version makes."""
+"""The check of the delete guard: the guard of a cluster is compared with the guard of this version."""
 
 import asyncio
 from urllib.parse import urlsplit
@@ -69,20 +69,20 @@ def check(server, rules=(JOB,), accounts=(EXPIRE,), place=PLACE):
         (POLICY, having(BINDING, "spec.matchResources", {"namespaceSelector": {}}), GuardState.ALTERED),
     ],
 )
-def test_a_guard_is_current_only_if_it_is_what_this_version_makes(policy, binding, state):
+def test_guard_is_current_only_if_this_version_makes_the_same(policy, binding, state):
     assert compare_guard([JOB], NAMESPACE, policy, binding) is state
 
 
-def test_a_current_guard_is_told_with_what_it_does_not_check():
+def test_current_guard_reports_what_it_does_not_check():
     (finding,) = check(Server([POLICY], [BINDING]))
     assert (finding.level, finding.what) == (Level.OK, "delete guard")
     assert finding.detail.startswith("jobs.batch; not checked by the API server: ")
     assert "clock" in finding.detail
 
 
-def test_what_is_wrong_is_told_by_kind_with_the_command_that_fixes_it():
+def test_guard_problem_names_its_kinds_and_the_command_that_fixes_it():
     workflow = kind_rule("workflows.argoproj.io")
-    place = Place(NAMESPACE, manifests="knative", own_kinds=frozenset({"workflows.argoproj.io"}))
+    place = Place(NAMESPACE, manifests="knative", mounted_kinds=frozenset({"workflows.argoproj.io"}))
     stale = guard([OTHER_RULE], NAMESPACE)
     findings = {one.what: one for one in check(Server([stale[0]], [stale[1]]), (JOB, POD, workflow), place=place)}
     assert findings.keys() == {"delete guard missing", "delete guard stale"}
@@ -94,7 +94,7 @@ def test_what_is_wrong_is_told_by_kind_with_the_command_that_fixes_it():
     assert "manifests jobs.batch --only=guard" in findings["delete guard stale"].fix
 
 
-def test_rules_of_one_kind_are_one_guard():
+def test_rules_of_one_kind_make_one_guard():
     rules = [kind_rule("mpijobs-v1.kubeflow.org"), kind_rule("mpijobs-v2beta1.kubeflow.org")]
     policy, binding = guard(rules, NAMESPACE)
     server = Server([policy], [binding])
@@ -102,24 +102,24 @@ def test_rules_of_one_kind_are_one_guard():
     assert finding.level is Level.OK
 
 
-def test_an_account_of_another_name_is_not_bound():
+def test_account_with_another_name_is_reported_as_unbound():
     mine = Account("mine", "sweep", frozenset())
     _, finding = check(Server([POLICY], [BINDING]), accounts=(EXPIRE, mine))
     assert "system:serviceaccount:ttl-after-finished:mine" in finding.detail
     assert "--user=system:serviceaccount:ttl-after-finished:mine" in finding.fix
 
 
-def test_where_no_account_deletes_there_is_nothing_to_guard():
+def test_installation_without_deleting_accounts_needs_no_guard():
     assert check(Server(), accounts=(Account("source", "source", frozenset()),)) == []
     assert check(Server(), rules=()) == []
 
 
-def test_a_guard_that_may_not_be_read_is_a_warning():
+def test_guard_that_cannot_be_read_warns():
     (finding,) = check(Server(error=ForbiddenError("policies are forbidden")))
     assert (finding.level, finding.what) == (Level.WARN, "delete guard")
     assert "cannot be checked: policies are forbidden" in finding.detail
 
 
-def test_a_cluster_without_admission_policies_is_told():
+def test_cluster_without_admission_policies_warns():
     (finding,) = check(Server(served=False))
-    assert (finding.level, "no ValidatingAdmissionPolicies" in finding.detail) == (Level.WARN, True)
+    assert (finding.level, "does not serve ValidatingAdmissionPolicies" in finding.detail) == (Level.WARN, True)

@@ -1,4 +1,4 @@
-"""What doctor says of a mounted policy."""
+"""The check of a mounted policy."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def found(*workloads, problem="", **policies):
     return list(check_policies(Inventory(parts), Catalogue((JOB,)), PLACE, "knative"))
 
 
-def test_a_good_one_is_told_with_its_rules():
+def test_valid_policy_reports_its_rules():
     (one,) = found(deployment(), policy_1={"policy.yaml": GOOD})
 
     assert (one.level, one.what, one.detail) == (Level.OK, "policy policy-1", "rules: one")
@@ -42,11 +42,11 @@ def test_a_good_one_is_told_with_its_rules():
     [
         ({"policy.yaml": GOOD.replace("1h", "soon")}, "policy.yaml:1: rules.0.ttl: expected never, seconds (3600)"),
         ({"policy.yaml": GOOD.replace("jobs", "jbos")}, "policy.yaml:1: rules.0.match.kinds.0: unknown kind"),
-        ({}, "there is no policy.yaml in it, and standalone cannot start without"),
-        (None, "there is no policy.yaml in it"),
+        ({}, "expected policy.yaml in its data, got none; standalone cannot start without it"),
+        (None, "expected policy.yaml in its data"),
     ],
 )
-def test_a_bad_one_is_told_with_its_place(data, detail):
+def test_invalid_policy_fails_with_its_position(data, detail):
     (one,) = found(deployment(), policy_1=data)
 
     assert one.level is Level.FAIL
@@ -54,62 +54,66 @@ def test_a_bad_one_is_told_with_its_place(data, detail):
     assert one.fix == "kubectl -n ttl-after-finished edit configmap policy-1"
 
 
-def test_one_that_nobody_generated_is_told_as_such():
+def test_missing_policy_config_map_fails():
     (one,) = found(deployment(config="policy"))
 
     assert one.level is Level.FAIL
-    assert one.detail == "the ConfigMap is not there, and standalone cannot start without it"
-    assert one.fix == "kubectl apply -k knative/overlays/knative    # with a configMapGenerator that makes it"
+    assert one.detail == "the ConfigMap does not exist, and standalone cannot start without it"
+    assert one.fix.startswith("kubectl apply -k knative/overlays/knative    # ")
 
 
-def test_one_that_may_not_be_read_is_not_called_bad():
+def test_policy_that_cannot_be_read_warns():
     (one,) = found(deployment(), problem="no right to list")
 
     assert (one.level, one.detail) == (Level.WARN, "cannot be checked: no right to list")
 
 
-def test_two_that_differ_are_told():
+def test_two_different_policies_warn():
     levels = [one.level for one in found(deployment(), deployment("other", "policy-2"), policy_1={"policy.yaml": GOOD})]
 
     assert levels == [Level.WARN, Level.OK, Level.FAIL]
 
 
-def test_without_one_nothing_is_told():
+def test_installation_without_a_policy_reports_nothing():
     assert found(deployment(path="")) == []
 
 
 def mounted(*workloads, problems=None, **policies):
-    """What `plan --against cluster` compares with."""
+    """Read the policy that `plan --against cluster` compares with."""
     maps = [{"metadata": {"name": name.replace("_", "-")}, "data": data} for name, data in policies.items()]
     parts = {"Deployment": Listed(workloads), "ConfigMap": Listed(tuple(maps))}
     parts |= {kind: Listed(problem=problem) for kind, problem in (problems or {}).items()}
     return read_policy(Inventory(parts), Catalogue((JOB,)), "home")
 
 
-def test_what_is_mounted_is_read():
+def test_mounted_policy_is_read():
     text = "apiVersion: ttlafterfinished.dev/v1\nkind: Policy\nrules: [{name: a, match: {kinds: [jobs]}, ttl: 1h}]\n"
     name, policy = mounted(deployment(), policy_1={"policy.yaml": text})
     assert name == "ConfigMap home/policy-1"
     assert [rule.name for rule in policy.rules] == ["a"]
 
 
-def test_an_installation_without_one_has_no_rules():
+def test_installation_without_a_policy_has_no_rules():
     assert mounted(deployment(path="")) == ("", NO_POLICY)
 
 
 @pytest.mark.parametrize(
-    ("workloads", "rest", "told"),
+    ("workloads", "rest", "message"),
     [
-        ((deployment(),), {}, "ConfigMap home/policy-1: expected policy.yaml in it"),
+        ((deployment(),), {}, "ConfigMap home/policy-1: expected policy.yaml in its data"),
         ((deployment(),), {"policy_1": {"policy.yaml": "rules: 1"}}, "ConfigMap home/policy-1, policy.yaml:1: rules"),
-        ((deployment(), deployment("b", "policy-2")), {}, "expected one policy, got policy-1, policy-2"),
+        (
+            (deployment(), deployment("b", "policy-2")),
+            {},
+            "for all workloads, got policy-1, policy-2",
+        ),
         ((deployment(),), {"problems": {"ConfigMap": "no right"}}, "ConfigMap home/policy-1: no right"),
     ],
 )
-def test_what_cannot_be_compared_with_is_said(workloads, rest, told):
-    with pytest.raises(TtlError, match=told):
+def test_policy_that_cannot_be_determined_raises(workloads, rest, message):
+    with pytest.raises(TtlError, match=message):
         mounted(*workloads, **rest)
 
 
-def test_what_may_not_be_listed_and_says_nothing_of_policies_is_of_no_interest():
+def test_unreadable_list_without_policies_is_ignored():
     assert mounted(deployment(path=""), problems={"Lease": "no right"})[1] is NO_POLICY

@@ -1,4 +1,4 @@
-"""What waits to be told: side by side, in order for each object, the newest first and last, and never without bound."""
+"""The outbox: objects in parallel, events of one object in order, only the newest event, and limited memory."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -55,7 +55,7 @@ async def settle():
         await asyncio.sleep(0)
 
 
-async def test_an_object_that_takes_long_holds_up_no_other():
+async def test_slow_object_delays_no_other():
     sink = Sink()
     sink.open(*(f"quick-{number}" for number in range(200)))
     async with outbox_to(sink) as outbox:
@@ -68,7 +68,7 @@ async def test_an_object_that_takes_long_holds_up_no_other():
         assert sink.begun[0] == "slow/1"
 
 
-async def test_events_of_one_object_never_overtake_each_other_and_the_newest_is_enough():
+async def test_events_of_one_object_stay_in_order_and_the_newest_replaces_older_ones():
     sink = Sink()
     async with outbox_to(sink) as outbox:
         for version in (1, 2, 3):
@@ -81,7 +81,7 @@ async def test_events_of_one_object_never_overtake_each_other_and_the_newest_is_
         assert sink.sent == ["one/1", "one/3"]
 
 
-async def test_so_many_at_a_time_and_the_others_after_them():
+async def test_events_in_flight_are_limited():
     sink = Sink()
     names = [f"{number}" for number in range(CONCURRENCY + 5)]
     async with outbox_to(sink) as outbox:
@@ -95,7 +95,7 @@ async def test_so_many_at_a_time_and_the_others_after_them():
         assert sorted(sink.sent) == sorted(f"{name}/1" for name in names)
 
 
-async def test_who_puts_waits_while_there_is_no_room():
+async def test_put_waits_while_the_outbox_is_full():
     sink = Sink()
     megabyte = b"x" * 2**20
     fits = BYTES_MAX // len(megabyte) + 1  # one more than the limit may be in it
@@ -112,7 +112,7 @@ async def test_who_puts_waits_while_there_is_no_room():
         assert "late/1" in sink.begun
 
 
-async def test_an_event_that_is_replaced_takes_no_room():
+async def test_replaced_event_frees_its_bytes():
     sink = Sink()
     megabyte = b"x" * 2**20
     async with outbox_to(sink) as outbox:
@@ -124,7 +124,7 @@ async def test_an_event_that_is_replaced_takes_no_room():
         assert sink.begun == ["one/1"]
 
 
-async def test_what_is_on_its_way_is_given_up_with_it():
+async def test_cancel_ends_the_events_in_flight():
     sink = Sink()
     async with outbox_to(sink) as outbox:
         for number in range(CONCURRENCY + 5):

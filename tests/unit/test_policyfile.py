@@ -157,7 +157,7 @@ def test_a_process_has_the_policy_that_its_settings_name(tmp_path):
     assert world.policy().rules[0].name == "one"
     world.report_policy("policy.yaml: bad")
     assert world.telemetry.problems == [
-        ("bad policy file: the last good one stays in force", {"error": "policy.yaml: bad"})
+        ("invalid policy file: the last valid policy stays in force", {"error": "policy.yaml: bad"})
     ]
 
 

@@ -1,4 +1,4 @@
-"""Triggers: which events they match, and what is said about wrong manifests."""
+"""Triggers: which events they match, and the errors for invalid manifests."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -132,7 +132,7 @@ WRONG = {
     ),
     "no-dialect": ({"filters": [{"exact": {"type": ADD}}, {}]}, "spec.filters[1]: expected exactly one dialect"),
     "null-dialect": ({"filters": [{"exact": None}]}, "spec.filters[0]: expected exactly one dialect"),
-    "unknown-dialect": ({"filters": [{"regex": {"type": ADD}}]}, "spec.filters[0].regex: expected no such field"),
+    "unknown-dialect": ({"filters": [{"regex": {"type": ADD}}]}, "spec.filters[0].regex: unknown field"),
     "name-of-attribute": ({"filters": [{"exact": {"Type": ADD}}]}, "spec.filters[0].exact.Type: "),
     "name-with-digit-first": ({"filters": [{"exact": {"1st": ADD}}]}, "spec.filters[0].exact.1st: "),
     "empty-value": ({"filters": [{"prefix": {"type": ""}}]}, "spec.filters[0].prefix.type: "),
@@ -156,7 +156,7 @@ WRONG = {
     "delay-number": ({"delivery": {"backoffDelay": 2}}, "spec.delivery.backoffDelay: expected an ISO 8601 duration"),
     "delay-malformed": ({"delivery": {"backoffDelay": "PT"}}, "spec.delivery.backoffDelay: "),
     "timeout-0": ({"delivery": {"timeout": "PT0S"}}, "spec.delivery.timeout: "),
-    "typo": ({"delivery": {"retires": 3}}, "spec.delivery.retires: expected no such field"),
+    "typo": ({"delivery": {"retires": 3}}, "spec.delivery.retires: unknown field"),
     "no-broker": ({"broker": ""}, "spec.broker: "),
     "uri": ({"subscriber": {"uri": "http://x"}}, "spec.subscriber.ref: expected a value, got none"),
     "other-kind": ({"subscriber": ref(kind="Deployment")}, "spec.subscriber.ref.kind: expected to be 'Service'"),
@@ -166,26 +166,26 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("spec", "message"), WRONG.values(), ids=WRONG)
-def test_a_wrong_trigger_is_named_with_file_and_field(spec, message, tmp_path):
+def test_invalid_trigger_raises_with_file_and_field(spec, message, tmp_path):
     with pytest.raises(ManifestError) as caught:
         read(tmp_path, manifest("good"), manifest("bad", **spec))
     assert str(caught.value).startswith(f"{tmp_path / 'wiring.yaml'}: Trigger bad: {message}")
 
 
 @pytest.mark.parametrize("text", ["a: [", "\tx"], ids=["open", "tab"])
-def test_what_is_no_yaml_is_named(text, tmp_path):
+def test_file_without_yaml_raises_with_its_path(text, tmp_path):
     (tmp_path / "x.yaml").write_text(text)
     with pytest.raises(ManifestError, match=r"x\.yaml: expected YAML, got "):
         read_triggers(tmp_path)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_raises_with_its_path(tmp_path):
     with pytest.raises(ManifestError, match=r"none\.yaml: expected a readable file, got No such file"):
         read_triggers(tmp_path / "none.yaml")
 
 
-def test_a_name_is_used_once(tmp_path):
-    with pytest.raises(ManifestError, match=r"Trigger one: metadata\.name: expected a name of its own"):
+def test_duplicate_trigger_name_raises(tmp_path):
+    with pytest.raises(ManifestError, match=r"Trigger one: metadata\.name: expected a unique name"):
         read(tmp_path, manifest(), manifest())
 
 
@@ -194,7 +194,7 @@ def test_a_trigger_without_metadata_is_still_reported(tmp_path):
         read(tmp_path, {"apiVersion": "eventing.knative.dev/v1", "kind": "Trigger"})
 
 
-def test_other_documents_are_passed_over_and_folders_are_searched(tmp_path):
+def test_other_documents_are_ignored_and_folders_are_searched(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     others = [None, [], "text", {"kind": "Trigger", "apiVersion": "other/v1"}, {"kind": "Broker"}]
     (tmp_path / "deep" / "er" / "b.yml").write_text(yaml.safe_dump_all([*others, manifest("b")]))

@@ -1,4 +1,7 @@
-"""Watching kinds: what is told, when a sweep is asked for, and what ends what. In virtual time: an hour is a moment."""
+"""The watches on kinds: which changes cause events, when a watch requests a sweep, and what ends a watch.
+
+The tests run in virtual time: an hour takes a moment.
+"""
 
 import asyncio
 import itertools
@@ -26,7 +29,7 @@ MINUTE, HOUR = 60.0, 3_600.0
 
 
 class Server:
-    """An API server that answers LIST and WATCH of each kind as it was told: with what it has, or an error.
+    """An API server that answers LIST and WATCH of each kind as configured: with its objects, or with an error.
 
     Attributes:
         lists: What the next LISTs of a plural raise; a version where they do not.
@@ -80,7 +83,7 @@ class Server:
 
 
 class Broker:
-    """Takes events and messages, or fails as it was told; an error in the list stands for one attempt."""
+    """Accepts events and messages, or fails as configured; an error in the list fails one attempt."""
 
     def __init__(self):
         self.events = []
@@ -138,10 +141,10 @@ def changed(obj, version="1042"):
 DONE = job(complete=ago(10), ttl=60)
 
 
-# What is told
+# Events
 
 
-def test_a_finished_object_with_a_ttl_is_told_as_an_apiserversource_does(bench):
+def test_finished_object_with_a_ttl_causes_the_event_of_an_apiserversource(bench):
     bench.server.watches["jobs"] = [[changed(DONE), None]]
     (event,) = bench.run().broker.events
 
@@ -160,26 +163,26 @@ def test_a_finished_object_with_a_ttl_is_told_as_an_apiserversource_does(bench):
         pytest.param(annotated(DONE, ttl="never"), id="never"),
     ],
 )
-def test_what_would_be_ignored_is_not_told(bench, obj):
+def test_ignored_object_causes_no_event(bench, obj):
     bench.server.watches["jobs"] = [[changed(obj), None]]
 
     assert bench.run().broker.events == []
 
 
-def test_a_deletion_is_not_told(bench):
+def test_deletion_causes_no_event(bench):
     bench.server.watches["jobs"] = [[WatchEvent("DELETED", DONE), None]]
 
     assert bench.run().broker.events == []
 
 
-def test_a_ttl_that_cannot_be_read_is_said(bench):
+def test_invalid_ttl_is_reported(bench):
     bench.server.watches["jobs"] = [[changed(annotated(DONE, ttl="5 minutes")), None]]
 
     assert bench.run().problems() == ["invalid-ttl"]
     assert bench.broker.events == []
 
 
-def test_an_object_that_cannot_be_read_is_reported_by_name_and_the_watch_goes_on_behind_it(bench):
+def test_unreadable_object_is_reported_by_name_and_the_watch_continues(bench):
     metadata = {"name": "deep", "namespace": "ci", "uid": "u-1", "resourceVersion": "1050"}
     deep = WatchEvent(
         "UNREADABLE", {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}, "nested too deeply"
@@ -189,13 +192,13 @@ def test_an_object_that_cannot_be_read_is_reported_by_name_and_the_watch_goes_on
     bench.server.watches["jobs"] = [[deep, changed(DONE)], [deep], [None]]
 
     assert len(bench.run().broker.events) == 1
-    told = {"object": "Job ci/deep", "uid": "u-1", "error": "nested too deeply"}
-    assert bench.telemetry.problems == [(PASSED_OVER, told)] * 2
+    fields = {"object": "Job ci/deep", "uid": "u-1", "error": "nested too deeply"}
+    assert bench.telemetry.problems == [(PASSED_OVER, fields)] * 2
     assert bench.server.begun[-1] == ("jobs", "1050")
     assert bench.server.memory.get("u-1") is None
 
 
-def test_two_watches_give_the_same_change_the_same_id():
+def test_two_watches_give_a_change_the_same_event_id():
     ids = []
     for _ in range(2):
         bench = Bench()
@@ -213,7 +216,7 @@ def test_two_watches_give_the_same_change_the_same_id():
 # Sweeps
 
 
-def test_each_kind_is_swept_when_its_watch_starts():
+def test_watch_requests_a_sweep_when_it_starts():
     bench = Bench().run(HOUR)
 
     assert sorted(bench.broker.sweeps) == [
@@ -223,7 +226,7 @@ def test_each_kind_is_swept_when_its_watch_starts():
     ]
 
 
-def test_a_watch_that_ends_goes_on_where_it_was_without_a_sweep(bench):
+def test_ended_watch_resumes_without_a_sweep(bench):
     bench.server.watches["jobs"] = [[changed(DONE, "120")], [TryLaterError("the connection broke")], [None]]
     bench.run(HOUR)
 
@@ -231,7 +234,7 @@ def test_a_watch_that_ends_goes_on_where_it_was_without_a_sweep(bench):
     assert len(bench.broker.sweeps) == 1
 
 
-def test_a_watch_that_lost_its_place_starts_anew_and_asks_for_a_sweep(bench):
+def test_watch_with_an_expired_version_restarts_and_requests_a_sweep(bench):
     bench.server.watches["jobs"] = [[1.0, GoneError("too old")], [None]]
     bench.run(HOUR)
 
@@ -240,30 +243,30 @@ def test_a_watch_that_lost_its_place_starts_anew_and_asks_for_a_sweep(bench):
     assert bench.problems() == []
 
 
-def test_a_watch_that_loses_its_place_again_and_again_is_said(bench):
+def test_watch_with_repeatedly_expired_versions_is_reported(bench):
     bench.server.watches["jobs"] = [[GoneError("too old")] for _ in range(1_000)]
     bench.run(HOUR)
 
     assert bench.problems() == ["watch interrupted"]
 
 
-def test_a_sweep_that_is_not_taken_is_asked_for_again(bench):
+def test_sweep_request_is_repeated_after_a_transient_error(bench):
     bench.broker.sweep_errors = [TryLaterError("503")] * 2
     bench.run(HOUR)
 
     assert [at for _, at in bench.broker.sweeps] == [2 * SWEEP_PAUSE_SECONDS]
-    assert bench.problems() == ["sweep put off"] * 2
+    assert bench.problems() == ["sweep not started"] * 2
 
 
-def test_a_sweep_that_is_refused_is_said_once(bench):
+def test_sweep_request_is_reported_once_after_a_permanent_error(bench):
     bench.broker.sweep_errors = [PermanentError("403")]
     bench.run(HOUR)
 
     assert bench.broker.sweeps == []
-    assert bench.problems() == ["sweep put off"]
+    assert bench.problems() == ["sweep not started"]
 
 
-def test_a_lost_event_has_a_sweep_follow(bench):
+def test_lost_event_requests_a_sweep(bench):
     bench.server.watches["jobs"] = [[1.0, changed(DONE), None]]
     bench.broker.event_errors = [TryLaterError("503")]
     bench.run(HOUR)
@@ -272,7 +275,7 @@ def test_a_lost_event_has_a_sweep_follow(bench):
     assert len(bench.broker.sweeps) == 2
 
 
-def test_a_refused_event_is_said_and_no_more(bench):
+def test_permanently_refused_event_is_reported_without_a_sweep(bench):
     bench.server.watches["jobs"] = [[1.0, changed(DONE), None]]
     bench.broker.event_errors = [PermanentError("400")]
     bench.run(HOUR)
@@ -281,7 +284,7 @@ def test_a_refused_event_is_said_and_no_more(bench):
     assert len(bench.broker.sweeps) == 1
 
 
-def test_a_broker_that_loses_everything_is_not_swept_all_the_time(bench):
+def test_broker_that_loses_all_events_causes_few_sweeps(bench):
     changes = [changed(DONE, str(number)) for number in range(200, 300)]
     bench.server.watches["jobs"] = [[change] for change in changes]
     bench.broker.event_errors = [TryLaterError("503")] * len(changes)
@@ -293,7 +296,7 @@ def test_a_broker_that_loses_everything_is_not_swept_all_the_time(bench):
 # Kinds for themselves
 
 
-def test_a_kind_that_is_not_installed_is_waited_for_and_swept_once_it_is():
+def test_kind_installed_later_is_watched_and_swept():
     bench = Bench()
     bench.server.served_plurals = [("jobs", "pods"), ("jobs", "pods"), None]
     bench.server.watches["jobs"] = [[changed(DONE), None]]
@@ -306,7 +309,7 @@ def test_a_kind_that_is_not_installed_is_waited_for_and_swept_once_it_is():
     assert bench.problems() == []
 
 
-def test_a_kind_whose_crd_is_removed_is_left_and_found_again_later(caplog):
+def test_kind_with_a_removed_crd_is_watched_again_once_it_returns(caplog):
     caplog.set_level("INFO", logger="ttl")
     bench = Bench()
     without = ("jobs", "pods")
@@ -319,12 +322,12 @@ def test_a_kind_whose_crd_is_removed_is_left_and_found_again_later(caplog):
     assert [at for kind, at in bench.broker.sweeps if kind == trainjobs] == [0.0, 4 * LOOK_SECONDS]
     assert len(bench.broker.sweeps) == 4, "the others go on"
     assert bench.problems() == []
-    told = [(record.message, record.fields) for record in caplog.records]
+    logged = [(record.message, record.fields) for record in caplog.records]
     kind = {"kind": "trainjobs.trainer.kubeflow.org"}
-    assert told == [("kind not served any more", kind), ("kind served from now on", kind)]
+    assert logged == [("kind is no longer served", kind), ("kind is now served", kind)]
 
 
-def test_a_kind_that_is_back_before_anybody_looked_is_swept_again(bench):
+def test_kind_that_returns_between_two_polls_is_swept_again(bench):
     bench.server.watches["jobs"] = [[AbsentKindError("gone")], [None]]
     bench.run(HOUR)
 
@@ -332,7 +335,7 @@ def test_a_kind_that_is_back_before_anybody_looked_is_swept_again(bench):
     assert [at for _, at in bench.broker.sweeps] == [0.0, SWEEP_PAUSE_SECONDS]
 
 
-def test_a_kind_that_is_served_in_another_way_is_watched_anew(bench, caplog):
+def test_kind_served_under_another_version_gets_a_new_watch(bench, caplog):
     caplog.set_level("INFO", logger="ttl")
     newer = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
     answers = [(JOB,), (JOB,), (newer,)]
@@ -347,15 +350,15 @@ def test_a_kind_that_is_served_in_another_way_is_watched_anew(bench, caplog):
     assert caplog.records == []
 
 
-def test_what_is_served_is_asked_for_until_it_is_told(bench):
+def test_discovery_is_repeated_until_it_succeeds(bench):
     bench.server.served_plurals = [TryLaterError("away")] * 10 + [None]
     bench.run(HOUR)
 
-    assert bench.problems() == ["cannot tell which kinds are served"]
+    assert bench.problems() == ["could not read which kinds are served"]
     assert len(bench.broker.sweeps) == 1
 
 
-def test_a_watch_that_is_ended_does_not_count_as_refused():
+def test_ended_watch_does_not_count_as_forbidden():
     """Pods are refused, then their kind is gone: the other kinds are all that is left, and none of them is refused."""
     bench = Bench(Catalogue((JOB, POD)))
     bench.server.lists["pods"] = [ForbiddenError("pods is forbidden")]
@@ -365,7 +368,7 @@ def test_a_watch_that_is_ended_does_not_count_as_refused():
     assert bench.refusal is None
 
 
-def test_a_kind_that_may_not_be_watched_is_said_and_the_others_go_on():
+def test_forbidden_kind_is_reported_and_the_others_are_watched():
     bench = Bench()
     bench.server.lists["pods"] = [ForbiddenError("pods is forbidden")]
     bench.server.watches["jobs"] = [[changed(DONE), None]]
@@ -376,7 +379,7 @@ def test_a_kind_that_may_not_be_watched_is_said_and_the_others_go_on():
     assert bench.refusal is None
 
 
-def test_a_right_that_is_given_later_is_noticed():
+def test_right_granted_later_starts_the_watch():
     bench = Bench()
     bench.server.lists["pods"] = [ForbiddenError("not yet"), None]
     bench.run(MINUTE)
@@ -384,7 +387,7 @@ def test_a_right_that_is_given_later_is_noticed():
     assert [kind for kind, at in bench.broker.sweeps if at > 0] == ["v1/Pod"]
 
 
-def test_a_kind_that_is_never_allowed_is_tried_ever_more_rarely():
+def test_forbidden_kind_is_retried_with_growing_pauses():
     bench = Bench()
     bench.server.lists["pods"] = [ForbiddenError("never")]
     bench.run(24 * HOUR)
@@ -394,7 +397,7 @@ def test_a_kind_that_is_never_allowed_is_tried_ever_more_rarely():
     assert looks[-1] - looks[-2] == pytest.approx(REFUSED_SECONDS_MAX, abs=0.1)
 
 
-def test_watching_ends_where_nothing_may_be_watched():
+def test_watches_end_if_every_kind_is_forbidden():
     bench = Bench()
     for plural in ("jobs", "pods", "trainjobs"):
         bench.server.lists[plural] = [ForbiddenError(f"{plural} is forbidden")]
@@ -404,7 +407,7 @@ def test_watching_ends_where_nothing_may_be_watched():
     assert len(bench.problems()) == 3
 
 
-def test_a_kind_that_was_refused_once_does_not_count_for_ever():
+def test_kind_forbidden_once_does_not_count_after_it_is_allowed():
     """Jobs are refused and then granted; later Pods are refused: there is one kind left to watch."""
     bench = Bench(Catalogue((JOB, POD)))
     bench.server.lists = {"jobs": [ForbiddenError("not yet"), None], "pods": [None, ForbiddenError("no more")]}
@@ -415,7 +418,7 @@ def test_a_kind_that_was_refused_once_does_not_count_for_ever():
     assert bench.refusal is None
 
 
-def test_kinds_of_one_name_in_two_groups_are_two_kinds():
+def test_kinds_with_one_plural_in_two_groups_are_distinct():
     volcano = JOB.model_copy(update={"api_version": "batch.volcano.sh/v1alpha1"})
     bench = Bench(Catalogue((JOB, volcano, POD)))
     bench.server.lists["jobs"] = [ForbiddenError("jobs is forbidden")]
@@ -428,7 +431,7 @@ def test_kinds_of_one_name_in_two_groups_are_two_kinds():
     assert isinstance(bench.refusal, ForbiddenError)
 
 
-def test_a_fault_of_one_kind_ends_no_other(caplog):
+def test_exception_in_one_watch_does_not_end_the_others(caplog):
     bench = Bench()
     bench.server.watches = {
         "pods": [
@@ -449,14 +452,14 @@ def test_a_fault_of_one_kind_ends_no_other(caplog):
 UNSPOKEN = changed(pod(containers=(ended(at=ago(60)),)))
 
 
-def test_what_nothing_speaks_of_is_not_told():
+def test_object_without_a_ttl_causes_no_event():
     bench = Bench()
     bench.server.watches["pods"] = [[UNSPOKEN, None]]
 
     assert bench.run().broker.events == []
 
 
-def test_a_default_of_its_namespace_tells_it():
+def test_default_ttl_of_the_namespace_causes_an_event():
     bench = Bench()
     bench.server.namespace = namespace(default_ttl="1h")
     bench.server.watches["pods"] = [[UNSPOKEN, None]]
@@ -465,7 +468,7 @@ def test_a_default_of_its_namespace_tells_it():
 
 
 @pytest.mark.parametrize("error", [TryLaterError("busy"), ForbiddenError("no")])
-def test_where_the_namespace_cannot_be_read_it_is_told(error):
+def test_unreadable_namespace_causes_an_event(error):
     bench = Bench()
     bench.server.namespace = error
     bench.server.watches["pods"] = [[UNSPOKEN, None]]
@@ -473,7 +476,7 @@ def test_where_the_namespace_cannot_be_read_it_is_told(error):
     assert len(bench.run().broker.events) == 1
 
 
-def test_an_exempt_namespace_tells_nothing():
+def test_exempt_namespace_causes_no_event():
     bench = Bench()
     bench.server.namespace = namespace(exempt="true")
     bench.server.watches["jobs"] = [[changed(job(complete=ago(60), ttl=1)), None]]

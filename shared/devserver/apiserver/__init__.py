@@ -1,11 +1,14 @@
-"""An embedded Kubernetes API server: faithful where this project looks, in memory, for the demo and the tests.
+"""An embedded Kubernetes API server in memory, for the demo and the tests: it implements what this project uses.
 
-`store` is the API without HTTP, for simulations; `app` serves it; `serve` runs it on a port of this machine. What the
-store does is what the contract tests saw a real kube-apiserver do. Knowingly left out: admission and schemas (an
-object's spec is not validated, defaulted or pruned), authentication, server-side apply, strategic merging of lists
-(a strategic patch is a merge patch), conversion (versions of a custom resource differ in their apiVersion only),
-protobuf beyond what kubectl's short commands send, and kubelets: a deleted Pod without finalizers is gone at once,
-running or not.
+`store` is the API without HTTP, for simulations; `app` serves it; `serve` runs it on a port of this machine. The
+contract tests compare its behaviour with a real kube-apiserver. Not implemented:
+
+- admission and schemas: an object's spec is not validated, defaulted or pruned
+- authentication
+- server-side apply, and the strategic merge of lists: a strategic patch is a merge patch
+- conversion: the versions of a custom resource differ only in their apiVersion
+- protobuf, except for what kubectl's short commands send
+- kubelets: a deleted Pod without finalizers is gone at once, even if it runs
 """
 
 from shared.devserver.apiserver.app import ApiServer, Intercept

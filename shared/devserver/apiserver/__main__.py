@@ -1,4 +1,4 @@
-"""`python -m shared.devserver.apiserver`: the embedded API server for kubectl, until Ctrl-C."""
+"""Run the embedded API server for kubectl until Ctrl-C: `python -m shared.devserver.apiserver`."""
 
 import asyncio
 import tempfile

@@ -1,4 +1,4 @@
-"""The embedded API server as an ASGI app: HTTP in front of a store."""
+"""The ASGI app of the embedded API server: it serves a store over HTTP."""
 
 from collections.abc import Awaitable, Callable
 from email.utils import format_datetime
@@ -35,12 +35,12 @@ _WATCH_SECONDS = 1_800
 
 
 class ApiServer:
-    """Serves a store. All requests and all other users of the store must be on one event loop.
+    """Serves a store over HTTP. All requests and all other users of the store must run in one event loop.
 
     Attributes:
-        store: What is served.
-        intercept: Asked before every request: its response, or its StatusError, is the answer; None lets the request
-            pass. For tests of what a bad day looks like.
+        store: The store.
+        intercept: Called before every request, so that tests can inject faults. Its response or StatusError is the
+            answer; if it returns None, the request is handled as usual.
     """
 
     def __init__(self, store: Store, *, intercept: Intercept | None = None, bookmark_seconds: float = 60) -> None:
@@ -50,9 +50,9 @@ class ApiServer:
         self._watches = Watches(store)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One HTTP request."""
+        """Handle an HTTP request."""
         response = await self._respond(Request(scope, receive))
-        # The store's clock, not the machine's: clients take this header for the cluster's time.
+        # The store's clock, not the machine's: clients read the cluster's time from this header.
         response.headers["date"] = format_datetime(self.store.clock().replace(microsecond=0), usegmt=True)
         await response(scope, receive, send)
 
@@ -113,7 +113,7 @@ class ApiServer:
 
     async def _create(self, request: Request, target: Target) -> Response:
         obj = await parse_body(request)
-        if target.resource is ACCESS_REVIEWS:  # nothing is stored; everybody may do everything here
+        if target.resource is ACCESS_REVIEWS:  # nothing is stored; every user has every right here
             return _json(obj | {"status": {"allowed": True}}, 201)
         created = self.store.create(target.resource, target.namespace, obj, parse_write_options(request))
         return self._object(request, target, created, 201)

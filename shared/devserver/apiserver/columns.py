@@ -7,13 +7,13 @@ from shared.devserver.apiserver.resources import JOBS, NAMESPACES, PODS, Object,
 from shared.devserver.apiserver.versions import parse_time
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
-_OLD = 120  # seconds; kubectl's tables show a second unit only below some age, this only one above this
+_OLD = 120  # seconds; above this age only one unit is shown, as in the tables of kubectl
 
 Cell = Callable[[Object, datetime], str]
 
 
 def column_definitions(resource: Resource) -> list[Object]:
-    """A Table's columnDefinitions."""
+    """Return the columnDefinitions of a Table."""
     names = ["Name", *(name for name, _ in _EXTRA.get(resource.name, ())), "Age"]
     return [
         {"name": n, "type": "string", "format": "name" if n == "Name" else "", "description": n, "priority": 0}
@@ -22,7 +22,7 @@ def column_definitions(resource: Resource) -> list[Object]:
 
 
 def row_cells(resource: Resource, obj: Object, now: datetime) -> list[str]:
-    """A row's cells."""
+    """Return the cells of a row."""
     extra = [cell(obj, now) for _, cell in _EXTRA.get(resource.name, ())]
     return [obj["metadata"]["name"], *extra, _age(obj["metadata"]["creationTimestamp"], now)]
 

@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: creating one serves its kinds, deleting it removes them with all their objects."""
+"""Serve the kinds of a CustomResourceDefinition; if it is deleted, remove its kinds with all their objects."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STATUS = WriteOptions(manager="kube-apiserver", subresource="status")
 
 
 def check_definition(name: str, definition: Object) -> None:
-    """Whether a definition is named after what it defines.
+    """Check that the name of a definition is its plural and group.
 
     Raises:
-        StatusError: 422, it is not.
+        StatusError: 422, another name was expected.
     """
     spec = definition["spec"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
@@ -29,13 +29,13 @@ def check_definition(name: str, definition: Object) -> None:
 
 
 class Definitions:
-    """Listens to a store, and keeps its registry as its CustomResourceDefinitions say."""
+    """A listener of a store that updates its registry from its CustomResourceDefinitions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def __call__(self, resource: Resource, change: Change) -> None:
-        """A change of anything."""
+        """Handle a change of any object."""
         if resource is not CUSTOM_RESOURCE_DEFINITIONS:
             return
         if change.type == "DELETED":

@@ -21,13 +21,13 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What a DELETE asks for.
+    """The options of a DELETE.
 
     Attributes:
-        uid: Delete only the object of this uid.
-        resource_version: Delete only this version of it.
+        uid: The uid that the object must have; None for any.
+        resource_version: The resourceVersion that the object must have; None for any.
         propagation: Background, Foreground, Orphan; empty for the resource's default.
-        dry_run: Check everything, change nothing.
+        dry_run: Whether to check everything, but change nothing.
     """
 
     uid: str | None = None
@@ -40,7 +40,7 @@ class DeleteOptions:
         """Read a DeleteOptions object.
 
         Raises:
-            StatusError: 400 where a field has the wrong type, 422 where it has a wrong value.
+            StatusError: 400 if a field has the wrong type, 422 if it has an invalid value.
         """
         _check_types(body)
         _check_values(body)
@@ -51,10 +51,10 @@ class DeleteOptions:
         )
 
     def check(self, resource: Resource, obj: Object) -> None:
-        """Whether this is the very object that was meant.
+        """Check the preconditions on an object.
 
         Raises:
-            StatusError: 409, it is not.
+            StatusError: 409, a precondition failed.
         """
         metadata = obj["metadata"]
         for word, key, wanted, what_happened in (
@@ -69,21 +69,21 @@ class DeleteOptions:
                 raise failed_precondition(resource, metadata["name"], why)
 
     def finalizers(self, resource: Resource, obj: Object) -> list[str]:
-        """The object's finalizers once this DELETE is accepted; none of them: it goes at once."""
+        """Return the finalizers of the object after this DELETE; if there are none, the object is removed at once."""
         present: list[str] = obj["metadata"].get("finalizers") or []
         others = [f for f in present if f not in (FOREGROUND, ORPHAN)]
         if not self.propagation and len(others) < len(present):
-            return present  # an earlier DELETE's policy stands
+            return present  # the policy of an earlier DELETE stays in force
         added = _FINALIZER_OF[self.propagation or resource.default_propagation]
         if added is None:
             return others
         return present if added in present else [*others, added]
 
     def check_removal(self, resource: Resource, obj: Object, finalizers: list[str]) -> None:
-        """Refuse what kube-apiserver refuses: it loses the resourceVersion while it drops an object's last finalizers.
+        """Reject a DELETE with resourceVersion that drops the last finalizers: kube-apiserver loses the precondition.
 
         Raises:
-            StatusError: 409, whatever the resourceVersion is.
+            StatusError: 409, for any resourceVersion.
         """
         metadata = obj["metadata"]
         if self.resource_version is not None and metadata.get("finalizers") and not finalizers:
@@ -92,7 +92,7 @@ class DeleteOptions:
 
 
 def success(resource: Resource, obj: Object) -> Object:
-    """The Status that answers a DELETE of an object that is gone now."""
+    """Make the Status that answers a DELETE after which the object is gone."""
     details = {"name": obj["metadata"]["name"], "kind": resource.plural, "uid": obj["metadata"]["uid"]}
     details |= {"group": resource.group} if resource.group else {}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
@@ -121,10 +121,10 @@ def _check_values(body: Object) -> None:
 
 
 def check_dry_run(kind: str, values: list[str]) -> None:
-    """Whether the only value of dryRun is `All`.
+    """Check that the only value of dryRun is `All`.
 
     Raises:
-        StatusError: 422, it is not.
+        StatusError: 422, another value was given.
     """
     if any(value != "All" for value in values):
         shown = ", ".join(f'"{value}"' for value in values)

@@ -1,4 +1,4 @@
-"""What kubectl asks before it asks for objects: groups, resources, version, and just enough of OpenAPI."""
+"""Answer discovery requests: groups, resources, the version, and the part of OpenAPI that kubectl needs."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-embedded", "plat
 
 
 def discover(resources: Registry, path: str, accept: str) -> Object | None:
-    """The document at a path; None where there is none."""
+    """Return the discovery document at a path; None if there is none."""
     parts = [part for part in path.split("/") if part]
     document = _FIXED.get("/".join(parts))
     if document is not None:
@@ -61,7 +61,7 @@ _FIXED: dict[str, Callable[[Registry, bool], Object]] = {
 
 
 def _by_version(resources: Iterable[Resource]) -> dict[str, dict[str, list[Resource]]]:
-    """Resources by group and version, the preferred version first."""
+    """Group resources by API group and version, the preferred version first."""
     tree: dict[str, dict[str, list[Resource]]] = {}
     for resource in resources:
         tree.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
@@ -81,7 +81,7 @@ def _groups(resources: Iterable[Resource]) -> list[Object]:
 
 
 def _rank(version: str) -> tuple[Any, ...]:
-    """The highest first: v2, v1, v1beta2, v1beta1, v1alpha1, and after them, by name, what is no such version."""
+    """Return the sort key of a version: v2, v1, v1beta2, v1beta1, v1alpha1; then all other versions by name."""
     parts = _VERSION_NAME.fullmatch(version)
     if parts is None:
         return (1, version)
@@ -142,7 +142,7 @@ def _root(resource: Resource) -> str:
 
 
 def _openapi(resources: Iterable[Resource], root: str) -> Object | None:
-    """No schemas: only that PATCH knows fieldValidation, so that kubectl leaves validation to the server."""
+    """Return OpenAPI without schemas. PATCH has fieldValidation in it, so that kubectl does not validate."""
     paths = {f"/{root}/{r.plural}/{{name}}": {"patch": _patch(r)} for r in resources if _root(r) == root}
     return {"openapi": "3.0.0", "info": {"title": "Kubernetes", "version": "v1"}, "paths": paths} if paths else None
 

@@ -1,7 +1,7 @@
-"""The garbage collector: owner references and propagation policies, acted on at once.
+"""The garbage collector: it applies owner references and propagation policies at once.
 
-The real one works in the background and takes a moment; its outcome is the same. One difference is deliberate: an
-object whose owner never existed is left alone, where the real one would delete it.
+The real garbage collector works in the background; the result is the same. One difference is intended: an object whose
+owner never existed is kept, and the real garbage collector would delete it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _BACKGROUND = DeleteOptions(propagation="Background")
 
 
 class GarbageCollector:
-    """Listens to a store, and deletes what lost its owners."""
+    """A listener of a store that deletes objects without remaining owners."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._dependents: defaultdict[str, dict[tuple[str, Key], Resource]] = defaultdict(dict)  # by their owner's uid
+        self._dependents: defaultdict[str, dict[tuple[str, Key], Resource]] = defaultdict(dict)  # by owner uid
 
     def __call__(self, resource: Resource, change: Change) -> None:
-        """A change of anything."""
+        """Handle a change of any object."""
         self._index(resource, change)
         if change.type == "DELETED":
             self._after_deletion(resource, change)
@@ -51,7 +51,7 @@ class GarbageCollector:
         for kind, key, _ in self._dependents_of(change.obj):
             self._abandon(kind, key)
         self._dependents.pop(change.obj["metadata"]["uid"], None)
-        for reference in _references(change.obj):  # an owner may have waited for this one
+        for reference in _references(change.obj):  # the deletion of an owner may have waited for this object
             owner = self._owner(change.obj, reference)
             if owner is not None:
                 self._release(*owner)
@@ -62,7 +62,7 @@ class GarbageCollector:
                 self._store.drop(resource, namespace)
 
     def _abandon(self, resource: Resource, key: Key) -> None:
-        """Delete a dependent whose owner is gone, unless it has another."""
+        """Delete a dependent whose owner is gone, unless it has another owner."""
         obj = self._store.table(resource).objects[key]
         alive = [r for r in _references(obj) if self._owner(obj, r) is not None]
         if alive:
@@ -71,7 +71,7 @@ class GarbageCollector:
             self._store.delete(resource, *key, _BACKGROUND)
 
     def _release(self, resource: Resource, key: Key) -> None:
-        """Do what a dying object's finalizers wait for, and take them off."""
+        """Do the work of the finalizers of an object that is being deleted, and remove them."""
         obj = self._store.table(resource).objects.get(key)
         finalizers = obj["metadata"].get("finalizers", ()) if obj else ()
         if obj is None or "deletionTimestamp" not in obj["metadata"]:
@@ -88,7 +88,7 @@ class GarbageCollector:
             self._store.patch(resource, *key, merge_patch({"metadata": {"ownerReferences": others}}), _WRITE)
 
     def _delete_blocking(self, owner: Object) -> bool:
-        """Delete the dependents that a foreground deletion waits for; whether any is still there."""
+        """Delete the dependents that a foreground deletion waits for; return whether one still exists."""
         uid = owner["metadata"]["uid"]
         for resource, key, obj in self._blocking(owner):
             others = [r for r in _references(obj) if r["uid"] != uid and self._owner(obj, r) is not None]
@@ -107,7 +107,7 @@ class GarbageCollector:
         ]
 
     def _dependents_of(self, owner: Object) -> list[tuple[Resource, Key, Object]]:
-        """Those that still are: the index follows the announcements, the table is ahead of it."""
+        """Return the dependents that still exist: the table may be ahead of the index, which follows the changes."""
         uid = owner["metadata"]["uid"]
         places = self._dependents.get(uid, {}).items()
         found = [(resource, key, self._store.table(resource).objects.get(key)) for (_, key), resource in places]

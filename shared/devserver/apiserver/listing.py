@@ -1,4 +1,4 @@
-"""LIST: pages of one consistent snapshot, and the resourceVersions and continue tokens that name it."""
+"""LIST: the pages of a consistent snapshot, and its resourceVersions and continue tokens."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ from shared.devserver.apiserver.selectors import Matcher, field_matcher, label_m
 from shared.devserver.apiserver.table import Key, Table
 
 _AFTER_ANY = "\U0010ffff"
-_NOW = -1  # a token's revision when its snapshot is lost: continue at the same key, in the present
+_NOW = -1  # a token's revision if its snapshot is lost: continue at the same key in the newest state
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list"
     " without the continue parameter, or use the continue token in this response to retrieve the remainder of the"
@@ -22,16 +22,16 @@ _TOO_OLD = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to LIST.
+    """The parameters of a LIST.
 
     Attributes:
-        namespace: Only this one; empty for all.
+        namespace: The only namespace; empty for all namespaces.
         labels: A labelSelector.
         fields: A fieldSelector.
-        limit: Objects on a page; 0 for all.
-        continue_token: Of the page before.
-        resource_version: Which state: empty for the newest.
-        match: How exactly: Exact, NotOlderThan, or empty.
+        limit: The number of objects on a page; 0 for all.
+        continue_token: The token of the previous page.
+        resource_version: The state to list; empty for the newest.
+        match: The resourceVersionMatch: Exact, NotOlderThan, or empty.
     """
 
     namespace: str = ""
@@ -43,7 +43,7 @@ class Query:
     match: str = ""
 
     def matcher(self, resource: Resource) -> Matcher | None:
-        """Whether an object is selected; None where all are."""
+        """Return the function that selects objects; None if all are selected."""
         if not self.labels and not self.fields:
             return None
         by_label, by_field = label_matcher(self.labels), field_matcher(self.fields, resource)
@@ -52,13 +52,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some objects of a snapshot.
+    """One page of a snapshot.
 
     Attributes:
         items: The objects.
-        resource_version: The snapshot's.
-        continue_token: For the next page; empty after the last.
-        remaining: How many objects follow; None where selectors leave that open.
+        resource_version: The resourceVersion of the snapshot.
+        continue_token: The token for the next page; empty on the last page.
+        remaining: The number of objects that follow; None if selectors make it unknown.
     """
 
     items: list[Object]
@@ -68,13 +68,13 @@ class Page:
 
 
 def list_page(table: Table, revision: int, resource: Resource, query: Query) -> Page:
-    """One page; `revision` is the newest.
+    """Return one page; `revision` is the newest revision.
 
     Raises:
         StatusError: 410 Expired, 400, 422, 504.
     """
     if query.resource_version == "0":
-        query = replace(query, limit=0)  # the real server answers from its cache, whole
+        query = replace(query, limit=0)  # kube-apiserver answers from its cache, without pages
     snapshot, after = _position(table, revision, query)
     lower = after or (query.namespace, "")
     upper = (query.namespace, _AFTER_ANY) if query.namespace else (_AFTER_ANY, "")
@@ -92,10 +92,10 @@ def list_page(table: Table, revision: int, resource: Resource, query: Query) -> 
 
 
 def parse_revision(text: str) -> int:
-    """A resourceVersion that a client sent.
+    """Parse a resourceVersion.
 
     Raises:
-        StatusError: 400, it is none.
+        StatusError: 400, the text is no resourceVersion.
     """
     if not text.isascii() or not text.isdigit():
         problem = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
@@ -104,7 +104,7 @@ def parse_revision(text: str) -> int:
 
 
 def _position(table: Table, newest: int, query: Query) -> tuple[int, Key | None]:
-    """The snapshot to list, and the key to start from."""
+    """Return the revision of the snapshot, and the key to start from."""
     _check_match(query)
     if query.continue_token:
         return _continued(table, newest, query)
@@ -141,7 +141,7 @@ def _check_match(query: Query) -> None:
 
 
 def _make_token(namespace: str, revision: int, last: Key) -> str:
-    """The real server's format: a zero byte after the last key is the smallest key that follows it."""
+    """Make a token in the format of kube-apiserver: the last key and a zero byte are the smallest key that follows."""
     start = "/".join(last[1:] if namespace else last) + "\0"
     text = json.dumps({"v": "meta.k8s.io/v1", "rv": revision, "start": start}, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""The two kinds of patches, as functions from an object to the changed object."""
+"""Merge patches and JSON patches, as functions from an object to the changed object."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,12 +15,12 @@ Patch = Callable[[Object], Object]
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
-# Steers the merging of lists, which here are replaced as a whole.
+# Directives for the strategic merge of lists, which are replaced as a whole here.
 _DIRECTIVE = "$"
 
 
 def parse_patch(content_type: str, body: Any, resource: Resource) -> Patch:
-    """The patch that a request carries.
+    """Parse the patch of a request.
 
     Raises:
         StatusError: 415 for an unknown kind of patch, 400 for a malformed one.
@@ -36,17 +36,17 @@ def parse_patch(content_type: str, body: Any, resource: Resource) -> Patch:
 
 
 def merge_patch(patch: Object) -> Patch:
-    """RFC 7386."""
+    """Make a merge patch, RFC 7386."""
     return partial(_merged, patch=patch)
 
 
 def json_patch(operations: Sequence[Object]) -> Patch:
-    """RFC 6902."""
+    """Make a JSON patch, RFC 6902."""
     return partial(_operated, operations=operations)
 
 
 def _merged(target: Any, patch: Any) -> Any:
-    """Shares with the target what the patch does not touch."""
+    """Merge the patch into the target; unchanged parts are shared with the target."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}

@@ -1,7 +1,7 @@
-"""Just enough protobuf for the short forms of `kubectl create` and `kubectl auth can-i`, which speak nothing else.
+"""Decode the protobuf of the short forms of `kubectl create` and `kubectl auth can-i`, which send nothing else.
 
-Only fields that those commands set are known. An unknown field with a value is refused, never dropped: what is created
-is what was asked for.
+Only the fields that those commands set are known. An unknown field with a value is rejected, not dropped, so that the
+created object has all fields of the request.
 """
 
 import base64
@@ -37,10 +37,10 @@ _ENVELOPE = {1: ("type", {1: ("apiVersion", str), 2: ("kind", str)}), 2: ("raw",
 
 
 def decode_protobuf(body: bytes) -> Object:
-    """The object in Kubernetes' protobuf envelope.
+    """Decode the object in Kubernetes' protobuf envelope.
 
     Raises:
-        StatusError: 415, this kind or one of its fields is unknown here.
+        StatusError: 415, the kind or one of its fields is unknown.
     """
     try:
         envelope = _message(body.removeprefix(_MAGIC), _ENVELOPE)

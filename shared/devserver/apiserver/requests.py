@@ -1,4 +1,4 @@
-"""What a request is about: its path, its query and its body, in the store's terms."""
+"""Parse the path, the query and the body of a request into the types of the store."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,13 +23,13 @@ _PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names.
+    """The target of a path.
 
     Attributes:
         resource: The resource.
-        namespace: Empty for all of them, or for none.
-        name: Of the object; empty for the collection.
-        subresource: Empty, or `status`.
+        namespace: The namespace; empty for all namespaces and for a cluster-scoped resource.
+        name: The name of the object; empty for the collection.
+        subresource: `status`, or empty.
     """
 
     resource: Resource
@@ -39,7 +39,7 @@ class Target:
 
 
 def parse_target(resources: Registry, path: str) -> Target | None:
-    """The target of a path; None where no such group and version is served.
+    """Parse a path; return None if its group and version are not served.
 
     Raises:
         StatusError: 404, the group and version has no such resource.
@@ -70,7 +70,7 @@ def _target(resource: Resource | None, namespace: str, rest: list[str]) -> Targe
 
 
 def parse_query(parameters: QueryParams, target: Target) -> Query:
-    """What a LIST or a WATCH asks for.
+    """Parse the query of a LIST or a WATCH.
 
     Raises:
         StatusError: 400.
@@ -88,10 +88,10 @@ def parse_query(parameters: QueryParams, target: Target) -> Query:
 
 
 def parse_int(text: str) -> int:
-    """A number from a query.
+    """Parse a number in a query.
 
     Raises:
-        StatusError: 400, it is none.
+        StatusError: 400, the text is no number.
     """
     try:
         return int(text)
@@ -100,12 +100,12 @@ def parse_int(text: str) -> int:
 
 
 def is_true(text: str) -> bool:
-    """A flag from a query."""
+    """Parse a flag in a query."""
     return text in ("1", "true", "True")
 
 
 def parse_write_options(request: Request, subresource: str = "") -> WriteOptions:
-    """How a request writes; its manager is the client's name where it gives none.
+    """Parse the options of a write; without a fieldManager, the manager is the name of the client.
 
     Raises:
         StatusError: 422.
@@ -117,7 +117,7 @@ def parse_write_options(request: Request, subresource: str = "") -> WriteOptions
 
 
 async def parse_delete_options(request: Request) -> DeleteOptions:
-    """How a request deletes. Where there is a body, the query is not even read: so does the real server.
+    """Parse the options of a DELETE. If there is a body, the query is ignored, as kube-apiserver does.
 
     Raises:
         StatusError: 400 or 422.
@@ -135,7 +135,7 @@ async def parse_delete_options(request: Request) -> DeleteOptions:
 
 
 async def parse_body(request: Request) -> dict[str, Any]:
-    """The object that a request carries.
+    """Parse the object in the body of a request.
 
     Raises:
         StatusError: 400 or 415.
@@ -152,7 +152,7 @@ async def parse_body(request: Request) -> dict[str, Any]:
 
 
 async def parse_patch_body(request: Request) -> tuple[str, Any]:
-    """The kind of patch that a request carries, and the patch.
+    """Parse the content type of a patch and the patch.
 
     Raises:
         StatusError: 400.

@@ -1,4 +1,4 @@
-"""What is served: the built-in resources, and those that CustomResourceDefinitions add."""
+"""The served resources: the built-in ones, and those that CustomResourceDefinitions add."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,19 +12,19 @@ class Resource:
     """One resource of one API version.
 
     Attributes:
-        group: API group; empty for the core group.
-        version: API version.
-        plural: Name in the path.
-        kind: Name in the object.
-        namespaced: Whether its objects live in namespaces.
-        has_status: Whether it has a status subresource; main writes ignore status then.
-        counts_generations: Whether a change of anything but metadata and status raises metadata.generation.
+        group: The API group; empty for the core group.
+        version: The API version.
+        plural: The name in the path.
+        kind: The name in the object.
+        namespaced: Whether its objects are in namespaces.
+        has_status: Whether it has a status subresource; if so, other writes ignore the status.
+        counts_generations: Whether a change outside metadata and status increases metadata.generation.
         custom: Whether a CustomResourceDefinition defines it.
-        answers_with_object: Whether DELETE answers with the object also when it is gone.
-        default_propagation: What a DELETE without propagationPolicy does to dependents.
-        initial_status: Status of a new object; None for no status at all.
-        selectable: Fields a fieldSelector may name besides metadata.name and metadata.namespace.
-        short_names: As kubectl knows them.
+        answers_with_object: Whether DELETE answers with the object, even if the object is gone.
+        default_propagation: The policy of a DELETE without propagationPolicy.
+        initial_status: The status of a new object; None for no status.
+        selectable: The fields for a fieldSelector besides metadata.name and metadata.namespace.
+        short_names: The short names for kubectl.
     """
 
     group: str
@@ -43,17 +43,17 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """As in the object: `batch/v1`, `v1`."""
+        """The apiVersion in the object: `batch/v1`, `v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def name(self) -> str:
-        """As in messages, one for all versions: `jobs.batch`, `pods`."""
+        """The name in messages, the same for all versions: `jobs.batch`, `pods`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def qualified_kind(self) -> str:
-        """As in messages: `Job.batch`, `Pod`."""
+        """The kind in messages: `Job.batch`, `Pod`."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
 
@@ -96,7 +96,7 @@ BUILT_IN = (
 
 
 class Registry:
-    """The resources that are served now, found by their path or by their kind."""
+    """The resources that are served now, by their path and by their kind."""
 
     def __init__(self) -> None:
         self._by_path: dict[tuple[str, str], Resource] = {}
@@ -108,21 +108,21 @@ class Registry:
         return iter(tuple(self._by_path.values()))
 
     def add(self, resource: Resource) -> None:
-        """Serve a resource, in place of the one at the same path."""
+        """Serve a resource; it replaces a resource at the same path."""
         self._by_path[resource.api_version, resource.plural] = resource
         self._by_kind[resource.api_version, resource.kind] = resource
 
     def remove(self, resource: Resource) -> None:
-        """Serve it no longer."""
+        """Stop serving a resource."""
         self._by_path.pop((resource.api_version, resource.plural), None)
         self._by_kind.pop((resource.api_version, resource.kind), None)
 
     def find(self, api_version: str, plural: str) -> Resource | None:
-        """The resource at a path."""
+        """Return the resource at a path."""
         return self._by_path.get((api_version, plural))
 
     def find_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The resource of an object."""
+        """Return the resource of an object's kind."""
         return self._by_kind.get((api_version, kind))
 
     def serves(self, api_version: str) -> bool:
@@ -131,7 +131,7 @@ class Registry:
 
 
 def custom_resources(definition: Object) -> list[Resource]:
-    """The resources that a CustomResourceDefinition asks to serve, one for each version."""
+    """Return the resources of a CustomResourceDefinition, one for each served version."""
     spec = definition["spec"]
     return [
         Resource(

@@ -1,4 +1,4 @@
-"""Label and field selectors, compiled once for each text."""
+"""Label and field selectors; each text is compiled once."""
 
 import re
 from collections.abc import Callable
@@ -24,13 +24,13 @@ def _every(terms: tuple[Matcher, ...], obj: Object) -> bool:
 
 @lru_cache(maxsize=256)
 def label_matcher(selector: str) -> Matcher:
-    """What a labelSelector selects: `a=b`, `a!=b`, `a in (b, c)`, `a notin (b)`, `a`, `!a`, joined by commas."""
+    """Compile a labelSelector: `a=b`, `a!=b`, `a in (b, c)`, `a notin (b)`, `a`, `!a`, joined by commas."""
     return partial(_every, tuple(_label_term(t.strip()) for t in _terms(selector)))
 
 
 @lru_cache(maxsize=256)
 def field_matcher(selector: str, resource: Resource) -> Matcher:
-    """What a fieldSelector selects, as far as the resource allows its fields: `a.b=c`, `a.b!=c`."""
+    """Compile a fieldSelector on fields that the resource allows: `a.b=c`, `a.b!=c`."""
     return partial(_every, tuple(_field_term(t, resource) for t in _terms(selector)))
 
 

@@ -1,11 +1,11 @@
-"""The API without HTTP: a synchronous in-memory store with Kubernetes' rules.
+"""The API without HTTP: a synchronous in-memory store with the rules of Kubernetes.
 
     store = Store(clock.now)
     job = store.create(JOBS, "default", {"metadata": {"name": "hello"}, "spec": {}})
     store.patch(JOBS, "default", "hello", merge_patch({"status": {...}}), WriteOptions(subresource="status"))
     store.delete(JOBS, "default", "hello", DeleteOptions(uid=job["metadata"]["uid"], propagation="Background"))
 
-What goes in is copied; what comes out is shared with the store and must not be changed.
+The store copies each object that it gets. It shares each object that it returns: do not change it.
 """
 
 from collections import defaultdict, deque
@@ -48,8 +48,8 @@ class Store:
     """All objects of a small cluster.
 
     Attributes:
-        clock: The cluster's time.
-        resources: What can be stored.
+        clock: Returns the time of the cluster.
+        resources: The resources that can be stored.
         revision: The newest resourceVersion.
         listeners: Called after every change, in the order of the changes.
     """
@@ -62,13 +62,13 @@ class Store:
         collect_garbage: bool = True,
         history: int = 20_000,
     ) -> None:
-        """An empty cluster.
+        """Make an empty cluster.
 
         Args:
-            clock: Tells its time.
-            new_uid: Makes uids, and the suffixes of generated names from their ends.
-            collect_garbage: Whether owner references are acted on, at once; else as a bare kube-apiserver.
-            history: How many changes of a resource are at least remembered for watches and older pages.
+            clock: Returns the time of the cluster.
+            new_uid: Makes uids; the end of a uid is the suffix of a generated name.
+            collect_garbage: Whether to apply owner references at once; a kube-apiserver alone does not.
+            history: The least number of changes of a resource that are kept for watches and older pages.
         """
         self.clock = clock
         self.resources = Registry()
@@ -96,7 +96,7 @@ class Store:
         return new if options.dry_run else self._commit(resource, "ADDED", new, None)
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object:
-        """One object.
+        """Return one object.
 
         Raises:
             StatusError: 404.
@@ -107,7 +107,7 @@ class Store:
         return obj
 
     def update(self, resource: Resource, namespace: str, obj: Object, options: WriteOptions = _PLAIN_WRITE) -> Object:
-        """Replace an object; one with a resourceVersion only if that is still the newest.
+        """Replace an object; if it has a resourceVersion, this must be the newest.
 
         Raises:
             StatusError: 404; 409 Conflict; 422.
@@ -128,7 +128,7 @@ class Store:
     def patch(
         self, resource: Resource, namespace: str, name: str, patch: Patch, options: WriteOptions = _PLAIN_WRITE
     ) -> Object:
-        """Change an object by a patch of `patches`, or any function from object to object.
+        """Change an object by a patch of `patches`, or by any function from object to object.
 
         Raises:
             StatusError: As update.
@@ -139,10 +139,10 @@ class Store:
         return self.update(resource, namespace, sent, options)
 
     def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions = _PLAIN_DELETE) -> Object:
-        """Delete an object, or mark it for deletion where finalizers hold it.
+        """Delete an object; if it has finalizers, mark it for deletion.
 
         Returns:
-            The marked object; a Status of success, or for some kinds the object, when it is gone.
+            The marked object; if it is gone, a Status of success, or the object for some kinds.
 
         Raises:
             StatusError: 404; 409 for a failed precondition.
@@ -160,25 +160,25 @@ class Store:
         return new if resource.answers_with_object else success(resource, current)
 
     def delete_collection(self, resource: Resource, query: Query, options: DeleteOptions = _PLAIN_DELETE) -> Page:
-        """Delete what a query finds, each object on its own."""
+        """Delete each object that a query finds."""
         page = self.list(resource, query)
         for obj in page.items:
             self.delete(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"], options)
         return page
 
     def list(self, resource: Resource, query: Query = Query()) -> Page:  # noqa: B008 - frozen
-        """What a query finds, sorted by namespace and name.
+        """List the objects that a query finds, sorted by namespace and name.
 
         Raises:
-            StatusError: 410 Expired for a token or resourceVersion that is compacted; 400, 422, 504.
+            StatusError: 410 Expired if the token or the resourceVersion is compacted; 400, 422, 504.
         """
         return list_page(self.table(resource), self.revision, resource, query)
 
     def changes(self, resource: Resource, revision: int) -> Sequence[Change]:
-        """What happened to a resource after a revision, oldest first.
+        """Return the changes of a resource after a revision, the oldest first.
 
         Raises:
-            StatusError: 410 Expired, it is compacted.
+            StatusError: 410 Expired, the revision is compacted.
         """
         table = self.table(resource)
         if revision < table.compacted:
@@ -186,18 +186,18 @@ class Store:
         return table.since(revision)
 
     def compact(self) -> None:
-        """Forget all history: older watches, pages and snapshots answer 410 Expired."""
+        """Drop the history: older watches, pages and snapshots get 410 Expired."""
         for resource in self.resources:
             self.table(resource).compact(self.revision)
 
     def drop(self, resource: Resource, namespace: str = "") -> None:
-        """Remove all objects of a resource, or of a namespace, whatever their finalizers say."""
+        """Remove all objects of a resource, or those in a namespace, even if they have finalizers."""
         gone = [obj for (where, _), obj in self.table(resource).objects.items() if namespace in ("", where)]
         for obj in gone:
             self._commit(resource, "DELETED", obj, obj)
 
     def table(self, resource: Resource) -> Table:
-        """The objects of a resource by key; for reading only."""
+        """Return the objects of a resource by key; read-only."""
         return self._tables[resource.name]
 
     def _check_new(self, resource: Resource, namespace: str, obj: Object) -> None:
@@ -229,7 +229,7 @@ class Store:
         return obj
 
     def _announce(self, resource: Resource, change: Change) -> None:
-        """Listeners write too: their changes queue up, so that all listeners see one order."""
+        """Call the listeners. Changes that a listener makes are queued, so that all listeners see the same order."""
         self.table(resource).apply(change)
         self._announcements.append((resource, change))
         if len(self._announcements) > 1:
@@ -240,7 +240,7 @@ class Store:
                     listener(*self._announcements[0])
                 self._announcements.popleft()
         finally:
-            self._announcements.clear()  # a listener that fails must not silence the others for ever
+            self._announcements.clear()  # after an exception in a listener, later changes must still be announced
 
 
 def _copied(obj: Object) -> Object:

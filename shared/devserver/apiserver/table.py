@@ -1,6 +1,6 @@
-"""The objects of one resource, now and as they were: what makes LIST pages consistent and a watch resumable.
+"""The objects of one resource and their history, for consistent LIST pages and for watches that resume.
 
-Objects here are never changed, only replaced, so that a snapshot costs its keys and not its objects.
+An object is never changed, only replaced, so a snapshot copies only the keys.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -16,14 +16,14 @@ Key = tuple[str, str]  # namespace, name
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One write.
+    """One change of an object.
 
     Attributes:
-        revision: The resourceVersion it made.
+        revision: The resourceVersion of the change.
         type: ADDED, MODIFIED or DELETED.
-        key: Of the object.
-        obj: The object after it; a deleted one as it was, but with the resourceVersion of its deletion.
-        previous: The object before it.
+        key: The key of the object.
+        obj: The object after the change; a deleted object has the resourceVersion of its deletion.
+        previous: The object before the change; None if it was created.
     """
 
     revision: int
@@ -37,8 +37,8 @@ class Table:
     """All objects of one resource.
 
     Attributes:
-        objects: Those that exist.
-        compacted: What was before this revision is forgotten.
+        objects: The existing objects.
+        compacted: The revision before which the history is dropped.
     """
 
     def __init__(self, history: int) -> None:
@@ -49,7 +49,7 @@ class Table:
         self._changes: list[Change] = []  # by revision
 
     def apply(self, change: Change) -> None:
-        """Make the change, and remember it."""
+        """Apply a change, and add it to the history."""
         if change.type == "ADDED":
             insort(self._keys, change.key)
         if change.type == "DELETED":
@@ -58,26 +58,26 @@ class Table:
         else:
             self.objects[change.key] = change.obj
         self._changes.append(change)
-        if len(self._changes) >= 2 * self._history:  # half at once: not a copy of the list for every write
+        if len(self._changes) >= 2 * self._history:  # drop half at once, to avoid a copy of the list for each write
             self.compact(self._changes[self._history - 1].revision)
 
     def compact(self, revision: int) -> None:
-        """Forget what was before a revision."""
+        """Drop the history before a revision."""
         self.compacted = max(self.compacted, revision)
         del self._changes[: bisect_right(self._changes, revision, key=attrgetter("revision"))]
 
     def since(self, revision: int) -> Sequence[Change]:
-        """The changes after a revision that is not compacted."""
+        """Return the changes after a revision that is not compacted."""
         return self._changes[bisect_right(self._changes, revision, key=attrgetter("revision")) :]
 
     def snapshot(self, revision: int, lower: Key, upper: Key) -> tuple[list[Key], Mapping[Key, Object | None]]:
-        """The table as it was at a revision.
+        """Return the table at a revision.
 
         Returns:
-            The sorted keys from `lower` up to, not including, `upper`; and where to find their objects.
+            The sorted keys from `lower` up to, not including, `upper`; and a mapping with their objects.
         """
         keys = self._keys[bisect_left(self._keys, lower) : bisect_left(self._keys, upper)]
-        # Undone from the newest on, so that the oldest change has the last word.
+        # Changes are undone from the newest to the oldest, so that the oldest state remains.
         past = {change.key: change.previous for change in reversed(self.since(revision))}
         if past:
             candidates = {*keys, *(key for key in past if lower <= key < upper)}

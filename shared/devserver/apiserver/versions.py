@@ -1,4 +1,4 @@
-"""An object's next version: what the API server itself decides about it, whatever the writer sent."""
+"""Make the next version of an object: the API server sets some fields, and ignores what the writer sent for them."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from shared.devserver.apiserver.errors import conflict, invalid
 from shared.devserver.apiserver.resources import Object, Resource
 
-# Writers cannot change these.
+# Fields that a writer cannot change.
 _SYSTEM_FIELDS = (
     "name",
     "namespace",
@@ -22,12 +22,12 @@ _SYSTEM_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write.
+    """The options of a write.
 
     Attributes:
-        manager: Who writes, for metadata.managedFields.
-        dry_run: Check and answer, but store nothing.
-        subresource: `status` to change the status and nothing else; empty to change everything else.
+        manager: The name of the writer in metadata.managedFields.
+        dry_run: Whether to check and answer, but store nothing.
+        subresource: `status` to change only the status; empty to change everything else.
     """
 
     manager: str = "unknown"
@@ -36,23 +36,23 @@ class WriteOptions:
 
 
 def format_time(instant: datetime) -> str:
-    """As in Kubernetes' metadata: whole seconds, rounded down."""
+    """Format a time for metadata: whole seconds, rounded down."""
     return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_time(text: str) -> datetime:
-    """The instant of a metadata time."""
+    """Parse a time in metadata."""
     return datetime.fromisoformat(text)
 
 
 def first_version(resource: Resource, obj: Object, system: Object, options: WriteOptions) -> Object:
-    """A new object.
+    """Make the first version of an object.
 
     Args:
-        resource: Its resource.
-        obj: What the writer sent.
-        system: Its name, namespace, uid and creationTimestamp.
-        options: How it is written.
+        resource: The resource of the object.
+        obj: The object that the writer sent.
+        system: The name, namespace, uid and creationTimestamp.
+        options: The options of the write.
     """
     metadata = _free_metadata(obj) | system | ({"generation": 1} if resource.counts_generations else {})
     body = {k: v for k, v in obj.items() if k != "status" or not resource.has_status}
@@ -63,7 +63,7 @@ def first_version(resource: Resource, obj: Object, system: Object, options: Writ
 
 
 def next_version(resource: Resource, current: Object, sent: Object, options: WriteOptions) -> Object:
-    """The current object after a write, without its new resourceVersion and managers."""
+    """Make the object after a write; its resourceVersion and managers are not updated yet."""
     if options.subresource == "status":
         new = current | {"status": sent.get("status")}
         return new if new["status"] is not None else _without(new, "status")
@@ -78,17 +78,17 @@ def next_version(resource: Resource, current: Object, sent: Object, options: Wri
 
 
 def stamped(obj: Object, at: str, options: WriteOptions) -> Object:
-    """The object with its writer remembered in managedFields."""
+    """Return the object with its writer in managedFields."""
     return _with_manager(obj | {"metadata": dict(obj["metadata"])}, at, options)
 
 
 def numbered(obj: Object, revision: int) -> Object:
-    """The object with its resourceVersion."""
+    """Return the object with its resourceVersion."""
     return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(revision)}}
 
 
 def marked(resource: Resource, obj: Object, finalizers: list[str], at: str) -> Object:
-    """The object marked for deletion, which waits for its finalizers."""
+    """Return the object marked for deletion, which waits for its finalizers."""
     metadata = obj["metadata"]
     mark = {"deletionTimestamp": at, "deletionGracePeriodSeconds": 0}
     if resource.counts_generations:
@@ -100,10 +100,10 @@ def marked(resource: Resource, obj: Object, finalizers: list[str], at: str) -> O
 
 
 def check_sent(resource: Resource, current: Object, sent: Object) -> None:
-    """Whether the writer may replace the current object by what was sent.
+    """Check that the writer may replace the current object by the object that it sent.
 
     Raises:
-        StatusError: 409 for an outdated one, 422 for a new finalizer on a dying one.
+        StatusError: 409 for an outdated object, 422 for a new finalizer on an object that is being deleted.
     """
     now, then = current["metadata"], sent.get("metadata", {})
     name = now["name"]
@@ -120,7 +120,7 @@ def check_sent(resource: Resource, current: Object, sent: Object) -> None:
 
 
 def _free_metadata(sent: Object) -> Object:
-    """What a writer may say about an object; empty is absent."""
+    """Return the metadata that a writer may set, without empty fields."""
     metadata = sent.get("metadata") or {}
     return {k: v for k, v in metadata.items() if k not in _SYSTEM_FIELDS and v not in (None, {}, [])}
 
@@ -135,7 +135,7 @@ def _without(obj: Object, field: str) -> Object:
 
 
 def _with_manager(obj: Object, at: str, options: WriteOptions) -> Object:
-    """Managers own whole top-level fields here; of managedFields only who, when and what subresource is faithful."""
+    """Add the manager to managedFields: manager, time and subresource are exact, but it owns whole top-level fields."""
     scope = {"subresource": options.subresource} if options.subresource else {}
     owned = ["status"] if options.subresource else [k for k in obj if k not in ("apiVersion", "kind", "status")]
     identity = {"manager": options.manager, "operation": "Update", "apiVersion": obj["apiVersion"]} | scope

@@ -1,4 +1,4 @@
-"""How an answer looks: whole objects, their metadata only, or the table that `kubectl get` prints."""
+"""Render an answer: whole objects, their metadata only, or the table that `kubectl get` prints."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ _META = "meta.k8s.io/v1"
 
 
 class View(Enum):
-    """What the client accepts."""
+    """The form of an answer that the client accepts."""
 
     FULL = ""
     METADATA = "PartialObjectMetadata"
@@ -26,10 +26,10 @@ _VIEWS = {view.value: view for view in View}
 
 
 def parse_accept(accept: str) -> View:
-    """The first media type of an Accept header that can be served.
+    """Return the view for the first media type of an Accept header that can be served.
 
     Raises:
-        StatusError: 406, there is none.
+        StatusError: 406, no media type can be served.
     """
     for media_type in accept.split(","):
         name, *parameters = (part.strip() for part in media_type.split(";"))
@@ -40,7 +40,7 @@ def parse_accept(accept: str) -> View:
 
 
 def render_object(view: View, resource: Resource, obj: Object, now: datetime) -> Object:
-    """One object."""
+    """Render one object."""
     if obj["kind"] == "Status":
         return obj
     if view is View.TABLE:
@@ -49,7 +49,7 @@ def render_object(view: View, resource: Resource, obj: Object, now: datetime) ->
 
 
 def render_page(view: View, resource: Resource, page: Page, now: datetime) -> Object:
-    """One page of a LIST."""
+    """Render one page of a LIST."""
     metadata: dict[str, Any] = {"resourceVersion": page.resource_version}
     if page.continue_token:
         metadata["continue"] = page.continue_token
@@ -65,7 +65,7 @@ def render_page(view: View, resource: Resource, page: Page, now: datetime) -> Ob
 
 
 def _as_item(resource: Resource, obj: Object) -> Object:
-    """The items of a built-in list carry no kind and apiVersion in the real server either."""
+    """Render an item of a list: as in kube-apiserver, a built-in one has no kind and apiVersion."""
     if resource.custom:
         return _in_version(resource, obj)
     return {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}

@@ -1,4 +1,4 @@
-"""WATCH: a stream of changes that starts at a resourceVersion, with bookmarks and an end."""
+"""WATCH: a stream of the changes after a resourceVersion, with bookmarks and a time limit."""
 
 import asyncio
 from collections import defaultdict
@@ -16,19 +16,19 @@ from shared.devserver.apiserver.table import Change
 
 Render = Callable[[Object], Object]
 
-# The real server sends a last bookmark this long before a watch times out, so that a client resumes from there.
+# kube-apiserver sends a last bookmark so many seconds before a watch times out, and a client resumes from there.
 _LAST_BOOKMARK = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """How long and how to watch.
+    """The options of a WATCH.
 
     Attributes:
-        seconds: The stream ends after them.
-        bookmarks: Whether the client wants bookmarks.
-        initial_events: Whether it wants to be told when all that existed before was sent.
-        bookmark_seconds: Between two bookmarks.
+        seconds: The time limit of the stream.
+        bookmarks: Whether the client requested bookmarks.
+        initial_events: Whether the client requested a bookmark after all objects that existed before.
+        bookmark_seconds: The interval between two bookmarks.
     """
 
     seconds: float
@@ -37,7 +37,7 @@ class WatchOptions:
     bookmark_seconds: float
 
     def check(self, query: Query) -> None:
-        """Whether they fit the query.
+        """Check that the options fit the query.
 
         Raises:
             StatusError: 422.
@@ -67,7 +67,7 @@ class Watches:
     async def stream(
         self, resource: Resource, query: Query, options: WatchOptions, render: Render
     ) -> AsyncIterator[bytes]:
-        """The lines of a watch, as many at a time as there are."""
+        """Yield the lines of a watch; each chunk has all lines that are available."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         self._waiting[resource.name].add(changed)
@@ -98,7 +98,7 @@ class Watches:
 
 
 class _Feed:
-    """One watch's place in the history."""
+    """The position of one watch in the history."""
 
     def __init__(self, store: Store, resource: Resource, query: Query, render: Render) -> None:
         self.broken = False
@@ -109,7 +109,7 @@ class _Feed:
         self._revision = store.revision if self._from_now else parse_revision(query.resource_version)
 
     def first(self, options: WatchOptions) -> bytes:
-        """All that exists, where the watch does not resume an older one."""
+        """Return the lines of the existing objects, unless the watch resumes at a resourceVersion."""
         if not (self._from_now or options.initial_events):
             return b""
         self._revision = self._store.revision
@@ -117,7 +117,7 @@ class _Feed:
         return b"".join(lines) + (self.bookmark(initial=True) if options.initial_events else b"")
 
     def news(self) -> bytes:
-        """What has happened since."""
+        """Return the lines of the changes since the last call."""
         newest = self._store.revision
         try:
             changes = self._store.changes(self._resource, self._revision)
@@ -128,14 +128,14 @@ class _Feed:
         return b"".join(self._lines(changes))
 
     def bookmark(self, *, initial: bool = False) -> bytes:
-        """Where this watch stands."""
+        """Return a bookmark with the position of this watch."""
         metadata: dict[str, Any] = {"resourceVersion": str(self._revision)}
         metadata |= {"annotations": {"k8s.io/initial-events-end": "true"}} if initial else {}
         kind = {"kind": self._resource.kind, "apiVersion": self._resource.api_version}
         return _encoded("BOOKMARK", kind | {"metadata": metadata})
 
     def _lines(self, changes: Iterable[Change]) -> Iterable[bytes]:
-        """An object that starts or ceases to match is added or deleted, for this watch."""
+        """Yield the lines of changes: an object that starts or stops matching is ADDED or DELETED."""
         for change in changes:
             if self._query.namespace not in ("", change.key[0]):
                 continue

@@ -1,4 +1,4 @@
-"""The kind rules that are mounted beside the shipped ones: whether what the functions would read are rules."""
+"""Check the kind rules that are mounted in addition to the shipped rules."""
 
 from dataclasses import dataclass
 
@@ -15,39 +15,39 @@ class Known:
     """All kinds that the installation knows.
 
     Attributes:
-        catalogue: The shipped rules, and those that are mounted, as far as they can be read.
-        own: The names of the kinds whose rules are mounted.
-        findings: About the mounted ones; none where there are none.
+        catalogue: The shipped rules, and the mounted rules if they can be read.
+        mounted: The names of the kinds whose rules are mounted.
+        findings: The findings about the mounted rules; empty if no rules are mounted.
     """
 
     catalogue: Catalogue
-    own: frozenset[str] = frozenset()
+    mounted: frozenset[str] = frozenset()
     findings: tuple[Finding, ...] = ()
 
 
 def read_known(found: Inventory, place: Place, overlay: str) -> Known:
-    """The shipped rules and those of the ConfigMap that TTL_KINDS_DIR leads to."""
+    """Read the shipped rules and those of the ConfigMap that is mounted at TTL_KINDS_DIR."""
     named = find_rules(found)
     shipped = read_rule_files()
     if not named:
         return Known(as_catalogue(shipped))
     name = most_used(named)
-    fix = place.apply(overlay, "with that mended")
+    fix = place.apply(overlay, "after you fix the rule in it")
     findings = []
     if len(named) > 1:
-        detail = "; ".join(f"{', '.join(users)} by {one}" for one, users in named.items())
-        findings.append(warn("rules", f"not all know the same kinds: {detail}", place.apply(overlay)))
+        detail = "; ".join(f"{one}: {', '.join(users)}" for one, users in named.items())
+        findings.append(warn("rules", f"the workloads use different ConfigMaps: {detail}", place.apply(overlay)))
     if problem := found.parts["ConfigMap"].problem:
         return Known(as_catalogue(shipped), findings=(*findings, unknown(f"rules {name}", problem, place)))
     if found.is_absent("ConfigMap", name):
-        detail = f"the ConfigMap is not there, and {', '.join(named[name])} cannot start without it"
+        detail = f"the ConfigMap does not exist, and {', '.join(named[name])} cannot start without it"
         return Known(as_catalogue(shipped), findings=(*findings, fail(f"rules {name}", detail, place.apply(overlay))))
     try:
         files = read_rules(found, name)
     except TtlError as error:
-        detail = f"nothing starts anew with them: {error}"
+        detail = f"no new process can start with these rules: {error}"
         return Known(as_catalogue(shipped), findings=(*findings, fail(f"rules {name}", detail, fix)))
-    own = [one for one in files if not one.is_shipped]
-    said = (f"{one.rule.name}{' in place of the shipped one' if one.replaces else ''}" for one in own)
-    findings.append(ok(f"rules {name}", ", ".join(said) or "none"))
-    return Known(as_catalogue(files), frozenset(one.rule.name for one in own), tuple(findings))
+    mounted = [one for one in files if not one.is_shipped]
+    names = (f"{one.rule.name}{' (replaces the shipped rule)' if one.replaces else ''}" for one in mounted)
+    findings.append(ok(f"rules {name}", ", ".join(names) or "none"))
+    return Known(as_catalogue(files), frozenset(one.rule.name for one in mounted), tuple(findings))
