@@ -134,7 +134,7 @@ def test_a_second_rule_for_a_kind(tmp_path):
     write(tmp_path, "a.yaml", GIZMO)
     write(tmp_path, "b.yaml", GIZMO | {"apiVersions": ["example.com/v2", "example.com/v1"]})
 
-    with pytest.raises(FileError, match=r"b\.yaml: a second rule for Gizmo of example.com/v1, beside a\.yaml"):
+    with pytest.raises(FileError, match=r"b\.yaml: expected one rule for Gizmo of example.com/v1, but a\.yaml"):
         read_catalogue(tmp_path)
 
 

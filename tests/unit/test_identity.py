@@ -126,7 +126,7 @@ async def test_without_a_source_a_valid_token_serves_on_and_an_expired_one_is_fo
 async def test_a_source_that_does_not_answer_is_for_later_and_its_answer_is_not_lost(source, mine, monkeypatch):
     monkeypatch.setattr(identity, "WAIT_SECONDS_MAX", 0.01)
     source.open.clear()
-    with pytest.raises(TryLaterError, match="no token"):
+    with pytest.raises(TryLaterError, match="no bearer token"):
         await mine.token()
 
     source.open.set()

@@ -178,12 +178,12 @@ def test_an_editor_takes_nothing_for_a_value_that_says_nothing():
         limits = told["$defs"][place]["properties"][field]
         assert limits.get("minItems") == 1 or limits.get("minProperties") == 1
         assert "default" not in limits
-    for place in ("NamespaceMatch", "LabelSelector", "OwnerMatch", "Budget"):
+    for place in ("NamespaceMatch", "LabelSelector", "OwnerMatch", "BudgetLimits"):
         assert told["$defs"][place]["minProperties"] == 1
 
 
 def test_brackets_without_end_are_an_error_and_not_the_end_of_the_process(tmp_path):
-    with pytest.raises(FileError, match="at most 100 lists and mappings"):
+    with pytest.raises(FileError, match="at most 100 levels of nested lists"):
         parse_policy("rules: " + "[" * 50_000 + "]" * 50_000, read_catalogue(), name="policy.yaml")
 
 
