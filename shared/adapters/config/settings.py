@@ -8,7 +8,7 @@ TTL_POLICY                a policy file, reread when it changes; no policy if un
 TTL_KINDS_DIR             a directory of kind rules beside, and in place of, the shipped ones
 TTL_POLICY                a policy file, which is read again as it changes; none if unset
 TTL_DRY_RUN               true: decide and report, delete nothing
-TTL_SWEEP_INTERVAL        time between the starts of two sweeps (10m)
+TTL_SWEEP_INTERVAL        time between two sweeps (10m)
 TTL_CONCURRENCY           maximum number of concurrent DELETEs (64)
 TTL_TIMERS_PATH           the SQLite file of the timers (timers.db)
 TTL_NAMESPACE             namespace of this installation, for its Events and shared state (if unset: see README)
