@@ -250,7 +250,7 @@ async def test_timers_fires_what_is_overdue_without_any_request(server, tmp_path
         ("expire", {"TTL_CONCURRENCY": "many"}, "TTL_CONCURRENCY: "),
         ("expire", {"TTL_METRICS_PORT": "metrics"}, "TTL_METRICS_PORT: "),
         ("expire", {"TTL_API_TOKEN": "x"}, "TTL_API_TOKEN: expected TTL_API_SERVER"),
-        ("sweep", {"K_SINK": "http://sink", "TTL_API_SERVER": "https://x"}, "TTL_API_SERVER: expected one of"),
+        ("sweep", {"K_SINK": "http://sink", "TTL_API_SERVER": "https://x"}, "TTL_API_SERVER: expected exactly one of"),
         ("expire", {"TTL_CALLERS": "somebody"}, "TTL_CALLERS_AUDIENCE: "),
         ("sweep", {"K_SINK": "http://sink", "TTL_SWEEP_INTERVALL": "5m"}, "TTL_SWEEP_INTERVALL: unknown setting"),
     ],

@@ -99,4 +99,4 @@ def test_wrong_context_names_those_there_are(server: RealServer, tmp_path: Path,
 
     assert ended.code == 1
     assert ended.is_one_sentence(), ended.text
-    assert "there is no context 'nowhere'; expected one of: " in ended.text
+    assert "context 'nowhere' does not exist; expected one of: " in ended.text

@@ -86,7 +86,7 @@ async def test_a_server_without_aggregation_aggregates_nothing():
 async def test_without_an_answer_nothing_is_known(answer):
     asked = Asked(answer)
     for _ in range(2):
-        with pytest.raises(PermanentError, match=r"trainer\.kubeflow\.org is aggregated cannot be told"):
+        with pytest.raises(PermanentError, match=r"whether API group trainer\.kubeflow\.org is aggregated"):
             await asked.aggregation.is_aggregated(TRAINJOB)
     assert len(asked.paths) == 1
 

@@ -243,9 +243,9 @@ async def test_retry_after_is_passed_on_within_bounds(cluster, script, header, s
 async def test_a_success_that_is_no_object_is_not_taken_for_an_absent_one(cluster, script, body):
     script.answers = [{"text": body}]
 
-    with pytest.raises(TryLaterError, match="expected JSON of the API server"):
+    with pytest.raises(TryLaterError, match="expected JSON from the API server"):
         await cluster.get(JOB, REF)
-    with pytest.raises(TryLaterError, match="expected JSON of the API server"):
+    with pytest.raises(TryLaterError, match="expected JSON from the API server"):
         await cluster.list_page(JOB)
 
 
@@ -624,7 +624,7 @@ async def test_no_name_reaches_another_path(cluster, script, name):
 @pytest.mark.parametrize("name", [".", ".."])
 async def test_a_name_that_is_a_step_in_a_path_is_never_asked_for(cluster, script, name):
     for ref in (ObjectRef("batch/v1", "Job", "ci", name, "u"), ObjectRef("batch/v1", "Job", name, "x", "u")):
-        with pytest.raises(PermanentError, match="expected a name"):
+        with pytest.raises(PermanentError, match="expected a namespace and a name"):
             await cluster.get(JOB, ref)
     assert script.asked == []
 
@@ -643,17 +643,17 @@ NOT_A_CERTIFICATE = "bm90IGEgY2VydGlmaWNhdGU="
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (None, "no such file"),
+        (None, "the file does not exist"),
         ("a: [b", "expected YAML"),
         (b"a: \xff", "utf-8"),
         ("", "contexts"),
         ("- a", "contexts"),
         ("just text", "contexts"),
         ("contexts: []\nclusters: []\nusers: []\n", "got no context"),
-        (kubeconfig().replace("current-context: test", ""), "name one with --context: test"),
+        (kubeconfig().replace("current-context: test", ""), "select a context with --context: test"),
         (
             kubeconfig().replace("current-context: test", "current-context: other"),
-            "no context 'other'; expected one of: test",
+            "context 'other' does not exist; expected one of: test",
         ),
         (kubeconfig(context="{cluster: elsewhere, user: me}"), "elsewhere"),
         (kubeconfig(context="{cluster: here, user: nobody}"), "users"),
