@@ -48,7 +48,7 @@ def test_timer_file_of_another_process_comes_before_the_banner(
         ended = Ended(server, tmp_path, "run", "--timers", timers, *options)
         assert ended.code == 1
         assert ended.is_one_sentence(), ended.text
-        assert "another process has locked" in ended.text
+        assert "another process holds the lock" in ended.text
 
 
 def test_metrics_port_that_is_taken_comes_before_the_banner(server: RealServer, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.notes import UNNOTED_MAX
 from shared.adapters.timers.room import Room, room_of
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import TimerFile
+from shared.adapters.timers.unwritten_results import UNWRITTEN_MAX
 from shared.errors import TryLaterError
 from tests.unit.test_timers_sqlite import QUICK, Broker, HandClock, replace_timer, timer, until, until_pending
 from tests.volumes import mounted
@@ -147,7 +147,7 @@ async def test_deliveries_that_cannot_be_noted_hold_no_place(small):
         other.execute("ROLLBACK")
         other.close()
         await until_pending(engine, 0)
-        assert len(small.broker.attempts) == 1000 < UNNOTED_MAX
+        assert len(small.broker.attempts) == 1000 < UNWRITTEN_MAX
 
 
 async def test_writes_that_need_no_room_do_not_fail_with_those_that_do(tmp_path):
@@ -194,7 +194,7 @@ async def test_timers_fire_on_a_volume_that_is_full_to_the_last_byte(volume):
         ballast.unlink()
         await until_pending(engine, 0)
         assert await fill(engine, 600)
-        assert len(world.broker.attempts) == len(taken) < UNNOTED_MAX
+        assert len(world.broker.attempts) == len(taken) < UNWRITTEN_MAX
 
 
 def test_log_is_taken_at_the_start_and_read_as_empty(tmp_path):

@@ -22,7 +22,8 @@ from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.places import FAILING_PLACES
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import SCHEMA_VERSION
-from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE, StoredTimer
+from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE
+from shared.adapters.timers.stored_timer import StoredTimer
 from shared.core.objects import ObjectRef
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.messages import Purpose, Timer
@@ -327,24 +328,24 @@ async def test_a_timer_replaced_before_its_turn_does_not_fire_as_it_was(world):
 def test_a_timer_replaced_while_the_file_is_read_is_not_taken_as_it_was():
     lane = Lane(OTHER, places=1)
     read = [StoredTimer(1, uid, OTHER, 0, 0, 0, 1, "") for uid in ("replaced", "other")]
-    lane.begin_look()
+    lane.begin_read()
     lane.replace("replaced", 500)
-    lane.end_look(read, 900)
+    lane.end_read(read, 900)
     assert lane.take(now_us=100) == read[1]
     assert lane.take(now_us=100) is None
-    lane.land("other", 800)
+    lane.finish("other", 800)
     assert lane.next_us() == 500
 
 
 def test_a_timer_that_lands_while_the_file_is_read_is_not_taken_again():
     lane = Lane(OTHER, places=2)
     read = [StoredTimer(1, "landed", OTHER, 0, 0, 0, 1, "")]
-    lane.begin_look()
-    lane.end_look(read, 0)
+    lane.begin_read()
+    lane.end_read(read, 0)
     lane.take(now_us=100)
-    lane.begin_look()
-    lane.land("landed", 800)
-    lane.end_look(read, 900)
+    lane.begin_read()
+    lane.finish("landed", 800)
+    lane.end_read(read, 900)
     assert lane.take(now_us=100) is None
     assert lane.next_us() == 800
 
@@ -724,7 +725,7 @@ async def test_a_closed_engine_says_try_later(world):
     engine = world.open()
     await engine.close()
     await engine.close()
-    with pytest.raises(TryLaterError, match="ending"):
+    with pytest.raises(TryLaterError, match="shutting down"):
         await engine.set([timer()])
 
 
@@ -851,7 +852,7 @@ async def take_step(world: World, engine: SqliteTimers, step: str, argument) -> 
     if step == "advance":
         world.clock.advance(argument)
     elif step == "set back":
-        await until(lambda: not engine._deliveries)  # one that has begun cannot be called back
+        await until(lambda: not engine._deliveries._running)  # one that has begun cannot be called back
         world.clock.advance(-argument)
     elif step == "fail":
         world.broker.failures = [TryLaterError("away") for _ in range(argument)]
