@@ -5,8 +5,6 @@ A TTL_ variable that is set but empty is rejected, since an unset variable often
 TTL_KINDS                 kinds whose objects may be deleted, comma-separated (jobs,pods), or all; all if unset
 TTL_KINDS_DIR             a directory of kind rules; they are added to the shipped rules, or replace them
 TTL_POLICY                a policy file, reread when it changes; no policy if unset
-TTL_KINDS_DIR             a directory of kind rules beside, and in place of, the shipped ones
-TTL_POLICY                a policy file, which is read again as it changes; none if unset
 TTL_DRY_RUN               true: decide and report, delete nothing
 TTL_SWEEP_INTERVAL        time between two sweeps (10m)
 TTL_CONCURRENCY           maximum number of concurrent DELETEs (64)
