@@ -1,4 +1,4 @@
-"""What each function does with a good event, and how the world's troubles become statuses."""
+"""The answer of each function to a valid event, and the status for each error."""
 
 from datetime import timedelta
 

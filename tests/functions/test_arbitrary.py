@@ -1,4 +1,4 @@
-"""Whatever arrives, no function has a 5xx for it: the apps as ASGI, with requests that no HTTP client would send."""
+"""Arbitrary requests: no function answers 5xx. The apps run as ASGI, since no HTTP client sends such requests."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Who may call: tokens of an issuer on loopback, good and forged, at the functions behind real HTTP."""
+"""Authentication of callers: valid and forged tokens of a loopback issuer, at functions behind real HTTP."""
 
 import asyncio
 import json

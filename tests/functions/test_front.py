@@ -1,4 +1,4 @@
-"""What a sender can have a process hold, and for how long: attacked over loopback, with honest events between."""
+"""Limits of HTTP requests: attacks over loopback, with valid events in between."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a function loads at its start, beside functions-framework: all of it is cold start; nothing joins unnoticed."""
+"""The libraries that a function imports, beyond functions-framework: each one lengthens the cold start."""
 
 import asyncio
 import json

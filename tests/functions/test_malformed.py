@@ -1,4 +1,4 @@
-"""Poison: each malformed event is one 4xx that names the field, at every function, and nothing happens."""
+"""Malformed events: each function answers one 4xx that names the field, and does nothing else."""
 
 import json
 

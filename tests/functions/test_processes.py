@@ -1,4 +1,4 @@
-"""Each function alone, as a container runs it: uvicorn, functions-framework, the environment, signals."""
+"""Each function in its own process, as in a container: uvicorn, functions-framework, environment, signals."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What functions publish, as a Broker receives and answers it."""
+"""Published events, as a Broker receives and answers them."""
 
 import asyncio
 from functools import partial

@@ -1,4 +1,4 @@
-"""Kinds that another server answers for, which may ignore the preconditions of a DELETE."""
+"""Kinds of aggregated API servers, which may ignore the preconditions of a DELETE."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The thin layer between HTTP and a function, without a server."""
+"""The adapter between HTTP and a function, without a server."""
 
 import pytest
 from starlette.requests import Request

@@ -1,4 +1,4 @@
-"""The kind rules on disk: what cannot be read names the file, the line, the field and what was expected."""
+"""Kind rules on disk: an error names the file, the line, the field and the expected value."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The cluster adapter against an API server that answers what it is told to, over a real connection."""
+"""The cluster adapter against a scripted API server, over a real connection."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Discovery: what is asked, how long an answer counts, and what one that fails hides."""
+"""Discovery: which paths are read, how long an answer is cached, and what a failure hides."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""CloudEvents on the wire, as functions: there and back again in both modes."""
+"""CloudEvents in HTTP: written and read in both modes."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""A token, and the next one in time: by a clock and a source that the test holds in its hands."""
+"""Bearer tokens and their renewal, with a clock and a source that the test controls."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Metrics: what is told is passed on and counted, under labels that nobody outside can make more of."""
+"""Metrics: each call is passed on and counted, under a bounded set of labels."""
 
 import asyncio
 import socket

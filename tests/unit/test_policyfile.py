@@ -1,4 +1,4 @@
-"""The policy file: what it says counts from the next look, and a bad one changes nothing."""
+"""The policy file: a change is in force after the next read, and an invalid one changes nothing."""
 
 import json
 import os
@@ -166,7 +166,7 @@ def test_process_without_a_policy_file_has_an_empty_policy():
 
 
 def test_committed_schema_matches_the_models():
-    """`python -c "from shared.adapters.config.policy_file import schema; print(schema(), end='')"` writes it anew."""
+    """To update it: `python -c "from shared.adapters.config.policy_file import schema; print(schema(), end='')"`."""
     assert (ROOT / "knative/components/policy/policy.schema.json").read_text() == schema()
 
 

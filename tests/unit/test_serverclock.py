@@ -1,4 +1,4 @@
-"""The API server's clock as its answers tell it: late at the worst, never ahead."""
+"""The estimate of the API server's clock: it may be late, but is never ahead."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime

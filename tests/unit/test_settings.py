@@ -1,4 +1,4 @@
-"""Settings: every malformed value is one sentence that names its variable."""
+"""Settings: each invalid value is one sentence that names its variable."""
 
 from contextlib import suppress
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Who may take a place of the timer engine: kinds and namespaces that hang leave room for the others."""
+"""Places of the timer engine: hanging kinds and namespaces leave places for others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A timer file that is full, and a disk that is: what is there still fires, and it recovers by itself."""
+"""A full timer file and a full disk: stored timers still fire, and the engine recovers."""
 
 import asyncio
 import os

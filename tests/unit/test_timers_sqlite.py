@@ -1,4 +1,4 @@
-"""The embedded timer engine on a real file, with a clock that is moved by hand and a broker that remembers."""
+"""The embedded timer engine on a real file, with a clock and a broker that the test controls."""
 
 import asyncio
 import errno
