@@ -1,1 +1,1 @@
-"""The only modules that import a client library or touch the world outside the process."""
+"""Adapters: the only modules that import a client library, or read a file, the network or the clock."""

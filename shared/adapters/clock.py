@@ -1,11 +1,11 @@
-"""The wall clock: the only place that reads it."""
+"""The wall clock. No other module reads the time of day."""
 
 from datetime import UTC, datetime
 
 
 class SystemClock:
-    """This machine's clock."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
-        """The current instant, aware, in UTC."""
+        """Return the current time, timezone-aware, in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - this is the one reader

@@ -1,4 +1,4 @@
-"""A world of fakes for the functions of this process, new for each test; and the functions, served once a module."""
+"""Fakes for the functions of this process, new for each test; and the functions, served once per module."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What each function does with a good event, and how the world's troubles become statuses."""
+"""The answer of each function to a valid event, and the status for each error."""
 
 from datetime import timedelta
 
@@ -43,20 +43,20 @@ async def test_schedule_replies_with_the_timer(functions, world, written):
     ],
     ids=["unfinished", "never", "unreadable-ttl", "another-kind"],
 )
-async def test_schedule_answers_an_empty_204_where_no_timer_is_needed(functions, written, obj):
+async def test_schedule_without_a_timer_answers_an_empty_204(functions, written, obj):
     answer = await functions.post("schedule", *written(REPORTED, obj))
 
     assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_the_same_object_gets_the_same_reply_id(functions):
+async def test_same_object_gets_the_same_reply_id(functions):
     first = await functions.post("schedule", *binary(REPORTED, DUE, id="a"))
     second = await functions.post("schedule", *structured(REPORTED, DUE, id="b"))
 
     assert first.event().id == second.event().id
 
 
-async def test_a_reply_about_an_object_of_any_script_can_be_read_back(functions):
+async def test_reply_about_an_object_in_any_script_can_be_read(functions):
     uid = 'ü"日本 100%'
     answer = await functions.post("schedule", *binary(REPORTED, job(complete=ago(60), ttl=30, uid=uid)))
 
@@ -65,14 +65,14 @@ async def test_a_reply_about_an_object_of_any_script_can_be_read_back(functions)
 
 
 @MODES
-async def test_timers_keeps_the_timer_and_answers_an_empty_204(functions, world, written):
+async def test_timers_stores_the_timer_and_answers_an_empty_204(functions, world, written):
     answer = await functions.post("timers", *written(SET, {"timers": [timer()]}))
 
     assert (answer.status, answer.body) == (204, b"")
     assert [each.due_at for each in world.timers.pending.values()] == [ago(30)]
 
 
-async def test_timers_takes_a_whole_page(functions, world):
+async def test_timers_accepts_a_whole_page(functions, world):
     wanted = [timer(uid=f"uid-{number}") for number in range(500)]
 
     assert (await functions.post("timers", *binary(SET, {"timers": wanted}))).status == 204
@@ -80,7 +80,7 @@ async def test_timers_takes_a_whole_page(functions, world):
 
 
 @MODES
-async def test_expire_deletes_and_tells(functions, world, written):
+async def test_expire_deletes_and_replies(functions, world, written):
     world.cluster.put(DUE)
 
     answer = await functions.post("expire", *written(FIRED, timer()))
@@ -93,7 +93,7 @@ async def test_expire_deletes_and_tells(functions, world, written):
     assert world.cluster.names == set()
 
 
-async def test_expire_replies_with_a_timer_where_the_ttl_was_raised(functions, world):
+async def test_expire_with_a_raised_ttl_replies_with_a_timer(functions, world):
     world.cluster.put(job(complete=ago(60), ttl=90))
 
     answer = await functions.post("expire", *binary(FIRED, timer()))
@@ -103,14 +103,14 @@ async def test_expire_replies_with_a_timer_where_the_ttl_was_raised(functions, w
     assert world.cluster.deleted == []
 
 
-async def test_expire_answers_an_empty_204_for_an_object_that_is_gone(functions):
+async def test_expire_of_an_absent_object_answers_an_empty_204(functions):
     answer = await functions.post("expire", *binary(FIRED, timer()))
 
     assert (answer.status, answer.body) == (204, b"")
 
 
 @MODES
-async def test_sweep_deletes_what_was_missed_and_ends_with_an_empty_204(functions, world, written):
+async def test_sweep_deletes_missed_objects_and_ends_with_an_empty_204(functions, world, written):
     world.cluster.put(DUE)
 
     answer = await functions.post("sweep", *written(TICK))
@@ -120,7 +120,7 @@ async def test_sweep_deletes_what_was_missed_and_ends_with_an_empty_204(function
     assert [type(message) for message in world.publisher.published] == [ObjectDeleted]
 
 
-async def test_sweep_replies_with_its_next_step_when_its_time_is_over(functions, world):
+async def test_sweep_replies_with_its_next_step_after_its_time_limit(functions, world):
     for number in range(3):
         world.cluster.put(job(name=f"job-{number}", uid=f"uid-{number}"))
     world.cluster.page_size = 1
@@ -135,7 +135,7 @@ async def test_sweep_replies_with_its_next_step_when_its_time_is_over(functions,
     assert (await functions.post("sweep", *binary(CONTINUE, event.data))).status in (200, 204)
 
 
-async def test_sweep_passes_over_kinds_that_it_does_not_know(functions, world):
+async def test_sweep_skips_unknown_kinds(functions, world):
     answer = await functions.post("sweep", *binary(CONTINUE, {"kinds": ["Pod", "", "x/v9/Y"], "sweepId": "s"}))
 
     assert (answer.status, answer.body) == (204, b"")
@@ -169,7 +169,7 @@ async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(fu
         data = timer.model_dump(mode="json", by_alias=True)
 
 
-async def test_timers_that_cannot_be_stored_are_a_503(functions, world):
+async def test_timers_on_a_full_disk_answers_503(functions, world):
     world.timers.failure = TryLaterError("disk full")
 
     answer = await functions.post("timers", *binary(*TAKEN["timers"]))
@@ -187,7 +187,7 @@ async def test_sweep_ends_while_no_timer_can_be_set(functions, world):
 HORIZON = horizon(timedelta(minutes=10))
 
 
-async def test_timers_keeps_no_timer_that_is_due_beyond_the_horizon(functions, world):
+async def test_timers_stores_no_timer_due_beyond_the_horizon(functions, world):
     due = [later(seconds) for seconds in (HORIZON.total_seconds() + 60, HORIZON.total_seconds() - 60, 1e10)]
     asked = [timer(uid=f"uid-{number}", due_at=due_at.isoformat()) for number, due_at in enumerate(due)]
 
@@ -199,7 +199,7 @@ async def test_timers_keeps_no_timer_that_is_due_beyond_the_horizon(functions, w
 
 
 @pytest.mark.parametrize("error", [PermanentError("no"), ForbiddenError("jobs is forbidden")], ids=["4xx", "403"])
-async def test_a_refusal_for_good_is_a_422(functions, world, error):
+async def test_permanent_error_is_a_422(functions, world, error):
     world.cluster.put(DUE)
     world.cluster.fail("delete", error)
 
@@ -209,13 +209,13 @@ async def test_a_refusal_for_good_is_a_422(functions, world, error):
     assert world.cluster.deleted == []
 
 
-async def test_an_event_error_from_within_has_its_own_status(functions, world):
+async def test_event_error_of_a_function_keeps_its_status(functions, world):
     world.timers.failure = EventError("ref: expected Unicode text", status=400)
 
     assert (await functions.post("timers", *binary(*TAKEN["timers"]))).status == 400
 
 
-async def test_a_bug_is_a_500_that_tells_nothing(functions, world):
+async def test_bug_is_a_500_without_details(functions, world):
     world.timers.failure = ZeroDivisionError("secret detail")
 
     answer = await functions.post("timers", *binary(*TAKEN["timers"]))
@@ -225,7 +225,7 @@ async def test_a_bug_is_a_500_that_tells_nothing(functions, world):
     assert "Traceback" not in answer.text
 
 
-async def test_a_function_uses_the_enabled_kinds_only(functions, world):
+async def test_function_uses_the_enabled_kinds_only(functions, world):
     world.catalogue = Catalogue((kind_rule("pod"),))
     world.cluster.put(DUE)
     world.cluster.put(pod(name="stays", ttl="1h"))
@@ -236,7 +236,7 @@ async def test_a_function_uses_the_enabled_kinds_only(functions, world):
     assert world.cluster.deleted == []
 
 
-async def test_one_function_after_a_failure_still_works(functions, world):
+async def test_function_works_after_a_failure(functions, world):
     world.timers.failure = RuntimeError("bug")
     await functions.post("timers", *binary(*TAKEN["timers"]))
     world.timers = FakeTimers()

@@ -1,4 +1,4 @@
-"""Whatever arrives, no function has a 5xx for it: the apps as ASGI, with requests that no HTTP client would send."""
+"""Arbitrary requests: no function answers 5xx. The apps run as ASGI, since no HTTP client sends such requests."""
 
 import json
 
@@ -64,14 +64,14 @@ def headers_of(type_, content_type="application/json"):
 @FUNCTIONS
 @QUICK
 @given(headers=st.lists(st.tuples(_NAMES, _VALUES), max_size=8), body=st.binary(max_size=64))
-async def test_arbitrary_bytes(app, name, headers, body):
+async def test_arbitrary_bytes_are_answered_without_a_bug(app, name, headers, body):
     assert await status_of(app, headers, body) < 500
 
 
 @FUNCTIONS
 @QUICK
 @given(data=_JSON)
-async def test_arbitrary_json_in_a_well_formed_event(app, name, data):
+async def test_arbitrary_data_is_answered_without_a_bug(app, name, data):
     type_, _ = TAKEN[name]
     assert await status_of(app, headers_of(type_), json.dumps(data).encode()) < 500
 
@@ -79,7 +79,7 @@ async def test_arbitrary_json_in_a_well_formed_event(app, name, data):
 @FUNCTIONS
 @QUICK
 @given(envelope=st.dictionaries(_TEXT | st.sampled_from(["id", "data", "data_base64", "time", "extensions"]), _JSON))
-async def test_an_arbitrary_envelope(app, name, envelope):
+async def test_arbitrary_envelope_is_answered_without_a_bug(app, name, envelope):
     type_, data = TAKEN[name]
     body = json.dumps({"specversion": "1.0", "id": "1", "source": "/", "type": type_, "data": data, **envelope})
     assert await status_of(app, [(b"content-type", STRUCTURED.encode())], body.encode()) < 500
@@ -90,7 +90,7 @@ async def test_an_arbitrary_envelope(app, name, envelope):
 @FUNCTIONS
 @QUICK
 @given(way=st.lists(st.integers(0, 20), max_size=4), last=st.integers(0, 20), other=_JSON)
-async def test_one_part_of_good_data_is_something_else(app, name, way, last, other):
+async def test_data_with_one_arbitrary_part_is_answered_without_a_bug(app, name, way, last, other):
     type_, good = TAKEN[name]
     broken = json.loads(json.dumps(good or {"kinds": ["v1/Pod"], "continueToken": "", "sweepId": "s", "step": 1}))
     place = broken
@@ -108,6 +108,6 @@ async def test_one_part_of_good_data_is_something_else(app, name, way, last, oth
 @pytest.mark.parametrize("name", ["timers"])
 @QUICK
 @given(text=st.text(min_size=1, max_size=20))
-async def test_a_timer_for_any_name_and_any_script(app, name, text):
+async def test_timer_for_any_name_in_any_script_is_stored(app, name, text):
     data = {"timers": [timer(name=text, namespace=text)]}
     assert await status_of(app, headers_of(TAKEN[name][0]), json.dumps(data).encode()) < 500

@@ -1,4 +1,4 @@
-"""What a sender can have a process hold, and for how long: attacked over loopback, with honest events between."""
+"""Limits of HTTP requests: attacks over loopback, with valid events in between."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import pytest
 
 from shared.adapters.events import http_limits as front
 from shared.adapters.events.cloudevents import BODY_BYTES_MAX
-from shared.adapters.events.http_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
+from shared.adapters.events.request_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
 from shared.standalone.functions_server import serve_functions
 from tests.builders import ROOT, ago, job
 from tests.functions.test_processes import running
@@ -110,7 +110,7 @@ async def attacked(tmp_path):
             yield process, connect
 
 
-async def test_headers_without_end_cost_no_memory(attacked):
+async def test_endless_headers_use_no_memory(attacked):
     process, connect = attacked
     before = rss(process)
     senders = [await connect() for _ in range(4)]
@@ -122,7 +122,7 @@ async def test_headers_without_end_cost_no_memory(attacked):
     assert rss(process) - before < GROWTH_BYTES_MAX
 
 
-async def test_bodies_that_stop_before_their_end_cost_no_more_than_the_limit(attacked):
+async def test_incomplete_bodies_use_no_more_memory_than_the_limit(attacked):
     process, connect = attacked
     before = rss(process)
     body = b"x" * (BODY_BYTES_MAX - 1)
@@ -138,7 +138,7 @@ async def test_bodies_that_stop_before_their_end_cost_no_more_than_the_limit(att
 
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["whole", "chunked"])
-async def test_the_largest_events_are_answered_several_at_once(attacked, chunked):
+async def test_concurrent_events_of_maximum_size_are_answered(attacked, chunked):
     process, _ = attacked
     obj = job(complete=ago(60), ttl=30)
     obj["metadata"]["annotations"] = {"notes": "x" * (BODY_BYTES_MAX - len(json.dumps(obj)) - 40)}
@@ -205,7 +205,7 @@ def padded(size):
     }.values(),
     ids=lambda value: str(value) if isinstance(value, int) else "",
 )
-async def test_what_is_too_large_is_refused_before_any_function_sees_it(served, world, sent, status):
+async def test_too_large_request_is_refused_before_the_function(served, world, sent, status):
     sender = await served()
     await sender.send(*sent)
 
@@ -214,7 +214,7 @@ async def test_what_is_too_large_is_refused_before_any_function_sees_it(served, 
     assert await honest(served) == 200
 
 
-async def test_a_head_within_the_limits_is_taken(served):
+async def test_head_within_the_limits_is_accepted(served):
     headers, body = binary(REPORTED, DUE)
     lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
     fill = b"".join(b"x-%d: b\r\n" % number for number in range(HEADERS_MAX - len(headers) - 4))
@@ -231,7 +231,7 @@ async def test_a_head_within_the_limits_is_taken(served):
     [HEAD, HEAD + BINARY + b"content-length: 9\r\n\r\n", HEAD + BINARY + b"content-length: 9\r\n\r\n{"],
     ids=["head", "no body", "body"],
 )
-async def test_a_request_that_does_not_end_in_time_is_ended(served, monkeypatch, begun):
+async def test_incomplete_request_times_out(served, monkeypatch, begun):
     monkeypatch.setattr(front, "READ_SECONDS_MAX", 0.1)
     monkeypatch.setattr(front, "LATE_SECONDS", 0.1)
     sender = await served()
@@ -241,7 +241,7 @@ async def test_a_request_that_does_not_end_in_time_is_ended(served, monkeypatch,
     assert await honest(served) == 200
 
 
-async def test_a_request_of_many_late_bytes_is_ended(served, monkeypatch):
+async def test_slow_request_times_out(served, monkeypatch):
     monkeypatch.setattr(front, "READ_SECONDS_MAX", 0.2)
     monkeypatch.setattr(front, "LATE_SECONDS", 0.1)
     sender = await served()
@@ -251,7 +251,7 @@ async def test_a_request_of_many_late_bytes_is_ended(served, monkeypatch):
     assert await sender.status() in (408, None)
 
 
-async def test_connections_that_say_nothing_make_place_for_those_that_do(served, monkeypatch):
+async def test_idle_connections_are_closed_for_active_ones(served, monkeypatch):
     monkeypatch.setattr(front, "CONNECTIONS_MAX", 8)
     silent = [await served() for _ in range(30)]
 
@@ -260,7 +260,7 @@ async def test_connections_that_say_nothing_make_place_for_those_that_do(served,
     assert not all(sender.has_ended() for sender in silent[23:])
 
 
-async def test_an_event_that_comes_at_once_is_taken_while_others_hold_back_theirs(served, monkeypatch):
+async def test_complete_event_is_accepted_while_others_are_slow(served, monkeypatch):
     monkeypatch.setattr(front, "READING_BYTES_MAX", 4 * MIB)
     head = HEAD + BINARY + b"content-length: %d\r\n\r\n" % BODY_BYTES_MAX
     senders = [await served() for _ in range(6)]
@@ -273,7 +273,7 @@ async def test_an_event_that_comes_at_once_is_taken_while_others_hold_back_their
     assert {await sender.status() for sender in refused} <= {503, None}
 
 
-async def test_what_was_answered_is_no_longer_held(served, monkeypatch):
+async def test_answered_request_releases_its_bytes(served, monkeypatch):
     """A connection that is kept alive holds nothing, however much went over it."""
     monkeypatch.setattr(front, "READING_BYTES_MAX", MIB)
     headers, body = binary(REPORTED, DUE)
@@ -288,7 +288,7 @@ async def test_what_was_answered_is_no_longer_held(served, monkeypatch):
     assert await honest(served) == 200
 
 
-async def test_a_flood_is_one_line_in_the_log(served, caplog):
+async def test_flood_of_refused_requests_is_one_log_line(served, caplog):
     for _ in range(5):
         sender = await served()
         await sender.send(padded(HEADER_BYTES_MAX + 1))
@@ -302,7 +302,7 @@ STARTED_IN = ["Dockerfile", ".ci/run", "docs/explanation/operations.md"]
 
 
 @pytest.mark.parametrize("name", STARTED_IN)
-def test_uvicorn_is_started_with_the_limits_everywhere(name):
+def test_each_uvicorn_command_has_the_limits(name):
     text = (ROOT / name).read_text()
     starts = text.count("functions_framework.aio:app")
     assert starts == text.count("--http shared.adapters.events.http_limits:LimitedHttp") > 0

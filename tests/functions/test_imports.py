@@ -1,4 +1,4 @@
-"""What a function loads at its start, beside functions-framework: all of it is cold start; nothing joins unnoticed."""
+"""The libraries that a function imports, beyond functions-framework: each one lengthens the cold start."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ asyncio.run(load())
         ("timers", MODELS | HTTP_CLIENT, TIMERS | PUBLISHER, API_SERVER),
     ],
 )
-async def test_a_function_starts_with_these_libraries_and_no_other(name, libraries, ours, not_ours, tmp_path):
+async def test_function_imports_only_the_listed_libraries(name, libraries, ours, not_ours, tmp_path):
     environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS_PATH": str(tmp_path / "timers.db")}
     command = (sys.executable, "-c", PROBE.format(name=name))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""Poison: each malformed event is one 4xx that names the field, at every function, and nothing happens."""
+"""Malformed events: each function answers one 4xx that names the field, and does nothing else."""
 
 import json
 
@@ -35,7 +35,7 @@ async def refused(functions, world, name, request, *words, method="POST"):
 
 @FUNCTIONS
 @pytest.mark.parametrize("field", ["id", "source", "type", "specversion"])
-async def test_a_required_attribute_is_missing(functions, world, name, field):
+async def test_missing_required_attribute_is_refused(functions, world, name, field):
     type_, data = TAKEN[name]
     await refused(functions, world, name, binary(type_, data, **{field: None}), f"{field}:")
     await refused(functions, world, name, structured(type_, data, **{field: ...}), f"{field}:")
@@ -44,7 +44,7 @@ async def test_a_required_attribute_is_missing(functions, world, name, field):
 @FUNCTIONS
 @pytest.mark.parametrize("field", ["id", "source", "type", "specversion"])
 @pytest.mark.parametrize("value", ["", None, 5, True, ["x"], {"a": 1}], ids=repr)
-async def test_a_required_attribute_is_no_text(functions, world, name, field, value):
+async def test_required_attribute_that_is_not_text_is_refused(functions, world, name, field, value):
     type_, data = TAKEN[name]
     await refused(functions, world, name, structured(type_, data, **{field: value}), f"{field}:")
     if value == "":
@@ -53,14 +53,14 @@ async def test_a_required_attribute_is_no_text(functions, world, name, field, va
 
 @FUNCTIONS
 @pytest.mark.parametrize("version", ["0.3", "1.1", "2.0", "1"])
-async def test_another_specversion(functions, world, name, version):
+async def test_other_specversion_is_refused(functions, world, name, version):
     type_, data = TAKEN[name]
     await refused(functions, world, name, binary(type_, data, specversion=version), "specversion:", "1.0")
     await refused(functions, world, name, structured(type_, data, specversion=version), "specversion:", "1.0")
 
 
 @FUNCTIONS
-async def test_another_type(functions, world, name):
+async def test_other_event_type_is_refused(functions, world, name):
     _, data = TAKEN[name]
     await refused(functions, world, name, binary("com.example.other", data), "type:", "com.example.other")
     await refused(functions, world, name, structured("com.example.other", data), "type:", "com.example.other")
@@ -68,7 +68,7 @@ async def test_another_type(functions, world, name):
 
 @FUNCTIONS
 @pytest.mark.parametrize("time", ["yesterday", "2026-01-01", "2026-01-01T00:00:00", "9999-12-31T23:59:59-23:00"])
-async def test_a_time_that_is_none(functions, world, name, time):
+async def test_invalid_time_is_refused(functions, world, name, time):
     type_, data = TAKEN[name]
     await refused(functions, world, name, binary(type_, data, time=time), "time:")
     await refused(functions, world, name, structured(type_, data, time=time), "time:")
@@ -77,30 +77,30 @@ async def test_a_time_that_is_none(functions, world, name, time):
 @FUNCTIONS
 @pytest.mark.parametrize("character", ["\n", "\r\nce-type: x", "\0", "\x7f", "\u2028"], ids=ascii)
 @pytest.mark.parametrize("field", ["id", "source", "type", "subject", "kind"])
-async def test_an_attribute_with_characters_that_none_may_have(functions, world, name, field, character):
+async def test_attribute_with_forbidden_characters_is_refused(functions, world, name, field, character):
     type_, data = TAKEN[name]
     request = structured(type_, data, **{field: f"a{character}b"})
     await refused(functions, world, name, request, f"{field}:", "printable")
 
 
 @FUNCTIONS
-async def test_an_attribute_whose_percent_encoding_hides_a_newline(functions, world, name):
+async def test_attribute_with_an_encoded_newline_is_refused(functions, world, name):
     type_, data = TAKEN[name]
     await refused(functions, world, name, binary(type_, data, subject="a%0Ab"), "subject:", "printable")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("field", ["subject", "kind", "dataschema", "datacontenttype", "extensions"])
-async def test_an_attribute_that_is_a_structure(functions, world, name, field):
+async def test_structured_attribute_is_refused(functions, world, name, field):
     type_, data = TAKEN[name]
     await refused(functions, world, name, structured(type_, data, **{field: {"a": [1]}}), f"{field}:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("wrong", ["ID", "my-extension", "a\nb", "x" * 3_000, ""], ids=lambda text: ascii(text)[:20])
-async def test_an_attribute_name_that_is_none(functions, world, name, wrong):
+async def test_invalid_attribute_name_is_refused(functions, world, name, wrong):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, structured(type_, data, **{wrong: "x"}), "attribute's name")
+    await refused(functions, world, name, structured(type_, data, **{wrong: "x"}), "attribute name")
 
 
 @FUNCTIONS
@@ -119,18 +119,18 @@ async def test_an_attribute_name_that_is_none(functions, world, name, wrong):
     ],
     ids=lambda body: ascii(body)[:16],
 )
-async def test_an_envelope_that_cannot_be_read(functions, world, name, body):
+async def test_unreadable_envelope_is_refused(functions, world, name, body):
     await refused(functions, world, name, ({"content-type": STRUCTURED}, body), "body:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("body", [b"[]", b"null", b"5", b'"text"', b"[{}]"])
-async def test_an_envelope_that_is_no_object(functions, world, name, body):
+async def test_envelope_that_is_not_an_object_is_refused(functions, world, name, body):
     await refused(functions, world, name, ({"content-type": STRUCTURED}, body), "body:", "object")
 
 
 @FUNCTIONS
-async def test_a_batch(functions, world, name):
+async def test_batch_is_415(functions, world, name):
     type_, data = TAKEN[name]
     _, body = structured(type_, data)
     headers = {"content-type": "application/cloudevents-batch+json"}
@@ -140,7 +140,7 @@ async def test_a_batch(functions, world, name):
 
 @FUNCTIONS
 @pytest.mark.parametrize("content_type", ["text/plain", "application/xml", "application/jsonp", "x" * 4_000, ""])
-async def test_another_content_type(functions, world, name, content_type):
+async def test_other_content_type_is_415(functions, world, name, content_type):
     type_, data = TAKEN[name]
     headers, body = binary(type_, data)
     request = {**headers, "content-type": content_type}, body or b"{}"
@@ -148,28 +148,28 @@ async def test_another_content_type(functions, world, name, content_type):
 
 
 @FUNCTIONS
-async def test_data_of_another_content_type(functions, world, name):
+async def test_data_of_another_content_type_is_refused(functions, world, name):
     type_, data = TAKEN[name]
     await refused(functions, world, name, structured(type_, data, datacontenttype="text/xml"), "datacontenttype:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("encoded", ["!", "e30", 5, None, ["e30="], {}], ids=repr)
-async def test_data_base64_that_is_none(functions, world, name, encoded):
+async def test_invalid_data_base64_is_refused(functions, world, name, encoded):
     type_, _ = TAKEN[name]
     await refused(functions, world, name, structured(type_, data=..., data_base64=encoded), "data_base64:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
-async def test_another_method(functions, world, name, method):
+async def test_other_method_is_405(functions, world, name, method):
     answer = await refused(functions, world, name, ({}, b""), "method:", method, method=method)
     assert answer.status == 405
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("chunked", [False, True], ids=["content-length", "chunked"])
-async def test_three_mebibytes(functions, world, name, chunked):
+async def test_three_mebibytes_is_413(functions, world, name, chunked):
     type_, _ = TAKEN[name]
     headers, _ = binary(type_)
     body = json.dumps({"x": "y" * 3 * MEBIBYTE}).encode()
@@ -183,7 +183,7 @@ async def test_three_mebibytes(functions, world, name, chunked):
 
 
 @FUNCTIONS
-async def test_raw_control_characters_in_headers_do_not_get_through(functions, world, name):
+async def test_raw_control_characters_in_headers_are_refused(functions, world, name):
     head = f"POST /{name} HTTP/1.1\r\nhost: functions\r\ncontent-length: 0\r\nce-id: a\0b\r\n\r\n"
     answer = await functions.post_raw(head.encode())
     assert answer.startswith("HTTP/1.1 400")
@@ -191,7 +191,7 @@ async def test_raw_control_characters_in_headers_do_not_get_through(functions, w
 
 
 @FUNCTIONS
-async def test_no_event_at_all(functions, world, name):
+async def test_request_without_an_event_is_refused(functions, world, name):
     await refused(functions, world, name, ({}, b""), "specversion:")
     await refused(functions, world, name, ({"content-type": "application/json"}, b"{}"), "specversion:")
 
@@ -203,7 +203,7 @@ WITH_DATA = pytest.mark.parametrize("name", ["schedule", "timers", "expire"])
 
 
 @WITH_DATA
-async def test_data_is_missing(functions, world, name):
+async def test_missing_data_is_refused(functions, world, name):
     type_, _ = TAKEN[name]
     await refused(functions, world, name, binary(type_), "data:")
     await refused(functions, world, name, structured(type_), "data:")
@@ -211,7 +211,7 @@ async def test_data_is_missing(functions, world, name):
 
 @WITH_DATA
 @pytest.mark.parametrize("data", [[], [{}], "text", 5, 5.5, True, b"null"], ids=repr)
-async def test_data_is_no_object(functions, world, name, data):
+async def test_data_that_is_not_an_object_is_refused(functions, world, name, data):
     type_, _ = TAKEN[name]
     await refused(functions, world, name, binary(type_, data), "data:", "object")
     if not isinstance(data, bytes):
@@ -235,32 +235,32 @@ async def test_data_is_no_object(functions, world, name, data):
     ],
     ids=lambda data: ascii(data)[:16],
 )
-async def test_data_that_cannot_be_read(functions, world, name, data):
+async def test_unreadable_data_is_refused(functions, world, name, data):
     type_, _ = TAKEN[name]
     await refused(functions, world, name, binary(type_, data), "data")
 
 
 @pytest.mark.parametrize("field", ["apiVersion", "kind", "metadata"])
-async def test_an_object_that_is_none_of_kubernetes(functions, world, field):
+async def test_data_that_is_not_a_kubernetes_object_is_refused(functions, world, field):
     await refused(functions, world, "schedule", binary(REPORTED, without(DUE, field)), f"data.{field}")
 
 
 @pytest.mark.parametrize("field", ["name", "uid"])
 @pytest.mark.parametrize("value", [..., "", None, 5, ["x"], "a\nb", "\0"], ids=repr)
-async def test_an_object_without_identity(functions, world, field, value):
+async def test_object_without_identity_is_refused(functions, world, field, value):
     path = f"metadata.{field}"
     obj = without(DUE, path) if value is ... else having(DUE, path, value)
     await refused(functions, world, "schedule", binary(REPORTED, obj), f"data.{path}")
 
 
 @pytest.mark.parametrize("metadata", [None, [], "text", 5], ids=repr)
-async def test_an_object_whose_metadata_is_none(functions, world, metadata):
+async def test_object_with_invalid_metadata_is_refused(functions, world, metadata):
     await refused(functions, world, "schedule", binary(REPORTED, {**DUE, "metadata": metadata}), "data.metadata")
 
 
 @pytest.mark.parametrize("field", ["apiVersion", "kind", "name", "uid"])
 @pytest.mark.parametrize("value", ["", None, 5, ["x"]], ids=repr)
-async def test_a_timer_without_identity(functions, world, field, value):
+async def test_timer_without_identity_is_refused(functions, world, field, value):
     poison = timer(**{field: value})
     await refused(functions, world, "expire", binary(FIRED, poison), "data.ref", field)
     await refused(functions, world, "timers", binary(SET, {"timers": [timer(), poison]}), "data.timers.1.ref", field)
@@ -280,24 +280,24 @@ async def test_a_timer_without_identity(functions, world, field, value):
     ],
     ids=["naive", "no-time", "purpose", "no-purpose", "null-due", "no-due", "no-ref", "ref-is-text"],
 )
-async def test_a_timer_that_is_none(functions, world, poison, field):
+async def test_invalid_timer_is_refused(functions, world, poison, field):
     await refused(functions, world, "expire", binary(FIRED, poison), f"data.{field}")
     await refused(functions, world, "timers", binary(SET, {"timers": [timer(), poison]}), f"data.timers.1.{field}")
 
 
 @pytest.mark.parametrize("name", ["timers", "expire"])
-async def test_a_timer_outside_the_calendar(functions, world, name):
+async def test_timer_outside_the_calendar_is_refused(functions, world, name):
     poison = timer(due_at="0001-01-01T00:00:00+14:00")
     data = {"timers": [poison]} if name == "timers" else poison
     await refused(functions, world, name, binary(TAKEN[name][0], data), "dueAt")
 
 
-async def test_a_timer_whose_uid_could_never_stand_in_a_header(functions, world):
+async def test_timer_with_an_unprintable_uid_is_refused(functions, world):
     await refused(functions, world, "timers", binary(SET, {"timers": [timer(uid="a\nb")]}), "uid")
 
 
 @pytest.mark.parametrize("count", [0, 501])
-async def test_too_few_or_too_many_timers(functions, world, count):
+async def test_too_few_or_too_many_timers_is_refused(functions, world, count):
     wanted = [timer(uid=f"uid-{number}") for number in range(count)]
     await refused(functions, world, "timers", binary(SET, {"timers": wanted}), "data.timers:", "500" if count else "1")
 
@@ -319,31 +319,31 @@ async def test_too_few_or_too_many_timers(functions, world, count):
         ([], "data"),
     ],
 )
-async def test_a_sweep_step_that_is_none(functions, world, data, field):
+async def test_invalid_sweep_step_is_refused(functions, world, data, field):
     await refused(functions, world, "sweep", binary("dev.ttlafterfinished.sweep.continue", data), field)
 
 
 # What looks like poison and is none
 
 
-async def test_duplicate_keys_count_once(functions, world):
+async def test_last_of_duplicate_keys_is_used(functions, world):
     body = as_json(DUE).replace(b'"kind": "Job"', b'"kind": "CronJob", "kind": "Job"')
     assert (await functions.post("schedule", *binary(REPORTED, body))).status == 200
 
 
-async def test_a_number_beyond_64_bits_does_no_harm(functions):
+async def test_number_beyond_64_bits_is_accepted(functions):
     obj = having(DUE, "spec.parallelism", 10**300)
     assert (await functions.post("schedule", *binary(REPORTED, obj))).status == 200
     assert (await functions.post("schedule", *structured(REPORTED, obj))).status == 200
 
 
-async def test_a_ttl_beyond_64_bits_is_a_reason_to_keep(functions, world):
+async def test_ttl_beyond_64_bits_keeps_the_object(functions, world):
     answer = await functions.post("schedule", *binary(REPORTED, having(DUE, "spec.ttlSecondsAfterFinished", 10**300)))
     assert answer.status == 204
     assert world.telemetry.verdicts() == [("kept", "invalid-ttl")]
 
 
-async def test_an_object_just_below_the_limit_is_taken(functions):
+async def test_object_just_below_the_limit_is_accepted(functions):
     obj = having(DUE, "spec.note", "y" * (2 * MEBIBYTE - 4_096))
     assert (await functions.post("schedule", *binary(REPORTED, obj))).status == 200
 

@@ -1,4 +1,4 @@
-"""Each function alone, as a container runs it: uvicorn, functions-framework, the environment, signals."""
+"""Each function in its own process, as in a container: uvicorn, functions-framework, environment, signals."""
 
 import asyncio
 import contextlib
@@ -168,7 +168,7 @@ async def server(tmp_path):
 
 
 @pytest.mark.parametrize("name", list(TAKEN))
-async def test_each_function_answers_alone(name, server, tmp_path):
+async def test_each_function_answers_in_its_own_process(name, server, tmp_path):
     async with running(name, tmp_path, K_SINK=server.url) as process:
         assert await process.is_ready(), process.lines()
         answer = await process.post(*binary(*TAKEN[name]))
@@ -184,7 +184,7 @@ async def test_each_function_answers_alone(name, server, tmp_path):
     assert (malformed.status, malformed.text[:3]) == (400, "id:")
 
 
-async def test_a_function_that_is_told_its_callers_takes_no_call_without_a_token(tmp_path):
+async def test_function_with_callers_rejects_a_request_without_a_token(tmp_path):
     async with running("schedule", tmp_path, TTL_CALLERS="somebody", TTL_CALLERS_AUDIENCE="us") as process:
         assert await process.is_ready(), process.lines()
         assert (await process.post(*binary(REPORTED, DUE))).status == 401
@@ -197,7 +197,7 @@ async def test_a_function_that_is_told_its_callers_takes_no_call_without_a_token
         ("timers", ["kubernetes", "prometheus_client", "jwt"]),
     ],
 )
-async def test_a_function_imports_no_more_than_it_needs(name, unwanted, tmp_path):
+async def test_function_imports_no_unneeded_library(name, unwanted, tmp_path):
     code = f"""
 import asyncio, sys
 async def load():
@@ -228,7 +228,7 @@ async def pending(path):
         await engine.close()
 
 
-async def test_timers_fires_what_is_overdue_without_any_request(server, tmp_path):
+async def test_timers_fires_overdue_timers_without_a_request(server, tmp_path):
     await stored(tmp_path / "timers.db")
 
     async with running("timers", tmp_path, K_SINK=server.url):
@@ -250,13 +250,13 @@ async def test_timers_fires_what_is_overdue_without_any_request(server, tmp_path
         ("expire", {"TTL_CONCURRENCY": "many"}, "TTL_CONCURRENCY: "),
         ("expire", {"TTL_METRICS_PORT": "metrics"}, "TTL_METRICS_PORT: "),
         ("expire", {"TTL_API_TOKEN": "x"}, "TTL_API_TOKEN: expected TTL_API_SERVER"),
-        ("sweep", {"K_SINK": "http://sink", "TTL_API_SERVER": "https://x"}, "TTL_API_SERVER: expected one of"),
+        ("sweep", {"K_SINK": "http://sink", "TTL_API_SERVER": "https://x"}, "TTL_API_SERVER: expected exactly one of"),
         ("expire", {"TTL_CALLERS": "somebody"}, "TTL_CALLERS_AUDIENCE: "),
         ("sweep", {"K_SINK": "http://sink", "TTL_SWEEP_INTERVALL": "5m"}, "TTL_SWEEP_INTERVALL: unknown setting"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )
-async def test_a_setting_that_cannot_work_ends_the_process_with_one_sentence(name, settings, words, tmp_path):
+async def test_invalid_setting_ends_the_process_with_one_sentence(name, settings, words, tmp_path):
     async with running(name, tmp_path, **settings) as process:
         assert not await process.is_ready()
 
@@ -265,7 +265,7 @@ async def test_a_setting_that_cannot_work_ends_the_process_with_one_sentence(nam
     assert "Traceback" not in "".join(process.lines())
 
 
-async def test_a_metrics_port_that_is_taken_ends_the_process_with_one_sentence(tmp_path):
+async def test_metrics_port_in_use_ends_the_process_with_one_sentence(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -281,7 +281,7 @@ async def scraped(port):
         return (await response.text()).splitlines()
 
 
-async def test_a_deletion_is_measured_where_it_is_asked_for(server, tmp_path):
+async def test_deletion_is_measured_if_a_metrics_port_is_set(server, tmp_path):
     port = free_port()
     async with running("expire", tmp_path, TTL_METRICS_PORT=str(port)) as process:
         assert await process.is_ready(), process.lines()
@@ -301,7 +301,7 @@ def in_minutes(minutes: float) -> str:
     return (SystemClock().now() + timedelta(minutes=minutes)).isoformat()
 
 
-async def test_pending_timers_and_what_was_published_are_measured(server, tmp_path):
+async def test_pending_timers_and_published_events_are_measured(server, tmp_path):
     await stored(tmp_path / "timers.db")
     port = free_port()
     far = timer(due_at=in_minutes(10), ref={**timer()["ref"], "uid": "far"})
@@ -329,7 +329,7 @@ async def test_sigterm_lets_a_request_in_flight_finish(server, tmp_path):
     assert process.process.returncode in (0, -signal.SIGTERM)
 
 
-async def test_sigterm_lets_the_others_know_what_was_deleted(server, tmp_path):
+async def test_sigterm_writes_the_deletion_counts(server, tmp_path):
     async with running("expire", tmp_path, TTL_NAMESPACE="here") as process:
         assert await process.is_ready(), process.lines()
         assert (await process.post(*binary(FIRED, timer()))).event().type == ObjectDeleted.type
@@ -357,7 +357,7 @@ async def test_sigterm_lets_a_delivery_in_flight_finish(server, tmp_path):
     assert await pending(tmp_path / "timers.db") == 0
 
 
-async def test_a_timer_set_over_http_survives_sigterm_and_kill(server, tmp_path):
+async def test_timer_set_over_http_survives_sigterm_and_kill(server, tmp_path):
     far = timer(due_at=in_minutes(10))
     for number, ending in enumerate([signal.SIGTERM, signal.SIGKILL]):
         async with running("timers", tmp_path, K_SINK=server.url) as process:
@@ -370,7 +370,7 @@ async def test_a_timer_set_over_http_survives_sigterm_and_kill(server, tmp_path)
     assert await pending(tmp_path / "timers.db") == 2
 
 
-async def test_a_stranger_is_answered_while_others_work(server, tmp_path):
+async def test_new_client_is_answered_while_others_work(server, tmp_path):
     """One process serves many at once: a slow API server holds nobody up who does not need it."""
     server.pause = 0.5
     async with running("expire", tmp_path) as process:

@@ -1,4 +1,4 @@
-"""What functions publish, as a Broker receives and answers it."""
+"""Published events, as a Broker receives and answers them."""
 
 import asyncio
 from functools import partial
@@ -50,7 +50,7 @@ async def publisher(broker):
     await publisher.close()
 
 
-async def test_an_event_arrives_as_it_was_meant(broker, publisher):
+async def test_published_event_arrives_unchanged(broker, publisher):
     await publisher.publish(MESSAGE)
 
     event = parse_event(*broker.received[0])
@@ -58,7 +58,7 @@ async def test_an_event_arrives_as_it_was_meant(broker, publisher):
     assert Timer.model_validate_json(event.data) == MESSAGE
 
 
-async def test_a_token_goes_with_each_event_as_its_file_is_rotated(broker, tmp_path):
+async def test_rotated_token_is_sent_with_the_next_event(broker, tmp_path):
     token_file = tmp_path / "token"
     publisher = HttpPublisher(broker.url, source="/test", token=partial(bound_token, token_file))
     for token in (None, "first\n", "second", None):
@@ -71,7 +71,7 @@ async def test_a_token_goes_with_each_event_as_its_file_is_rotated(broker, tmp_p
     ]  # fmt: skip
 
 
-async def test_a_token_that_cannot_be_read_keeps_the_event_for_later(broker, tmp_path):
+async def test_unreadable_token_raises_try_later(broker, tmp_path):
     publisher = HttpPublisher(broker.url, source="/test", token=partial(bound_token, tmp_path))
 
     with pytest.raises(TryLaterError, match=f"{tmp_path}: "):
@@ -81,7 +81,7 @@ async def test_a_token_that_cannot_be_read_keeps_the_event_for_later(broker, tmp
 
 
 @pytest.mark.parametrize("rubbish", [b"\xff\xfe", b"first\nsecond", "tök".encode()], ids=repr)
-async def test_a_token_that_is_none_keeps_the_event_for_later(broker, tmp_path, rubbish):
+async def test_invalid_token_raises_try_later(broker, tmp_path, rubbish):
     token_file = tmp_path / "token"
     token_file.write_bytes(rubbish)
     publisher = HttpPublisher(broker.url, source="/test", token=partial(bound_token, token_file))
@@ -92,21 +92,21 @@ async def test_a_token_that_is_none_keeps_the_event_for_later(broker, tmp_path, 
     assert broker.received == []
 
 
-async def test_many_at_once(broker, publisher):
+async def test_many_events_can_be_published_at_once(broker, publisher):
     await asyncio.gather(*(publisher.publish(MESSAGE) for _ in range(50)))
 
     assert len(broker.received) == 50
 
 
 @pytest.mark.parametrize("status", [200, 202, 204])
-async def test_accepted(broker, publisher, status):
+async def test_status_below_300_is_accepted(broker, publisher, status):
     broker.answer = {"status": status}
 
     await publisher.publish(MESSAGE)
 
 
 @pytest.mark.parametrize("status", [404, 408, 409, 429, 500, 502, 503, 504])
-async def test_what_knative_would_retry_is_for_later(broker, publisher, status):
+async def test_retryable_status_raises_try_later(broker, publisher, status):
     broker.answer = {"status": status, "text": "x" * 5_000}
 
     with pytest.raises(TryLaterError, match=str(status)) as error:
@@ -115,7 +115,7 @@ async def test_what_knative_would_retry_is_for_later(broker, publisher, status):
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
-async def test_what_knative_would_not_retry_is_refused_for_good(broker, publisher, status):
+async def test_other_status_raises_permanent_error(broker, publisher, status):
     broker.answer = {"status": status, "body": b"\xff not admitted"}
 
     with pytest.raises(PermanentError, match=f"with {status}: .* not admitted"):
@@ -123,7 +123,7 @@ async def test_what_knative_would_not_retry_is_refused_for_good(broker, publishe
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_no_consent(broker, publisher, status):
+async def test_redirect_is_refused(broker, publisher, status):
     async with elsewhere() as (url, arrived):
         broker.answer = {"status": status, "headers": {"location": f"{url}/login"}}
         with pytest.raises(PermanentError, match=f"answered {status}, a redirect to {url};"):
@@ -132,14 +132,14 @@ async def test_a_redirect_is_no_consent(broker, publisher, status):
     assert arrived == []
 
 
-async def test_nobody_listens():
+async def test_unreachable_sink_raises_try_later():
     publisher = HttpPublisher("http://127.0.0.1:1/", source="/test")
     with pytest.raises(TryLaterError, match=r"cannot publish to http://127\.0\.0\.1:1/"):
         await publisher.publish(MESSAGE)
     await publisher.close()
 
 
-async def test_a_message_that_no_header_can_carry_is_not_sent(broker, publisher):
+async def test_message_with_an_unprintable_id_is_not_sent(broker, publisher):
     ref = {**timer()["ref"], "uid": "x"}
     message = Timer.model_validate({**timer(), "ref": ref})
     object.__setattr__(message.ref, "uid", "a\nb")

@@ -1,4 +1,4 @@
-"""CloudEvents as bytes on the wire, well-formed and not, and the functions behind real HTTP."""
+"""CloudEvents as bytes, valid and malformed, and the functions behind real HTTP."""
 
 import asyncio
 import json

@@ -47,13 +47,14 @@ async def test_a_token_of_the_api_server_is_admitted(api, namespace, admit):
 
 
 async def test_a_token_that_is_meant_for_another_is_refused(api, namespace, admit):
-    with pytest.raises(EventError, match=r"https://kubernetes\.default\.svc signed for ttl-after-finished") as error:
+    expected = r"signed by https://kubernetes\.default\.svc for audience ttl-after-finished"
+    with pytest.raises(EventError, match=expected) as error:
         await admit(f"Bearer {token_of(api, namespace, 'trigger')}")
     assert error.value.status == 401
 
 
 async def test_a_token_of_another_account_is_refused(api, namespace, admit):
-    with pytest.raises(EventError, match=f"got one of 'system:serviceaccount:{namespace}:stranger'") as error:
+    with pytest.raises(EventError, match=f"got subject 'system:serviceaccount:{namespace}:stranger'") as error:
         await admit(f"Bearer {token_of(api, namespace, 'stranger', AUDIENCE)}")
     assert error.value.status == 403
 

@@ -144,7 +144,7 @@ async def test_a_token_that_is_no_longer_known_is_told_as_such(outside: Connect,
     cluster = await outside(TTL_API_TOKEN=token)
     account.revoke(token)
 
-    with pytest.raises(PermanentError, match="does not know who asks") as error:
+    with pytest.raises(PermanentError, match="rejected the credentials") as error:
         await look(cluster, account.namespace)
     assert token not in str(error.value)
 
@@ -254,7 +254,7 @@ def in_cluster(account: Account, server: RealServer, tmp_path: Path, monkeypatch
 async def test_the_settings_count_before_the_cluster_around(in_cluster: Path, outside: Connect) -> None:
     cluster = await outside(TTL_API_TOKEN="somebody-else")
 
-    with pytest.raises(PermanentError, match="does not know who asks"):
+    with pytest.raises(PermanentError, match="rejected the credentials"):
         await look(cluster, "default")
 
 

@@ -48,7 +48,7 @@ def test_timer_file_of_another_process_comes_before_the_banner(
         ended = Ended(server, tmp_path, "run", "--timers", timers, *options)
         assert ended.code == 1
         assert ended.is_one_sentence(), ended.text
-        assert "another process has locked" in ended.text
+        assert "another process holds the lock" in ended.text
 
 
 def test_metrics_port_that_is_taken_comes_before_the_banner(server: RealServer, tmp_path: Path) -> None:
@@ -99,4 +99,4 @@ def test_wrong_context_names_those_there_are(server: RealServer, tmp_path: Path,
 
     assert ended.code == 1
     assert ended.is_one_sentence(), ended.text
-    assert "there is no context 'nowhere'; expected one of: " in ended.text
+    assert "context 'nowhere' does not exist; expected one of: " in ended.text

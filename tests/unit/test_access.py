@@ -92,13 +92,13 @@ def test_a_server_that_may_not(server):
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        (TOKEN, "TTL_API_TOKEN: expected TTL_API_SERVER beside it"),
-        ({"TTL_API_TOKEN_FILE": "/x"}, "TTL_API_TOKEN_FILE: expected TTL_API_SERVER beside it"),
-        ({"TTL_API_IDENTITY": "google"}, "TTL_API_IDENTITY: expected TTL_API_SERVER beside it"),
-        ({"TTL_API_CA": "/x"}, "TTL_API_CA: expected TTL_API_SERVER beside it"),
+        (TOKEN, "TTL_API_TOKEN: expected TTL_API_SERVER to be set"),
+        ({"TTL_API_TOKEN_FILE": "/x"}, "TTL_API_TOKEN_FILE: expected TTL_API_SERVER to be set"),
+        ({"TTL_API_IDENTITY": "google"}, "TTL_API_IDENTITY: expected TTL_API_SERVER to be set"),
+        ({"TTL_API_CA": "/x"}, "TTL_API_CA: expected TTL_API_SERVER to be set"),
         (
             SERVER,
-            "TTL_API_SERVER: expected one of TTL_API_TOKEN, TTL_API_TOKEN_FILE, TTL_API_IDENTITY beside it, got none",
+            "TTL_API_SERVER: expected exactly one of TTL_API_TOKEN, TTL_API_TOKEN_FILE, TTL_API_IDENTITY to be set",
         ),
         ({**SERVER, **TOKEN, "TTL_API_IDENTITY": "google"}, "got TTL_API_TOKEN and TTL_API_IDENTITY"),
         ({**SERVER, **TOKEN, "TTL_API_TOKEN_FILE": "/x"}, "got TTL_API_TOKEN and TTL_API_TOKEN_FILE"),
@@ -118,7 +118,7 @@ def test_a_server_that_may_not(server):
         ({**SERVER, **TOKEN, "TTL_API_CA": "LS0tLS1CRUdJTi!"}, "TTL_API_CA: expected certificates in PEM"),
         (
             {"TTL_API_SERVER": "http://127.0.0.1", **TOKEN, "TTL_API_CA": "/x"},
-            "TTL_API_CA: expected a TTL_API_SERVER with https://",
+            "TTL_API_CA: expected TTL_API_SERVER to be an https:// URL",
         ),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",

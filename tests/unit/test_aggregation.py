@@ -1,4 +1,4 @@
-"""Kinds that another server answers for, which may ignore the preconditions of a DELETE."""
+"""Kinds of aggregated API servers, which may ignore the preconditions of a DELETE."""
 
 import pytest
 
@@ -52,7 +52,7 @@ class Asked:
         return answer
 
 
-async def test_a_group_with_a_service_is_aggregated_and_no_other():
+async def test_only_a_group_with_a_service_is_aggregated():
     local = {"spec": {"group": "trainer.kubeflow.org"}}
     asked = Asked({**services("metrics.k8s.io"), "items": [*services("metrics.k8s.io")["items"], local]})
     assert not await asked.aggregation.is_aggregated(TRAINJOB)
@@ -60,13 +60,13 @@ async def test_a_group_with_a_service_is_aggregated_and_no_other():
 
 
 @pytest.mark.parametrize("rule", [JOB, POD])
-async def test_a_built_in_group_needs_no_read(rule):
+async def test_built_in_group_needs_no_read(rule):
     asked = Asked(ForbiddenError("no"))
     assert not await asked.aggregation.is_aggregated(rule)
     assert asked.paths == []
 
 
-async def test_an_answer_counts_for_a_while():
+async def test_answer_is_cached():
     asked = Asked(services(), services("trainer.kubeflow.org"))
     assert not await asked.aggregation.is_aggregated(TRAINJOB)
     asked.now = READ_SECONDS - 1
@@ -76,22 +76,22 @@ async def test_an_answer_counts_for_a_while():
     assert len(asked.paths) == 2
 
 
-async def test_a_server_without_aggregation_aggregates_nothing():
+async def test_server_without_aggregation_has_no_aggregated_group():
     assert not await Asked(AbsentKindError("404")).aggregation.is_aggregated(TRAINJOB)
 
 
 @pytest.mark.parametrize(
     "answer", [ForbiddenError("apiservices is forbidden"), services(kind="Status"), "<html>", None]
 )
-async def test_without_an_answer_nothing_is_known(answer):
+async def test_unreadable_apiservices_raise_an_error(answer):
     asked = Asked(answer)
     for _ in range(2):
-        with pytest.raises(PermanentError, match=r"trainer\.kubeflow\.org is aggregated cannot be told"):
+        with pytest.raises(PermanentError, match=r"whether API group trainer\.kubeflow\.org is aggregated"):
             await asked.aggregation.is_aggregated(TRAINJOB)
     assert len(asked.paths) == 1
 
 
-async def test_a_busy_server_is_asked_again():
+async def test_busy_server_is_asked_again():
     asked = Asked(TryLaterError("429"), services())
     with pytest.raises(TryLaterError):
         await asked.aggregation.is_aggregated(TRAINJOB)
@@ -105,7 +105,7 @@ async def decided(cluster, obj=DUE, rule=TRAINJOB):
     return await Evaluator(cluster, KINDS).decide(Snapshot(obj, NOW), rule)
 
 
-async def test_a_due_object_of_an_aggregated_server_is_kept(cluster):
+async def test_due_object_of_an_aggregated_server_is_kept(cluster):
     cluster.aggregated_groups = {"trainer.kubeflow.org", "batch"}
     decision = await decided(cluster)
     assert (type(decision), decision.reason) == (Ignore, Reason.AGGREGATED_API)
@@ -113,18 +113,18 @@ async def test_a_due_object_of_an_aggregated_server_is_kept(cluster):
     assert isinstance(await decided(cluster, job(complete=ago(60), ttl=30), JOB), Expire)
 
 
-async def test_an_object_of_a_crd_is_not(cluster):
+async def test_due_object_of_a_crd_expires(cluster):
     assert isinstance(await decided(cluster), Expire)
     assert len(cluster.apiservice_reads) == 1
 
 
-async def test_what_is_kept_anyway_needs_no_answer(cluster):
+async def test_object_kept_for_another_reason_needs_no_read(cluster):
     for obj in (trainjob(), trainjob(complete=ago(60)), annotated(DUE, hold="why")):
         assert (await decided(cluster, obj)).reason is not Reason.AGGREGATED_API
     assert cluster.apiservice_reads == []
 
 
-async def test_a_missing_right_keeps_and_is_said(cluster):
+async def test_missing_right_keeps_the_object_with_its_reason(cluster):
     cluster.fail("list-apiservices", ForbiddenError("cannot list apiservices"))
     decision = await decided(cluster)
     assert decision.reason is Reason.AGGREGATED_API
@@ -146,7 +146,7 @@ async def test_expire_deletes_nothing_of_an_aggregated_server_and_logs_why(clust
     assert isinstance(await expiry.expire(timer), ObjectDeleted)
 
 
-async def test_a_missing_right_is_logged(caplog):
+async def test_missing_right_is_logged(caplog):
     with pytest.raises(PermanentError):
         await Asked(ForbiddenError("cannot list apiservices")).aggregation.is_aggregated(TRAINJOB)
     (record,) = caplog.records
@@ -166,12 +166,12 @@ async def test_doctor_warns_of_a_kind_that_an_aggregated_server_serves(cluster):
     assert {one.level for one in findings} == {Level.OK}
 
 
-async def test_doctor_says_so_where_it_may_not_list_apiservices(cluster):
+async def test_doctor_reports_a_missing_right_to_list_apiservices(cluster):
     cluster.fail("list-apiservices", ForbiddenError("cannot list apiservices"))
     findings, _ = await check_kinds(cluster, (JOB, TRAINJOB), (), Place("ttl-after-finished", "knative"))
     assert "cannot list apiservices" in findings[1].detail
 
 
-def test_openshifts_builds_are_known_to_honour_preconditions():
+def test_openshift_builds_honour_preconditions():
     said = {name for name, rule in kind_rules().items() if rule.preconditions}
     assert said == {"builds.build.openshift.io"}

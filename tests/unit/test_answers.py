@@ -1,4 +1,4 @@
-"""The thin layer between HTTP and a function, without a server."""
+"""The adapter between HTTP and a function, without a server."""
 
 import pytest
 from starlette.requests import Request
@@ -60,12 +60,12 @@ async def test_each_error_has_the_status_that_knative_understands(error, status,
 
 
 @pytest.mark.parametrize("error", [RuntimeError("bug"), ConflictError("nobody caught it")])
-async def test_a_bug_is_left_to_the_framework(error):
+async def test_bug_is_raised_to_the_framework(error):
     with pytest.raises(type(error)):
         await raising(error)(request()[0])
 
 
-async def test_a_reply_that_could_not_be_sent_is_the_events_fault():
+async def test_reply_with_an_unprintable_id_is_refused():
     @answering
     async def function(event):
         return SweepStep.model_construct(sweep_id="a\nb")
@@ -76,7 +76,7 @@ async def test_a_reply_that_could_not_be_sent_is_the_events_fault():
     assert answer.body.startswith(b"id: expected printable text")
 
 
-async def test_a_body_is_read_no_further_than_the_limit():
+async def test_body_beyond_the_limit_is_not_read_to_its_end():
     half = b"x" * (BODY_BYTES_MAX // 2 + 1)
     asked, taken = request(half, half, half, half)
 
@@ -84,13 +84,13 @@ async def test_a_body_is_read_no_further_than_the_limit():
     assert len(taken) == 2
 
 
-async def test_a_client_that_goes_away_is_no_bug():
+async def test_client_disconnect_is_a_400():
     answer = await raising(RuntimeError())(request(b"{", gone=True)[0])
 
     assert answer.status_code == 400
 
 
-async def test_the_function_keeps_its_name():
+async def test_http_function_keeps_its_name():
     @answering
     async def schedule(event):
         """What it does."""

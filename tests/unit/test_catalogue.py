@@ -1,4 +1,4 @@
-"""The kind rules on disk: what cannot be read names the file, the line, the field and what was expected."""
+"""Kind rules on disk: an error names the file, the line, the field and the expected value."""
 
 import re
 
@@ -27,7 +27,7 @@ def write(folder, name, document):
     (folder / name).write_text(document if isinstance(document, str) else yaml.safe_dump(document))
 
 
-def test_the_shipped_rules_are_one_per_kind():
+def test_shipped_rules_are_one_per_kind():
     catalogue = read_catalogue()
 
     assert len(catalogue.rules) == len(list(KINDS.glob("*.yaml")))
@@ -35,7 +35,7 @@ def test_the_shipped_rules_are_one_per_kind():
         assert all(catalogue.get(version, rule.kind) is rule for version in rule.api_versions)
 
 
-def test_a_folder_of_ones_own_comes_beside_the_shipped(tmp_path):
+def test_operators_rules_are_added_to_the_shipped_ones(tmp_path):
     write(tmp_path, "gizmo.yaml", GIZMO)
     write(tmp_path, "notes.txt", "no rule")
 
@@ -44,7 +44,7 @@ def test_a_folder_of_ones_own_comes_beside_the_shipped(tmp_path):
     assert kinds == [rule.kind for rule in read_catalogue().rules] + ["Gizmo"]
 
 
-def test_a_rule_of_ones_own_replaces_the_shipped_one_and_says_so(tmp_path):
+def test_operators_rule_replaces_the_shipped_one(tmp_path):
     write(tmp_path, "my-job.yml", JOB | {"propagation": "Foreground"})
 
     files = read_rule_files(tmp_path)
@@ -56,7 +56,7 @@ def test_a_rule_of_ones_own_replaces_the_shipped_one_and_says_so(tmp_path):
     assert mine.replaces.path == KINDS / "job.yaml"
 
 
-def test_a_mounted_config_map_is_a_folder(tmp_path):
+def test_mounted_config_map_is_a_folder_of_rules(tmp_path):
     data = tmp_path / "..2026_01_02"
     data.mkdir()
     write(data, "gizmo.yaml", GIZMO)
@@ -66,7 +66,7 @@ def test_a_mounted_config_map_is_a_folder(tmp_path):
     assert [one.rule.kind for one in read_rule_files(tmp_path, shipped=tmp_path / "..data")] == ["Gizmo"]
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_missing_folder_is_an_error(tmp_path):
     with pytest.raises(FileError, match="expected a directory of kind rules"):
         read_catalogue(tmp_path / "nowhere")
 
@@ -97,7 +97,7 @@ def test_a_folder_that_is_not_there(tmp_path):
     ],
     ids=str,
 )
-def test_a_file_that_is_no_rule(tmp_path, document, told):
+def test_invalid_rule_file_is_an_error_with_its_place(tmp_path, document, told):
     write(tmp_path, "gizmo.yaml", document)
 
     with pytest.raises(FileError, match=re.escape(told)) as error:
@@ -107,14 +107,14 @@ def test_a_file_that_is_no_rule(tmp_path, document, told):
 
 
 @pytest.mark.parametrize("document", ["kind: a\nplural: [", "kind: a\nplural: gizmos"], ids=str)
-def test_a_shipped_file_that_is_no_rule_is_told_with_its_line(tmp_path, document):
+def test_invalid_shipped_rule_is_an_error_with_its_line(tmp_path, document):
     write(tmp_path, "gizmo.yaml", document)
 
     with pytest.raises(FileError, match=r"gizmo\.yaml:\d: "):
         read_rule_files(shipped=tmp_path)
 
 
-def test_many_errors_are_told_at_once(tmp_path):
+def test_all_errors_of_a_file_are_reported(tmp_path):
     write(tmp_path, "gizmo.yaml", {**GIZMO, "kind": "job", "scope": "Global"})
 
     with pytest.raises(FileError) as error:
@@ -123,22 +123,22 @@ def test_many_errors_are_told_at_once(tmp_path):
     assert len(str(error.value).splitlines()) == 2
 
 
-def test_a_file_that_is_no_text(tmp_path):
+def test_binary_rule_file_is_an_error(tmp_path):
     (tmp_path / "gizmo.yaml").write_bytes(b"kind: \xff\xfe")
 
     with pytest.raises(FileError, match=r"gizmo\.yaml: expected a text file"):
         read_catalogue(tmp_path)
 
 
-def test_a_second_rule_for_a_kind(tmp_path):
+def test_second_rule_for_a_kind_is_an_error(tmp_path):
     write(tmp_path, "a.yaml", GIZMO)
     write(tmp_path, "b.yaml", GIZMO | {"apiVersions": ["example.com/v2", "example.com/v1"]})
 
-    with pytest.raises(FileError, match=r"b\.yaml: a second rule for Gizmo of example.com/v1, beside a\.yaml"):
+    with pytest.raises(FileError, match=r"b\.yaml: expected one rule for Gizmo of example.com/v1, but a\.yaml"):
         read_catalogue(tmp_path)
 
 
-def test_a_rule_of_ones_own_stands_in_place_of_each_shipped_one_that_it_overlaps(tmp_path):
+def test_operators_rule_replaces_each_shipped_one_that_it_overlaps(tmp_path):
     rule = "apiVersions: [kubeflow.org/v2beta1, kubeflow.org/v1]\nkind: MPIJob\nplural: mpijobs\nneverFinishes: audit\n"
     (tmp_path / "mpijobs.yaml").write_text(rule)
 

@@ -1,4 +1,4 @@
-"""The cluster adapter against an API server that answers what it is told to, over a real connection."""
+"""The cluster adapter against a scripted API server, over a real connection."""
 
 import asyncio
 import base64
@@ -137,7 +137,7 @@ async def cluster(script, tmp_path):
     ],
     ids=lambda value: str(value["status"]) if isinstance(value, dict) else "",
 )
-async def test_each_refusal_is_told_by_what_to_do_next(cluster, script, answer, error, words):
+async def test_refusal_maps_to_its_error(cluster, script, answer, error, words):
     script.answers = [answer]
     if error is None:
         assert await cluster.get(JOB, REF) is None
@@ -190,7 +190,7 @@ async def test_redirect_of_the_api_server_is_never_followed(cluster, script, nam
         (None, "nowhere"),
     ],
 )
-async def test_redirect_is_reported_by_the_host_it_names(cluster, script, location, named):
+async def test_redirect_error_names_only_the_host(cluster, script, location, named):
     headers = {"date": DATE} | ({"location": location} if location else {})
     script.answers = [{"status": 302, "headers": headers}]
 
@@ -201,7 +201,7 @@ async def test_redirect_is_reported_by_the_host_it_names(cluster, script, locati
 
 
 @pytest.mark.filterwarnings("ignore:datetime.datetime.utc:DeprecationWarning")  # the client's own
-async def test_oidc_refresh_token_of_a_kubeconfig_is_not_sent_where_a_redirect_leads(script, tmp_path):
+async def test_oidc_refresh_token_is_not_sent_to_a_redirect_target(script, tmp_path):
     claims = base64.b64encode(b'{"exp": 1}').decode().rstrip("=")
     path = tmp_path / "kubeconfig"
     async with elsewhere() as (url, arrived):
@@ -229,7 +229,7 @@ async def test_oidc_refresh_token_of_a_kubeconfig_is_not_sent_where_a_redirect_l
     ("header", "seconds"),
     [("7", 7.0), ("0", 0.0), ("-5", 0.0), ("1e9", 3_600.0), ("inf", 3_600.0), ("nan", 0.0), ("soon", 1.0), (None, 1.0)],
 )
-async def test_retry_after_is_passed_on_within_bounds(cluster, script, header, seconds):
+async def test_retry_after_is_bounded(cluster, script, header, seconds):
     headers = {"date": DATE} | ({"retry-after": header} if header else {})
     script.answers = [{**status(429, "too many"), "headers": headers}]
 
@@ -240,12 +240,12 @@ async def test_retry_after_is_passed_on_within_bounds(cluster, script, header, s
 
 
 @pytest.mark.parametrize("body", ["<html>Login</html>", "", "[]", "null", '"text"'], ids=lambda text: text[:6])
-async def test_a_success_that_is_no_object_is_not_taken_for_an_absent_one(cluster, script, body):
+async def test_success_without_an_object_raises_try_later(cluster, script, body):
     script.answers = [{"text": body}]
 
-    with pytest.raises(TryLaterError, match="expected JSON of the API server"):
+    with pytest.raises(TryLaterError, match="expected JSON from the API server"):
         await cluster.get(JOB, REF)
-    with pytest.raises(TryLaterError, match="expected JSON of the API server"):
+    with pytest.raises(TryLaterError, match="expected JSON from the API server"):
         await cluster.list_page(JOB)
 
 
@@ -259,7 +259,7 @@ def with_deep(name: str, **meta: Any) -> str:
 
 
 @pytest.mark.parametrize("metadata_only", [False, True])
-async def test_an_object_nested_too_deeply_hides_no_other(cluster, script, metadata_only):
+async def test_deeply_nested_object_hides_no_other(cluster, script, metadata_only):
     """Whoever may create such an object must not stop the sweep of its kind."""
     others = [having(OBJ, "metadata.name", name) for name in ("first", "last")]
     first, last = map(json.dumps, others)
@@ -276,7 +276,7 @@ async def test_an_object_nested_too_deeply_hides_no_other(cluster, script, metad
     assert len(script.asked) == 1
 
 
-async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(cluster, script, monkeypatch):
+async def test_too_large_page_is_requested_in_smaller_ones(cluster, script, monkeypatch):
     """Whoever may create large objects must not make a page that no process can hold."""
     monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 5_000)
     large = {"json": {**EMPTY, "items": [job(annotations={"notes": "x" * 5_000})]}}
@@ -292,7 +292,7 @@ async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(cluster, sc
 
 
 @pytest.mark.parametrize("size", [70_000, 1_500], ids=["breaks-off", "whole"])
-async def test_one_object_that_is_too_large_is_left_out_and_named(cluster, script, monkeypatch, size):
+async def test_too_large_object_is_left_out_and_named(cluster, script, monkeypatch, size):
     """Its bytes, or its values: either is told only once it is alone on its page."""
     monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 50_000)
     monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 50_000)
@@ -312,14 +312,14 @@ async def test_one_object_that_is_too_large_is_left_out_and_named(cluster, scrip
     ("limit", "value", "is_large"),
     [("LARGE_BYTES", 2_000, True), ("LARGE_VALUES", 100, True), ("LARGE_VALUES", 5_000, False)],
 )
-async def test_a_page_of_many_bytes_or_values_is_large(cluster, script, monkeypatch, limit, value, is_large):
+async def test_page_with_many_bytes_or_values_is_large(cluster, script, monkeypatch, limit, value, is_large):
     monkeypatch.setattr(bodies, limit, value)
     script.answers = [{"json": {**EMPTY, "items": [having(OBJ, "spec", [{}] * 1_000)]}}]
 
     assert (await cluster.list_page(JOB)).is_large == is_large
 
 
-async def test_a_page_that_breaks_off_before_its_continue_token_is_an_error(cluster, script, monkeypatch):
+async def test_page_without_readable_continue_token_is_an_error(cluster, script, monkeypatch):
     """Without the token the objects after it would be passed over in silence."""
     monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 2_000)
     monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 2_000)
@@ -329,7 +329,7 @@ async def test_a_page_that_breaks_off_before_its_continue_token_is_an_error(clus
         await cluster.list_page(JOB)
 
 
-async def test_an_object_of_too_many_values_cannot_be_read(cluster, script, monkeypatch):
+async def test_object_with_too_many_values_is_unreadable(cluster, script, monkeypatch):
     monkeypatch.setattr(jsontext, "VALUES_MAX", 1_000)
     script.answers = [{"json": having(OBJ, "spec", [{}] * 1_000)}]
 
@@ -337,7 +337,7 @@ async def test_an_object_of_too_many_values_cannot_be_read(cluster, script, monk
         await cluster.get(JOB, REF)
 
 
-async def test_a_watch_brings_objects_as_large_as_there_are(cluster, script):
+async def test_watch_returns_objects_of_maximum_size(cluster, script):
     """JSON writes six characters for each `<`; more than the client reads as one line by itself."""
     change = {"type": "ADDED", "object": job(annotations={"notes": "\\u003c" * 1_500_000})}
     script.answers = [{"json": change}]
@@ -345,7 +345,7 @@ async def test_a_watch_brings_objects_as_large_as_there_are(cluster, script):
     assert [one.type async for one in cluster.watch(JOB, "7")] == ["ADDED"]
 
 
-async def test_a_watch_with_a_line_without_end_breaks_off(cluster, script, monkeypatch):
+async def test_watch_with_an_endless_line_breaks_off(cluster, script, monkeypatch):
     monkeypatch.setattr(apiserver, "LINE_BYTES_MAX", 2**23)
     script.answers = [{"text": "x" * (2**23 + 1)}]
 
@@ -353,14 +353,14 @@ async def test_a_watch_with_a_line_without_end_breaks_off(cluster, script, monke
         await anext(cluster.watch(JOB, "7"))
 
 
-async def test_an_object_nested_too_deeply_cannot_be_read(cluster, script):
+async def test_deeply_nested_object_is_unreadable(cluster, script):
     script.answers = [{"text": '{"a":' * 100_000}]
 
     with pytest.raises(PermanentError, match="nested too deeply"):
         await cluster.get(JOB, REF)
 
 
-async def test_nobody_listens(tmp_path):
+async def test_unreachable_server_raises_try_later(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -370,7 +370,7 @@ async def test_nobody_listens(tmp_path):
     await cluster.close()
 
 
-async def test_no_answer_in_time(cluster, script, monkeypatch):
+async def test_late_answer_raises_try_later(cluster, script, monkeypatch):
     monkeypatch.setattr(apiserver, "REQUEST_SECONDS_MAX", 0.1)
     script.answers = [5.0]
 
@@ -378,7 +378,7 @@ async def test_no_answer_in_time(cluster, script, monkeypatch):
         await cluster.get(JOB, REF)
 
 
-async def test_get_is_repeated_once_if_its_connection_is_dropped(cluster, script):
+async def test_get_with_a_dropped_connection_is_repeated_once(cluster, script):
     script.answers = ["drop", {"json": OBJ}]
 
     assert (await cluster.get(JOB, REF)).obj == OBJ
@@ -387,7 +387,7 @@ async def test_get_is_repeated_once_if_its_connection_is_dropped(cluster, script
 
 
 @pytest.mark.parametrize("late", [0.0, 0.2], ids=["at once", "later than a DELETE may leave"])
-async def test_delete_is_not_repeated_if_its_connection_is_dropped(cluster, script, monkeypatch, late):
+async def test_delete_with_a_dropped_connection_is_not_repeated(cluster, script, monkeypatch, late):
     """The second one would leave long after its decision, and after a stop."""
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.1)
     script.answers, script.late = ["drop", {"json": OBJ}], late
@@ -400,7 +400,7 @@ async def test_delete_is_not_repeated_if_its_connection_is_dropped(cluster, scri
     assert await cluster.delete(JOB, OBJ)
 
 
-async def test_delete_does_not_follow_its_kind_to_another_path_after_it_had_to_leave(cluster, script, monkeypatch):
+async def test_delete_after_its_send_deadline_is_not_repeated_at_another_path(cluster, script, monkeypatch):
     """A path that is gone is answered by discovery, which may be slow; the second DELETE is bound as the first."""
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.2)
     kinds = {"resources": [{"name": "works", "kind": "Job", "namespaced": True, "verbs": ["get", "delete"]}]}
@@ -419,15 +419,13 @@ async def test_delete_does_not_follow_its_kind_to_another_path_after_it_had_to_l
     assert script.asked[-1] == ("DELETE", "/apis/batch/v1/namespaces/ci/works/build-42")
 
 
-async def test_delete_that_is_accepted_counts_as_accepted_even_if_the_object_in_the_answer_cannot_be_read(
-    cluster, script
-):
+async def test_accepted_delete_with_an_unreadable_answer_counts(cluster, script):
     """An object at a limit has a few more values once it is marked for deletion."""
     script.answers = [{"text": "[" * 200 + "]" * 200}]
     assert await cluster.delete(JOB, OBJ)
 
 
-async def test_a_delete_that_finds_no_free_connection_soon_never_leaves(cluster, script, monkeypatch):
+async def test_delete_without_a_free_connection_is_not_sent(cluster, script, monkeypatch):
     """It may have been decided before a stop, and would leave long after it."""
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.3)
     script.answers = [1.0]
@@ -443,7 +441,7 @@ async def test_a_delete_that_finds_no_free_connection_soon_never_leaves(cluster,
     assert await cluster.delete(JOB, OBJ)
 
 
-async def test_a_delete_whose_token_comes_late_never_leaves(cluster, script, monkeypatch):
+async def test_delete_with_a_late_token_is_not_sent(cluster, script, monkeypatch):
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.05)
 
     class Late:
@@ -463,7 +461,7 @@ async def test_a_delete_whose_token_comes_late_never_leaves(cluster, script, mon
 # Reads
 
 
-async def test_a_read_is_stamped_with_the_servers_date(cluster, script):
+async def test_read_has_the_time_of_the_date_header(cluster, script):
     snapshot = await cluster.get(JOB, REF)
 
     assert snapshot.read_at == NOW
@@ -472,14 +470,14 @@ async def test_a_read_is_stamped_with_the_servers_date(cluster, script):
     assert script.headers[0]["authorization"] == "Bearer secret"
 
 
-async def test_a_read_without_a_readable_date_is_refused(cluster, script):
+async def test_read_without_a_valid_date_header_is_refused(cluster, script):
     script.answers = [{"json": OBJ, "headers": {"date": "soon"}}]
 
     with pytest.raises(PermanentError, match="Date header"):
         await cluster.get(JOB, REF)
 
 
-async def test_a_page(cluster, script):
+async def test_page_has_items_token_and_version(cluster, script):
     item = {name: value for name, value in OBJ.items() if name not in ("apiVersion", "kind")}
     script.answers = [{"json": {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [item]}}]
 
@@ -491,19 +489,19 @@ async def test_a_page(cluster, script):
 
 
 @pytest.mark.parametrize("body", [{"items": None, "metadata": {}}, {}, {"metadata": None}])
-async def test_a_page_without_items(cluster, script, body):
+async def test_page_without_items_is_empty(cluster, script, body):
     script.answers = [{"json": body}]
 
     assert (await cluster.list_page(JOB)).items == []
 
 
 @pytest.mark.parametrize("items", [[None, "x", OBJ, 5], [[], OBJ]], ids=["words", "list"])
-async def test_what_is_no_object_in_a_list_hides_no_object(cluster, script, items):
+async def test_invalid_list_item_hides_no_other(cluster, script, items):
     script.answers = [{"json": {**EMPTY, "items": items}}]
     assert [ref_of(item) for item in (await cluster.list_page(JOB)).items] == [REF]
 
 
-async def test_a_metadata_page_asks_for_metadata(cluster, script):
+async def test_metadata_page_requests_metadata_only(cluster, script):
     script.answers = [{"json": EMPTY}]
 
     await cluster.list_page(POD, metadata_only=True, resource_version="7")
@@ -512,7 +510,7 @@ async def test_a_metadata_page_asks_for_metadata(cluster, script):
     assert script.asked[0][1] == "/api/v1/pods?limit=500&resourceVersion=7&resourceVersionMatch=Exact"
 
 
-async def test_a_continue_token_too_old_goes_on_where_the_server_says(cluster, script):
+async def test_expired_continue_token_continues_with_the_servers_token(cluster, script):
     gone = status(410, "expired", **{"continue": "fresh token=&"})
     script.answers = [gone, {"json": EMPTY}]
 
@@ -523,7 +521,7 @@ async def test_a_continue_token_too_old_goes_on_where_the_server_says(cluster, s
 
 
 @pytest.mark.parametrize("token", ["", "old"])
-async def test_a_continue_token_too_old_without_a_new_one(cluster, script, token):
+async def test_expired_continue_token_without_a_new_one_raises_gone(cluster, script, token):
     script.answers = [status(410, "expired", **{"continue": token})]
 
     with pytest.raises(GoneError, match="expired"):
@@ -531,7 +529,7 @@ async def test_a_continue_token_too_old_without_a_new_one(cluster, script, token
     assert len(script.asked) == 1
 
 
-async def test_a_kind_that_is_not_served(cluster, script):
+async def test_absent_kind_raises_absent_kind(cluster, script):
     script.answers = [{"status": 404, "text": "404 page not found"}]
 
     with pytest.raises(AbsentKindError, match="does not serve /apis/batch/v1/jobs"):
@@ -541,7 +539,7 @@ async def test_a_kind_that_is_not_served(cluster, script):
 # Writes
 
 
-async def test_a_delete_has_its_preconditions_in_the_body_and_no_query(cluster, script):
+async def test_delete_has_its_preconditions_in_the_body(cluster, script):
     assert await cluster.delete(JOB, OBJ) is True
 
     assert script.asked == [("DELETE", "/apis/batch/v1/namespaces/ci/jobs/build-42")]
@@ -553,14 +551,14 @@ async def test_a_delete_has_its_preconditions_in_the_body_and_no_query(cluster, 
     }
 
 
-async def test_a_delete_of_what_is_gone_is_no_error(cluster, script):
+async def test_delete_of_an_absent_object_returns_false(cluster, script):
     script.answers = [{"status": 404, "json": {"details": {"name": "build-42"}}}]
 
     assert await cluster.delete(JOB, OBJ) is False
 
 
 @pytest.mark.parametrize("missing", ["uid", "resourceVersion"])
-async def test_nothing_is_deleted_without_both_preconditions(cluster, script, missing):
+async def test_delete_without_both_preconditions_is_refused(cluster, script, missing):
     obj = {**OBJ, "metadata": {name: value for name, value in OBJ["metadata"].items() if name != missing}}
 
     with pytest.raises(PermanentError, match=r"metadata\.uid and metadata\.resourceVersion"):
@@ -568,7 +566,7 @@ async def test_nothing_is_deleted_without_both_preconditions(cluster, script, mi
     assert script.asked == []
 
 
-async def test_what_was_deleted_is_not_remembered(cluster, script):
+async def test_deleted_object_is_dropped_from_memory(cluster, script):
     cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
     await cluster.get(JOB, REF)
     assert cluster.get_cached(REF).obj == OBJ
@@ -578,13 +576,13 @@ async def test_what_was_deleted_is_not_remembered(cluster, script):
     assert cluster.get_cached(REF) is None
 
 
-async def test_nothing_is_recalled_while_the_servers_clock_is_unknown(cluster):
+async def test_get_cached_without_a_server_clock_returns_none(cluster):
     cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
 
     assert cluster.get_cached(REF) is None
 
 
-async def test_an_event_is_written_once_and_the_same_again_is_no_error(cluster, script):
+async def test_same_event_is_written_once(cluster, script):
     script.answers = [{"json": {"gitVersion": "v1"}}, status(409, "already exists")]
 
     for _ in range(2):
@@ -599,7 +597,7 @@ async def test_an_event_is_written_once_and_the_same_again_is_no_error(cluster, 
     assert script.asked == [("GET", "/version"), ("POST", "/api/v1/namespaces/ci/events")]
 
 
-async def test_an_event_may_say_that_all_is_well(cluster, script):
+async def test_event_may_have_level_normal(cluster, script):
     script.answers = [{"json": {"gitVersion": "v1"}}, status(409, "already exists")]
 
     await cluster.record_event(REF, "Swept", "all of it", level="Normal")
@@ -623,7 +621,7 @@ HOSTILE = ["a/b", "a?dryRun=All", "a#b", "a%2Fb", "../../nodes/n", "a b", "ü", 
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-async def test_no_name_reaches_another_path(cluster, script, name):
+async def test_object_name_is_quoted_in_its_path(cluster, script, name):
     await cluster.get(JOB, ObjectRef("batch/v1", "Job", name, name, "u"))
 
     ((_, path),) = script.asked
@@ -634,9 +632,9 @@ async def test_no_name_reaches_another_path(cluster, script, name):
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-async def test_a_name_that_is_a_step_in_a_path_is_never_asked_for(cluster, script, name):
+async def test_object_named_like_a_path_step_is_refused(cluster, script, name):
     for ref in (ObjectRef("batch/v1", "Job", "ci", name, "u"), ObjectRef("batch/v1", "Job", name, "x", "u")):
-        with pytest.raises(PermanentError, match="expected a name"):
+        with pytest.raises(PermanentError, match="expected a namespace and a name"):
             await cluster.get(JOB, ref)
     assert script.asked == []
 
@@ -655,17 +653,17 @@ NOT_A_CERTIFICATE = "bm90IGEgY2VydGlmaWNhdGU="
 @pytest.mark.parametrize(
     ("document", "words"),
     [
-        (None, "no such file"),
+        (None, "the file does not exist"),
         ("a: [b", "expected YAML"),
         (b"a: \xff", "utf-8"),
         ("", "contexts"),
         ("- a", "contexts"),
         ("just text", "contexts"),
         ("contexts: []\nclusters: []\nusers: []\n", "got no context"),
-        (kubeconfig().replace("current-context: test", ""), "name one with --context: test"),
+        (kubeconfig().replace("current-context: test", ""), "select a context with --context: test"),
         (
             kubeconfig().replace("current-context: test", "current-context: other"),
-            "no context 'other'; expected one of: test",
+            "context 'other' does not exist; expected one of: test",
         ),
         (kubeconfig(context="{cluster: elsewhere, user: me}"), "elsewhere"),
         (kubeconfig(context="{cluster: here, user: nobody}"), "users"),
@@ -692,7 +690,7 @@ NOT_A_CERTIFICATE = "bm90IGEgY2VydGlmaWNhdGU="
     ],
     ids=lambda value: value[:12] if isinstance(value, str) and "\n" not in value else "",
 )
-async def test_a_kubeconfig_that_cannot_be_used_is_one_sentence_that_names_it(document, words, tmp_path):
+async def test_unusable_kubeconfig_is_one_sentence_that_names_it(document, words, tmp_path):
     path = tmp_path / "kubeconfig"
     if document is not None:
         path.write_bytes(document if isinstance(document, bytes) else document.encode())
@@ -705,7 +703,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_one_sentence_that_names_it(do
     assert "\n" not in str(error.value)
 
 
-async def test_the_token_of_a_credential_plugin_is_used(script, tmp_path):
+async def test_credential_plugin_token_is_used(script, tmp_path):
     given = {"token": "from-plugin"}
     answer = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": given}
     path = tmp_path / "kubeconfig"
@@ -718,7 +716,7 @@ async def test_the_token_of_a_credential_plugin_is_used(script, tmp_path):
     assert script.headers[0]["authorization"] == "Bearer from-plugin"
 
 
-async def test_another_context_can_be_asked_for(script, tmp_path):
+async def test_context_can_be_selected(script, tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig(script.url).replace("current-context: test", "current-context: other"))
 
@@ -747,13 +745,13 @@ async def test_another_context_can_be_asked_for(script, tmp_path):
         ("drop", TryLaterError, "broke off"),
     ],
 )
-async def test_a_watch_that_breaks_says_what_to_do_next(answer, error, words, script, cluster):
+async def test_broken_watch_raises_its_error(answer, error, words, script, cluster):
     script.answers = [answer]
     with pytest.raises(error, match=words):
         [change async for change in cluster.watch(JOB, "7")]
 
 
-async def test_what_came_before_a_watch_broke_is_told(script, cluster):
+async def test_changes_before_a_watch_broke_are_returned(script, cluster):
     changes = [{"type": "ADDED", "object": OBJ}, {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}]
     script.answers = [{"text": "\n".join([*map(json.dumps, changes), "rubbish"])}]
     watch = cluster.watch(JOB, "7")
@@ -762,7 +760,7 @@ async def test_what_came_before_a_watch_broke_is_told(script, cluster):
         await anext(watch)
 
 
-async def test_a_watch_names_an_object_that_is_nested_too_deeply_and_goes_on(script, cluster):
+async def test_watch_names_a_deeply_nested_object_and_continues(script, cluster):
     deep = '{"type":"MODIFIED","object":' + with_deep("deep", resourceVersion="9") + "}"
     script.answers = [{"text": "\n".join([deep, json.dumps({"type": "ADDED", "object": OBJ})])}]
 
@@ -774,7 +772,7 @@ async def test_a_watch_names_an_object_that_is_nested_too_deeply_and_goes_on(scr
     assert "at most 150 levels" in first.problem
 
 
-async def test_a_line_that_breaks_off_in_its_depths_is_no_error(script, cluster):
+async def test_incomplete_line_with_a_deeply_nested_object_is_not_an_error(script, cluster):
     script.answers = [{"text": '{"type": "ADDED", "object": ' + "[" * 100_000}]
     assert [change.type async for change in cluster.watch(JOB, "7")] == ["UNREADABLE"]
 
@@ -789,7 +787,7 @@ OF_GUARD = "ValidatingAdmissionPolicy 'ttl-after-finished-delete-guard-job' with
         (422, f"{OF_GUARD}: expression 'x' resulted in error: why", "expression 'x' resulted in error: why"),
     ],
 )
-async def test_a_refusal_of_the_delete_guard_is_no_missing_right(code, said, expected, cluster, script):
+async def test_delete_guard_refusal_raises_guard_error(code, said, expected, cluster, script):
     script.answers = [status(code, f'jobs.batch "build-42" is forbidden: {said}')]
     with pytest.raises(GuardError) as refused:
         await cluster.delete(JOB, OBJ)
@@ -798,7 +796,7 @@ async def test_a_refusal_of_the_delete_guard_is_no_missing_right(code, said, exp
     )
 
 
-async def test_a_refusal_of_another_policy_is_what_it_says(cluster, script):
+async def test_refusal_by_another_policy_raises_forbidden(cluster, script):
     script.answers = [status(403, "forbidden: ValidatingAdmissionPolicy 'theirs' with binding 'b' denied request: no")]
     with pytest.raises(ForbiddenError, match="'theirs'"):
         await cluster.delete(JOB, OBJ)

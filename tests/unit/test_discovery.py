@@ -1,4 +1,4 @@
-"""Discovery: what is asked, how long an answer counts, and what one that fails hides."""
+"""Discovery: which paths are read, how long an answer is cached, and what a failure hides."""
 
 import asyncio
 
@@ -86,14 +86,14 @@ def only_in(api_version):
 # What is asked
 
 
-async def test_one_built_in_kind_costs_no_look_at_others(server, found):
+async def test_built_in_kind_needs_no_read_of_other_groups(server, found):
     assert await found.served((POD,)) == (POD,)
     assert server.since() == ["/api/v1"]
     assert await found.served((JOB,)) == (JOB,)
     assert server.since() == ["/apis/batch", "/apis/batch/v1"]
 
 
-async def test_many_kinds_are_one_look_at_all_groups_and_one_at_each_that_is_served(server, found):
+async def test_many_kinds_need_one_read_of_all_groups_and_one_per_served_version(server, found):
     server.groups["tekton.dev"] = {"v1": {"Run": "runs"}, "v1beta1": {"Run": "runs"}}
     server.groups["apps"] = {"v1": {"Deployment": "deployments"}}
 
@@ -107,7 +107,7 @@ async def test_many_kinds_are_one_look_at_all_groups_and_one_at_each_that_is_ser
     ]
 
 
-async def test_what_is_served_counts_for_long_and_what_is_not_for_a_short_time(server, found):
+async def test_served_kind_is_cached_longer_than_an_absent_one(server, found):
     await found.served((JOB, POD, TRAINJOB))
     server.since()
     server.seconds += ABSENT_SECONDS - 1
@@ -124,14 +124,14 @@ async def test_what_is_served_counts_for_long_and_what_is_not_for_a_short_time(s
     assert await found.served((JOB, POD, TRAINJOB)) == (JOB, POD)
 
 
-async def test_many_who_ask_at_once_are_one_look(server, found):
+async def test_concurrent_requests_share_one_read(server, found):
     answers = await asyncio.gather(*(found.served((JOB,)) for _ in range(50)))
 
     assert answers == [(JOB,)] * 50
     assert server.since() == ["/apis/batch", "/apis/batch/v1"]
 
 
-async def test_many_who_ask_at_once_fail_together(server, found):
+async def test_concurrent_requests_share_one_failure(server, found):
     """An API server that does not answer must not have them wait one after the other."""
     server.errors["/apis/batch"] = TryLaterError("away")
     answers = await asyncio.gather(*(found.served((JOB,)) for _ in range(50)), return_exceptions=True)
@@ -143,7 +143,7 @@ async def test_many_who_ask_at_once_fail_together(server, found):
 # After a 404
 
 
-async def test_a_404_has_the_group_read_again(server, found):
+async def test_404_rereads_the_group(server, found):
     server.groups["tekton.dev"] = {"v1beta1": {"Run": "runs"}}
     (before,) = await found.served((RUN,))
     server.groups["tekton.dev"] = {"v1": {"Run": "runs"}}
@@ -156,7 +156,7 @@ async def test_a_404_has_the_group_read_again(server, found):
     assert found.known(before).api_version == "tekton.dev/v1"
 
 
-async def test_made_up_404s_do_not_have_it_read_on_end(server, found):
+async def test_repeated_404s_do_not_reread_the_group_each_time(server, found):
     await found.served((JOB,))
     server.since()
     for _ in range(100):
@@ -166,7 +166,7 @@ async def test_made_up_404s_do_not_have_it_read_on_end(server, found):
     assert server.since() == []
 
 
-async def test_where_discovery_fails_after_a_404_it_is_for_later(server, found):
+async def test_failed_discovery_after_a_404_raises_try_later(server, found):
     await found.served((JOB,))
     server.seconds += 60
     server.errors["/apis/batch"] = TryLaterError("503")
@@ -175,14 +175,14 @@ async def test_where_discovery_fails_after_a_404_it_is_for_later(server, found):
         await found.following(JOB, only_in("batch/v2"))
 
 
-def test_of_what_was_never_read_nothing_is_known(found):
+def test_unread_group_leaves_the_rule_unchanged(found):
     assert found.known(JOB) is JOB
 
 
 # What fails
 
 
-async def test_a_broken_group_hides_no_other(server, found):
+async def test_broken_group_hides_no_other(server, found):
     server.groups |= {TRAINER: {"v1alpha1": {}}, "tekton.dev": {"v1": {"Run": "runs"}}}
     server.errors[f"/apis/{TRAINER}/v1alpha1"] = TryLaterError("503")
 
@@ -191,14 +191,14 @@ async def test_a_broken_group_hides_no_other(server, found):
         await found.served((TRAINJOB,))
 
 
-async def test_a_broken_version_that_no_rule_knows_is_nothing_to_us(server, found):
+async def test_broken_version_that_no_rule_knows_is_ignored(server, found):
     server.groups["batch"] = {"v1": {"Job": "jobs"}, "v9": {}}
     server.errors["/apis/batch/v9"] = TryLaterError("503")
 
     assert await found.served((JOB,)) == (JOB,)
 
 
-async def test_a_group_that_does_not_answer_is_not_waited_for(server, found, monkeypatch):
+async def test_group_that_does_not_answer_times_out(server, found, monkeypatch):
     monkeypatch.setattr(discovery, "READ_SECONDS_MAX", 0.01)
 
     async def ask(path):
@@ -212,14 +212,14 @@ async def test_a_group_that_does_not_answer_is_not_waited_for(server, found, mon
     assert await found.served((JOB, POD, TRAINJOB)) == (JOB, POD, TRAINJOB)
 
 
-async def test_an_api_server_that_is_away_tells_of_nothing(server, found):
+async def test_unreachable_api_server_raises_try_later(server, found):
     server.errors = dict.fromkeys(("/api/v1", "/apis"), TryLaterError("away"))
 
     with pytest.raises(TryLaterError, match="away"):
         await found.served((JOB, POD, TRAINJOB))
 
 
-async def test_what_was_known_is_still_good_while_the_api_server_is_away(server, found):
+async def test_cached_answer_is_used_while_the_api_server_is_unreachable(server, found):
     await found.served((JOB, POD, TRAINJOB))
     server.errors = dict.fromkeys(("/api/v1", "/apis", f"/apis/{TRAINER}"), TryLaterError("away"))
     server.seconds += SERVED_SECONDS
@@ -228,20 +228,20 @@ async def test_what_was_known_is_still_good_while_the_api_server_is_away(server,
 
 
 @pytest.mark.parametrize("path", ["/apis", "/apis/batch/v1"])
-async def test_where_discovery_is_forbidden_the_rules_speak_for_themselves(server, found, path):
+async def test_forbidden_discovery_leaves_the_rules_unchanged(server, found, path):
     server.errors[path] = ForbiddenError("may not")
 
     assert JOB in await found.served((JOB, TRAINJOB, POD))
 
 
-async def test_which_of_two_rules_holds_is_not_guessed_where_discovery_is_forbidden(server, found):
+async def test_forbidden_discovery_does_not_choose_between_two_rules(server, found):
     other = RUN.model_copy(update={"api_versions": ("tekton.dev/v2",)})
     server.errors["/apis/tekton.dev"] = ForbiddenError("may not")
 
     assert await found.served((RUN, other)) == ()
 
 
-async def test_whoever_is_not_known_is_told(server, found):
+async def test_version_that_no_rule_knows_is_logged(server, found):
     server.errors["/apis/batch"] = PermanentError("401")
 
     with pytest.raises(PermanentError, match="401"):
@@ -249,7 +249,7 @@ async def test_whoever_is_not_known_is_told(server, found):
 
 
 @pytest.mark.parametrize("answer", [{}, {"groups": None}, {"groups": ["batch", {"name": 5}, {"name": "batch"}]}])
-async def test_an_answer_of_another_shape_tells_of_no_kind(server, found, answer):
+async def test_answer_of_another_shape_has_no_kinds(server, found, answer):
     async def ask(_path):
         return answer
 

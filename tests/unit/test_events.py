@@ -1,4 +1,4 @@
-"""CloudEvents on the wire, as functions: there and back again in both modes."""
+"""CloudEvents in HTTP: written and read in both modes."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ def envelope(**attributes):
         extensions=st.dictionaries(st.sampled_from(["kind", "namespace", "knativebrokerttl"]), PRINTABLE),
     )
 )
-def test_what_is_written_can_be_read(event):
+def test_written_event_can_be_read(event):
     headers, body = to_http(event)
 
     assert all(value.isascii() and value.isprintable() and " " not in value for value in headers.values())
@@ -56,30 +56,30 @@ def test_what_is_written_can_be_read(event):
     ("text", "encoded"),
     [("a b", "a%20b"), ('"', "%22"), ("50%", "50%25"), ("%41", "%2541"), ("é", "%C3%A9"), ("a/b:c+d", "a/b:c+d")],
 )
-def test_headers_are_percent_encoded_as_cloudevents_asks(text, encoded):
+def test_headers_are_percent_encoded_as_cloudevents_requires(text, encoded):
     headers, _ = to_http(Event(id=text, source="/s", type="t"))
 
     assert headers["ce-id"] == encoded
 
 
 @pytest.mark.parametrize("percent", ["100%", "%", "%zz", "%4"])
-def test_a_sender_that_does_not_encode_is_understood_where_it_can_be(percent):
+def test_unencoded_header_is_accepted_if_printable(percent):
     assert parse_event({**HEADERS, "ce-id": percent}, b"").id == percent
 
 
 @pytest.mark.parametrize("character", ["\n", "\r", "\0", "\x7f", "\ud800"], ids=ascii)
-def test_an_attribute_that_would_break_out_of_its_header_is_not_written(character):
+def test_unprintable_attribute_is_not_written(character):
     with pytest.raises(EventError, match=r"^subject: expected printable text"):
         to_http(Event(id="1", source="/s", type="t", subject=f"a{character}ce-id: 2"))
 
 
-def test_binary_data_is_passed_on_as_it_is():
+def test_binary_mode_data_is_unchanged():
     data = b'{"b":1, "a":1.50, "a":2}'
 
     assert parse_event(HEADERS, data).data == data
 
 
-def test_structured_data_is_the_json_that_binary_mode_would_have_carried():
+def test_structured_mode_data_equals_binary_mode_data():
     data = {"a": [1, None, "é", {"b": 1.5}], "big": 10**40}
 
     assert json.loads(parse_event(*envelope(data=data)).data) == data
@@ -91,12 +91,12 @@ def test_base64_data_is_decoded():
     assert parse_event(*envelope(data_base64=encoded)).data == b'{"a":1}'
 
 
-def test_absent_data_is_empty_and_null_is_null():
+def test_absent_data_is_empty_and_null_data_is_null():
     assert parse_event(*envelope()).data == b""
     assert parse_event(*envelope(data=None)).data == b"null"
 
 
-def test_an_absent_time_is_not_invented():
+def test_absent_time_is_none():
     assert parse_event(HEADERS, b"").time is None
     assert parse_event(*envelope()).time is None
 
@@ -109,24 +109,24 @@ def test_optional_attributes_are_read_in_both_modes():
     assert parse_event(*envelope(**written)) == wanted
 
 
-def test_an_attribute_that_is_null_is_absent():
+def test_null_attribute_is_absent():
     assert parse_event(*envelope(subject=None, time=None, kind=None)) == Event("1", "/s", "t")
 
 
-def test_extensions_are_text_whatever_json_has():
+def test_extensions_are_text_for_any_json_value():
     event = parse_event(*envelope(sampled=True, knativebrokerttl=255, kind="Job"))
 
     assert event.extensions == {"sampled": "true", "knativebrokerttl": "255", "kind": "Job"}
 
 
-def test_a_body_beyond_the_limit_is_not_parsed():
+def test_body_beyond_the_limit_is_not_parsed():
     with pytest.raises(EventError, match=r"^body: ") as error:
         parse_event(HEADERS, b"{" * (BODY_BYTES_MAX + 1))
 
     assert error.value.status == 413
 
 
-def test_a_body_of_too_many_values_is_not_parsed():
+def test_body_with_too_many_values_is_not_parsed():
     with pytest.raises(EventError, match=r"^body: expected at most 400000 values") as error:
         parse_event(HEADERS, b'{"a":[' + b"{}," * 250_000 + b"1]}")
 
@@ -134,7 +134,7 @@ def test_a_body_of_too_many_values_is_not_parsed():
 
 
 @pytest.mark.parametrize("levels", [201, 7_000, 100_000])
-def test_an_object_nested_too_deeply_is_an_event_error(levels):
+def test_deeply_nested_object_is_an_event_error(levels):
     """The parser takes 200 levels, which CEL reads without harm."""
     event = Event("1", "/s", "dev.knative.apiserver.resource.add", data=b'{"a":' * levels + b"1" + b"}" * levels)
     with pytest.raises(EventError, match="recursion limit"):
@@ -143,7 +143,7 @@ def test_an_object_nested_too_deeply_is_an_event_error(levels):
 
 @pytest.mark.parametrize("wrong", [["x" * 10_000], "x" * 10_000, {"y" * 10_000: 1}])
 @pytest.mark.parametrize("field", ["id", "type", "specversion", "datacontenttype", "time"])
-def test_no_message_quotes_more_than_a_few_words(field, wrong):
+def test_error_quotes_only_a_few_words(field, wrong):
     with pytest.raises(EventError) as error:
         parse_message(parse_event(*envelope(**{field: wrong})), Timer)
 
@@ -151,7 +151,7 @@ def test_no_message_quotes_more_than_a_few_words(field, wrong):
 
 
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=12)), st.binary(max_size=80))
-def test_whatever_is_sent_is_an_event_or_an_event_error(headers, body):
+def test_any_request_is_an_event_or_an_event_error(headers, body):
     with suppress(EventError):
         assert parse_event({**HEADERS, **headers}, body).id
 
@@ -161,17 +161,17 @@ NAMES = st.lists(PRINTABLE).map(tuple)
 
 
 @given(st.builds(SweepStep, kinds=NAMES, continueToken=..., step=..., whole=..., passedOver=NAMES, counts=COUNTS))
-def test_a_message_survives_the_wire(message):
+def test_message_is_unchanged_by_writing_and_reading(message):
     event = parse_event(*to_http(event_of(message.model_copy(update={"sweep_id": "s"}), source="/s")))
 
     assert parse_sweep(event) == message.model_copy(update={"sweep_id": "s"})
 
 
-def test_a_tick_starts_from_the_beginning():
+def test_ping_event_starts_a_sweep_from_the_beginning():
     assert parse_sweep(Event("1", "/s", "dev.knative.sources.ping", data=b"whatever")) == SweepStep()
 
 
-def test_names_on_the_wire_are_camel_case():
+def test_json_names_are_camel_case():
     ref = {"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "n", "uid": "u"}
     timers = TimersSet.model_validate({"timers": [{"ref": ref, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z"}]})
 

@@ -1,4 +1,4 @@
-"""A token, and the next one in time: by a clock and a source that the test holds in its hands."""
+"""Bearer tokens and their renewal, with a clock and a source that the test controls."""
 
 import asyncio
 import json
@@ -66,19 +66,19 @@ async def settled(mine):
     await asyncio.wait([mine._renewal])
 
 
-async def test_a_fresh_token_is_fetched_once(source, mine):
+async def test_fresh_token_is_fetched_once(source, mine):
     assert [await mine.token() for _ in range(3)] == ["token-1"] * 3
     source.now = 9.9
     assert await mine.token() == "token-1"
     assert source.fetched == 1
 
 
-async def test_all_who_wait_share_one_fetch(source, mine):
+async def test_concurrent_requests_share_one_fetch(source, mine):
     assert await asyncio.gather(*(mine.token() for _ in range(50))) == ["token-1"] * 50
     assert source.fetched == 1
 
 
-async def test_a_stale_token_is_used_while_the_next_is_fetched(source, mine):
+async def test_stale_token_is_used_while_the_next_is_fetched(source, mine):
     await mine.token()
     source.open.clear()
     source.now = 10.0
@@ -91,14 +91,14 @@ async def test_a_stale_token_is_used_while_the_next_is_fetched(source, mine):
     assert source.fetched == 2
 
 
-async def test_an_expired_token_is_never_used(source, mine):
+async def test_expired_token_is_never_used(source, mine):
     await mine.token()
     source.now = 20.0
 
     assert await mine.token() == "token-2"
 
 
-async def test_a_refused_token_is_replaced_at_once_and_once_for_all(source, mine):
+async def test_refused_token_is_replaced_by_one_fetch(source, mine):
     refused = await mine.token()
 
     assert await asyncio.gather(*(mine.token(refused=refused) for _ in range(20))) == ["token-2"] * 20
@@ -106,7 +106,7 @@ async def test_a_refused_token_is_replaced_at_once_and_once_for_all(source, mine
     assert source.fetched == 2
 
 
-async def test_without_a_source_a_valid_token_serves_on_and_an_expired_one_is_for_later(source, mine, caplog):
+async def test_failed_renewal_keeps_a_valid_token_and_an_expired_one_raises_try_later(source, mine, caplog):
     await mine.token()
     source.fault = TryLaterError("the source is away")
     source.now = 15.0
@@ -123,10 +123,10 @@ async def test_without_a_source_a_valid_token_serves_on_and_an_expired_one_is_fo
     assert [record.levelno for record in caplog.records] == [logging.WARNING]  # one for the whole outage
 
 
-async def test_a_source_that_does_not_answer_is_for_later_and_its_answer_is_not_lost(source, mine, monkeypatch):
+async def test_late_token_raises_try_later_and_is_used_afterwards(source, mine, monkeypatch):
     monkeypatch.setattr(identity, "WAIT_SECONDS_MAX", 0.01)
     source.open.clear()
-    with pytest.raises(TryLaterError, match="no token"):
+    with pytest.raises(TryLaterError, match="no bearer token"):
         await mine.token()
 
     source.open.set()
@@ -134,7 +134,7 @@ async def test_a_source_that_does_not_answer_is_for_later_and_its_answer_is_not_
     assert source.fetched == 1
 
 
-async def test_whoever_gives_up_takes_nothing_from_the_others(source, mine):
+async def test_cancelled_request_does_not_cancel_the_fetch(source, mine):
     source.open.clear()
     first, second = asyncio.create_task(mine.token()), asyncio.create_task(mine.token())
     await asyncio.sleep(0)
@@ -145,7 +145,7 @@ async def test_whoever_gives_up_takes_nothing_from_the_others(source, mine):
     assert await second == "token-1"
 
 
-async def test_a_renewal_ends_with_its_owner(source):
+async def test_close_cancels_the_renewal(source):
     mine = RenewedToken(source, monotonic=lambda: source.now)
     source.open.clear()
     waiting = asyncio.create_task(mine.token())
@@ -156,7 +156,7 @@ async def test_a_renewal_ends_with_its_owner(source):
         await waiting
 
 
-async def test_a_file_is_read_again_as_it_is_rotated(tmp_path):
+async def test_rotated_token_file_is_read_again(tmp_path):
     now, path = [0.0], tmp_path / "token"
     path.write_text("first\n")
     mine = RenewedToken(FileTokens(path), monotonic=lambda: now[0])
@@ -190,7 +190,7 @@ async def test_a_file_is_read_again_as_it_is_rotated(tmp_path):
     ],
     ids=str,
 )
-async def test_an_answer_without_a_token_is_for_later(status):
+async def test_token_request_without_a_token_raises_try_later(status):
     class Server:
         async def request(self, *_, **__):
             return Answer({"status": status}, NOW)
@@ -198,12 +198,12 @@ async def test_an_answer_without_a_token_is_for_later(status):
     async def connected():
         return Server()
 
-    with pytest.raises(TryLaterError, match="expected a token of the API server"):
+    with pytest.raises(TryLaterError, match=r"^TokenRequest: "):
         await AccountTokens(connected, "ns/name", "audience")()
 
 
 @pytest.mark.parametrize("code", [302, 307])
-async def test_signed_assertion_for_google_is_not_sent_where_a_redirect_leads(code, tmp_path, monkeypatch):
+async def test_google_assertion_is_not_sent_to_a_redirect_target(code, tmp_path, monkeypatch):
     key = rsa.generate_private_key(65537, 2048)
     formats = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     login = {"type": "service_account", "client_email": "ttl", "private_key": key.private_bytes(*formats).decode()}

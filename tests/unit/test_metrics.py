@@ -1,4 +1,4 @@
-"""Metrics: what is told is passed on and counted, under labels that nobody outside can make more of."""
+"""Metrics: each call is passed on and counted, under a bounded set of labels."""
 
 import asyncio
 import socket
@@ -65,7 +65,7 @@ def series(metrics, name):
     return [sample.labels for family in metrics.registry.collect() for sample in family.samples if sample.name == name]
 
 
-def test_a_verdict_is_passed_on_and_counted():
+def test_verdict_is_passed_on_and_counted():
     told = FakeTelemetry()
     metrics = of(told)
 
@@ -76,7 +76,7 @@ def test_a_verdict_is_passed_on_and_counted():
     assert value(metrics, "ttl_objects_total", verdict="kept", kind="Job", reason="unfinished", by="sweep") == 2
 
 
-def test_a_deletion_counts_with_its_lateness():
+def test_deletion_is_counted_with_its_lateness():
     told = FakeTelemetry()
     metrics = of(told)
 
@@ -91,13 +91,13 @@ def test_a_deletion_counts_with_its_lateness():
     assert value(metrics, "ttl_missed_by_events_total", kind="Job") == 1
 
 
-def test_a_clock_that_is_behind_makes_no_sum_go_down():
+def test_negative_lateness_counts_as_zero():
     metrics = of()
     metrics.deleted(deleted(-2.0), by="expire")
     assert value(metrics, "ttl_deletion_lateness_seconds_sum", kind="Job", by="expire") == 0
 
 
-def test_forged_kinds_types_and_statuses_share_one_label():
+def test_unknown_kinds_types_and_statuses_share_one_label():
     metrics = of()
 
     for number in range(100):
@@ -113,7 +113,7 @@ def test_forged_kinds_types_and_statuses_share_one_label():
     assert series(metrics, "ttl_sweep_last_end_timestamp_seconds") == [{"kind": "other"}]
 
 
-def test_problems_have_a_bounded_number_of_names():
+def test_problem_labels_are_bounded():
     told = FakeTelemetry()
     metrics = of(told)
 
@@ -126,7 +126,7 @@ def test_problems_have_a_bounded_number_of_names():
 
 
 @pytest.mark.parametrize("type_", [Timer.type, "dev.knative.sources.ping", "dev.knative.apiserver.resource.update"])
-def test_a_dead_letter_counts_by_its_type_and_status(type_):
+def test_dead_letter_is_counted_by_type_and_status(type_):
     told = FakeTelemetry()
     metrics = of(told)
 
@@ -137,7 +137,7 @@ def test_a_dead_letter_counts_by_its_type_and_status(type_):
     assert value(metrics, "ttl_dead_letters_total", type=type_, code="422") == 2
 
 
-def test_the_last_sweep_of_a_kind_has_its_time():
+def test_last_sweep_of_a_kind_has_its_time():
     metrics = of()
     assert value(metrics, "ttl_sweep_last_end_timestamp_seconds", kind="Job") is None
 
@@ -159,7 +159,7 @@ def test_the_last_sweep_of_a_kind_has_its_time():
         ("jobset.x-k8s.io", "JobSet", "JobSet"),
     ],
 )
-def test_kinds_that_share_a_name_have_series_of_their_own(group, kind, label):
+def test_kinds_that_share_a_name_have_separate_series(group, kind, label):
     metrics, rule = of(), kind_of(group, kind)
     one = ObjectRef(rule.api_version, kind, "ns", "done", "uid")
 
@@ -172,13 +172,13 @@ def test_kinds_that_share_a_name_have_series_of_their_own(group, kind, label):
     assert [labels["kind"] for labels in series(metrics, "ttl_budget_wait_seconds_count")] == [label]
 
 
-def test_a_known_kind_of_a_group_that_nobody_knows_is_other():
+def test_known_kind_of_an_unknown_group_is_other():
     metrics = of()
     metrics.record(Verdict.KEPT, ObjectRef("example.com/v1", "Job", "ns", "done", "uid"), "kind-not-enabled")
     assert [labels["kind"] for labels in series(metrics, "ttl_objects_total")] == ["other"]
 
 
-async def test_what_is_published_counts_with_what_came_of_it():
+async def test_published_event_is_counted_with_its_result():
     broker = FakePublisher()
     metrics = of()
     publisher = metrics.measuring(broker)
@@ -233,7 +233,7 @@ async def test_pending_timers_are_counted_at_each_scrape():
 
 
 @pytest.mark.parametrize("engine", [None, object(), Engine(failure=TryLaterError("locked"))])
-async def test_a_process_whose_timers_cannot_be_counted_shows_the_rest(engine):
+async def test_scrape_without_a_timer_count_has_the_other_metrics(engine):
     metrics = of()
     metrics.count_timers(lambda: engine)
 
@@ -270,7 +270,7 @@ async def test_metrics_are_served_until_they_are_closed():
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_connections_that_send_nothing_hold_no_thread_and_delay_no_scrape():
+async def test_idle_connections_hold_no_thread_and_delay_no_scrape():
     metrics, port = of(), free_port()
     close = metrics.serve(port, "127.0.0.1")
     before = threading.active_count()
@@ -295,7 +295,7 @@ async def test_connections_that_send_nothing_hold_no_thread_and_delay_no_scrape(
         await asyncio.to_thread(close)
 
 
-async def test_a_scrape_that_takes_too_long_to_ask_ends(monkeypatch):
+async def test_scrape_with_a_slow_value_ends_without_it(monkeypatch):
     monkeypatch.setattr(scraping._Handler, "timeout", 0.1)
     metrics, port = of(), free_port()
     close = metrics.serve(port, "127.0.0.1")
@@ -308,7 +308,7 @@ async def test_a_scrape_that_takes_too_long_to_ask_ends(monkeypatch):
         await asyncio.to_thread(close)
 
 
-async def test_a_port_that_is_taken_is_one_sentence_that_names_the_setting():
+async def test_port_in_use_is_one_sentence_that_names_the_setting():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -320,7 +320,7 @@ async def test_a_port_that_is_taken_is_one_sentence_that_names_the_setting():
     assert world.metrics is None
 
 
-async def test_a_world_without_a_port_measures_nothing():
+async def test_process_without_a_metrics_port_has_no_metrics():
     world = build(read_settings(environment={}))
     telemetry = world.telemetry
 
@@ -329,7 +329,7 @@ async def test_a_world_without_a_port_measures_nothing():
     assert world.telemetry is telemetry
 
 
-async def test_what_holds_deletions_back_is_measured_and_passed_on():
+async def test_safeguards_are_measured_and_passed_on():
     told = FakeTelemetry()
     metrics = of(told)
     for kind in ("Job", "Forged"):
@@ -344,7 +344,7 @@ async def test_what_holds_deletions_back_is_measured_and_passed_on():
     assert value(metrics, "ttl_breaker_open") == 0
 
 
-async def test_a_scrape_hears_of_a_release_where_nobody_else_asks():
+async def test_scrape_reads_a_release_in_an_idle_process():
     metrics = of()
     metrics.breaker(is_open=True)
 
@@ -356,7 +356,7 @@ async def test_a_scrape_hears_of_a_release_where_nobody_else_asks():
     assert "ttl_breaker_open 0.0\n" in await scraped(metrics)
 
 
-async def test_a_breaker_that_cannot_be_read_is_shown_as_it_was_last_known():
+async def test_scrape_of_an_unreadable_breaker_shows_its_last_state():
     metrics = of()
     metrics.breaker(is_open=True)
 
@@ -368,7 +368,7 @@ async def test_a_breaker_that_cannot_be_read_is_shown_as_it_was_last_known():
     assert "ttl_breaker_open 1.0\n" in await scraped(metrics)
 
 
-async def test_a_scrape_shows_a_stop_that_nothing_else_has_read():
+async def test_scrape_reads_a_stop_in_an_idle_process():
     metrics = of()
 
     async def look():

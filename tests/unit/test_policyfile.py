@@ -1,4 +1,4 @@
-"""The policy file: what it says counts from the next look, and a bad one changes nothing."""
+"""The policy file: a change is in force after the next read, and an invalid one changes nothing."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
-def test_a_new_content_counts_from_the_next_look(bench):
+def test_new_content_is_in_force_after_the_next_read(bench):
     assert bench.look() == "1h"
     bench.path.write_text(BETTER)
 
@@ -51,13 +51,13 @@ def test_a_new_content_counts_from_the_next_look(bench):
     assert bench.problems == []
 
 
-def test_it_is_not_looked_at_for_every_object(bench):
+def test_policy_file_is_not_read_for_each_object(bench):
     bench.path.write_text(BETTER)
 
     assert str(bench.file.policy().rules[0].ttl) == "1h"
 
 
-def test_the_same_content_is_the_same_policy(bench):
+def test_policy_with_unchanged_content_is_not_parsed_again(bench):
     before = bench.file.policy()
     bench.path.write_text(GOOD)
     bench.look()
@@ -65,7 +65,7 @@ def test_the_same_content_is_the_same_policy(bench):
     assert bench.file.policy() is before
 
 
-def test_a_mounted_config_map_is_swapped_behind_its_link(tmp_path):
+def test_mounted_config_map_is_reread_after_its_link_changes(tmp_path):
     for name, text in (("..1", GOOD), ("..2", BETTER)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "policy.yaml").write_text(text)
@@ -82,7 +82,7 @@ def test_a_mounted_config_map_is_swapped_behind_its_link(tmp_path):
 
 
 @pytest.mark.parametrize("bad", ["", "rules: [", GOOD.replace("ttl: 1h", "ttl: soon"), "\ud800", None])
-def test_a_bad_one_keeps_the_last_good_one_and_is_said_once(bench, bad):
+def test_invalid_policy_keeps_the_last_valid_one_and_is_reported_once(bench, bad):
     if bad is None:
         bench.path.unlink()
     else:
@@ -99,7 +99,7 @@ def test_a_bad_one_keeps_the_last_good_one_and_is_said_once(bench, bad):
     assert bench.file.is_good
 
 
-def test_it_may_go_back_to_what_it_was(bench):
+def test_policy_restored_after_an_invalid_one_is_in_force(bench):
     bench.path.write_text("rules: [")
     bench.look()
     bench.path.write_text(GOOD)
@@ -108,7 +108,7 @@ def test_it_may_go_back_to_what_it_was(bench):
     assert bench.file.is_good
 
 
-def test_a_bad_one_at_the_start_is_an_error(tmp_path):
+def test_invalid_policy_at_start_is_an_error(tmp_path):
     (tmp_path / "policy.yaml").write_text("rules: 7")
 
     with pytest.raises(FileError, match=r"^policy.yaml:1: rules: expected"):
@@ -129,7 +129,7 @@ def test_a_bad_one_at_the_start_is_an_error(tmp_path):
         (GOOD.replace("kind: Policy", "kind: Police"), "policy.yaml:3: kind: expected 'Policy', got 'Police'"),
     ],
 )
-def test_an_error_names_the_line_the_field_and_what_was_expected(tmp_path, bad, message):
+def test_policy_error_names_line_field_and_expected_value(tmp_path, bad, message):
     (tmp_path / "policy.yaml").write_text(bad)
 
     with pytest.raises(FileError) as raised:
@@ -138,7 +138,7 @@ def test_an_error_names_the_line_the_field_and_what_was_expected(tmp_path, bad, 
     assert str(raised.value).startswith(message)
 
 
-def test_a_list_is_not_called_empty_since_what_it_holds_is_wrong(tmp_path):
+def test_list_with_invalid_items_is_not_reported_as_empty(tmp_path):
     bad = GOOD.replace("kinds: [jobs]", "kinds: [jobs], labels: {matchExpressions: [{key: a, operator: Exist}]}")
     (tmp_path / "policy.yaml").write_text(bad)
 
@@ -149,7 +149,7 @@ def test_a_list_is_not_called_empty_since_what_it_holds_is_wrong(tmp_path):
     assert line.startswith("policy.yaml:6: rules.0.match.labels.matchExpressions.0.operator: expected 'In'")
 
 
-def test_a_process_has_the_policy_that_its_settings_name(tmp_path):
+def test_process_uses_the_policy_of_its_settings(tmp_path):
     (tmp_path / "policy.yaml").write_text(GOOD)
     world = build(read_settings({"TTL_POLICY": str(tmp_path / "policy.yaml")}, {}))
     world.telemetry = FakeTelemetry()
@@ -161,16 +161,16 @@ def test_a_process_has_the_policy_that_its_settings_name(tmp_path):
     ]
 
 
-def test_without_one_nothing_is_said():
+def test_process_without_a_policy_file_has_an_empty_policy():
     assert build(read_settings({}, {})).policy() is NO_POLICY
 
 
-def test_the_schema_for_editors_is_what_the_models_take():
-    """`python -c "from shared.adapters.config.policy_file import schema; print(schema(), end='')"` writes it anew."""
+def test_committed_schema_matches_the_models():
+    """To update it: `python -c "from shared.adapters.config.policy_file import schema; print(schema(), end='')"`."""
     assert (ROOT / "knative/components/policy/policy.schema.json").read_text() == schema()
 
 
-def test_an_editor_takes_nothing_for_a_value_that_says_nothing():
+def test_schema_rejects_empty_values():
     told = json.loads(schema())
 
     assert '"null"' not in schema()
@@ -182,12 +182,12 @@ def test_an_editor_takes_nothing_for_a_value_that_says_nothing():
         assert told["$defs"][place]["minProperties"] == 1
 
 
-def test_brackets_without_end_are_an_error_and_not_the_end_of_the_process(tmp_path):
-    with pytest.raises(FileError, match="at most 100 lists and mappings"):
+def test_deeply_nested_policy_is_an_error(tmp_path):
+    with pytest.raises(FileError, match="at most 100 levels of nested lists"):
         parse_policy("rules: " + "[" * 50_000 + "]" * 50_000, read_catalogue(), name="policy.yaml")
 
 
-def test_a_name_that_kinds_with_data_share_is_refused():
+def test_ambiguous_kind_name_is_rejected():
     text = "rules: [{name: old, ttl: 1h, match: {kinds: [backups]}}]"
 
     with pytest.raises(FileError, match=r"expected one of backups\.k8up\.io, .*backups\.velero\.io"):

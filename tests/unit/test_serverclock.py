@@ -1,4 +1,4 @@
-"""The API server's clock as its answers tell it: late at the worst, never ahead."""
+"""The estimate of the API server's clock: it may be late, but is never ahead."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -41,15 +41,15 @@ def clock(machine):
     return ServerClock(machine.monotonic)
 
 
-def test_nothing_is_known_before_the_first_answer(clock):
+def test_clock_is_unknown_before_the_first_answer(clock):
     assert clock.now() is None
 
 
-def test_an_answer_tells_its_own_instant(clock, machine):
+def test_answer_sets_the_time_of_its_date_header(clock, machine):
     assert clock.observe(machine.date()) == machine.server_now().replace(microsecond=0)
 
 
-def test_between_answers_time_goes_on(clock, machine):
+def test_clock_advances_between_answers(clock, machine):
     clock.observe(machine.date())
     machine.seconds += 5
 
@@ -57,7 +57,7 @@ def test_between_answers_time_goes_on(clock, machine):
     assert timedelta(0) <= behind <= timedelta(seconds=1)
 
 
-def test_the_nearest_of_many_answers_counts(clock, machine):
+def test_closest_of_many_answers_is_used(clock, machine):
     for _ in range(40):
         clock.observe(machine.date())
         machine.seconds += 0.13
@@ -65,14 +65,14 @@ def test_the_nearest_of_many_answers_counts(clock, machine):
     assert machine.server_now() - clock.now() < timedelta(seconds=0.2)
 
 
-def test_a_sample_too_old_counts_no_more(clock, machine):
+def test_old_sample_is_not_used(clock, machine):
     clock.observe(machine.date())
     machine.seconds += SAMPLE_AGE_MAX + 0.001
 
     assert clock.now() is None
 
 
-def test_a_server_clock_that_is_set_back_is_believed_within_the_age_of_a_sample(clock, machine):
+def test_server_clock_set_back_is_followed_within_the_age_of_a_sample(clock, machine):
     clock.observe(machine.date())
     machine.set_by = -3_600.0
     for _ in range(int(SAMPLE_AGE_MAX) + 2):
@@ -82,7 +82,7 @@ def test_a_server_clock_that_is_set_back_is_believed_within_the_age_of_a_sample(
     assert clock.now() <= machine.server_now() + ROUNDING
 
 
-def test_a_server_clock_that_is_set_forward_is_believed_at_once(clock, machine):
+def test_server_clock_set_forward_is_followed_at_once(clock, machine):
     clock.observe(machine.date())
     machine.set_by = 3_600.0
     clock.observe(machine.date())
@@ -106,17 +106,17 @@ def test_a_server_clock_that_is_set_forward_is_believed_at_once(clock, machine):
         "Sat, 14 Mar 2026 15:09:26 +9999",
     ],
 )
-def test_a_header_that_states_no_instant_is_no_sample(clock, machine, date):
+def test_invalid_date_header_is_no_sample(clock, machine, date):
     assert clock.observe(date) is None
     assert clock.now() is None
 
 
-def test_another_zone_is_the_same_instant(clock):
+def test_date_header_of_another_zone_is_the_same_time(clock):
     assert clock.observe("Sat, 14 Mar 2026 17:09:26 +0200") == datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 
 
 @given(st.text(max_size=40) | st.from_regex(r"[A-Z][a-z]{2}, \d{1,2} Mar \d{1,9} \d\d:\d\d:\d\d [+-]\d{4}"))
-def test_whatever_the_header_says_it_is_an_instant_or_none(date):
+def test_any_date_header_is_a_time_or_none(date):
     stated = ServerClock(lambda: 1.0).observe(date)
 
     assert stated is None or stated.utcoffset() == timedelta(0)
@@ -135,7 +135,7 @@ seconds = st.floats(0, 90, allow_nan=False)
         max_size=40,
     )
 )
-def test_never_ahead_of_a_clock_that_only_steps_forward(steps):
+def test_clock_is_never_ahead_of_a_server_that_only_steps_forward(steps):
     machine = Machine()
     clock = ServerClock(machine.monotonic)
     for what, amount in steps:
@@ -150,7 +150,7 @@ def test_never_ahead_of_a_clock_that_only_steps_forward(steps):
 
 
 @given(st.lists(st.tuples(seconds, st.floats(-7_200, 7_200) | st.just(0.0)), max_size=40))
-def test_ahead_of_a_clock_that_is_set_back_for_the_age_of_a_sample_at_the_most(steps):
+def test_clock_is_ahead_of_a_server_set_back_for_the_age_of_a_sample_at_most(steps):
     machine = Machine()
     clock = ServerClock(machine.monotonic)
     set_back_at = -1_000_000.0
@@ -167,7 +167,7 @@ def test_ahead_of_a_clock_that_is_set_back_for_the_age_of_a_sample_at_the_most(s
 # A Date that is far ahead of this machine's clock
 
 
-def test_date_further_ahead_than_the_limit_gives_way_to_this_machines_clock(machine):
+def test_date_beyond_the_lead_limit_is_replaced_by_this_machines_clock(machine):
     clock = ServerClock(machine.monotonic, lambda: START)
     machine.set_by = AHEAD_MAX.total_seconds()
     assert clock.observe(machine.date()) == machine.server_now().replace(microsecond=0)
@@ -185,7 +185,7 @@ def test_date_further_ahead_than_the_limit_gives_way_to_this_machines_clock(mach
     assert clock.now() <= machine.server_now()
 
 
-def test_date_behind_this_machines_clock_counts(machine):
+def test_date_behind_this_machines_clock_is_used(machine):
     clock = ServerClock(machine.monotonic, lambda: START + timedelta(hours=1))
     assert clock.observe(machine.date()) == machine.server_now().replace(microsecond=0)
     assert clock.ahead == timedelta(0)

@@ -1,4 +1,4 @@
-"""Settings: every malformed value is one sentence that names its variable."""
+"""Settings: each invalid value is one sentence that names its variable."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -12,7 +12,7 @@ from shared.adapters.config.settings import Settings, SettingsError, read_settin
 from shared.bootstrap.world import build
 
 
-def test_an_empty_environment_has_the_defaults():
+def test_empty_environment_gives_the_defaults():
     settings = read_settings(environment={"PATH": "/bin", "K_SERVICE": "sweep"})
 
     assert settings.kinds == ()
@@ -24,7 +24,7 @@ def test_an_empty_environment_has_the_defaults():
     assert (settings.log, settings.home_namespace, settings.sink) == (None, "", "")
 
 
-def test_every_variable_is_read():
+def test_each_variable_is_read():
     settings = read_settings(
         environment={
             "TTL_KINDS": " jobs, pods ,",
@@ -50,7 +50,7 @@ def test_every_variable_is_read():
     assert settings.sink == "http://broker-ingress.knative-eventing.svc/ns/default"
 
 
-def test_what_is_given_counts_before_the_environment():
+def test_given_variables_override_the_environment():
     settings = read_settings({"TTL_KINDS": "jobs"}, environment={"TTL_KINDS": "pods", "TTL_LOG": "text"})
 
     assert (settings.kinds, settings.log) == (("jobs",), "text")
@@ -80,7 +80,7 @@ def test_what_is_given_counts_before_the_environment():
         ("TTL_", "x"),
     ],
 )
-def test_a_malformed_value_is_one_sentence_that_names_the_variable(name, value):
+def test_invalid_value_is_one_sentence_that_names_the_variable(name, value):
     with pytest.raises(SettingsError) as error:
         read_settings(environment={name: value})
 
@@ -92,36 +92,36 @@ def test_a_malformed_value_is_one_sentence_that_names_the_variable(name, value):
 @pytest.mark.parametrize(
     "name", sorted(str(one.alias) for one in Settings.model_fields.values() if one.alias != "K_SINK")
 )
-def test_a_variable_that_is_empty_is_refused_since_unset_may_mean_more(name, value):
+def test_empty_variable_is_rejected(name, value):
     with pytest.raises(SettingsError, match=f"^{name}: expected a value, got an empty one; unset it "):
         read_settings(environment={name: value})
 
 
 @pytest.mark.parametrize("name", ["TTL_KINDS", "TTL_CALLERS"])
-def test_a_list_without_a_word_is_refused(name):
+def test_list_without_a_word_is_rejected(name):
     with pytest.raises(SettingsError, match=f"^{name}: expected"):
         read_settings(environment={name: " , ,"})
 
 
-def test_all_kinds_can_be_asked_for_by_a_word():
+def test_all_selects_every_kind():
     assert read_settings({"TTL_KINDS": "all"}, environment={"TTL_KINDS": "pods"}).kinds == ()
 
 
-def test_a_sink_that_is_empty_is_unset():
+def test_empty_sink_is_unset():
     assert read_settings(environment={"K_SINK": ""}).sink == ""
 
 
-def test_an_unknown_variable_tells_which_there_are():
+def test_unknown_variable_error_lists_the_known_ones():
     with pytest.raises(SettingsError, match=r"TTL_SWEEP: unknown setting; expected one of .*TTL_SWEEP_INTERVAL"):
         read_settings(environment={"TTL_SWEEP": "5m"})
 
 
-def test_an_unknown_kind_tells_which_there_are():
+def test_unknown_kind_error_lists_the_known_ones():
     with pytest.raises(SettingsError, match=r"TTL_KINDS: unknown kind 'gizmos': expected a kind"):
         build(read_settings(environment={"TTL_KINDS": "jobs,gizmos"}))
 
 
-def test_kinds_are_enabled_by_any_name_people_use():
+def test_kinds_are_enabled_by_kind_plural_or_short_name():
     world = build(read_settings(environment={"TTL_KINDS": "Job,po"}))
 
     assert [rule.kind for rule in world.catalogue.rules] == ["Job", "Pod"]
@@ -129,11 +129,11 @@ def test_kinds_are_enabled_by_any_name_people_use():
 
 
 @given(st.dictionaries(st.sampled_from(["TTL_KINDS", "TTL_LOG", "TTL_CONCURRENCY", "K_SINK", "TTL_X"]), st.text()))
-def test_whatever_the_environment_says_it_is_settings_or_a_settings_error(environment):
+def test_any_environment_gives_settings_or_a_settings_error(environment):
     with suppress(SettingsError):
         assert read_settings(environment=environment).concurrency
 
 
-def test_the_state_folder_follows_xdg():
+def test_state_folder_follows_xdg():
     assert state_folder({"XDG_STATE_HOME": "/state"}) == Path("/state")
     assert state_folder({}).parts[-2:] == (".local", "state")

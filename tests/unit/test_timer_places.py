@@ -1,4 +1,4 @@
-"""Who may take a place of the timer engine: kinds and namespaces that hang leave room for the others."""
+"""Places of the timer engine: hanging kinds and namespaces leave places for others."""
 
 import pytest
 
@@ -18,14 +18,14 @@ def fill(places: Places, shares) -> dict[tuple[str, str], int]:
     return held
 
 
-def test_one_share_alone_gets_a_third():
+def test_single_share_gets_a_third_of_the_places():
     places = Places(TOTAL)
     assert fill(places, [("v1 Pod", "ci")]) == {("v1 Pod", "ci"): TOTAL // 3}
 
 
 @pytest.mark.parametrize("kinds", [1, 2, 5])
 @pytest.mark.parametrize("namespaces", [1, 3, 400])
-def test_kinds_that_hang_leave_a_place_for_another_kind(kinds, namespaces):
+def test_hanging_kinds_leave_a_place_for_another_kind(kinds, namespaces):
     places = Places(TOTAL)
     fill(places, [(f"v1 K{kind}", f"n{namespace}") for kind in range(kinds) for namespace in range(namespaces)])
     assert places.free > 0
@@ -33,13 +33,13 @@ def test_kinds_that_hang_leave_a_place_for_another_kind(kinds, namespaces):
 
 
 @pytest.mark.parametrize("namespaces", [1, 3])
-def test_namespaces_that_hang_leave_a_place_for_another_namespace_of_the_kind(namespaces):
+def test_hanging_namespaces_leave_a_place_for_another_namespace_of_the_kind(namespaces):
     places = Places(TOTAL)
     fill(places, [("v1 Pod", f"n{namespace}") for namespace in range(namespaces)])
     assert places.may_take(("v1 Pod", "another"))
 
 
-def test_a_share_that_failed_gets_few_places_until_it_succeeds():
+def test_failed_share_gets_few_places_until_it_succeeds():
     share, places = ("v1 Pod", "ci"), Places(TOTAL)
     places.take(share)
     places.give(share, failed=True)
@@ -48,7 +48,7 @@ def test_a_share_that_failed_gets_few_places_until_it_succeeds():
     assert fill(places, [share])[share] > FAILING_PLACES
 
 
-def test_a_place_that_was_given_back_is_free():
+def test_released_place_is_free():
     share, places = ("v1 Pod", "ci"), Places(1)
     places.take(share)
     assert (places.free, places.may_take(share)) == (0, False)
@@ -56,7 +56,7 @@ def test_a_place_that_was_given_back_is_free():
     assert (places.free, places.may_take(share)) == (1, True)
 
 
-def test_the_shares_remembered_as_failing_are_bounded():
+def test_failing_shares_are_bounded():
     places = Places(TOTAL)
     for number in range(FAILING_MAX + 1):
         places.take(("v1 Pod", f"n{number}"))

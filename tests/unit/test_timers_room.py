@@ -1,4 +1,4 @@
-"""A timer file that is full, and a disk that is: what is there still fires, and it recovers by itself."""
+"""A full timer file and a full disk: stored timers still fire, and the engine recovers."""
 
 import asyncio
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.notes import UNNOTED_MAX
 from shared.adapters.timers.room import Room, room_of
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import TimerFile
+from shared.adapters.timers.unwritten_results import UNWRITTEN_MAX
 from shared.errors import TryLaterError
 from tests.unit.test_timers_sqlite import QUICK, Broker, HandClock, replace_timer, timer, until, until_pending
 from tests.volumes import mounted
@@ -65,7 +65,7 @@ async def fill(engine: SqliteTimers, seconds: float = 60.0) -> list[str]:
     raise AssertionError("expected a full file")
 
 
-async def test_full_file_refuses_new_timers_and_says_why(small):
+async def test_full_file_refuses_new_timers_with_the_reason(small):
     async with small.running() as engine:
         taken = await fill(engine)
         with pytest.raises(TryLaterError, match=r"the timer file is full: its timers take \d+ of 1048576 bytes"):
@@ -73,7 +73,7 @@ async def test_full_file_refuses_new_timers_and_says_why(small):
         assert await engine.pending() == len(taken) > 100
 
 
-async def test_full_file_still_takes_a_timer_in_place_of_another(small):
+async def test_full_file_accepts_a_replaced_timer(small):
     """The retries that `expire` asks for must not need room."""
     async with small.running() as engine:
         taken = await fill(engine)
@@ -82,7 +82,7 @@ async def test_full_file_still_takes_a_timer_in_place_of_another(small):
             await engine.set([timer(taken[0], 90), timer("one more", 90)])
 
 
-async def test_full_file_fires_what_it_holds_and_then_takes_timers_again(small):
+async def test_full_file_fires_its_timers_and_accepts_new_ones_afterwards(small):
     async with small.running() as engine:
         taken = await fill(engine)
         small.clock.advance(60)
@@ -91,7 +91,7 @@ async def test_full_file_fires_what_it_holds_and_then_takes_timers_again(small):
         assert len(await fill(engine, 600)) > len(taken) // 2
 
 
-async def test_full_file_is_opened_again_as_it_is(small):
+async def test_full_file_reopens(small):
     async with small.running() as engine:
         taken = await fill(engine)
     async with small.running() as engine:
@@ -102,7 +102,7 @@ async def test_full_file_is_opened_again_as_it_is(small):
         await until_pending(engine, 0)
 
 
-async def test_refused_timer_leaves_the_one_before_it_as_it_was(small):
+async def test_refused_timer_keeps_the_pending_one(small):
     """What was read of it must not be forgotten."""
     async with small.running() as engine:
         taken = await fill(engine)
@@ -123,7 +123,7 @@ def test_small_volume_gets_smaller_limits(tmp_path, monkeypatch, megabytes, byte
     assert room.bytes_max + room.log_bytes < megabytes * MIB
 
 
-async def test_volume_that_others_have_filled_takes_no_new_timers(small, monkeypatch):
+async def test_full_volume_refuses_new_timers(small, monkeypatch):
     async with small.running() as engine:
         await engine.set([timer("before", 60)])
         full = os.statvfs_result((4096, 4096, 4096, 1, 1, 0, 0, 0, 0, 255))
@@ -134,7 +134,7 @@ async def test_volume_that_others_have_filled_takes_no_new_timers(small, monkeyp
         await until_pending(engine, 0)
 
 
-async def test_deliveries_that_cannot_be_noted_hold_no_place(small):
+async def test_deliveries_with_unwritten_results_free_their_places(small):
     """A disk that takes nothing: all that is due fires once, and is forgotten when the disk takes it."""
     async with small.running() as engine:
         await engine.set([timer(f"uid-{number}", 60) for number in range(1000)])
@@ -147,10 +147,10 @@ async def test_deliveries_that_cannot_be_noted_hold_no_place(small):
         other.execute("ROLLBACK")
         other.close()
         await until_pending(engine, 0)
-        assert len(small.broker.attempts) == 1000 < UNNOTED_MAX
+        assert len(small.broker.attempts) == 1000 < UNWRITTEN_MAX
 
 
-async def test_writes_that_need_no_room_do_not_fail_with_those_that_do(tmp_path):
+async def test_shrinking_writes_do_not_fail_with_growing_ones(tmp_path):
     """A file that SQLite itself finds full: what was delivered is forgotten all the same."""
     path = tmp_path / "timers.db"
     world = World(path, Room(path, bytes_max=64 * MIB, reserve_bytes=0, log_bytes=0))
@@ -176,7 +176,7 @@ def volume(tmp_path):
         yield folder
 
 
-async def test_timers_fire_on_a_volume_that_is_full_to_the_last_byte(volume):
+async def test_timers_fire_on_a_completely_full_volume(volume):
     world = World(volume / "timers.db", None)
     async with world.running() as engine:
         taken = [f"uid-{number}" for number in range(3000)]
@@ -194,10 +194,10 @@ async def test_timers_fire_on_a_volume_that_is_full_to_the_last_byte(volume):
         ballast.unlink()
         await until_pending(engine, 0)
         assert await fill(engine, 600)
-        assert len(world.broker.attempts) == len(taken) < UNNOTED_MAX
+        assert len(world.broker.attempts) == len(taken) < UNWRITTEN_MAX
 
 
-def test_log_is_taken_at_the_start_and_read_as_empty(tmp_path):
+def test_log_space_is_reserved_at_start_and_read_as_empty(tmp_path):
     path = tmp_path / "timers.db"
     file = TimerFile(path)
     assert Path(f"{path}-wal").stat().st_size >= file.room.log_bytes > 0

@@ -1,4 +1,4 @@
-"""The embedded timer engine on a real file, with a clock that is moved by hand and a broker that remembers."""
+"""The embedded timer engine on a real file, with a clock and a broker that the test controls."""
 
 import asyncio
 import errno
@@ -22,7 +22,8 @@ from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.places import FAILING_PLACES
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import SCHEMA_VERSION
-from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE, StoredTimer
+from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE
+from shared.adapters.timers.stored_timer import StoredTimer
 from shared.core.objects import ObjectRef
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.messages import Purpose, Timer
@@ -181,7 +182,7 @@ def statements(connection: sqlite3.Connection) -> list[str]:
 # On time
 
 
-async def test_a_timer_fires_at_its_due_and_not_a_microsecond_before(world):
+async def test_timer_fires_at_its_due_time_and_not_a_microsecond_before(world):
     async with world.running() as engine:
         await engine.set([timer(seconds=60)])
         world.clock.at = NOW + timedelta(seconds=60) - MICROSECOND
@@ -193,13 +194,13 @@ async def test_a_timer_fires_at_its_due_and_not_a_microsecond_before(world):
         await until_pending(engine, 0)
 
 
-async def test_an_overdue_timer_fires_at_once(world):
+async def test_overdue_timer_fires_at_once(world):
     async with world.running() as engine:
         await engine.set([timer(seconds=-3600)])
         await until(lambda: world.broker.fired)
 
 
-async def test_an_earlier_timer_wakes_the_engine(world):
+async def test_earlier_timer_wakes_the_engine(world):
     async with world.running(replace(QUICK, rest_seconds=3600)) as engine:
         await engine.set([timer("far", 7200)])
         await a_while()
@@ -207,7 +208,7 @@ async def test_an_earlier_timer_wakes_the_engine(world):
         await until(lambda: world.broker.fired == [timer("near", 0)])
 
 
-async def test_the_engine_sleeps_to_the_exact_due(world):
+async def test_engine_sleeps_until_the_exact_due_time(world):
     async with world.running(replace(QUICK, rest_seconds=3600)) as engine:
         await engine.set([timer(seconds=0.02)])
         await asyncio.sleep(0.001)
@@ -215,7 +216,7 @@ async def test_the_engine_sleeps_to_the_exact_due(world):
         await until(lambda: world.broker.fired)
 
 
-async def test_a_clock_set_back_delays(world):
+async def test_clock_set_back_delays_timers(world):
     async with world.running() as engine:
         await engine.set([timer(seconds=10)])
         world.clock.advance(-3600)
@@ -227,7 +228,7 @@ async def test_a_clock_set_back_delays(world):
         await until(lambda: world.broker.fired)
 
 
-async def test_a_clock_set_back_holds_what_was_already_read(world):
+async def test_clock_set_back_delays_timers_that_were_read(world):
     gate = world.broker.hang()
     async with world.running(replace(QUICK, in_flight=1)) as engine:
         await engine.set([timer(f"uid-{number}", number) for number in range(5)])
@@ -242,7 +243,7 @@ async def test_a_clock_set_back_holds_what_was_already_read(world):
         await until(lambda: len(world.broker.fired) == 5)
 
 
-async def test_a_clock_set_back_during_a_delivery_that_fails_holds_its_retry(world):
+async def test_clock_set_back_during_a_failed_delivery_delays_its_retry(world):
     gate = world.broker.hang()
     async with world.running() as engine:
         await engine.set([timer(seconds=10)])
@@ -260,7 +261,7 @@ async def test_a_clock_set_back_during_a_delivery_that_fails_holds_its_retry(wor
         await until(lambda: len(world.broker.attempts) == 2)
 
 
-async def test_a_clock_set_forward_fires_what_is_due_by_it(world):
+async def test_clock_set_forward_fires_due_timers(world):
     async with world.running() as engine:
         await engine.set([timer("near", 60), timer("far", 6 * 3600)])
         world.clock.advance(5 * 3600)
@@ -269,7 +270,7 @@ async def test_a_clock_set_forward_fires_what_is_due_by_it(world):
         assert [one async for one in engine.list_pending(2)] == [timer("far", 6 * 3600)]
 
 
-async def test_an_idle_engine_does_not_read(world):
+async def test_idle_engine_does_not_read(world):
     async with world.running() as engine:
         await engine.set([timer(f"uid-{number}", 3600) for number in range(100)])
         seen = statements(engine._file.reader)
@@ -284,7 +285,7 @@ async def test_an_idle_engine_does_not_read(world):
         assert seen == []
 
 
-async def test_one_read_brings_many_timers(world):
+async def test_one_read_returns_many_timers(world):
     engine = world.open()
     await engine.set([timer(f"uid-{number}", -number) for number in range(2000)])
     seen = statements(engine._file.reader)
@@ -299,7 +300,7 @@ async def test_one_read_brings_many_timers(world):
 
 
 @pytest.mark.parametrize(("first", "second"), [(10, 60), (60, 10)], ids=["later", "earlier"])
-async def test_setting_replaces(world, first, second):
+async def test_set_replaces_the_pending_timer(world, first, second):
     async with world.running() as engine:
         await engine.set([timer(seconds=first)])
         await engine.set([timer(seconds=second)])
@@ -310,13 +311,13 @@ async def test_setting_replaces(world, first, second):
         assert world.broker.fired == [timer(seconds=second)]
 
 
-async def test_the_last_of_one_call_wins(world):
+async def test_last_timer_of_one_set_wins(world):
     async with world.running() as engine:
         await engine.set([timer(seconds=30), timer(seconds=20), timer(seconds=40)])
         assert [each async for each in engine.list_pending(10)] == [timer(seconds=40)]
 
 
-async def test_a_timer_replaced_before_its_turn_does_not_fire_as_it_was(world):
+async def test_timer_replaced_before_its_delivery_fires_as_replaced(world):
     gate = world.broker.hang()
     async with world.running(replace(QUICK, in_flight=1)) as engine:
         await engine.set([timer("first", -2), timer("second", -1)])
@@ -328,34 +329,34 @@ async def test_a_timer_replaced_before_its_turn_does_not_fire_as_it_was(world):
         assert world.broker.fired == [timer("first", -2)]
 
 
-def test_a_timer_replaced_while_the_file_is_read_is_not_taken_as_it_was():
+def test_timer_replaced_during_a_read_is_not_taken_from_it():
     lane = Lane(OTHER, places=1)
     read = [StoredTimer(1, uid, OTHER, 0, 0, 0, 1, "") for uid in ("replaced", "other")]
-    lane.begin_look()
+    lane.begin_read()
     lane.replace("replaced", 500)
-    lane.end_look(read, 900)
+    lane.end_read(read, 900)
     assert lane.take(now_us=100) == read[1]
     assert lane.take(now_us=100) is None
-    lane.land("other", 800)
+    lane.finish("other", 800)
     assert lane.next_us() == 500
 
 
-def test_a_timer_that_lands_while_the_file_is_read_is_not_taken_again():
+def test_timer_delivered_during_a_read_is_not_taken_again():
     lane = Lane(OTHER, places=2)
     read = [StoredTimer(1, "landed", OTHER, 0, 0, 0, 1, "")]
-    lane.begin_look()
-    lane.end_look(read, 0)
+    lane.begin_read()
+    lane.end_read(read, 0)
     lane.take(now_us=100)
-    lane.begin_look()
-    lane.land("landed", 800)
-    lane.end_look(read, 900)
+    lane.begin_read()
+    lane.finish("landed", 800)
+    lane.end_read(read, 900)
     assert lane.take(now_us=100) is None
     assert lane.next_us() == 800
 
 
 @pytest.mark.parametrize("seconds", [-5, 60], ids=["overdue", "due later"])
 @pytest.mark.parametrize("error", [None, TryLaterError("away"), PermanentError("no")], ids=repr)
-async def test_a_timer_set_during_its_delivery_survives_it(world, error, seconds):
+async def test_timer_set_during_its_delivery_survives(world, error, seconds):
     gate = world.broker.hang()
     async with world.running() as engine:
         await engine.set([timer(seconds=-9)])
@@ -368,7 +369,7 @@ async def test_a_timer_set_during_its_delivery_survives_it(world, error, seconds
         assert world.broker.fired[-1] == timer(seconds=seconds)
 
 
-async def test_purposes_of_one_object_are_timers_of_their_own(world):
+async def test_purposes_of_one_object_have_separate_timers(world):
     async with world.running() as engine:
         await engine.set([timer(seconds=1), timer(seconds=2, purpose=OTHER)])
         assert await engine.pending() == 2
@@ -395,11 +396,11 @@ async def test_purposes_of_one_object_are_timers_of_their_own(world):
         (0, ForbiddenError(""), 1.0, 45.0),
     ],
 )
-def test_back_off(attempts, error, jitter, seconds):
+def test_back_off_doubles_up_to_its_maximum(attempts, error, jitter, seconds):
     assert LIMITS.retry_seconds(attempts, error, jitter) == seconds
 
 
-async def test_a_delivery_that_fails_is_made_again_after_a_doubling_while(world):
+async def test_failed_delivery_is_retried_with_doubling_back_off(world):
     world.broker.failing[Purpose.EXPIRE] = OSError("connection refused")
     async with world.running() as engine:
         await engine.set([timer()])
@@ -415,7 +416,7 @@ async def test_a_delivery_that_fails_is_made_again_after_a_doubling_while(world)
         await until_pending(engine, 0)
 
 
-async def test_setting_anew_forgets_failed_attempts(world):
+async def test_set_resets_failed_attempts(world):
     world.broker.failing[Purpose.EXPIRE] = PermanentError("no")
     async with world.running() as engine:
         await engine.set([timer()])
@@ -426,7 +427,7 @@ async def test_setting_anew_forgets_failed_attempts(world):
 
 
 @pytest.mark.parametrize("error", [EventError("not an event"), ForbiddenError("not admitted")], ids=repr)
-async def test_a_refused_timer_is_kept_and_reported_at_each_attempt(world, caplog, error):
+async def test_refused_timer_is_kept_and_logged_at_each_attempt(world, caplog, error):
     world.broker.failing[Purpose.EXPIRE] = error
     async with world.running() as engine:
         await engine.set([timer()])
@@ -439,7 +440,7 @@ async def test_a_refused_timer_is_kept_and_reported_at_each_attempt(world, caplo
         await until_pending(engine, 0)
 
 
-async def test_an_outage_is_reported_once(world, caplog):
+async def test_outage_is_logged_once(world, caplog):
     world.broker.failing[Purpose.EXPIRE] = TryLaterError("away")
     async with world.running() as engine:
         await engine.set([timer(f"uid-{number}") for number in range(200)])
@@ -448,7 +449,7 @@ async def test_an_outage_is_reported_once(world, caplog):
         assert len(records(caplog, "timers not delivered")) == 1
 
 
-async def test_a_delivery_that_never_ends_is_given_up_and_made_again(world):
+async def test_delivery_that_never_ends_times_out_and_is_retried(world):
     world.broker.hang()
     async with world.running(replace(QUICK, delivery_seconds=0.001)) as engine:
         await engine.set([timer()])
@@ -458,7 +459,7 @@ async def test_a_delivery_that_never_ends_is_given_up_and_made_again(world):
         await until(lambda: world.broker.fired)
 
 
-async def test_a_publisher_that_cancels_itself_costs_no_timer(world):
+async def test_publisher_that_cancels_itself_loses_no_timer(world):
     world.broker.failing[Purpose.EXPIRE] = asyncio.CancelledError()
     async with world.running() as engine:
         await engine.set([timer()])
@@ -468,7 +469,7 @@ async def test_a_publisher_that_cancels_itself_costs_no_timer(world):
         await until_pending(engine, 0)
 
 
-async def test_a_dead_purpose_does_not_hold_up_another(world):
+async def test_failing_purpose_delays_no_other(world):
     world.broker.hang(OTHER)
     async with world.running() as engine:
         await engine.set([timer(f"uid-{number}", -60, purpose=OTHER) for number in range(500)])
@@ -516,7 +517,7 @@ async def test_engine_gives_a_share_that_fails_few_places_until_a_delivery_succe
         await until(lambda: len(world.broker.fired) == 100)
 
 
-async def test_engine_takes_a_retry_timer_set_during_a_delivery_for_a_failure(world):
+async def test_engine_counts_a_retry_timer_set_during_a_delivery_as_a_failure(world):
     """What `expire` replies while the API server is busy: the delivery succeeds, and the share still fails."""
     gate = world.broker.hang()
     async with world.running() as engine:
@@ -534,7 +535,7 @@ async def test_engine_takes_a_retry_timer_set_during_a_delivery_for_a_failure(wo
         assert world.broker.waiting_most == FAILING_PLACES
 
 
-async def test_engine_keeps_the_attempts_that_a_timer_counts_and_adds_its_own(world):
+async def test_engine_adds_its_failed_attempts_to_those_of_a_timer(world):
     world.broker.failing[Purpose.EXPIRE] = TryLaterError("away")
     async with world.running() as engine:
         await a_while()  # it has retried at once what waited at its start
@@ -560,7 +561,7 @@ async def test_many_due_timers_of_many_shares_all_fire(world):
         assert sorted(fired.ref.uid for fired in world.broker.fired) == sorted(each.ref.uid for each in timers)
 
 
-async def test_a_row_that_somebody_broke_stops_no_other(world, caplog):
+async def test_corrupt_row_delays_no_other(world, caplog):
     engine = world.open()
     await engine.set([timer("broken", -60), timer("sound", -30)])
     await engine.close()
@@ -576,7 +577,7 @@ async def test_a_row_that_somebody_broke_stops_no_other(world, caplog):
 # Retries wait no longer than they must
 
 
-async def test_a_restart_retries_at_once(world):
+async def test_restart_retries_at_once(world):
     world.broker.failing[Purpose.EXPIRE] = PermanentError("no")
     async with world.running() as engine:
         await engine.set([timer()])
@@ -586,7 +587,7 @@ async def test_a_restart_retries_at_once(world):
         await until_pending(engine, 0)
 
 
-async def test_a_clock_set_back_does_not_leave_retries_far_ahead(world):
+async def test_clock_set_back_brings_retries_forward(world):
     world.broker.failing[Purpose.EXPIRE] = TryLaterError("away")
     async with world.running() as engine:
         world.clock.at += 1000 * HOUR
@@ -600,7 +601,7 @@ async def test_a_clock_set_back_does_not_leave_retries_far_ahead(world):
 # Durable
 
 
-async def test_reopening_keeps_everything(world):
+async def test_reopened_file_has_all_timers(world):
     timers = [timer(f"uid-{number:03}", 60 + number) for number in range(100)]
     engine = world.open()
     await engine.set(timers)
@@ -611,7 +612,7 @@ async def test_reopening_keeps_everything(world):
     await reopened.close()
 
 
-async def test_after_a_restart_the_oldest_fire_first_and_only_so_many_at_once(world):
+async def test_restart_fires_the_oldest_first_within_the_limit(world):
     engine = world.open()
     await engine.set([timer(f"uid-{number}", -number) for number in range(300)])
     await engine.close()
@@ -626,7 +627,7 @@ async def test_after_a_restart_the_oldest_fire_first_and_only_so_many_at_once(wo
     assert world.broker.waiting_most == ALONE
 
 
-async def test_who_gives_up_waiting_has_set_the_timer_all_the_same(world):
+async def test_cancelled_set_is_stored(world):
     async with world.running(replace(QUICK, rest_seconds=3600)) as engine:
         await engine.set([timer("far", 3600)])
         request = asyncio.create_task(engine.set([timer("near")]))
@@ -636,7 +637,7 @@ async def test_who_gives_up_waiting_has_set_the_timer_all_the_same(world):
         assert request.cancelled()
 
 
-async def test_sets_that_wait_share_a_transaction(world):
+async def test_concurrent_sets_share_a_transaction(world):
     engine = world.open()
     seen = statements(engine._file.writer)
     await asyncio.gather(*(engine.set([timer(f"uid-{number}", 60)]) for number in range(500)))
@@ -645,7 +646,7 @@ async def test_sets_that_wait_share_a_transaction(world):
     await engine.close()
 
 
-async def test_a_full_disk_is_told_and_survived(world):
+async def test_full_disk_raises_try_later_and_the_engine_continues(world):
     async with world.running() as engine:
         await engine.set([timer("before", 60)])
         engine._file.writer.execute("PRAGMA max_page_count = 8")
@@ -658,7 +659,7 @@ async def test_a_full_disk_is_told_and_survived(world):
         await until(lambda: {fired.ref.uid for fired in world.broker.fired} == {"before", "after"})
 
 
-async def test_while_the_disk_is_in_trouble_a_delivered_timer_is_not_delivered_again(world):
+async def test_delivered_timer_is_not_repeated_while_the_disk_fails(world):
     async with world.running() as engine:
         engine._file.writer.execute("PRAGMA busy_timeout = 0")
         await engine.set([timer(seconds=60)])
@@ -675,7 +676,7 @@ async def test_while_the_disk_is_in_trouble_a_delivered_timer_is_not_delivered_a
         assert len(world.broker.attempts) == 1
 
 
-async def test_text_that_is_no_unicode_is_refused_for_itself(world):
+async def test_timer_with_invalid_unicode_is_refused_alone(world):
     async with world.running() as engine:
         with pytest.raises(EventError, match="Unicode"):
             await engine.set([timer("half a pair: \ud83d")])
@@ -686,7 +687,7 @@ async def test_text_that_is_no_unicode_is_refused_for_itself(world):
 # The end
 
 
-async def test_cancelled_it_starts_nothing_and_lets_deliveries_end(world):
+async def test_cancelled_engine_starts_no_delivery_and_lets_others_end(world):
     gate = world.broker.hang()
     engine = world.open(replace(QUICK, in_flight=6))
     await engine.set([timer(f"uid-{number}", -9 + number) for number in range(5)])
@@ -702,7 +703,7 @@ async def test_cancelled_it_starts_nothing_and_lets_deliveries_end(world):
     assert await count_in_file(world) == 3
 
 
-async def test_deliveries_that_outlast_the_grace_are_made_again_by_the_next_process(world):
+async def test_deliveries_beyond_the_grace_period_are_repeated_by_the_next_process(world):
     world.broker.hang()
     engine = world.open(replace(QUICK, grace_seconds=0.001))
     await engine.set([timer()])
@@ -724,18 +725,18 @@ async def count_in_file(world) -> int:
         await engine.close()
 
 
-async def test_a_closed_engine_says_try_later(world):
+async def test_closed_engine_raises_try_later(world):
     engine = world.open()
     await engine.close()
     await engine.close()
-    with pytest.raises(TryLaterError, match="ending"):
+    with pytest.raises(TryLaterError, match="shutting down"):
         await engine.set([timer()])
 
 
 # The file
 
 
-async def test_a_second_owner_is_refused_until_the_first_is_gone(world):
+async def test_second_owner_is_refused_until_the_first_closes(world):
     first = world.open()
     with pytest.raises(TtlError, match=r"timers\.db: expected to be its only owner"):
         world.open()
@@ -743,7 +744,7 @@ async def test_a_second_owner_is_refused_until_the_first_is_gone(world):
     await world.open().close()
 
 
-async def test_a_file_of_a_newer_release_is_refused_and_left_alone(world):
+async def test_file_of_a_newer_release_is_refused_unchanged(world):
     await world.open().close()
     with sqlite3.connect(world.path) as db:
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
@@ -754,13 +755,13 @@ async def test_a_file_of_a_newer_release_is_refused_and_left_alone(world):
     assert world.path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_refused(world):
+def test_file_that_is_not_a_database_is_refused(world):
     world.path.write_text("to be, or not to be\n" * 100)
     with pytest.raises(TtlError, match=r"timers\.db: expected a timer file .* not a database"):
         world.open()
 
 
-def test_another_programs_database_is_refused(world):
+def test_database_of_another_program_is_refused(world):
     with sqlite3.connect(world.path) as db:
         db.execute("CREATE TABLE cookies (name TEXT)")
     db.close()
@@ -768,7 +769,7 @@ def test_another_programs_database_is_refused(world):
         world.open()
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
+def test_missing_folder_is_named(tmp_path):
     clock = HandClock()
     with pytest.raises(TtlError, match=r"nowhere/timers\.db: expected a timer file"):
         SqliteTimers(tmp_path / "nowhere" / "timers.db", clock, Broker(clock))
@@ -777,7 +778,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 # What is pending
 
 
-async def test_pending_timers_are_listed_by_purpose_in_order(world):
+async def test_pending_timers_are_listed_by_purpose_and_fire_time(world):
     timers = [timer(f"uid-{number:05}", number // 2) for number in range(LISTED_AT_ONCE + 10)]
     engine = world.open()
     await engine.set([timer("uid-a", 3, purpose=OTHER), *reversed(timers)])
@@ -790,7 +791,7 @@ async def test_pending_timers_are_listed_by_purpose_in_order(world):
     await engine.close()
 
 
-async def test_the_next_due_is_that_of_all_purposes(world):
+async def test_next_due_is_the_first_of_all_purposes(world):
     engine = world.open()
     assert await engine.next_due() is None
     await engine.set([timer("b", 30), timer("a", 20, purpose=OTHER), timer("c", 40)])
@@ -814,7 +815,7 @@ STEPS = st.one_of(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(STEPS, max_size=12))
-def test_whatever_happens_the_last_due_of_each_timer_fires_and_none_before(steps):
+def test_each_timer_fires_at_its_last_due_time_after_any_sequence_of_faults(steps):
     with tempfile.TemporaryDirectory() as folder:
         clock = HandClock()
         asyncio.run(live_through(steps, World(Path(folder, "timers.db"), clock, Broker(clock))))
@@ -855,7 +856,7 @@ async def take_step(world: World, engine: SqliteTimers, step: str, argument) -> 
     if step == "advance":
         world.clock.advance(argument)
     elif step == "set back":
-        await until(lambda: not engine._deliveries)  # one that has begun cannot be called back
+        await until(lambda: not engine._deliveries._running)  # one that has begun cannot be called back
         world.clock.advance(-argument)
     elif step == "fail":
         world.broker.failures = [TryLaterError("away") for _ in range(argument)]
@@ -870,7 +871,7 @@ async def take_step(world: World, engine: SqliteTimers, step: str, argument) -> 
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777], ids=oct)
-async def test_timer_file_and_the_files_beside_it_are_the_owners_alone(world, umask):
+async def test_timer_file_and_its_side_files_have_mode_0600(world, umask):
     before = os.umask(umask)
     try:
         async with world.running() as engine:
@@ -881,7 +882,7 @@ async def test_timer_file_and_the_files_beside_it_are_the_owners_alone(world, um
     assert modes == dict.fromkeys(("timers.db", "timers.db-wal", "timers.db-shm", "timers.db.lock"), 0o600)
 
 
-async def test_timer_files_of_a_laxer_mode_are_tightened(world):
+async def test_timer_files_with_a_wider_mode_are_tightened(world):
     async with world.running() as engine:
         await engine.set([timer(seconds=60)])
         names = ("timers.db", "timers.db-wal", "timers.db-shm")

@@ -1,1 +1,1 @@
-"""Tokens: the identity of this process at a server, and which callers a function accepts."""
+"""Authentication: tokens that this process sends to servers, and checks of the tokens that callers send."""

@@ -1,11 +1,12 @@
-"""Who may call a function: the bearer token of each request, verified before anything of its body is read.
+"""Authenticate callers of a function: verify the bearer token of a request before reading its body.
 
-A Broker with authentication on sends a token of the Trigger's own identity. Knative verifies such tokens for its own
-parts, not for a Service; so the function does it. Only loaded where TTL_CALLERS is set.
+If authentication is enabled on a Broker, it sends a token of the Trigger's identity. Knative verifies such tokens for
+its own components, but not for a Service; so the function verifies them. This module is imported only if TTL_CALLERS is
+set.
 
-    no token, or one that does not hold     401
-    a good token of somebody else           403
-    the keys cannot be had now              503, and Knative comes back
+    no token, or an invalid one                  401
+    a valid token of a subject not listed        403
+    the issuer's keys are not available now      503, and Knative retries
 """
 
 import asyncio
@@ -27,59 +28,62 @@ from shared.core.objects import quote
 from shared.errors import EventError, TryLaterError
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
-"""What API servers sign with. None of them takes a public key for a shared secret."""
+"""Algorithms that API servers sign with. None of them accepts a public key as a shared secret."""
 
 CLOCKS_APART_MAX_SECONDS = 60.0
-"""A refused token is not tried again, so a clock that is a little off must not refuse one."""
+"""Clock skew allowed when a token is verified: a request with a rejected token is not retried."""
 
 KEPT_SECONDS = 3_600.0
-"""How long keys are trusted without asking again."""
+"""Maximum age of cached keys before they are fetched again."""
 
 PAUSE_SECONDS = 10.0
-"""Between two questions for keys: whoever makes up key ids must not have us ask for each."""
+"""Minimum time between two fetches of the keys: otherwise tokens with invented key ids could force a fetch each."""
 
 RETRY_SECONDS = 1.0
-"""The same after a question that failed: a Broker gives up after some seconds."""
+"""Minimum time before a fetch that failed is repeated: a Broker gives up after some seconds."""
 
 FETCH_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """An OIDC issuer that the internet knows, as that of a managed cluster.
+    """An OIDC issuer with a public URL, such as that of a managed cluster.
 
     Attributes:
-        url: As in the tokens' `iss`; its discovery document is below it.
+        url: The value of `iss` in its tokens; the discovery document is served below this URL.
     """
 
     url: str
 
     async def fetch(self) -> tuple[str, jwt.PyJWKSet]:
-        """Its name in tokens, and its keys."""
+        """Fetch the issuer's name (`iss` in tokens) and its keys."""
         async with _session(ssl.create_default_context()) as session:
             found = await _read(session, f"{self.url.rstrip('/')}/.well-known/openid-configuration")
             if found.get("issuer") != self.url:
                 raise ValueError(f"issuer: expected {self.url}, got {quote(found.get('issuer'))}")
             keys_url = str(found.get("jwks_uri"))
             if urlsplit(keys_url).scheme != urlsplit(self.url).scheme:
-                raise ValueError(f"jwks_uri: expected a URL as safe as the issuer's, got {quote(keys_url)}")
+                raise ValueError(f"jwks_uri: expected the same scheme as the issuer's URL, got {quote(keys_url)}")
             return self.url, jwt.PyJWKSet.from_dict(await _read(session, keys_url))
 
 
 @dataclass(frozen=True, slots=True)
 class ApiServerIssuer:
-    """The API server of the cluster this Pod runs in, which tells its keys to service accounts only.
+    """The API server of the cluster of this Pod as an issuer; it serves its keys to service accounts only.
 
     Attributes:
-        url: Its base URL.
-        account: The folder with the Pod's `ca.crt` and `token`, both read again for each question.
+        url: The base URL of the API server.
+        account: The folder with the Pod's `ca.crt` and `token`; both are read again for each fetch.
     """
 
     url: str = "https://kubernetes.default.svc"
     account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
     async def fetch(self) -> tuple[str, jwt.PyJWKSet]:
-        """Its name in tokens, and its keys; not from where it says they are, which often is out of a Pod's reach."""
+        """Fetch the issuer's name (`iss` in tokens) and its keys.
+
+        The keys come from the API server itself. Its discovery document names an address that a Pod often cannot reach.
+        """
         token = (self.account / "token").read_text().strip()
         async with _session(ssl.create_default_context(cafile=self.account / "ca.crt"), token) as session:
             found = await _read(session, f"{self.url}/.well-known/openid-configuration")
@@ -87,14 +91,14 @@ class ApiServerIssuer:
 
 
 class Keys:
-    """The keys of an issuer: fetched when first needed, when a token names an unknown one, and every hour.
+    """Cached keys of an issuer: fetched on first use, for a token with an unknown key id, and every hour.
 
     Args:
-        issuer: Where they come from.
-        clock: Seconds that only grow.
+        issuer: The issuer to fetch the keys from.
+        clock: A monotonic clock, in seconds.
 
     Attributes:
-        issuer_name: What tokens must have as `iss`; empty until the keys were fetched.
+        issuer_name: The expected `iss` of tokens; empty until the keys are fetched.
     """
 
     def __init__(self, issuer: Issuer | ApiServerIssuer, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,51 +106,55 @@ class Keys:
         self._issuer = issuer
         self._clock = clock
         self._keys: Mapping[str | None, jwt.PyJWK] = {}
-        self._fetched_at = self._ask_again_at = -math.inf
-        self._asking = asyncio.Lock()
+        self._fetched_at = self._next_fetch_at = -math.inf
+        self._fetching = asyncio.Lock()
 
     async def get(self, key_id: str) -> jwt.PyJWK | None:
-        """The key of that id; None where the issuer has none.
+        """Return the key with an id, or None if the issuer has no such key.
 
         Raises:
-            TryLaterError: It cannot be told now.
+            TryLaterError: The keys are not available now.
         """
         if self._is_fresh() and key_id in self._keys:
             return self._keys[key_id]
-        async with self._asking:
-            pause = self._ask_again_at - self._clock()
+        async with self._fetching:
+            pause = self._next_fetch_at - self._clock()
             if pause <= 0:
                 await self._fetch(key_id)
-            elif key_id not in self._keys:  # its key may be newer than ours
-                raise TryLaterError("the token's key is not known yet", retry_after_seconds=pause)
+            elif key_id not in self._keys:  # the issuer may have added the key since the last fetch
+                raise TryLaterError(
+                    "authorization: the token's key is not among the known keys of "
+                    f"{self._issuer.url}; they are fetched again in {pause:.1f} s",
+                    retry_after_seconds=pause,
+                )
         return self._keys.get(key_id)
 
     def _is_fresh(self) -> bool:
         return self._clock() < self._fetched_at + KEPT_SECONDS
 
     async def _fetch(self, key_id: str) -> None:
-        """Fetch the keys; where that fails, a key that was good until now stays so."""
+        """Fetch the keys. If the fetch fails, known keys stay valid."""
         try:
             self.issuer_name, keys = await self._issuer.fetch()
         except (aiohttp.ClientError, jwt.PyJWTError, RedirectError, OSError, ValueError, TypeError, KeyError) as error:
-            # From now, not from the question: those who waited for a slow answer must not each wait for one more.
-            self._ask_again_at = self._clock() + RETRY_SECONDS
+            # Count from the end of the fetch: requests that waited for a slow answer must not each start another fetch.
+            self._next_fetch_at = self._clock() + RETRY_SECONDS
             if key_id not in self._keys:
-                reason = f"no keys from {self._issuer.url}: {str(error) or type(error).__name__}"
+                reason = f"cannot fetch the keys of {self._issuer.url}: {str(error) or type(error).__name__}"
                 raise TryLaterError(reason, retry_after_seconds=RETRY_SECONDS) from None
         else:
             self._keys = {key.key_id: key for key in keys}
             self._fetched_at = self._clock()
-            self._ask_again_at = self._fetched_at + PAUSE_SECONDS
+            self._next_fetch_at = self._fetched_at + PAUSE_SECONDS
 
 
 class Callers:
-    """Those who may call, by the `sub` of their tokens.
+    """Admits requests by the subject (`sub`) of their token.
 
     Args:
-        subjects: As `system:serviceaccount:NAMESPACE:NAME`.
-        audience: What a token must be meant for.
-        keys: Of the one issuer that is trusted.
+        subjects: The admitted subjects, such as `system:serviceaccount:NAMESPACE:NAME`.
+        audience: The expected audience (`aud`) of a token.
+        keys: The keys of the trusted issuer.
     """
 
     def __init__(self, subjects: tuple[str, ...], *, audience: str, keys: Keys) -> None:
@@ -155,29 +163,29 @@ class Callers:
         self._keys = keys
 
     async def admit(self, authorization: str) -> None:
-        """Let a request pass, by its Authorization header.
+        """Verify the Authorization header of a request; return if its subject is admitted.
 
         Raises:
-            EventError: It has no good token (401), or one of somebody else (403).
-            TryLaterError: It cannot be told now.
+            EventError: The token is missing or invalid (401), or its subject is not admitted (403).
+            TryLaterError: The keys are not available now.
         """
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise EventError("authorization: expected a bearer token, got none", status=HTTPStatus.UNAUTHORIZED)
         try:
             subject = str((await self._verify(token.strip()))["sub"])
-        except (jwt.PyJWTError, RecursionError) as error:  # a header of a thousand levels is read before it is verified
-            expected = f"a token that {self._keys.issuer_name or 'the issuer'} signed for {self._audience}"
+        except (jwt.PyJWTError, RecursionError) as error:  # a deeply nested header is parsed before verification
+            expected = f"a token signed by {self._keys.issuer_name or 'the issuer'} for audience {self._audience}"
             raise EventError(f"authorization: expected {expected}: {error}", status=HTTPStatus.UNAUTHORIZED) from None
         if subject not in self._subjects:
-            expected = f"a token of {', '.join(sorted(self._subjects))}, got one of {subject[:200]!r}"
+            expected = f"a token of subject {' or '.join(sorted(self._subjects))}, got subject {subject[:200]!r}"
             raise EventError(f"authorization: expected {expected}", status=HTTPStatus.FORBIDDEN)
 
     async def _verify(self, token: str) -> dict[str, Any]:
         key_id = jwt.get_unverified_header(token).get("kid")
         key = await self._keys.get(key_id) if key_id else None
         if key is None:
-            raise jwt.InvalidTokenError(f"the issuer has no key {quote(key_id)}")
+            raise jwt.InvalidTokenError(f"kid: expected a key id of the issuer, got {quote(key_id)}")
         return jwt.decode(
             token,
             key,
@@ -200,9 +208,9 @@ def _session(context: ssl.SSLContext, token: str = "") -> aiohttp.ClientSession:
 
 
 async def _read(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    """A JSON object. No redirect is followed: what is asked for is where it is said to be."""
+    """GET a JSON object. Redirects are not followed: only the configured address is asked."""
     async with session.get(url) as response:
-        found = await response.json(content_type=None)  # application/jwk-set+json, and whatever else there is
+        found = await response.json(content_type=None)  # accept application/jwk-set+json and other types
     if not isinstance(found, dict):
         raise TypeError(f"{url}: expected a JSON object, got {quote(found)}")
     return found

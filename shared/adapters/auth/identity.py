@@ -1,7 +1,7 @@
-"""Who we are at a server: a token, and where the next one comes from before it expires.
+"""Bearer tokens that this process sends to a server, renewed before they expire.
 
-It is fetched beside the requests, so that neither a slow file nor a slow metadata server holds anybody up, and once for
-all who wait. No token stands in a log line, an error or a repr.
+A token is fetched in the background, so a slow file or metadata server does not delay requests. Concurrent requests
+share one fetch. A token never appears in a log line, an error or a repr.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from shared.errors import TryLaterError
 from shared.ports import Clock
 
 READ_SECONDS = 60.0
-"""A token of a file is used for so long before the file is looked at again; one is rotated well before its end."""
+"""Time for which a token from a file is used before the file is read again; tokens are rotated well before expiry."""
 
 RENEW_SECONDS = 225.0
-"""Before its end a token of Google's is renewed; earlier, a metadata server would answer with the same one again."""
+"""Time before expiry at which a Google token is renewed; earlier, a metadata server would return the same token."""
 
 WAIT_SECONDS_MAX = 10.0
-"""For a token without which nothing can be asked; the fetch goes on, for whoever asks next."""
+"""Maximum wait for a token; the fetch continues after it, for later requests."""
 
-# What GKE's own credential plugin asks for. Without the e-mail an API server knows an account by its number only.
+# The scopes that GKE's credential plugin requests. Without the e-mail scope an API server knows an account by number.
 _GOOGLE_SCOPES = (
     "https://www.googleapis.com/auth/cloud-platform",
     "https://www.googleapis.com/auth/userinfo.email",
@@ -37,27 +37,27 @@ _log = logging.getLogger("ttl")
 
 
 class Identity(Protocol):
-    """Who asks."""
+    """A source of bearer tokens for one server."""
 
     async def token(self, *, refused: str = "") -> str:
-        """A bearer token; another one than the refused, where there is another.
+        """Return a bearer token; a different one than `refused`, if there is one.
 
         Raises:
-            TryLaterError: There is none now.
-            PermanentError: There will be none.
+            TryLaterError: No token is available now.
+            PermanentError: No token will be available.
         """
 
     def close(self) -> None:
-        """End what is under way."""
+        """Cancel a fetch in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A bearer token as it was just fetched.
+    """A bearer token, with durations that count from its fetch.
 
     Attributes:
-        fresh_seconds: For so long nobody needs to look for the next one.
-        valid_seconds: For so long it is of use.
+        fresh_seconds: Time until the next token should be fetched.
+        valid_seconds: Time until the token expires.
     """
 
     text: str = field(repr=False)
@@ -66,12 +66,12 @@ class Token:
 
 
 class GivenToken:
-    """One token, for as long as it is valid."""
+    """A fixed token."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
-    async def token(self, *, refused: str = "") -> str:  # noqa: ARG002 - there is no other
+    async def token(self, *, refused: str = "") -> str:  # noqa: ARG002 - there is only one token
         """See `Identity`."""
         return self._text
 
@@ -80,11 +80,11 @@ class GivenToken:
 
 
 class RenewedToken:
-    """Tokens of a source, one after the other.
+    """Tokens that are fetched again before they expire.
 
     Args:
-        fetch: One at a time; raises TryLaterError where there is no token now.
-        monotonic: Seconds that never go back.
+        fetch: Fetches the next token; never called concurrently. Raises TryLaterError if no token is available now.
+        monotonic: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RenewedToken:
         self._failed = False
 
     async def token(self, *, refused: str = "") -> str:
-        """See `Identity`. One that is no longer fresh is used once more, while the next is fetched."""
+        """See `Identity`. A token that is due for renewal is used once more while the next one is fetched."""
         age = self._monotonic() - self._fetched_at
         if self._token is None or self._token.text == refused or age >= self._token.valid_seconds:
             return await self._renewed()
@@ -116,13 +116,13 @@ class RenewedToken:
             async with asyncio.timeout(WAIT_SECONDS_MAX):
                 return await asyncio.shield(self._renew())
         except TimeoutError:
-            raise TryLaterError(f"no token to ask with within {WAIT_SECONDS_MAX:.0f} s") from None
+            raise TryLaterError(f"no bearer token for the server within {WAIT_SECONDS_MAX:.0f} s") from None
 
     def _renew(self) -> asyncio.Task[str]:
-        """The renewal under way, or a new one."""
+        """Return the renewal in progress, or start one."""
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._replace(), name="token")
-            self._renewal.add_done_callback(self._write_event)
+            self._renewal.add_done_callback(self._log_failure)
         return self._renewal
 
     async def _replace(self) -> str:
@@ -131,59 +131,60 @@ class RenewedToken:
         self._token, self._fetched_at = token, asked_at
         return token.text
 
-    def _write_event(self, renewal: asyncio.Task[str]) -> None:
-        """One line for the first failure in a row: nobody may be waiting for this renewal."""
+    def _log_failure(self, renewal: asyncio.Task[str]) -> None:
+        """Log the first failure in a row: no request may be waiting for this renewal."""
         error = None if renewal.cancelled() else renewal.exception()
         if error and not self._failed:
-            _log.warning("no new token to ask with", extra={"fields": {"error": str(error)}})
+            _log.warning("bearer token not renewed", extra={"fields": {"error": str(error)}})
         self._failed = error is not None
 
 
 class FileTokens:
-    """The tokens that another writes to a file, one after the other.
+    """Tokens from a file that another process rotates.
 
     Args:
-        path: Where they are.
+        path: The file.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     async def __call__(self) -> Token:
-        """The present one. In a thread: such a file may lie behind a network.
+        """Read the current token, in a thread: the file may be on a network volume.
 
         Raises:
-            TryLaterError: There is none that can be read.
+            TryLaterError: The file has no readable token.
         """
         return await asyncio.to_thread(read_token, self._path)
 
 
 def read_token(path: Path) -> Token:
-    """The token in a file.
+    """Read the token in a file.
 
     Raises:
-        TryLaterError: There is none that can be read.
+        TryLaterError: The file has no readable token.
     """
     try:
         text = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no text"
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise TryLaterError(f"expected a file with a token, got {str(path)!r}: {reason}") from None
     if not is_token(text):
-        raise TryLaterError(f"expected a token and nothing else in {str(path)!r}, got {'more' if text else 'none'}")
+        got = "other text" if text else "an empty file"
+        raise TryLaterError(f"expected one token and no other text in {str(path)!r}, got {got}")
     return Token(text, fresh_seconds=READ_SECONDS)
 
 
 def is_token(text: str) -> bool:
-    """Whether a text can stand behind `Bearer` in a header."""
+    """Return whether a text can follow `Bearer` in a header."""
     return text.isascii() and text.isprintable() and text != "" and " " not in text
 
 
 class GoogleTokens:
-    """Access tokens by Google's application default credentials: on Cloud Run, of the metadata server.
+    """Access tokens from Google's application default credentials; on Cloud Run, from the metadata server.
 
     Args:
-        clock: Tells how long a token still lasts.
+        clock: The clock that the expiry of a token is compared with.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -191,16 +192,16 @@ class GoogleTokens:
         self._credentials: Any = None
 
     async def __call__(self) -> Token:
-        """The next one. In a thread: Google's library waits for each of its requests.
+        """Fetch the next token, in a thread: Google's library blocks on its requests.
 
         Raises:
-            TryLaterError: Google has none for us now.
-            RedirectError: The metadata server, or Google, sends us elsewhere.
+            TryLaterError: Google returns no token now.
+            RedirectError: The metadata server, or Google, answers with a redirect.
         """
         return await asyncio.to_thread(self._fetch)
 
     def _fetch(self) -> Token:
-        import google.auth  # noqa: PLC0415 - 170 ms that only this identity needs
+        import google.auth  # noqa: PLC0415 - the import takes 170 ms, and only this identity needs it
         from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - as above
         from google.auth.transport.requests import Request  # noqa: PLC0415 - as above
 
@@ -212,7 +213,7 @@ class GoogleTokens:
             self._credentials.refresh(request)
         except GoogleAuthError as error:
             reason = " ".join(str(error).split())[:300]
-            raise TryLaterError(f"TTL_API_IDENTITY=google: there is no token of Google's now: {reason}") from None
+            raise TryLaterError(f"TTL_API_IDENTITY=google: cannot fetch a token from Google: {reason}") from None
         finally:
             request.session.close()
         expires_at = self._credentials.expiry
@@ -223,7 +224,7 @@ class GoogleTokens:
 
 
 def _refuse_redirect(response: Any, *_: Any, **__: Any) -> None:
-    """A hook of Google's transport: what it sends may hold a refresh token or a signed assertion."""
+    """Reject redirects in Google's transport (a response hook): a request may hold a refresh token or an assertion."""
     try:
         refuse_redirect(response.url, response.status_code, response.headers)
     except RedirectError:

@@ -1,4 +1,4 @@
-"""No redirect is followed, at any server: our token, and what we send, are for the configured address alone."""
+"""Reject HTTP redirects from every server: tokens and payloads go to the configured address only."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -22,15 +22,15 @@ _REDIRECTS = frozenset(
 )
 
 _SHOWN_MAX = 300
-"""Characters of an origin in a message: a server writes it."""
+"""Maximum length of an origin in a message, since a server chooses it."""
 
 
 class RedirectError(PermanentError):
-    """A server sends us elsewhere; the request was not repeated there."""
+    """A server answered with a redirect; the request was not repeated at the new address."""
 
 
 async def refuse_redirects(request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
-    """Middleware of an aiohttp session: the first redirect ends the request.
+    """Reject the first redirect; a middleware for an aiohttp session.
 
     Raises:
         RedirectError: The answer is a redirect.
@@ -45,30 +45,30 @@ async def refuse_redirects(request: "ClientRequest", handler: "ClientHandlerType
 
 
 def refuse_redirect(url: str, status: int, headers: Mapping[str, str]) -> None:
-    """Refuse an answer that is a redirect.
+    """Raise RedirectError if an answer is a redirect.
 
-    The message names the hosts alone: a path or a query may hold a secret.
+    The message names the hosts only: a path or a query may hold a secret.
 
     Args:
-        url: What was asked.
-        status: Of the answer.
-        headers: Of the answer, without regard to case.
+        url: The requested URL.
+        status: The status of the answer.
+        headers: The headers of the answer; the lookup ignores case.
 
     Raises:
-        RedirectError: It is one.
+        RedirectError: The answer is a redirect.
     """
     if status not in _REDIRECTS:
         return
     location = headers.get("location", "")
     target = _origin_of(location, url) if location else "nowhere"
     raise RedirectError(
-        f"{_origin_of(url)} answered {status}, a redirect to {target}; no redirect is followed: "
-        "expected the address of the server itself, and no login page or proxy before it"
+        f"{_origin_of(url)} answered {status}, a redirect to {target}; redirects are not followed. "
+        "Configure the address of the server itself, without a login page or proxy in front of it"
     )
 
 
 def _origin_of(url: str, base: str = "") -> str:
-    """Scheme, host and port; without user and password, which a URL may hold too."""
+    """Return scheme, host and port of a URL, without its user and password."""
     try:
         parts = urlsplit(urljoin(base, url))
         host, port = parts.hostname or "", parts.port

@@ -1,1 +1,1 @@
-"""Configuration: environment variables, kind rule files, and the policy file."""
+"""Configuration of a process: environment variables, kind rule files and the policy file."""

@@ -1,4 +1,4 @@
-"""The kind rules on disk: every YAML file in `shared/kinds/`, and in the directory of whoever runs this."""
+"""Kind rules on disk: the shipped YAML files in `shared/kinds/`, and those in the operator's folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,10 @@ KINDS = Path(shared.__file__ or "").parent / "kinds"
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """A rule, and where it comes from.
+    """A kind rule and its file.
 
     Attributes:
-        replaces: The shipped rule that it stands in place of, if it does.
+        replaces: The shipped rule that this rule replaces; None if it replaces none.
     """
 
     rule: KindRule
@@ -28,12 +28,12 @@ class RuleFile:
 
     @property
     def is_shipped(self) -> bool:
-        """Whether it travels with the code."""
+        """Whether the rule is shipped with this program."""
         return self.path.parent == KINDS
 
 
 def read_catalogue(folder: Path | None = None) -> Catalogue:
-    """All kind rules: the shipped ones, and those of a folder of the user's.
+    """Read all kind rules: the shipped ones, and those in the operator's folder.
 
     Raises:
         FileError: See `read_rule_files`.
@@ -42,27 +42,28 @@ def read_catalogue(folder: Path | None = None) -> Catalogue:
 
 
 def read_rule_files(folder: Path | None = None, *, shipped: Path = KINDS) -> list[RuleFile]:
-    """All kind rules with their files, in the order of the files' names; a user's rule replaces a shipped one.
+    """Read all kind rules with their files, ordered by file name; an operator's rule replaces a shipped one.
 
     Args:
-        folder: The user's, with `*.yaml` and `*.yml`; a ConfigMap that is mounted, for instance.
-        shipped: Those that travel with the code.
+        folder: The operator's folder with `*.yaml` and `*.yml`, for instance a mounted ConfigMap.
+        shipped: The folder of the shipped rules.
 
     Raises:
-        FileError: A file does not follow the schema of `KindRule`, two files of one folder describe one kind
-            in one version, or there is no such folder.
+        FileError: A file does not match the schema of `KindRule`, two files of one folder have a rule for the same
+            kind and version, or the folder does not exist.
     """
-    ours = _read_folder(shipped, is_shipped=True)
+    shipped_files = _read_folder(shipped, is_shipped=True)
     if folder is None:
-        return ours
+        return shipped_files
     if not folder.is_dir():
-        raise FileError(f"{folder}: expected a directory of kind rules")
-    theirs = [_in_place_of(one, ours) for one in _read_folder(folder)]
-    # One of theirs may know versions that two of ours tell apart: it stands in place of both.
-    return [one for one in ours if not any(_overlap(one.rule, other.rule) for other in theirs)] + theirs
+        raise FileError(f"{folder}: expected a directory of kind rules, but it does not exist or is not a directory")
+    own_files = [_with_replaced(one, shipped_files) for one in _read_folder(folder)]
+    # One rule of the operator may list versions that two shipped rules split; it replaces both.
+    kept = [one for one in shipped_files if not any(_overlap(one.rule, other.rule) for other in own_files)]
+    return kept + own_files
 
 
-def _in_place_of(one: RuleFile, shipped: list[RuleFile]) -> RuleFile:
+def _with_replaced(one: RuleFile, shipped: list[RuleFile]) -> RuleFile:
     return RuleFile(one.rule, one.path, next((other for other in shipped if _overlap(one.rule, other.rule)), None))
 
 
@@ -80,14 +81,15 @@ def _read_folder(folder: Path, *, is_shipped: bool = False) -> list[RuleFile]:
         for version in rule.api_versions:
             twin = of_kind.setdefault((version, rule.kind), path)
             if twin is not path:
-                raise FileError(f"{path.name}: a second rule for {rule.kind} of {version}, beside {twin.name}")
+                expected = f"expected one rule for {rule.kind} of {version}"
+                raise FileError(f"{path.name}: {expected}, but {twin.name} has one too")
         files.append(RuleFile(rule, path))
     return files
 
 
 def _read_shipped(path: Path) -> KindRule:
-    """Without a look for slips (a field twice, a doubtful value, great depth), which the tests have: twice as quick."""
+    """Read a shipped file without the checks that tests run (repeated keys, ambiguous values, depth): twice as fast."""
     try:
         return KindRule.model_validate(yaml.load(path.read_bytes(), Loader), context=SHIPPED)  # noqa: S506 - a safe one
     except (ValidationError, yaml.YAMLError):
-        return read_model(path, KindRule, context=SHIPPED)  # tells the line
+        return read_model(path, KindRule, context=SHIPPED)  # its error names the line

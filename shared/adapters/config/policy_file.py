@@ -1,6 +1,6 @@
-"""The policy on disk: read at the start, and again whenever what it says changes; a bad one changes nothing.
+"""The policy file: read at start and reread when its content changes. An invalid file keeps the last valid policy.
 
-A ConfigMap that is mounted is swapped as a whole behind a link, so what counts is the content, not when it was written.
+A mounted ConfigMap is replaced as a whole behind a symbolic link. So a change is detected by content, not by its time.
 """
 
 import hashlib
@@ -21,47 +21,47 @@ from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
 
 LOOK_SECONDS = 1.0
-"""Between two looks at the file, however often it is asked for."""
+"""Minimum time between two reads of the file, however often the policy is requested."""
 
 DIGEST_DIGITS = 12
-"""Of a policy's SHA-256: enough to tell policies apart, and to compare with `sha256sum`."""
+"""Digits of a policy's SHA-256 that are kept: enough to distinguish policies, and to compare with `sha256sum`."""
 
 _log = logging.getLogger("ttl")
 
 
 def read_policy(path: Path, kinds: Catalogue) -> Policy:
-    """A policy file.
+    """Read a policy file.
 
     Raises:
-        FileError: It cannot be read, or is not what a policy should be, or names a kind that is not known.
+        FileError: The file cannot be read, is not a valid policy, or names an unknown kind.
     """
     return parse_policy(_read(path), kinds, name=path.name)
 
 
 def parse_policy(text: str, kinds: Catalogue, *, name: str) -> Policy:
-    """A policy's text; `name` is what errors call it.
+    """Parse the text of a policy; `name` is the file name in errors.
 
     Raises:
-        FileError: As above.
+        FileError: The text is not a valid policy, or names an unknown kind.
     """
     policy = parse_model(text, Policy, name=name, refine=lambda policy: policy.of_kinds(kinds))
     return policy.with_digest(hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS])
 
 
 class PolicyFile:
-    """The policy in force: the last good one that the file held.
+    """The policy in force: the last valid content of the file.
 
     Args:
         path: The file.
-        kinds: All that are known.
-        report: Told what is wrong with a bad one, once.
-        clock: Seconds that only grow.
+        kinds: All known kinds.
+        report: Called once with the error of each invalid content.
+        clock: A monotonic clock, in seconds.
 
     Attributes:
-        problem: What is wrong with what the file holds now; empty where that is in force.
+        problem: The error of the file's present content; empty if that content is in force.
 
     Raises:
-        FileError: It is bad at the start: what a policy guards must not go because it could not be read.
+        FileError: The file is invalid at start: an unreadable policy must not remove the protection it sets.
     """
 
     def __init__(
@@ -70,22 +70,22 @@ class PolicyFile:
         self._path, self._kinds, self._report, self._clock = path, kinds, report, clock
         self._seen = _read(path)
         self._policy = parse_policy(self._seen, kinds, name=path.name)
-        self._looked_at = clock()
+        self._read_at = clock()
         self.problem = ""
 
     def policy(self) -> Policy:
-        """The policy in force; looks at the file if the last look was a while ago."""
-        if self._clock() - self._looked_at >= LOOK_SECONDS:
-            self._look()
+        """Return the policy in force; reread the file if the last read is older than `LOOK_SECONDS`."""
+        if self._clock() - self._read_at >= LOOK_SECONDS:
+            self._reread()
         return self._policy
 
     @property
     def is_good(self) -> bool:
-        """Whether what the file held at the last look is what is in force."""
+        """Whether the content at the last read is the policy in force."""
         return not self.problem
 
-    def _look(self) -> None:
-        self._looked_at = self._clock()
+    def _reread(self) -> None:
+        self._read_at = self._clock()
         try:
             text = _read(self._path)
             if text == self._seen:
@@ -93,7 +93,7 @@ class PolicyFile:
             self._seen = text
             self._policy = parse_policy(text, self._kinds, name=self._path.name)
         except FileError as error:
-            if str(error) == self.problem:  # a file that cannot be read is looked for again
+            if str(error) == self.problem:  # already reported: an unreadable file is read again each time
                 return
             self.problem = str(error)
             self._report(self.problem)
@@ -130,11 +130,11 @@ def _as_written(default: object) -> str | int | None:
 
 
 def schema() -> str:
-    """The JSON Schema of a policy file, for editors."""
-    told = {
+    """Return the JSON Schema of a policy file, for editors."""
+    document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Policy.model_json_schema(schema_generator=_Schema),
         "title": "Policy of ttl-after-finished",
         "description": "When the finished objects of a cluster are deleted, and how fast.",
     }
-    return json.dumps(told, indent=2) + "\n"
+    return json.dumps(document, indent=2) + "\n"

@@ -1,6 +1,6 @@
-"""Settings from the environment: the only `os.environ`.
+"""Settings from environment variables; no other module reads `os.environ`.
 
-A TTL_ variable that is set but empty is refused: unset often means more than any value does.
+A TTL_ variable that is set but empty is rejected, since an unset variable often means more than any value.
 
 Each field of `Settings` says what its variable means, and which process reads it: docs/reference/settings.md is made
 from it.
@@ -21,39 +21,39 @@ from shared.adapters.auth.identity import is_token
 from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
 
-# What Kubernetes puts into a Pod for each Service beside it; one may well be called ttl.
+# Variables that Kubernetes sets in a Pod for each Service of the namespace; a Service may be named `ttl`.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
 
 _SECRETS = frozenset({"TTL_API_TOKEN"})
 
 _SINK = "K_SINK"
-"""Set by Knative, and not ours to refuse: empty, it is unset."""
+"""Set by Knative, so an empty value is accepted and means unset."""
 
 ALL_KINDS = "all"
-"""In place of names: every kind that is known and can finish."""
+"""The value that selects every known kind that can finish."""
 
 
 class SettingsError(TtlError):
-    """A variable of the environment has a malformed value; the message names it and what was expected."""
+    """An environment variable has an invalid value; the message names the variable and the expected value."""
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Comma separated words, each without the spaces around it.
+    """Split comma-separated words and strip each.
 
     Raises:
-        ValueError: There is no word.
+        ValueError: The text has no word.
     """
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     if not words:
-        raise ValueError("expected names, comma separated")
+        raise ValueError("expected comma-separated names")
     return words
 
 
 def split_kinds(text: str) -> tuple[str, ...]:
-    """The words for kinds; none for `all`.
+    """Split comma-separated kinds; return no kind for `all`.
 
     Raises:
-        ValueError: There is no word.
+        ValueError: The text has no word.
     """
     words = split_words(text)
     return () if words == (ALL_KINDS,) else words
@@ -72,7 +72,7 @@ def _duration(value: Any) -> Any:
 
 
 def _server(value: str) -> str:
-    """A URL under which tokens may be sent: nobody on the way may read them."""
+    """Validate a URL that tokens are sent to: https, or http to a loopback address."""
     try:
         url = urlsplit(value)
         _ = url.port
@@ -93,9 +93,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def _secret(value: Any) -> Any:
-    """A token as its store gives it, often with a line break at the end."""
+    """Strip and validate a token; a secret store often adds a line break at its end."""
     if isinstance(value, str) and not is_token(value := value.strip()):
-        raise ValueError("expected a token: printable, without spaces")
+        raise ValueError("expected a token of printable ASCII characters, without spaces")
     return value
 
 
@@ -221,43 +221,43 @@ def read_settings(
     given: Mapping[str, str] | None = None,
     environment: Mapping[str, str] = os.environ,  # noqa: TID251 - this is the one reader
 ) -> Settings:
-    """The settings in the environment; what is unset has its default.
+    """Read the settings; an unset variable has its default.
 
     Args:
-        given: Variables that count before the environment's.
-        environment: Name to value.
+        given: Variables that override the environment.
+        environment: Variables by name.
 
     Raises:
-        SettingsError: A value is malformed or empty, or a variable begins with TTL_ and is unknown.
+        SettingsError: A value is invalid or empty, or a variable that begins with TTL_ is unknown.
     """
     known = {str(field.alias) for field in Settings.model_fields.values()}
-    spoken = {
+    values = {
         name: value
         for name, value in {**environment, **(given or {})}.items()
         if (name in known and (value or name != _SINK)) or (name.startswith("TTL_") and not _SERVICE_LINK.search(name))
     }
-    for name in known & spoken.keys():
-        if not spoken[name].strip():
-            raise SettingsError(f"{name}: expected a value, got an empty one; unset it for its default")
+    for name in known & values.keys():
+        if not values[name].strip():
+            raise SettingsError(f"{name}: expected a value, got an empty one; unset it to use its default")
     try:
-        return Settings.model_validate(spoken)
+        return Settings.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
         if first["type"] == "extra_forbidden":
             raise SettingsError(f"{name}: unknown setting; expected one of {', '.join(sorted(known))}") from None
         expected = first["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-        got = "another that is not shown here" if name in _SECRETS else repr(spoken[name])
-        told = "" if ", got " in expected else f", got {got}"
-        raise SettingsError(f"{name}: {expected}{told}") from None
+        value = "a value that is not shown" if name in _SECRETS else repr(values[name])
+        got = "" if ", got " in expected else f", got {value}"
+        raise SettingsError(f"{name}: {expected}{got}") from None
 
 
 def log_form(environment: Mapping[str, str] = os.environ) -> str:  # noqa: TID251 - as above
-    """`json` or `text`, for errors of settings that are malformed; empty where TTL_LOG is neither."""
+    """Return the form of the log (`json` or `text`) for settings errors; empty if TTL_LOG is neither."""
     form = environment.get("TTL_LOG", "")
     return form if form in ("json", "text") else ""
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:  # noqa: TID251 - as above
-    """Where a user's programs keep what must outlive them: `$XDG_STATE_HOME`, else `~/.local/state`."""
+    """Return the folder for a user's persistent state: `$XDG_STATE_HOME`, or `~/.local/state`."""
     return Path(environment.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")

@@ -1,4 +1,4 @@
-"""YAML that people write, read into a model: what is wrong is told with file, line and what was expected."""
+"""Read hand-written YAML into a model; an error names the file, the line and the expected value."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -12,24 +12,24 @@ from pydantic_core import ErrorDetails
 from shared.core.objects import quote
 from shared.errors import TtlError
 
-TOLD_MAX = 10
-"""Errors of one file that are told; more come up once these are mended."""
+ERRORS_SHOWN_MAX = 10
+"""Maximum number of errors shown for one file; fix these to see the rest."""
 
 SIZE_MAX = 1_048_576
-"""Bytes of a file: what a ConfigMap can hold."""
+"""Maximum size of a file, in characters: the size limit of a ConfigMap."""
 
 DEPTH_MAX = 100
-"""Lists and mappings in each other: the C library that reads YAML overflows its stack on tens of thousands."""
+"""Maximum nesting of lists and mappings: the C library that reads YAML overflows its stack at tens of thousands."""
 
 VALUES_MAX = 100_000
-"""With each alias written out: nine levels of nine aliases each are half a billion values."""
+"""Maximum number of values with aliases expanded: nine levels of nine aliases each are half a billion values."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Loader(_Safe):  # type: ignore[misc]
-    """YAML 1.1, and what JSON and YAML 1.2 take for a number beside: 1e-05."""
+    """YAML 1.1, plus the numbers that JSON and YAML 1.2 accept and YAML 1.1 does not: 1e-05."""
 
 
 Loader.add_implicit_resolver(
@@ -38,26 +38,26 @@ Loader.add_implicit_resolver(
     list("-+.0123456789"),
 )
 
-_ALIKE = {
+_PORTABLE = {
     "bool": re.compile("true|True|TRUE|false|False|FALSE"),
     "int": re.compile("[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+"),
     "float": re.compile("[^_:]+"),
     "timestamp": re.compile("(?!)"),
     "str": re.compile("(?![-+]?[0-9]+$|0o[0-7]+$).*", re.DOTALL),
 }
-"""What is the same in YAML 1.1 and 1.2 though it has no quotes, by what 1.1 takes it for."""
+"""Plain (unquoted) scalars with one meaning in YAML 1.1 and 1.2, by their YAML 1.1 type."""
 
 
 class FileError(TtlError):
-    """A file is not what it should be; each line of the message names the file, the line, the field and why."""
+    """A file is invalid; each line of the message names the file, the line, the field and the reason."""
 
 
 def read_model(path: Path, model: type[ModelT], *, context: object = None) -> ModelT:
-    """A file as a model; `context` is for the model's validators.
+    """Read a file as a model; `context` is passed to the model's validators.
 
     Raises:
-        FileError: It cannot be read, is not one YAML document, has a field twice or a value that versions of YAML read
-            differently, or is not what the model expects.
+        FileError: The file cannot be read, is not one YAML document, repeats a key, has a value that YAML 1.1 and 1.2
+            read differently, or does not match the model.
     """
     try:
         text = path.read_text()
@@ -74,17 +74,18 @@ def parse_model(
     refine: Callable[[ModelT], ModelT] = lambda model: model,
     context: object = None,
 ) -> ModelT:
-    """A text as a model.
+    """Parse a text as a model.
 
     Args:
         text: YAML.
-        model: What it should be.
-        name: What errors call it.
-        refine: What is made of it; raises pydantic's ValidationError, with the places, where it cannot be.
-        context: For the model's validators.
+        model: The expected model.
+        name: The file name in errors.
+        refine: Converts the validated model; raises pydantic's ValidationError, with locations, if it cannot.
+        context: Passed to the model's validators.
 
     Raises:
-        FileError: As above.
+        FileError: The text is not one YAML document, repeats a key, has a value that YAML 1.1 and 1.2 read
+            differently, or does not match the model.
     """
     if len(text) > SIZE_MAX:
         raise FileError(f"{name}: expected at most {SIZE_MAX} characters, got {len(text)}")
@@ -92,30 +93,30 @@ def parse_model(
         _check_depth(text, name)
         loader = Loader(text)
         node = loader.get_single_node()
-        _refuse(sorted(_slips(node)), name)
+        _raise_errors(sorted(_find_pitfalls(node)), name)
         if _count(node, {}) > VALUES_MAX:
-            raise FileError(f"{name}: expected at most {VALUES_MAX} values, with each alias written out")
+            raise FileError(f"{name}: expected at most {VALUES_MAX} values, with aliases expanded")
         document = loader.construct_document(node) if node else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{name}:{mark.line + 1}" if mark else name
-        told = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise FileError(f"{place}: expected one YAML document: {told}") from None
-    except (ValueError, RecursionError) as error:  # a date that is none, or brackets without end
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise FileError(f"{place}: expected one YAML document: {problem}") from None
+    except (ValueError, RecursionError) as error:  # an invalid date, or brackets nested too deeply
         raise FileError(f"{name}: expected YAML: {error}") from None
     try:
         read = refine(model.model_validate(document, context=context))
     except ValidationError as error:
-        told = list(_of_their_own(error.errors(include_url=False)))
-        _refuse([(_line_of(node, one["loc"]), _sentence(one)) for one in told], name)
+        errors = list(_without_consequences(error.errors(include_url=False)))
+        _raise_errors([(_line_of(node, one["loc"]), _message_of(one)) for one in errors], name)
         raise
     return read
 
 
-def _refuse(told: Sequence[tuple[int, str]], name: str) -> None:
-    if told:
-        lines = [f"{name}:{line}: {sentence}" for line, sentence in told[:TOLD_MAX]]
-        more = [f"{name}: and {len(told) - TOLD_MAX} more"] if len(told) > TOLD_MAX else []
+def _raise_errors(errors: Sequence[tuple[int, str]], name: str) -> None:
+    if errors:
+        lines = [f"{name}:{line}: {message}" for line, message in errors[:ERRORS_SHOWN_MAX]]
+        more = [f"{name}: and {len(errors) - ERRORS_SHOWN_MAX} more"] if len(errors) > ERRORS_SHOWN_MAX else []
         raise FileError("\n".join(lines + more)) from None
 
 
@@ -125,11 +126,11 @@ def _check_depth(text: str, name: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > DEPTH_MAX:
             line = event.start_mark.line + 1 if event.start_mark else 1
-            raise FileError(f"{name}:{line}: expected at most {DEPTH_MAX} lists and mappings in each other")
+            raise FileError(f"{name}:{line}: expected at most {DEPTH_MAX} levels of nested lists and mappings")
 
 
 def _count(node: Any, counted: dict[int, int]) -> int:
-    """Values with each alias written out; one that holds itself is told by whoever reads it."""
+    """Count the values with aliases expanded; an alias within itself counts once, and its reader rejects it."""
     if id(node) not in counted:
         counted[id(node)] = 1
         parts = [] if node is None or isinstance(node, yaml.ScalarNode) else node.value
@@ -139,8 +140,8 @@ def _count(node: Any, counted: dict[int, int]) -> int:
     return counted[id(node)]
 
 
-def _slips(node: Any) -> Iterator[tuple[int, str]]:
-    """Lines of what YAML takes without a word and some writer did not mean, and what was expected there."""
+def _find_pitfalls(node: Any) -> Iterator[tuple[int, str]]:
+    """Find valid YAML that is probably a mistake: repeated keys and ambiguous scalars, each with its line and error."""
     pending, seen = [node], set()
     while pending:
         one = pending.pop()
@@ -157,7 +158,7 @@ def _slips(node: Any) -> Iterator[tuple[int, str]]:
 
 
 def _repeated(node: Any) -> Iterator[tuple[int, str]]:
-    """YAML takes the last of two equal keys; whoever wrote both meant something else."""
+    """Find repeated keys: YAML silently uses the last one."""
     keys: set[str] = set()
     for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
         if key.value in keys:
@@ -166,17 +167,17 @@ def _repeated(node: Any) -> Iterator[tuple[int, str]]:
 
 
 def _ambiguous(node: Any) -> Iterator[tuple[int, str]]:
-    """Octal 010, sexagesimal 1:30, yes and no: texts, or other numbers, to whoever reads YAML 1.2."""
-    alike = None if node.style else _ALIKE.get(node.tag.rpartition(":")[2])
-    if alike and not alike.fullmatch(node.value):
+    """Find plain scalars that YAML 1.1 and 1.2 read differently: octal 010, sexagesimal 1:30, yes and no."""
+    portable = None if node.style else _PORTABLE.get(node.tag.rpartition(":")[2])
+    if portable and not portable.fullmatch(node.value):
         expected = "expected quotes around it, or a plain number, true or false"
         yield node.start_mark.line + 1, f"{quote(node.value)}: {expected}: YAML 1.1 and 1.2 read it differently"
 
 
-def _line_of(node: Any, place: Sequence[str | int]) -> int:
-    """Where a field stands, counted from 1; of one that is missing, where its place would be."""
+def _line_of(node: Any, location: Sequence[str | int]) -> int:
+    """Return the line of a field, counted from 1; for a missing field, the line of its parent."""
     line = node.start_mark.line if node else 0
-    for part in place:
+    for part in location:
         if isinstance(node, yaml.MappingNode):
             found = next(((key, value) for key, value in node.value if key.value == part), None)
             if found:
@@ -187,16 +188,16 @@ def _line_of(node: Any, place: Sequence[str | int]) -> int:
     return int(line) + 1
 
 
-def _of_their_own(errors: Sequence[ErrorDetails]) -> Iterator[ErrorDetails]:
-    """Without the lists that are too short only since what they hold was refused."""
+def _without_consequences(errors: Sequence[ErrorDetails]) -> Iterator[ErrorDetails]:
+    """Leave out "too short" errors of lists with invalid items: the invalid items make such a list too short."""
     for one in errors:
-        inside = len(one["loc"]) + 1
-        spoiled = any(len(other["loc"]) >= inside and other["loc"][: inside - 1] == one["loc"] for other in errors)
-        if one["type"] != "too_short" or not spoiled:
+        depth = len(one["loc"])
+        has_invalid_item = any(len(other["loc"]) > depth and other["loc"][:depth] == one["loc"] for other in errors)
+        if one["type"] != "too_short" or not has_invalid_item:
             yield one
 
 
-def _sentence(error: ErrorDetails) -> str:
+def _message_of(error: ErrorDetails) -> str:
     """`ttl.fields.0.unit: expected 'seconds' or 'duration', got 'hours'`."""
     where = ".".join(str(part) for part in error["loc"]) or "the document"
     context = error.get("ctx") or {}
@@ -217,6 +218,6 @@ def _sentence(error: ErrorDetails) -> str:
             expected = f"expected a text like {context['pattern']}"
         case _:
             expected = error["msg"].removeprefix("Value error, ").replace("Input should be", "expected")
-    has_told = ", got " in expected or error["type"] == "kind" or isinstance(error["input"], dict)
-    got = "" if has_told else f", got {quote(error['input'])}"
+    has_value = ", got " in expected or error["type"] == "kind" or isinstance(error["input"], dict)
+    got = "" if has_value else f", got {quote(error['input'])}"
     return f"{where}: {expected}{got}"

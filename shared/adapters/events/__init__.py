@@ -1,1 +1,1 @@
-"""CloudEvents over HTTP: received, answered, and published."""
+"""CloudEvents over HTTP: receive, answer and publish events."""

@@ -1,13 +1,13 @@
-"""Between HTTP and a function: an event in, a CloudEvent or an empty 204 out, errors as statuses Knative understands.
+"""Turn a function from event to message into an HTTP function with the statuses that Knative understands.
 
-Knative retries 5xx, 404, 408, 409 and 429, and turns a 2xx with a body that is no CloudEvent into a 502. So:
+Knative retries 5xx, 404, 408, 409 and 429. It turns a 2xx whose body is not a CloudEvent into a 502. The answers:
 
     done                    204, empty
-    done, and a message     200, the message as a CloudEvent: the Broker publishes it again
-    EventError              its own 4xx: to the dead letter; 401 and 403 are for who may not call at all
-    PermanentError          422: to the dead letter
-    TryLaterError           503 with Retry-After: again
-    anything else           500: a bug; again, and a stack trace in the log
+    done, with a message    200 with the message as a CloudEvent, which the Broker publishes
+    EventError              the error's 4xx: to the dead letter sink; 401 and 403 reject a caller
+    PermanentError          422: to the dead letter sink
+    TryLaterError           503 with Retry-After: retried
+    any other exception     500: a bug; retried, with a stack trace in the log
 """
 
 import functools
@@ -34,7 +34,7 @@ _admissions: list[Admission] = []
 
 
 def answering(function: Function, *, read: Read = parse_event) -> Callable[[Request], Awaitable[Response]]:
-    """Make an HTTP function of a function from event to message."""
+    """Make an HTTP function from a function that takes an event and returns a message."""
 
     @functools.wraps(function)
     async def answer(request: Request) -> Response:
@@ -51,15 +51,16 @@ def answering(function: Function, *, read: Read = parse_event) -> Callable[[Requ
 
 
 def observe_answers(observer: Callable[[str, int], None]) -> None:
-    """Have `observer` told the function and the status of each answer from now on, in place of the one before."""
+    """Call `observer` with the function and status of each answer; it replaces an earlier observer."""
     _observers[:] = [observer]
 
 
 def guard(admission: Admission | None) -> None:
-    """Have the functions of this process ask, with a request's Authorization header, before they read anything of it.
+    """Authenticate each request of this process before the function reads it.
 
     Args:
-        admission: Raises EventError or TryLaterError where the request may not pass. None: all may.
+        admission: Called with the Authorization header; raises EventError or TryLaterError to reject the request.
+            None admits every request.
     """
     _admissions[:] = [admission] if admission else []
 
@@ -80,7 +81,7 @@ async def _answer(function: Function, request: Request, read: Read) -> Response:
 
 
 async def read_event(request: Request, read: Read) -> Event:
-    """The event in a request, read no further than an object can be long.
+    """Read the event of a request; stop reading when the body is longer than an object can be.
 
     Raises:
         EventError: The request is not a POST of one well-formed CloudEvent.
@@ -94,7 +95,7 @@ async def read_event(request: Request, read: Read) -> Event:
             if len(body) > BODY_BYTES_MAX:
                 break
     except ClientDisconnect:
-        raise EventError("body: expected all of it, but the sender went away", status=400) from None
+        raise EventError("body: expected the whole body, but the client disconnected", status=400) from None
     return read(request.headers, bytes(body))
 
 

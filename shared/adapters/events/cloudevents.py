@@ -1,9 +1,8 @@
-"""CloudEvents on the wire: the only `import cloudevents`.
+"""CloudEvents in HTTP requests; no other module imports `cloudevents`.
 
-Events are written by the SDK (1.12, pinned by functions-framework) and read without it: it checks neither id, source,
-type, time nor body, invents a time where there is none, and takes a whole object for an attribute. What is malformed is
-answered here with a 4xx that names the field and never quotes more than a few words; nothing behind this module meets
-it.
+The SDK (1.12, pinned by functions-framework) writes events but does not read them here. Its reader does not check id,
+source, type, time or body, invents a missing time, and accepts a JSON object as an attribute. This module rejects a
+malformed event with a 4xx that names the field and quotes at most a few words. Later modules get valid events only.
 """
 
 import base64
@@ -25,17 +24,17 @@ from shared.errors import EventError
 from shared.messages import Message, SweepStep
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
-"""An object is at most 1.5 MiB in etcd; more than this is no object. The parser itself takes 200 levels and no more."""
+"""Maximum size of a body: etcd limits an object to 1.5 MiB. The JSON parser also limits the depth, to 200 levels."""
 
 TICK = "dev.knative.sources.ping"
-"""What a PingSource sends; each tick is a sweep."""
+"""The event type of a PingSource; each such event starts a sweep."""
 
 SOURCED = tuple(f"dev.knative.apiserver.resource.{verb}" for verb in ("add", "update", "delete"))
-"""What an ApiServerSource, or our own watch, sends of an object."""
+"""The event types of an ApiServerSource, or of this project's watch source, about an object."""
 
 _REQUIRED = ("specversion", "id", "source", "type")
 KNOWN = {*_REQUIRED, "datacontenttype", "dataschema", "subject", "time"}
-"""The attributes of CloudEvents 1.0; all others are extensions."""
+"""The attributes that CloudEvents 1.0 defines; all others are extensions."""
 
 _ATTRIBUTE_NAME = re.compile("[a-z0-9]{1,64}")
 _STRUCTURED = "application/cloudevents+json"
@@ -44,20 +43,20 @@ _ANY_OBJECT = TypeAdapter(dict[str, Any])
 _ANYTHING = TypeAdapter(Any)
 
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
-"""What stands in a header as it is; CloudEvents has all other characters percent-encoded."""
+"""Characters that a header carries unencoded; CloudEvents requires percent-encoding of all others."""
 
 _MessageT = TypeVar("_MessageT", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One CloudEvent 1.0.
+    """A CloudEvent 1.0.
 
     Attributes:
-        id: Not empty, as `source` and `type`.
-        subject: Empty where absent.
-        data: The raw JSON; empty where there is none.
-        extensions: `kind`, `namespace`, `knativebrokerttl` and the like, as text.
+        id: Not empty, like `source` and `type`.
+        subject: Empty if absent.
+        data: JSON; empty if absent.
+        extensions: Extension attributes as text, such as `kind`, `namespace` and `knativebrokerttl`.
     """
 
     id: str
@@ -69,7 +68,7 @@ class Event:
     extensions: Mapping[str, str] = field(default_factory=dict)
 
     def attributes(self) -> dict[str, str]:
-        """All context attributes as text, absent ones left out: what a Trigger can filter on."""
+        """Return all context attributes as text, without absent ones; a Trigger can filter on them."""
         attributes = {"specversion": "1.0", "id": self.id, "source": self.source, "type": self.type}
         if self.subject:
             attributes["subject"] = self.subject
@@ -81,7 +80,7 @@ class Event:
 
 
 def event_of(message: Message, *, source: str) -> Event:
-    """One of our messages as an event; its id is the same for the same fact."""
+    """Make an event from a message; the same fact always gets the same id."""
     return Event(
         id=message.id,
         source=source,
@@ -92,10 +91,10 @@ def event_of(message: Message, *, source: str) -> Event:
 
 
 def to_http(event: Event) -> tuple[dict[str, str], bytes]:
-    """Headers and body in binary mode.
+    """Return headers and body in binary mode.
 
     Raises:
-        EventError: An attribute has characters that no attribute may have.
+        EventError: An attribute has characters that CloudEvents does not allow.
     """
     attributes = {name: _printable(name, value) for name, value in event.attributes().items()}
     headers, _ = to_binary(CloudEvent(attributes, event.data), data_marshaller=lambda data: data)
@@ -103,14 +102,14 @@ def to_http(event: Event) -> tuple[dict[str, str], bytes]:
 
 
 def parse_event(headers: Mapping[str, str], body: bytes) -> Event:
-    """The event in an HTTP request or answer, in binary or structured mode.
+    """Parse the event of an HTTP request or answer, in binary or structured mode.
 
     Args:
-        headers: With lower-case names.
-        body: As received.
+        headers: Headers with lower-case names.
+        body: The body as received.
 
     Raises:
-        EventError: It is not one well-formed CloudEvent 1.0 with a JSON body; the message names the field.
+        EventError: The request is not one well-formed CloudEvent 1.0 with a JSON body; the message names the field.
     """
     if len(body) > BODY_BYTES_MAX:
         raise EventError(f"body: expected at most {BODY_BYTES_MAX} bytes, got {len(body)}", status=413)
@@ -147,29 +146,29 @@ def _decode_base64(text: Any) -> bytes:
 
 
 def _parse_attributes(attributes: Mapping[str, Any], data: bytes) -> Event:
-    spoken = {name: _parse_attribute(name, value) for name, value in attributes.items() if value is not None}
+    values = {name: _parse_attribute(name, value) for name, value in attributes.items() if value is not None}
     for name in _REQUIRED:
-        if not spoken.get(name):
-            raise EventError(f"{name}: expected text that is not empty, got none", status=400)
-    if spoken["specversion"] != "1.0":
-        raise EventError(f"specversion: expected 1.0, got {quote(spoken['specversion'])}", status=400)
-    if _media_type(spoken.get("datacontenttype", _JSON)) != _JSON:
-        raise EventError(f"datacontenttype: expected {_JSON}, got {quote(spoken['datacontenttype'])}", status=415)
+        if not values.get(name):
+            raise EventError(f"{name}: expected a text that is not empty, got none", status=400)
+    if values["specversion"] != "1.0":
+        raise EventError(f"specversion: expected 1.0, got {quote(values['specversion'])}", status=400)
+    if _media_type(values.get("datacontenttype", _JSON)) != _JSON:
+        raise EventError(f"datacontenttype: expected {_JSON}, got {quote(values['datacontenttype'])}", status=415)
     return Event(
-        id=spoken["id"],
-        source=spoken["source"],
-        type=spoken["type"],
-        subject=spoken.get("subject", ""),
-        time=_parse_time(spoken["time"]) if "time" in spoken else None,
+        id=values["id"],
+        source=values["source"],
+        type=values["type"],
+        subject=values.get("subject", ""),
+        time=_parse_time(values["time"]) if "time" in values else None,
         data=data,
-        extensions={name: value for name, value in spoken.items() if name not in KNOWN},
+        extensions={name: value for name, value in values.items() if name not in KNOWN},
     )
 
 
 def _parse_attribute(name: str, value: Any) -> str:
-    """An attribute as text; only an extension may be a boolean or a number in JSON."""
+    """Return an attribute as text. In JSON, an extension may also be a boolean or a number."""
     if not _ATTRIBUTE_NAME.fullmatch(name):
-        raise EventError(f"{quote(name)}: expected an attribute's name of a-z and 0-9", status=400)
+        raise EventError(f"{quote(name)}: expected an attribute name of a-z and 0-9", status=400)
     if name not in KNOWN and isinstance(value, bool | int):
         return _ANYTHING.dump_json(value).decode()
     if not isinstance(value, str):
@@ -191,15 +190,15 @@ def _parse_time(text: str) -> datetime:
 
 
 def _media_type(content_type: str) -> str:
-    """`application/json` of `application/json; charset=utf-8`."""
+    """Return the media type without parameters: `application/json` from `application/json; charset=utf-8`."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def parse_message(event: Event, expected: type[_MessageT]) -> _MessageT:
-    """The message an event carries.
+    """Parse the message in an event.
 
     Raises:
-        EventError: Another type of event, or data that does not fit; the message names the field.
+        EventError: The event has another type, or its data is invalid; the message names the field.
     """
     if event.type != expected.type:
         raise EventError(f"type: expected {expected.type}, got {quote(event.type)}")
@@ -210,10 +209,10 @@ def parse_message(event: Event, expected: type[_MessageT]) -> _MessageT:
 
 
 def parse_object(event: Event) -> dict[str, Any]:
-    """The Kubernetes object in an event of an ApiServerSource in Resource mode, or of our own watch.
+    """Parse the Kubernetes object in an event of an ApiServerSource in Resource mode, or of this project's watch.
 
     Raises:
-        EventError: Another type of event, or data that is no object.
+        EventError: The event has another type, or its data is not a Kubernetes object.
     """
     if not event.type.startswith("dev.knative.apiserver.resource."):
         raise EventError(f"type: expected dev.knative.apiserver.resource.*, got {quote(event.type)}")
@@ -223,21 +222,21 @@ def parse_object(event: Event) -> dict[str, Any]:
         raise EventError(_first_problem("data", error)) from None
     for name in ("apiVersion", "kind", "metadata"):
         if name not in obj:
-            raise EventError(f"data.{name}: expected a Kubernetes object, got none")
+            raise EventError(f"data.{name}: expected the field of a Kubernetes object, got none")
     return obj
 
 
 def parse_sweep(event: Event) -> SweepStep:
-    """Where to sweep on: what `sweep.continue` says, or from the beginning at a tick of a PingSource.
+    """Parse the step of a sweep: the one in a `sweep.continue` event, or the first step for a PingSource event.
 
     Raises:
-        EventError: Another type of event, or data that does not fit.
+        EventError: The event has another type, or its data is invalid.
     """
     return SweepStep() if event.type == TICK else parse_message(event, SweepStep)
 
 
 def _first_problem(root: str, error: ValidationError) -> str:
-    """One line of pydantic's findings: where, and what was expected."""
+    """Return pydantic's first error as one line: the field, and the expected value."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in (root, *first["loc"]))
     return f"{place}: {first['msg'][0].lower()}{first['msg'][1:]}"

@@ -1,4 +1,4 @@
-"""Dead letters on the wire, read as far as they can be understood: that they are malformed may be why they are some."""
+"""Parse dead letter events as far as possible: a malformed event may be a dead letter because it is malformed."""
 
 import base64
 import re
@@ -17,24 +17,24 @@ _PART_CHARACTERS_MAX = 500
 
 
 def read_letter(headers: Mapping[str, str], body: bytes) -> Event:
-    """As much of a dead letter as can be understood; that it is malformed may be why it is one."""
+    """Parse a dead letter event; return the readable attributes of a malformed one."""
     try:
         return parse_event(headers, body)
     except EventError:
-        spoken = {name[3:]: percent_decode(value) for name, value in headers.items() if name.startswith("ce-")}
+        values = {name[3:]: percent_decode(value) for name, value in headers.items() if name.startswith("ce-")}
         return Event(
-            id=spoken.get("id", ""),
-            source=spoken.get("source", ""),
-            type=spoken.get("type", ""),
-            subject=spoken.get("subject", ""),
-            extensions={name: value for name, value in spoken.items() if name not in KNOWN},
+            id=values.get("id", ""),
+            source=values.get("source", ""),
+            type=values.get("type", ""),
+            subject=values.get("subject", ""),
+            extensions={name: value for name, value in values.items() if name not in KNOWN},
         )
 
 
 def letter_of(event: Event) -> DeadLetter:
-    """What Knative says with an event that it could not deliver: its extensions knativeerror*.
+    """Read Knative's extensions knativeerror*, which describe an undelivered event.
 
-    Anybody may have made it up, and it is remembered and shown: so each part is short, and one line.
+    Any client may have sent these values, and they are stored and shown. So each is shortened, and printed on one line.
     """
     return DeadLetter(
         type=_legible(event.type),
@@ -52,7 +52,7 @@ def _legible(text: str) -> str:
 
 
 def _function_at(url: str) -> str:
-    """Whose URL it is; a Broker's own filter, at /triggers/NAMESPACE/NAME/UID, stands for the subscriber."""
+    """Return the function of a URL; for a Broker's filter, at /triggers/NAMESPACE/NAME/UID, the Trigger's name."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -62,7 +62,7 @@ def _function_at(url: str) -> str:
 
 
 def _plain(error_data: str) -> str:
-    """The error data, which Knative sends in Base64 and may cut off."""
+    """Decode the error data; Knative sends it in Base64 and may truncate it."""
     try:
         return base64.b64decode(error_data[: len(error_data) // 4 * 4], validate=True).decode(errors="replace")
     except ValueError:
@@ -70,4 +70,4 @@ def _plain(error_data: str) -> str:
 
 
 answering_letter = partial(answering, read=read_letter)
-"""Makes an HTTP function of the one that takes what the others refuse."""
+"""Makes the HTTP function of a dead letter sink."""

@@ -1,4 +1,4 @@
-"""Into the Broker over HTTP: the only outgoing events of a function, beside its replies."""
+"""Publish events to the Broker over HTTP; a function's replies are its only other events."""
 
 from collections.abc import Awaitable, Callable
 from functools import cached_property
@@ -14,44 +14,44 @@ from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 
 SECONDS_MAX = 60.0
-"""Long on purpose: an in-memory channel answers only after its subscribers have, their retries included."""
+"""Timeout for an answer. It is long because an in-memory channel answers after its subscribers, retries included."""
 
 CONNECT_SECONDS_MAX = 10.0
 
 TOKEN_FILE = Path("/oidc/token")
-"""Where a SinkBinding puts the token for its sink, and a newer one in time, where Knative's authentication is on."""
+"""The file in which a SinkBinding mounts the token for its sink, and rotates it, if Knative's authentication is on."""
 
 _RETRYABLE = (HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 async def bound_token(file: Path = TOKEN_FILE) -> str:
-    """The token that a SinkBinding mounts; empty while there is none.
+    """Read the token that a SinkBinding mounts; return an empty text if there is no file.
 
-    It is read for each event, which costs some microseconds: so it is never older than its file.
+    The file is read for each event, which takes some microseconds. So the token is as new as its file.
 
     Raises:
-        TryLaterError: It cannot be read.
+        TryLaterError: The file cannot be read.
     """
     try:
-        text = file.read_text().strip()  # noqa: ASYNC240 - a thread costs more than a file in memory
+        text = file.read_text().strip()  # noqa: ASYNC240 - a thread costs more than reading a file in memory
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no text"
+        reason = error.strerror if isinstance(error, OSError) else "a file that is not text"
         raise TryLaterError(f"{file}: expected a readable token, got {reason}") from None
     if text and not is_token(text):
-        raise TryLaterError(f"{file}: expected a token and nothing else, got more")
+        raise TryLaterError(f"{file}: expected one token and no other text, got other text")
     return text
 
 
 class HttpPublisher:
-    """Publishes to one sink.
+    """Publishes events to one sink.
 
     Args:
         sink: The Broker's URL.
-        source: The CloudEvent source of what is published.
-        seconds_max: How long to wait for an answer.
-        token: Gives what goes with each event as its bearer token; nothing does where it is empty.
+        source: The CloudEvents source of published messages.
+        seconds_max: Timeout for an answer.
+        token: Returns the bearer token for each event; empty for none.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class HttpPublisher:
     @cached_property
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=self._seconds_max, sock_connect=CONNECT_SECONDS_MAX)
-        # A redirect would be followed with a GET, and a login page would pass for the Broker's consent.
+        # A followed redirect becomes a GET, and the 200 of a login page would count as accepted by the Broker.
         return aiohttp.ClientSession(timeout=timeout, middlewares=(refuse_redirects,))
 
     async def close(self) -> None:
@@ -82,12 +82,12 @@ class HttpPublisher:
         await self.send(event_of(message, source=self._source))
 
     async def send(self, event: Event) -> None:
-        """Hand over an event that is already made; returns once it was accepted.
+        """Send an event; return once the Broker accepted it.
 
         Raises:
-            EventError: An attribute has characters that no attribute may have.
-            TryLaterError: No answer, or one that Knative would retry too.
-            PermanentError: The Broker refuses, for instance because a policy does not admit us.
+            EventError: An attribute has characters that CloudEvents does not allow.
+            TryLaterError: The Broker did not answer, or answered with a status that Knative retries.
+            PermanentError: The Broker refused the event, for instance because no EventPolicy admits this sender.
         """
         headers, body = to_http(event)
         if token := await self._token():

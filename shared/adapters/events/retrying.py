@@ -1,4 +1,4 @@
-"""Hands something over patiently: what may be taken later is offered again."""
+"""Retry a call that raises TryLaterError."""
 
 import asyncio
 import random
@@ -8,7 +8,7 @@ from typing import TypeVar
 from shared.errors import TryLaterError
 
 PAUSES_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Between two offers: half a minute in all, ten times what Knative's own sources have; a Broker restarts meanwhile."""
+"""Pauses between attempts: half a minute in total, ten times that of Knative's sources; a Broker restarts within it."""
 
 _T = TypeVar("_T")
 
@@ -19,25 +19,25 @@ def retrying(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     jitter: Callable[[], float] = random.random,
 ) -> Callable[[_T], Awaitable[None]]:
-    """The same, but it tries again what was not taken.
+    """Return a function that calls `take` and retries it after each TryLaterError.
 
     Args:
-        take: Takes one thing, or raises TryLaterError; any other error ends the matter at once.
-        sleep: Waits that many seconds.
-        jitter: A random number from 0 to 1, so that what failed together does not come back together.
+        take: Takes one value. A TryLaterError is retried; any other error is raised at once.
+        sleep: Waits a number of seconds.
+        jitter: Returns a random number from 0 to 1, so that calls that failed together are not retried together.
 
     Returns:
-        What raises the last TryLaterError once all pauses are over.
+        The function; it raises the last TryLaterError after all pauses.
     """
 
-    async def take_patiently(thing: _T) -> None:
+    async def take_with_retries(value: _T) -> None:
         for pause in PAUSES_SECONDS:
             try:
-                await take(thing)
+                await take(value)
             except TryLaterError:
                 await sleep(pause * (0.5 + jitter()))
             else:
                 return
-        await take(thing)
+        await take(value)
 
-    return take_patiently
+    return take_with_retries

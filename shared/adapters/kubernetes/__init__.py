@@ -1,1 +1,1 @@
-"""The Kubernetes API: connection, requests, discovery, watches, and what its answers mean."""
+"""The Kubernetes API: connection, requests, discovery, watches, and the meaning of its answers."""

@@ -1,4 +1,4 @@
-"""How a process outside of its cluster reaches the API server: what TTL_API_* say, checked before it is needed."""
+"""The API server and the identity in the TTL_API_* settings, for a process outside its cluster; validated at start."""
 
 import base64
 import binascii
@@ -18,11 +18,11 @@ _EXPECTED_CA = "expected certificates in PEM, their base64, or a file with them"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An API server and who we are there.
+    """An API server and the identity of this process there.
 
     Attributes:
-        server: Its URL, without a slash at the end.
-        ca: The certificates to trust, in PEM; empty for those of the system.
+        server: The URL, without a trailing slash.
+        ca: The trusted certificates, in PEM; empty to trust those of the system.
     """
 
     server: str
@@ -31,10 +31,10 @@ class Access:
 
 
 def get_access(settings: Settings) -> Access | None:
-    """What the settings say about the API server; None where they leave it to the cluster around, or a kubeconfig.
+    """Return the API server of the settings; None if they name none, so that in-cluster access or a kubeconfig applies.
 
     Raises:
-        SettingsError: They are incomplete, contradict each other, or name what cannot be read.
+        SettingsError: The settings are incomplete, contradict each other, or name an unreadable file.
     """
     identities = {
         "TTL_API_TOKEN": settings.api_token,
@@ -44,14 +44,15 @@ def get_access(settings: Settings) -> Access | None:
     given = [name for name, value in identities.items() if value]
     if not settings.api_server:
         for name in [*given, *(["TTL_API_CA"] if settings.api_ca else [])]:
-            raise SettingsError(f"{name}: expected TTL_API_SERVER beside it, got none")
+            raise SettingsError(f"{name}: expected TTL_API_SERVER to be set too, but it is not set")
         return None
     if len(given) != 1:
         raise SettingsError(
-            f"TTL_API_SERVER: expected one of {', '.join(identities)} beside it, got {' and '.join(given) or 'none'}"
+            f"TTL_API_SERVER: expected exactly one of {', '.join(identities)} to be set too, "
+            f"got {' and '.join(given) or 'none'}"
         )
     if settings.api_ca and urlsplit(settings.api_server).scheme == "http":
-        raise SettingsError("TTL_API_CA: expected a TTL_API_SERVER with https:// beside it, got http://")
+        raise SettingsError("TTL_API_CA: expected TTL_API_SERVER to be an https:// URL, got an http:// one")
     return Access(settings.api_server, _parse_ca(settings.api_ca), _identity_of(settings))
 
 
@@ -69,14 +70,14 @@ def _identity_of(settings: Settings) -> Identity:
 
 
 def _parse_ca(text: str) -> str:
-    """The PEM that is meant by a PEM, its base64, or a file with either."""
+    """Return the PEM given as PEM, as its base64, or as a file with either."""
     if not text:
         return ""
     pem = _decode(text) if _is_given(text) else _decode(_read(text))
     try:
         ssl.create_default_context(cadata=pem)
     except (ssl.SSLError, ValueError) as error:
-        raise SettingsError(f"TTL_API_CA: {_EXPECTED_CA}, got one that cannot be used ({error})") from None
+        raise SettingsError(f"TTL_API_CA: {_EXPECTED_CA}, got an unusable one ({error})") from None
     return pem
 
 
@@ -96,6 +97,6 @@ def _decode(text: str) -> str:
 def _read(path: str) -> str:
     try:
         return Path(path).read_text()
-    except (OSError, ValueError) as error:  # ValueError: no text, or a name that no file can have
-        reason = error.strerror if isinstance(error, OSError) else "no text"
+    except (OSError, ValueError) as error:  # ValueError: not a text file, or an invalid file name
+        reason = error.strerror if isinstance(error, OSError) else "not a text file"
         raise SettingsError(f"TTL_API_CA: {_EXPECTED_CA}, got {path[:60]!r}: {reason}") from None

@@ -1,4 +1,4 @@
-"""What one API group serves, as discovery tells it: plain data, and which of a kind's rules holds there."""
+"""The versions and kinds that an API group serves, and the choice among the rules of a kind."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from shared.errors import TtlError
 
 @dataclass(frozen=True, slots=True)
 class ServedResource:
-    """How a kind is served in one version."""
+    """The plural and the scope of a kind in one version."""
 
     plural: str
     scope: str
 
 
 Kinds = Mapping[str, ServedResource]
-"""The kinds of one version."""
+"""The resources of one version, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiGroup:
-    """An API group of a cluster.
+    """An API group of a cluster, as discovery returned it.
 
     Attributes:
-        read_at: Seconds of a monotonic clock.
-        versions: By apiVersion, the preferred first: its kinds, or why they could not be read.
-        is_hidden: Discovery is forbidden to us.
+        read_at: The time of the read, in seconds of a monotonic clock.
+        versions: By apiVersion, the preferred one first: its kinds, or the error of reading them.
+        is_hidden: This process has no right to read the group's discovery document.
     """
 
     read_at: float
@@ -36,16 +36,18 @@ class ApiGroup:
     is_hidden: bool = False
 
     def choose(self, rules: Sequence[KindRule]) -> KindRule | None:
-        """The one of a kind's rules that holds here, as it is served: by the preferred version where a rule knows it.
+        """Choose among the rules of a kind, and return the rule with the served version, plural and scope.
+
+        The rule that knows the preferred version takes precedence.
 
         Returns:
-            None where no version is served that a rule knows.
+            None if the group serves no version that a rule knows.
 
         Raises:
-            TtlError: The version that would decide could not be read.
+            TtlError: The version that decides could not be read.
         """
         if self.is_hidden:
-            return rules[0] if len(rules) == 1 else None  # which of several holds would be a guess
+            return rules[0] if len(rules) == 1 else None  # with several rules, a choice would be a guess
         by_version: dict[str, KindRule] = {}
         for rule in rules:
             by_version |= {version: rule for version in rule.api_versions if version not in by_version}
@@ -59,24 +61,24 @@ class ApiGroup:
         return None
 
     def list_versions(self, kind: str) -> list[str]:
-        """The versions that serve a kind, whoever knows them."""
+        """Return the versions that serve a kind, also those that no rule knows."""
         read = {version: kinds for version, kinds in self.versions.items() if not isinstance(kinds, TtlError)}
         return [version for version, kinds in read.items() if kind in kinds]
 
 
 def parse_versions(group: Mapping[str, Any]) -> list[str]:
-    """The apiVersions of an APIGroup, the preferred first."""
+    """Return the apiVersions of an APIGroup, the preferred one first."""
     served = [get_text(one, "groupVersion") for one in list_mappings(group, "versions")]
     preferred = get_text(group, "preferredVersion.groupVersion")
     return sorted(filter(None, served), key=lambda one: one != preferred)
 
 
 def parse_kinds(resources: Any) -> Kinds:
-    """The kinds of an APIResourceList."""
+    """Return the kinds of an APIResourceList."""
     kinds: dict[str, ServedResource] = {}
     for one in list_mappings(resources, "resources"):
         name, scope = get_text(one, "name"), "Namespaced" if one.get("namespaced") is True else "Cluster"
-        if name and "/" not in name:  # pods/status is of kind Pod, too
+        if name and "/" not in name:  # skip subresources: pods/status has kind Pod too
             kinds.setdefault(get_text(one, "kind"), ServedResource(name, scope))
     return kinds
 

@@ -1,6 +1,7 @@
-"""The JSON in answers of the API server: one reader, with limits of bytes, depth and values.
+"""Read the JSON of API server answers, with limits on bytes, depth and number of values.
 
-Others choose what their objects hold. An object beyond a limit is left out and named; it hides no other.
+Users control the content of their objects. An object that exceeds a limit is left out and reported; the others of its
+page are returned.
 """
 
 from dataclasses import dataclass, field
@@ -20,24 +21,24 @@ from shared.core.jsontext import (
 )
 
 BODY_BYTES_MAX = 16 * 1024 * 1024
-"""Of one answer. An object of the 1.5 MiB that etcd takes has six times as much JSON where it is full of `<`."""
+"""Maximum size of an answer. An object of 1.5 MiB in etcd is six times as large in JSON if it is full of `<`."""
 
 LARGE_BYTES = 4 * 1024 * 1024
 LARGE_VALUES = 150_000
-"""A page above either is large: 500 Jobs have some 120,000 values."""
+"""A page that exceeds either value is large: 500 Jobs have some 120,000 values."""
 
 _WORDS_MAX = 200
 _LIST_LEVELS = 2
-"""The list, and its metadata and items; each item is nested in these."""
+"""Levels around each item: the list itself, and its `items`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """An object that is beyond a limit.
+    """An object that exceeds a limit.
 
     Attributes:
-        obj: Its upper levels, as far as they can be told: enough for its name.
-        problem: What was expected.
+        obj: The readable part of its upper levels: enough for its name.
+        problem: The limit, as an error message.
     """
 
     obj: dict[str, Any]
@@ -45,7 +46,7 @@ class Unread:
 
 
 async def read_json(response: aiohttp.ClientResponse) -> Any:
-    """The JSON of an answer; its first words where it is none, as of a proxy that answers in HTML.
+    """Read the JSON of an answer; if it is not JSON, as with the HTML of a proxy, return its first characters.
 
     Args:
         response: The answer.
@@ -56,7 +57,7 @@ async def read_json(response: aiohttp.ClientResponse) -> Any:
     """
     body, is_whole = await _read_up_to(BODY_BYTES_MAX, response)
     if not is_whole:
-        raise TooLargeError(f"expected an answer of at most {BODY_BYTES_MAX} bytes")
+        raise TooLargeError(f"expected an answer of at most {BODY_BYTES_MAX} bytes, got a larger one")
     try:
         return parse_json(body)
     except JsonLimitError as error:
@@ -66,7 +67,7 @@ async def read_json(response: aiohttp.ClientResponse) -> Any:
 
 
 async def read_outcome(response: aiohttp.ClientResponse) -> Any:
-    """As `read_json`, for a request whose status says all: the object of a success need not be readable."""
+    """Read as `read_json` does, but accept an unreadable body of a success: its status is the result."""
     try:
         return await read_json(response)
     except (UnreadableError, TooLargeError):
@@ -76,10 +77,10 @@ async def read_outcome(response: aiohttp.ClientResponse) -> Any:
 
 
 def parse_change(line: bytes) -> Any | Unread:
-    """The JSON of one line of a watch; the object's upper levels where the object is beyond a limit.
+    """Parse one line of a watch; return the upper levels of an object that exceeds a limit.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: The line is not JSON.
     """
     try:
         return parse_json(line, depth_max=DEPTH_MAX + 1)
@@ -94,10 +95,10 @@ class ListReader:
     """Reads one page of a LIST.
 
     Attributes:
-        bytes_max: Of a page of several objects.
-        is_single: Whether the page was asked to have one object: then the page cannot be made smaller.
-        unread: The objects that the page leaves out.
-        is_large: Whether the page is one of those that a process should hold one of.
+        bytes_max: Maximum size of a page of several objects.
+        is_single: The page was requested with a limit of one object, so it cannot be made smaller.
+        unread: The objects that were left out of the page.
+        is_large: The page is so large that a process should hold only one such page.
     """
 
     bytes_max: int
@@ -106,16 +107,16 @@ class ListReader:
     is_large: bool = False
 
     async def read(self, response: aiohttp.ClientResponse) -> Any:
-        """As `read_json`; the objects beyond a limit are not among `items`.
+        """Read as `read_json` does, but leave objects that exceed a limit out of `items`.
 
         Raises:
-            TooLargeError: The page is to be asked for in smaller ones.
+            TooLargeError: The page is too large: request it again with fewer objects.
         """
         self.unread.clear()
         bytes_max = BODY_BYTES_MAX if self.is_single else self.bytes_max
         body, is_whole = await _read_up_to(bytes_max, response)
         self.is_large = len(body) > LARGE_BYTES or (len(body) > LARGE_VALUES and count_at_most(body) > LARGE_VALUES)
-        problem = f"expected an answer of at most {bytes_max} bytes"
+        problem = f"expected an answer of at most {bytes_max} bytes, got a larger one"
         try:
             if is_whole:
                 return parse_json(body, depth_max=DEPTH_MAX + _LIST_LEVELS)
@@ -130,11 +131,11 @@ class ListReader:
         return self._parse_items(body, problem)
 
     def _parse_items(self, body: bytes, problem: str) -> Any:
-        """The list, each item parsed alone; with a problem there may be one item only, which is left out."""
+        """Parse each item alone. A `problem` concerns the whole page: then its only item is left out."""
         outlined = outline(body, b"metadata", b"items")
         page = _parse_upper(outlined.text)
-        if "metadata" not in page or (problem and len(outlined.items) > 1):  # where to go on cannot be told
-            raise TooLargeError(problem or "expected a list with metadata")
+        if "metadata" not in page or (problem and len(outlined.items) > 1):  # no continue token, or too many items
+            raise TooLargeError(problem or "expected a list with metadata, got one without")
         page["items"] = []
         for item in (body[start:end] for start, end in outlined.items):
             try:
@@ -147,7 +148,7 @@ class ListReader:
 
 
 async def _read_up_to(bytes_max: int, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-    """A body, or its first bytes, and whether it is whole."""
+    """Return a body, or its first bytes, and whether it is complete."""
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk

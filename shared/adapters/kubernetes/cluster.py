@@ -1,98 +1,83 @@
-"""The objects of a cluster: what the use cases ask of the API server, and the watches of our own source."""
+"""The objects of a cluster: read, LIST, DELETE, patch, record Events, and watch."""
 
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 from kubernetes.aio.client import ApiClient
 
-from shared.adapters.kubernetes.bodies import ListReader, Unread, parse_change, read_outcome
+from shared.adapters.kubernetes.bodies import ListReader, read_outcome
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
-from shared.adapters.kubernetes.versioned_requests import FollowingApiServer, collection_path, object_path
+from shared.adapters.kubernetes.versioned_requests import VersionedApiServer, collection_path, object_path, typed
+from shared.adapters.kubernetes.watch_events import WatchEvent, parse_watch_line
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, format_instant, get_in, get_text, list_mappings, ref_of
-from shared.core.objects import quote as excerpt
-from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError
+from shared.core.objects import ObjectRef, format_instant, get_text, list_mappings, ref_of
+from shared.errors import AbsentKindError, ConflictError, PermanentError
 from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable
 
 PAGE_LIMIT = 500
 PAGE_BYTES_MAX = 8 * 1024 * 1024
-"""Of a page of several objects; in memory it is several times as much. A page of one object may be larger."""
+"""Maximum size of a page of several objects; it takes several times as much memory. A single object may be larger."""
 _FEWER = 4
-"""So many times fewer objects are asked for where a page was too large."""
+"""The limit of a LIST is divided by this number if a page was too large."""
 
 WATCH_SECONDS = 300
-TOLD_MAX = 10_000
-"""Events this process has written lately and need not write again at every sweep."""
+EVENTS_REMEMBERED_MAX = 10_000
+"""Maximum number of Events that this process remembers, so that it does not write them again at each sweep."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
-    """One change.
-
-    Attributes:
-        type: ADDED, MODIFIED, DELETED or BOOKMARK; UNREADABLE for an object that is beyond a limit.
-        obj: The object; of one that is beyond a limit the metadata, as far as they can be told.
-        problem: Which limit, and what was expected; empty for the others.
-    """
-
-    type: str
-    obj: dict[str, Any]
-    problem: str = ""
-
-
-class KubernetesCluster(FollowingApiServer):
-    """A cluster: what `shared.ports.Cluster` says, and watches.
+class KubernetesCluster(VersionedApiServer):
+    """A cluster: implements `shared.ports.Cluster`, and watches.
 
     Args:
-        client: Configured; this object closes it.
-        memory: Where a watch in this process keeps what it brings; None where there is none.
+        client: A configured client; this object closes it.
+        memory: The objects that a watch in this process received; None if it has no watch.
         options: See `ApiServer`.
     """
 
     def __init__(self, client: ApiClient, memory: Memory | None = None, **options: Any) -> None:
         super().__init__(client, **options)
         self.memory = memory
-        self._told: dict[str, None] = {}
+        self._recorded_events: dict[str, None] = {}
         self._page_limits: dict[str, int] = {}
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
         answer, rule = await self.request_of(rule, "GET", lambda one: object_path(one, ref.namespace, ref.name))
-        return None if answer is None else Snapshot(_typed(answer.body, rule), answer.read_at, answer.ahead)
+        return None if answer is None else Snapshot(typed(answer.body, rule), answer.read_at, answer.ahead)
 
     def get_cached(self, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
-        remembered = self.memory.get(ref.uid) if self.memory else None
+        cached = self.memory.get(ref.uid) if self.memory else None
         read_at = self._clock.now()
-        if remembered is None or read_at is None:
+        if cached is None or read_at is None:
             return None
         try:
-            return Snapshot(parse_json(remembered), read_at, self._clock.ahead)
+            return Snapshot(parse_json(cached), read_at, self._clock.ahead)
         except ValueError:
             return None
 
     async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
         """See `shared.ports.Cluster`.
 
-        All options are in the body: if a DELETE has a body, the API server ignores query parameters.
+        All options are in the body, since the API server ignores query parameters if a request has a body.
         """
         uid, version = get_text(obj, "metadata.uid"), get_text(obj, "metadata.resourceVersion")
         if not uid or not version:
-            raise PermanentError("expected metadata.uid and metadata.resourceVersion to delete by")
+            raise PermanentError(
+                "DELETE: expected metadata.uid and metadata.resourceVersion, got an object without them"
+            )
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -112,8 +97,8 @@ class KubernetesCluster(FollowingApiServer):
         path_of = partial(object_path, namespace=ref.namespace, name=ref.name)
         answer, rule = await self.request_of(rule, "PATCH", path_of, body=patch)
         if answer is None:
-            raise ConflictError(f"{ref} is gone")
-        return Snapshot(_typed(answer.body, rule), answer.read_at, answer.ahead)
+            raise ConflictError(f"{ref} no longer exists")
+        return Snapshot(typed(answer.body, rule), answer.read_at, answer.ahead)
 
     async def list_page(  # noqa: PLR0913 - each argument is one of the API's
         self,
@@ -127,7 +112,7 @@ class KubernetesCluster(FollowingApiServer):
     ) -> Page:
         """See `shared.ports.Cluster`.
 
-        A page that is too large is asked for in smaller ones; one object that is too large is left out.
+        If a page is too large, it is requested again with fewer objects. A single object that is too large is left out.
         """
         ask = partial(
             self._list_page,
@@ -138,16 +123,16 @@ class KubernetesCluster(FollowingApiServer):
             metadata_only=metadata_only,
         )
         while True:
-            fewer = min(limit, self._page_limits.get(rule.name, limit))
+            current = min(limit, self._page_limits.get(rule.name, limit))
             try:
-                page = await ask(limit=fewer)
+                page = await ask(limit=current)
             except TooLargeError:
-                if fewer == 1:
+                if current == 1:
                     raise
-                self._page_limits[rule.name] = max(1, fewer // _FEWER)
+                self._page_limits[rule.name] = max(1, current // _FEWER)
             else:
-                if rule.name in self._page_limits:  # the next objects may be of the usual size
-                    self._page_limits[rule.name] = min(PAGE_LIMIT, fewer * 2)
+                if rule.name in self._page_limits:  # the next objects may have the usual size
+                    self._page_limits[rule.name] = min(PAGE_LIMIT, current * 2)
                 return page
 
     async def _list_page(  # noqa: PLR0913 - as above
@@ -178,24 +163,24 @@ class KubernetesCluster(FollowingApiServer):
                 rule, namespace=namespace, continue_token=gone.continue_token, metadata_only=metadata_only, limit=limit
             )
         if answer is None:
-            raise AbsentKindError(f"{rule.plural} of {rule.api_version} are not served by this cluster")
+            raise AbsentKindError(f"this cluster does not serve {rule.plural} of {rule.api_version}")
         return Page(
-            items=[_typed(item, rule) for item in list_mappings(answer.body, "items")],
+            items=[typed(item, rule) for item in list_mappings(answer.body, "items")],
             read_at=answer.read_at,
             continue_token=get_text(answer.body, "metadata.continue"),
             resource_version=get_text(answer.body, "metadata.resourceVersion"),
-            unreadable=[Unreadable(ref_of(_typed(one.obj, rule)), one.problem) for one in reader.unread],
+            unreadable=[Unreadable(ref_of(typed(one.obj, rule)), one.problem) for one in reader.unread],
             is_large=reader.is_large,
             ahead=answer.ahead,
         )
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
-        """See `shared.ports.Cluster`. Its name is made from what it says, so the same one again is a 409."""
+        """See `shared.ports.Cluster`. The name of the Event is a hash of its content, so writing it again is a 409."""
         digest = hashlib.sha256(f"{ref}/{ref.uid}/{reason}/{message}".encode()).hexdigest()[:16]
-        if digest in self._told:
+        if digest in self._recorded_events:
             return
         namespace = ref.namespace or "default"
-        if self._clock.now() is None:  # who writes first and reads later, as a dead letter function
+        if self._clock.now() is None:  # this process has not read yet, as in the dead letter function
             await self.check()
         now = format_instant((self._clock.now() or _EPOCH).replace(microsecond=0))
         event = {
@@ -219,19 +204,19 @@ class KubernetesCluster(FollowingApiServer):
         }
         with suppress(ConflictError):
             await self.request("POST", f"/api/v1/namespaces/{quote(namespace, safe='')}/events", body=event)
-        self._told[digest] = None
-        if len(self._told) > TOLD_MAX:
-            del self._told[next(iter(self._told))]
+        self._recorded_events[digest] = None
+        if len(self._recorded_events) > EVENTS_REMEMBERED_MAX:
+            del self._recorded_events[next(iter(self._recorded_events))]
 
     async def watch(
         self, rule: KindRule, resource_version: str, *, namespace: str = "", seconds: int = WATCH_SECONDS
     ) -> AsyncIterator[WatchEvent]:
-        """The changes after a resourceVersion, bookmarks included, until the server ends the watch.
+        """Yield the changes after a resourceVersion, bookmarks included, until the server ends the watch.
 
         Raises:
-            AbsentKindError: The kind is not served where it was: list anew, which finds out.
-            GoneError: The resourceVersion is too old: list anew.
-            TryLaterError: The connection broke; go on from the last resourceVersion.
+            AbsentKindError: The kind is no longer served at its path: LIST again, which finds the new path.
+            GoneError: The resourceVersion is too old: LIST again.
+            TryLaterError: The connection broke: watch again from the last resourceVersion.
         """
         query = {
             "watch": "true",
@@ -243,26 +228,4 @@ class KubernetesCluster(FollowingApiServer):
         path = collection_path(rule, namespace, query)
         async with aclosing(self.stream(path, idle_seconds=seconds + 30)) as lines:
             async for line in lines:
-                yield _parse_watch_line(line, rule)
-
-
-def _parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
-    try:
-        change = parse_change(line)
-    except ValueError as error:
-        raise TryLaterError(f"watch of {rule.plural} broke: {error}") from None
-    if isinstance(change, Unread):
-        return WatchEvent("UNREADABLE", _typed(change.obj, rule), change.problem)
-    obj = get_in(change, "object")
-    if not isinstance(obj, dict):
-        raise TryLaterError(f"watch of {rule.plural} broke: expected a change of an object, got {excerpt(change)}")
-    if change.get("type") == "ERROR":
-        if obj.get("code") == HTTPStatus.GONE:
-            raise GoneError(get_text(obj, "message"))
-        raise TryLaterError(f"watch of {rule.plural} ended: {get_text(obj, 'message')}")
-    return WatchEvent(change.get("type", ""), _typed(obj, rule))
-
-
-def _typed(obj: Mapping[str, Any], rule: KindRule) -> dict[str, Any]:
-    """The items of a built-in kind's LIST carry no apiVersion and kind, those of a metadata LIST carry others."""
-    return {**obj, "apiVersion": rule.api_version, "kind": rule.kind}
+                yield parse_watch_line(line, rule)

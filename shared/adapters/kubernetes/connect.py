@@ -1,4 +1,4 @@
-"""Where the API server is, and who we are there: by the settings, else in-cluster, else the kubeconfig's context."""
+"""Connect to the API server: as the settings say, else in-cluster, else by the kubeconfig's context."""
 
 import asyncio
 import os
@@ -28,13 +28,13 @@ from shared.errors import PermanentError
 
 CONNECTIONS_MAX = 100
 REFRESH_SECONDS = 30
-"""How often the token of an exec plugin is looked at; the client itself loads it once."""
+"""Interval of the refresh of an exec plugin's token; the client itself loads it once."""
 
 
 class _OidcIssuer(OpenIDRequestor):  # type: ignore[misc]  # the client has no types
-    """The issuer of a kubeconfig's auth-provider `oidc`: the refresh token is sent to the issuer alone.
+    """The OIDC issuer of a kubeconfig's auth-provider `oidc`; the refresh token is sent to this issuer only.
 
-    The client follows redirects, and checks no certificate unless the kubeconfig names a CA.
+    The client's own class follows redirects, and verifies certificates only if the kubeconfig names a CA.
     """
 
     def _client_session(self) -> ClientSession:
@@ -48,7 +48,7 @@ class _OidcIssuer(OpenIDRequestor):  # type: ignore[misc]  # the client has no t
         )
 
 
-kube_config.OpenIDRequestor = _OidcIssuer  # the client has no setting for it
+kube_config.OpenIDRequestor = _OidcIssuer  # the client has no setting for this class
 
 
 async def connect(
@@ -58,27 +58,27 @@ async def connect(
     context: str | None = None,
     memory: Memory | None = None,
 ) -> KubernetesCluster:
-    """The cluster that the settings name, else the one this process runs in, else that of the kubeconfig.
+    """Connect to the cluster of the settings, else to the one this process runs in, else to that of the kubeconfig.
 
     Args:
-        access: What the settings say, if they say anything.
+        access: The API server of the settings, if they name one.
         kubeconfig: A file; `$KUBECONFIG` or `~/.kube/config` if None.
-        context: Another than the current one; asking for one means the kubeconfig, in a cluster too.
-        memory: Where a watch keeps what it brings.
+        context: A context other than the current one; if set, the kubeconfig is used, also in a cluster.
+        memory: The store for objects that a watch receives.
 
     Raises:
-        PermanentError: There is no usable configuration; one sentence says what is wrong with it.
+        PermanentError: There is no usable configuration; the message names the error in one sentence.
     """
     settings = Configuration()
     settings.connection_pool_maxsize = CONNECTIONS_MAX
-    # Left to itself the session looks for proxies and a .netrc before every request, in a thread: half of its time.
+    # By default the session looks up proxies and a .netrc before each request, in a thread: half of the request's time.
     settings.client_session_kwargs = {
         "trust_env": False,
         "cookie_jar": DummyCookieJar(),
         "middlewares": (refuse_repeats, refuse_redirects),
     }
-    # Python 3.13 demands key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not. Chain,
-    # dates and host name are checked all the same.
+    # Python 3.13 requires key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not require
+    # them. The certificate chain, its dates and the host name are still verified.
     settings.disable_strict_ssl_verification = True
     if kubeconfig is None and context is None:
         if access:
@@ -97,7 +97,10 @@ def _connect_by_access(settings: Any, access: Access, memory: Memory | None) -> 
 
 
 def _connect_in_cluster(settings: Any, memory: Memory | None) -> KubernetesCluster:
-    """The client would read the token file by itself, but in the event loop, and not when the token is refused."""
+    """Connect by the Pod's service account.
+
+    The client's own reader of the token file blocks the event loop, and does not read a new token after a 401.
+    """
     config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
     settings.api_key.clear()
     path = Path(incluster_config.SERVICE_TOKEN_FILENAME)
@@ -111,7 +114,7 @@ async def _connect_by_kubeconfig(
     paths = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
     files = _files(paths)
     if not files:
-        raise PermanentError(f"{place}: there is no such file" + ("" if kubeconfig else f": {printable(paths)}"))
+        raise PermanentError(f"{place}: the file does not exist" + ("" if kubeconfig else f": {printable(paths)}"))
     try:
         check_kubeconfig(files, context, place)
         loader = await config.load_kube_config(
@@ -119,24 +122,25 @@ async def _connect_by_kubeconfig(
         )
         settings.proxy = settings.proxy or _get_proxy(settings.host)
         client = ApiClient(settings)
-        _ = client.rest_client  # reads the certificates now, so that a bad one is told here
+        _ = client.rest_client  # reads the certificates now, so that an invalid one is reported here
     except config.ConfigException as error:
         raise PermanentError(f"{place}: {error}") from None
     except yaml.YAMLError as error:
         raise PermanentError(f"{place}: expected YAML, got {' '.join(str(error).split())}") from None
     except (OSError, ValueError) as error:
         raise PermanentError(f"{place}: {error or type(error).__name__}") from None
-    except (TypeError, AttributeError, KeyError) as error:  # all that the client says of what is missing in it
-        raise PermanentError(f"{place}: expected contexts, clusters and users that fit together ({error})") from None
+    except (TypeError, AttributeError, KeyError) as error:  # the client's errors for missing entries
+        expected = "expected contexts, clusters and users that refer to each other"
+        raise PermanentError(f"{place}: {expected} ({error})") from None
     if not settings.host:
-        raise PermanentError(f"{place}: expected a server in the context's cluster, got none")
-    if "exec" in loader._user and not settings.api_key and not settings.cert_file:  # noqa: SLF001 - it only logs this
-        raise PermanentError(f"{place}: the context's credential plugin gave no credentials; the log has its own words")
+        raise PermanentError(f"{place}: expected `server` in the context's cluster, got none")
+    if "exec" in loader._user and not settings.api_key and not settings.cert_file:  # noqa: SLF001 - a failure is only logged
+        raise PermanentError(f"{place}: the context's credential plugin returned no credentials; see the log")
     return client, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))
 
 
 def _get_proxy(server: str) -> str | None:
-    """The proxy that the environment names for a server; None where it names none, or exempts the server."""
+    """Return the proxy of the environment for a server; None if there is none, or if the server is exempt."""
     url = urlsplit(server)
     if proxy_bypass(url.hostname or ""):
         return None
@@ -149,7 +153,7 @@ def _files(names: str) -> list[Path]:
 
 
 def get_namespace(*, kubeconfig: str | None = None, context: str | None = None) -> str | None:
-    """The namespace of a kubeconfig's context, or None where it names none or there is no kubeconfig."""
+    """Return the namespace of a kubeconfig's context; None if it sets none, or if there is no kubeconfig."""
     try:
         contexts, current = config.list_kube_config_contexts(
             config_file=kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION

@@ -1,12 +1,12 @@
-"""What a cluster serves of the kinds that have rules, as the API server tells: under which plural, scope and version.
+"""Discovery: under which plural, scope and version the API server serves the kinds that have rules.
 
-Only groups that are asked about are read, every version of them that is served:
+Only the requested API groups are read, with each version that is served:
 
-    /apis                    for many groups at once: which of them are served, in which versions, which is preferred
-    /apis/GROUP              the same for one group: all that a cold start needs
-    /apis/GROUP/VERSION      the version's kinds; `/api/v1` for the core group, which has no other
+    /apis                    for several groups: which are served, in which versions, and the preferred version
+    /apis/GROUP              the same for one group: enough for a cold start
+    /apis/GROUP/VERSION      the version's kinds; `/api/v1` for the core group, which has one version only
 
-What was read counts for a while. A path that is gone shows itself by a 404, and then the group is read again.
+Answers are cached for a limited time. If a path answers 404, its group is read again.
 """
 
 import asyncio
@@ -22,40 +22,40 @@ from shared.core.objects import get_text, list_mappings
 from shared.errors import AbsentKindError, ForbiddenError, TryLaterError, TtlError
 
 SERVED_SECONDS = 600.0
-"""How long it counts that a kind is served."""
+"""Time for which a served kind is cached."""
 
 ABSENT_SECONDS = 20.0
-"""How long it counts that one is not: its CRD may be installed at any time. Less than from one look to the next."""
+"""Time for which an absent kind is cached: its CRD may be installed at any time. Less than a watch's poll interval."""
 
 REREAD_SECONDS = 1.0
-"""From one reading of a group to the next that a 404 asks for: whoever makes up timers must not have us read on end."""
+"""Minimum time between two reads of a group after a 404: otherwise invented timers could force a read each."""
 
 READ_SECONDS_MAX = 10.0
-"""An aggregated API may not answer at all; nothing else waits longer for it."""
+"""Timeout of a discovery request: an aggregated API server may never answer, and must not delay other requests."""
 
 Ask = Callable[[str], Awaitable[Any]]
-"""GETs a path: the JSON of the answer; AbsentKindError where there is no such path."""
+"""GETs a path and returns the JSON of the answer; raises AbsentKindError for a 404."""
 
 _log = logging.getLogger("ttl")
 _T = TypeVar("_T")
 
 
 class Discovery:
-    """What one API server serves, asked for when it is needed.
+    """Reads and caches what one API server serves.
 
     Args:
-        ask: How to ask it.
-        monotonic: Seconds that never go back.
+        ask: GETs a path of the API server.
+        monotonic: A monotonic clock, in seconds.
     """
 
     def __init__(self, ask: Ask, monotonic: Callable[[], float]) -> None:
         self._ask = ask
         self._monotonic = monotonic
         self._groups: dict[str, ApiGroup] = {}
-        self._failures: dict[str, TtlError] = {}  # of the last attempt, where it failed
+        self._failures: dict[str, TtlError] = {}  # errors of the last attempt
         self._attempted_at: dict[str, float] = {}
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._told: set[tuple[str, ...]] = set()
+        self._reported: set[tuple[str, ...]] = set()
 
     async def served(self, rules: Iterable[KindRule]) -> tuple[KindRule, ...]:
         """See `shared.ports.Cluster`."""
@@ -78,7 +78,7 @@ class Discovery:
         return tuple(found)
 
     def known(self, rule: KindRule) -> KindRule:
-        """The rule as it was served when that was last read; itself where nothing is known of it. Asks nobody."""
+        """Return the rule with its last known version, plural and scope, or unchanged; no request is made."""
         group = self._groups.get(rule.group)
         try:
             return (group and group.choose((rule,))) or rule
@@ -86,14 +86,14 @@ class Discovery:
             return rule
 
     async def following(self, rule: KindRule, call: Callable[[KindRule], Awaitable[_T]]) -> tuple[_T, KindRule]:
-        """A call by the path of a kind as far as it is known; once more where that is gone and there is another.
+        """Make a call by the last known path of a kind; if that path is gone, retry once by the kind's new path.
 
         Args:
             rule: The kind.
-            call: Makes the call for the kind as it is served. An AbsentKindError means that it has done nothing.
+            call: Makes the call for the rule as served. It raises AbsentKindError only if the call had no effect.
 
         Returns:
-            What the call returned, and the rule as it was served to it.
+            The result of the call, and the rule that it was made with.
 
         Raises:
             AbsentKindError: The kind is not served.
@@ -102,13 +102,13 @@ class Discovery:
         try:
             return await call(known), known
         except AbsentKindError:
-            now = await self._reread(known)
-            if now is None or (now.collection_path, now.scope) == (known.collection_path, known.scope):
+            current = await self._reread(known)
+            if current is None or (current.collection_path, current.scope) == (known.collection_path, known.scope):
                 raise
-            return await call(now), now
+            return await call(current), current
 
     async def _reread(self, rule: KindRule) -> KindRule | None:
-        """A kind of which a path was answered by a 404, as it is served now; None where it is not, any more."""
+        """Read the group of a kind again after a 404; return the rule as served now, or None if it is not served."""
         group = self._groups.get(rule.group)
         if group is None or self._monotonic() - group.read_at >= REREAD_SECONDS:
             await self._read({rule.group})
@@ -132,20 +132,20 @@ class Discovery:
             raise self._failures[rules[0].group]
         chosen = group.choose(rules)
         if chosen is None and (versions := group.list_versions(rules[0].kind)):
-            self._write_event(rules, versions)
+            self._report_unknown_versions(rules, versions)
         return chosen
 
-    def _write_event(self, rules: Sequence[KindRule], versions: Sequence[str]) -> None:
-        """Once for each set of versions: somebody has to write a rule, or to update this program."""
+    def _report_unknown_versions(self, rules: Sequence[KindRule], versions: Sequence[str]) -> None:
+        """Log, once per set of versions, that a kind needs a new rule or a newer release of this program."""
         about = (rules[0].kind, *versions)
-        if about not in self._told:
-            self._told.add(about)
+        if about not in self._reported:
+            self._reported.add(about)
             known = ", ".join(version for rule in rules for version in rule.api_versions)
             fields = {"kind": rules[0].kind, "served": ", ".join(versions), "known": known}
             _log.warning("kind served only in versions that no rule knows", extra={"fields": fields})
 
     async def _read(self, groups: set[str]) -> None:
-        """Read groups. Who wants a group that is just being read waits for that, whatever comes of it."""
+        """Read groups. Concurrent reads of one group share one request, also if it fails."""
         if len(groups) != 1:
             await self._read_now(groups)
             return
@@ -167,13 +167,13 @@ class Discovery:
             if isinstance(versions, ForbiddenError):
                 self._groups[group] = ApiGroup(now, {}, is_hidden=True)
             elif isinstance(versions, TtlError):
-                self._failures[group] = versions  # what was read before is all that is known
+                self._failures[group] = versions  # the earlier answer stays cached
             else:
                 is_hidden = any(isinstance(kinds[version], ForbiddenError) for version in versions)
                 self._groups[group] = ApiGroup(now, {version: kinds[version] for version in versions}, is_hidden)
 
     async def _list_versions(self, groups: set[str]) -> Mapping[str, Sequence[str] | TtlError]:
-        """The served versions of each group, the preferred first; a group that is not served is left out."""
+        """Return the served versions of each group, the preferred one first, without groups that are not served."""
         core: dict[str, Sequence[str] | TtlError] = {"": ("v1",)} if "" in groups else {}
         named = groups - {""}
         if not named:

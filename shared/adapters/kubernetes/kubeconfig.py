@@ -1,4 +1,4 @@
-"""What a kubeconfig must have before the client reads it: its own errors name neither the contexts nor the command."""
+"""Validate a kubeconfig before the client reads it: the client's errors name neither contexts nor commands."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,19 +13,20 @@ from shared.errors import PermanentError
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _HINT_MAX = 300
-"""Characters of an installation hint that are shown."""
+"""Maximum length of an installation hint that is shown."""
 
 
 def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None:
-    """Refuse what cannot lead to a cluster, in one sentence.
+    """Raise an error of one sentence if a kubeconfig cannot be used.
 
     Args:
-        files: Those that exist; of two contexts or users of one name, the first counts.
-        context: Another than the current one.
-        place: What errors call the files.
+        files: The files that exist; of several contexts or users with one name, the first one is used.
+        context: A context other than the current one.
+        place: The name of the files in errors.
 
     Raises:
-        PermanentError: A file is no kubeconfig, the context does not exist, or its credential plugin is not installed.
+        PermanentError: A file is not a kubeconfig, the context does not exist, or its credential plugin is not
+            installed.
         OSError: A file cannot be read.
         YAMLError: A file is not YAML.
     """
@@ -36,9 +37,9 @@ def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None
     wanted = context or next((name for one in reversed(read) if (name := get_text(one, "current-context"))), "")
     names = printable(", ".join(sorted(contexts)))
     if not wanted:
-        raise PermanentError(f"{place}: no current-context is set; name one with --context: {names}")
+        raise PermanentError(f"{place}: expected current-context, got none; select a context with --context: {names}")
     if wanted not in contexts:
-        raise PermanentError(f"{place}: there is no context {printable(wanted)!r}; expected one of: {names}")
+        raise PermanentError(f"{place}: context {printable(wanted)!r} does not exist; expected one of: {names}")
     user = get_text(contexts[wanted], "context.user")
     users = {get_text(one, "name"): one for one in reversed(list(_entries(read, "users")))}
     _check_plugin(get_in(users.get(user, {}), "user.exec"), place)
@@ -46,7 +47,7 @@ def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None
 
 def _read(file: Path, place: str) -> Any:
     with file.open(encoding="utf-8") as stream:
-        document = yaml.load(stream, Loader=_Loader)  # noqa: S506 - a safe one
+        document = yaml.load(stream, Loader=_Loader)  # noqa: S506 - a safe loader
     if not isinstance(document, dict):
         got = "an empty file" if document is None else f"a {type(document).__name__}"
         raise PermanentError(f"{place}: expected a mapping with contexts, clusters and users, got {got}: {file}")
@@ -59,12 +60,12 @@ def _entries(read: list[Any], section: str) -> Iterator[Any]:
 
 
 def _check_plugin(plugin: Any, place: str) -> None:
-    """Whether the command is there that the client starts for credentials."""
+    """Raise an error if the command that the client starts for credentials is not installed."""
     command = get_text(plugin, "command")
     paths = [get_text(one, "value") for one in list_mappings(plugin, "env") if get_text(one, "name") == "PATH"]
     if not command or shutil.which(command, path=paths[-1] if paths else None):
         return
     where = "is not an executable file" if "/" in command else "is not on the PATH"
     hint = " ".join(get_text(plugin, "installHint").split())[:_HINT_MAX]
-    told = f"{place}: the credential plugin of the context cannot be started: {command!r} {where}"
-    raise PermanentError(printable(f"{told}; {hint}" if hint else told))
+    problem = f"{place}: the credential plugin of the context cannot be started: {command!r} {where}"
+    raise PermanentError(printable(f"{problem}; {hint}" if hint else problem))

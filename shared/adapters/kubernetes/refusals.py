@@ -1,4 +1,4 @@
-"""What the API server's answers mean: refusals as the errors of `shared.errors`."""
+"""Convert refusals of the API server into the errors of `shared.errors`."""
 
 import re
 from collections.abc import Mapping
@@ -17,18 +17,18 @@ _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 
 
 class UnreadableError(PermanentError):
-    """An object is nested too deeply, or has too many values, to be read."""
+    """An object is nested too deeply, or has too many values, to be parsed."""
 
 
 class TooLargeError(PermanentError):
-    """An answer is larger than this process may hold: ask for fewer objects at once."""
+    """An answer is larger than this process accepts: request fewer objects at once."""
 
 
 class GoneError(PermanentError):
-    """410: a continue token, or the resourceVersion of a watch, is older than what the API server keeps.
+    """410: a continue token, or the resourceVersion of a watch, is older than the API server's history.
 
     Attributes:
-        continue_token: Where to go on in the present state; empty where the server offers none.
+        continue_token: Continues the LIST in the present state; empty if the server offers none.
     """
 
     def __init__(self, message: str, continue_token: str = "") -> None:
@@ -37,14 +37,15 @@ class GoneError(PermanentError):
 
 
 def raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) -> None:
-    """Raise what a refusal means; the API server's own message says best what is wrong."""
+    """Raise the error for a refusal; its text includes the API server's own message."""
     message = payload if isinstance(payload, str) else get_text(payload, "message")
     message = message or f"HTTP {status}"
     match status:
         case HTTPStatus.UNAUTHORIZED:
-            raise PermanentError(f"the API server does not know who asks (401): {message}")
-        case HTTPStatus.FORBIDDEN | HTTPStatus.UNPROCESSABLE_ENTITY if told := _BY_GUARD.search(message):
-            raise GuardError(f"the delete guard refuses, by ValidatingAdmissionPolicy {told[1]}: {told[2]}")
+            raise PermanentError(f"the API server rejected the credentials (401): {message}")
+        case HTTPStatus.FORBIDDEN | HTTPStatus.UNPROCESSABLE_ENTITY if denial := _BY_GUARD.search(message):
+            policy, reason = denial[1], denial[2]
+            raise GuardError(f"the delete guard refuses, by ValidatingAdmissionPolicy {policy}: {reason}")
         case HTTPStatus.FORBIDDEN:
             raise ForbiddenError(message)
         case HTTPStatus.CONFLICT:
@@ -58,16 +59,16 @@ def raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) 
 
 
 def untrusted(server: str, error: aiohttp.ClientConnectorCertificateError) -> PermanentError:
-    """What it means that the server's certificate is not of whom we trust: waiting does not mend it."""
+    """Return the error for a server certificate that is not trusted; a retry cannot succeed."""
     reason = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
     return PermanentError(
-        f"the API server at {server} is not trusted: {reason}; expected a certificate by the CA of TTL_API_CA, "
-        "of the kubeconfig, or of the cluster"
+        f"the certificate of the API server at {server} is not trusted: {reason}; expected a certificate signed by "
+        "the CA of TTL_API_CA, of the kubeconfig, or of the cluster"
     )
 
 
 def _seconds(headers: Mapping[str, str]) -> float:
-    """The Retry-After header in seconds; one where it has none."""
+    """Return the Retry-After header in seconds; 1 if it is absent or invalid."""
     try:
         return min(max(0.0, float(headers.get("retry-after", "1"))), 3_600.0)
     except ValueError:

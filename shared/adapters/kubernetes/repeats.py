@@ -1,4 +1,4 @@
-"""A request that may leave once: aiohttp repeats a DELETE whose connection was dropped, however late that is."""
+"""Send a request at most once: aiohttp repeats a DELETE whose connection was dropped, at any later time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
 
 _left: ContextVar[list[str] | None] = ContextVar("left", default=None)
-"""The methods that left within `once`; None outside of it."""
+"""The methods sent within `once`; None outside it."""
 
 
 @contextmanager
 def once() -> Iterator[None]:
-    """Within the block, one request of this task leaves, and no other."""
+    """Allow this task to send one request within the block, and no repeat of it."""
     token = _left.set([])
     try:
         yield
@@ -25,10 +25,10 @@ def once() -> Iterator[None]:
 
 
 async def refuse_repeats(request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
-    """Middleware of an aiohttp session, which calls it for each attempt.
+    """Refuse a repeat within `once`; a middleware for an aiohttp session, called for each attempt.
 
     Raises:
-        TryLaterError: The request has left already, and its connection was dropped.
+        TryLaterError: The request was already sent, and its connection was dropped.
     """
     left = _left.get()
     if left is not None:

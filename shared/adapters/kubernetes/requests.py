@@ -1,9 +1,9 @@
-"""Requests to the API server: with `connect`, the only `import kubernetes`.
+"""Requests to the API server; apart from `connect`, the only module that imports `kubernetes`.
 
-Plain dicts through the client's low-level call: its models would validate what others wrote, and refuse some of it.
-Errors become those of `shared.errors`; nothing is retried here, except a request whose token was refused, and by the
-transport one repeat of a request whose connection was dropped. A request with a time by which it must leave is not
-repeated so: the repeat would leave later, after a stop or an exemption.
+Objects are plain dicts from the client's low-level call: its models would validate objects of users, and reject some.
+Errors become those of `shared.errors`. A request is not retried, except once after its token was refused, and once by
+the HTTP transport after a dropped connection. The transport does not repeat a request with a send deadline: the repeat
+would be sent later, after a stop or an exemption.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TryLaterError
 
 REQUEST_SECONDS_MAX = 30.0
-"""Just under the API server's own limit of 34 s: an answer that comes later says nothing we could rely on."""
+"""Timeout of a request: just under the API server's own limit of 34 s; a later answer is not reliable."""
 
 LEAVE_SECONDS_MAX = 1.5
-"""In which a DELETE leaves this process, or never does: with the time that a look at the brake counts below 5 s."""
+"""Time within which a DELETE is sent, or not at all: with the cache time of the stop check, less than 5 s."""
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
-"""Of a watch's line: an object of the 1.5 MiB that etcd takes has six times as much JSON where it is full of `<`."""
+"""Maximum length of a watch's line: an object of 1.5 MiB in etcd is six times as large in JSON if it is full of `<`."""
 
 ReadBody = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 """Reads and parses the body of an answer."""
@@ -46,10 +46,10 @@ _MERGE_PATCH = "application/merge-patch+json"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A successful HTTP answer: its JSON, and an instant that the API server's clock has reached.
+    """A successful answer: its JSON, and a time that the API server's clock has reached.
 
     Attributes:
-        ahead: By how much its Date is ahead of that instant; see `ServerClock`.
+        ahead: How far the Date header is ahead of `read_at`; see `ServerClock`.
     """
 
     body: Any
@@ -58,12 +58,12 @@ class Answer:
 
 
 class ApiServer:
-    """An API server, through `kubernetes.aio`.
+    """An API server, accessed through `kubernetes.aio`.
 
     Args:
-        client: Configured; this object closes it.
-        identity: Who asks; None where the client knows by its kubeconfig.
-        refresher: The task that renews the credentials of a kubeconfig; it ends with the client.
+        client: A configured client; this object closes it.
+        identity: The source of bearer tokens; None if the client has credentials from a kubeconfig.
+        refresher: The task that renews the credentials of a kubeconfig; `close` cancels it.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class ApiServer:
         await self._client.close()
 
     async def check(self) -> None:
-        """Ask for the version: whether there is an API server that knows us.
+        """GET the version, to check the connection and the credentials.
 
         Raises:
-            TryLaterError: Nobody answers.
-            PermanentError: We are not known there.
+            TryLaterError: The API server does not answer.
+            PermanentError: The API server rejects the credentials.
         """
         await self.request("GET", "/version")
 
@@ -112,18 +112,18 @@ class ApiServer:
         read: ReadBody = read_json,
         leave_by: float | None = None,
     ) -> Answer | None:
-        """One call, as another user if one is named; None for a 404 where that is an answer.
+        """Make one request, impersonating a user if one is given; return None for a 404 if `missing_ok`.
 
-        `read` parses the answer's body. A request that no connection has taken by `leave_by`, on the monotonic clock,
-        is not sent, and one whose connection was dropped is not repeated; None for no such limit.
+        `read` parses the answer's body. `leave_by`, on the monotonic clock, is the send deadline: a request that has no
+        connection by then is not sent, and one whose connection was dropped is not repeated. None sets no deadline.
 
         Raises:
             ConflictError: 409.
             GoneError: 410.
             ForbiddenError: 403.
             PermanentError: Another 4xx.
-            TooLargeError: The answer is larger than this process may hold.
-            UnreadableError: The answer is beyond the limits of `shared.core.jsontext`.
+            TooLargeError: The answer is larger than this process accepts.
+            UnreadableError: The answer exceeds the limits of `shared.core.jsontext`.
             TryLaterError: 429, 5xx, or no answer in time.
         """
         try:
@@ -137,25 +137,23 @@ class ApiServer:
             raise TryLaterError(f"cannot reach the API server at {self.server}: {reason}") from None
         read_at = self._clock.observe(response.headers.get("date"))
         if response.status == HTTPStatus.NOT_FOUND and missing_ok:
-            if not get_text(payload, "details.name"):  # it is not the object that is not found
+            if not get_text(payload, "details.name"):  # the path is not found, not the object
                 raise _absent(path)
             return None
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
             raise_for(response.status, payload, response.headers, path)
         if not isinstance(payload, dict):
-            raise TryLaterError(f"expected JSON of the API server at {self.server}, got {excerpt(payload)}")
+            raise TryLaterError(f"expected JSON from the API server at {self.server}, got {excerpt(payload)}")
         if read_at is None:
-            raise PermanentError(
-                f"expected a Date header of the API server at {self.server}, got none that can be read"
-            )
+            raise PermanentError(f"expected a valid Date header from the API server at {self.server}, got none")
         return Answer(payload, read_at, self._clock.ahead)
 
     async def stream(self, path: str, *, idle_seconds: float) -> AsyncGenerator[bytes]:
-        """GET what comes line by line, until the server ends it.
+        """GET a path and yield the lines of its answer, until the server ends it.
 
         Args:
-            path: With its query.
-            idle_seconds: How long to wait for the next bytes.
+            path: The path with its query.
+            idle_seconds: Timeout for the next bytes.
 
         Raises:
             AbsentKindError: 404.
@@ -171,7 +169,7 @@ class ApiServer:
                     raise _absent(path)
                 if response.status != HTTPStatus.OK:
                     raise_for(response.status, await read_json(response), response.headers, path)
-                response.content.set_read_chunk_size(LINE_BYTES_MAX // 2)  # whose double a line may have
+                response.content.set_read_chunk_size(LINE_BYTES_MAX // 2)  # a line may be twice as long
                 async for line in response.content:
                     yield line
             finally:
@@ -179,10 +177,10 @@ class ApiServer:
         except aiohttp.ClientConnectorCertificateError as error:
             raise untrusted(self.server, error) from None
         except (aiohttp.ClientError, LineTooLong, TimeoutError, OSError, ValueError) as error:
-            raise TryLaterError(f"{path} broke off: {error or type(error).__name__}") from None
+            raise TryLaterError(f"the connection of {path} broke off: {error or type(error).__name__}") from None
 
     async def probe(self, path: str) -> tuple[int, Any]:
-        """GET what lies behind a proxy path: the status and the body, whoever they are from, and neither judged.
+        """GET a proxy path; return status and body as they are, from the API server or from the proxied server.
 
         Raises:
             TryLaterError: No answer in time.
@@ -199,19 +197,19 @@ class ApiServer:
         path: str,
         body: Mapping[str, Any] | None,
         accept: str,
-        timeout: Any,  # noqa: ASYNC109 - the client's own parameter
+        timeout: Any,  # noqa: ASYNC109 - the parameter of the client
         *,
         as_user: str = "",
         leave_by: float | None = None,
     ) -> aiohttp.ClientResponse:
-        """One request; one more where its token was refused and there is another: a 401 has done nothing."""
+        """Send a request; if its token was refused and there is a new one, send it again: a 401 has no effect."""
         headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else "application/json"}
         if as_user:
             headers["Impersonate-User"] = as_user
 
         async def call() -> aiohttp.ClientResponse:
-            patience = timeout if leave_by is None else _until(leave_by, total=timeout)
-            options = {"_request_timeout": patience, "_preload_content": False}
+            total = timeout if leave_by is None else _until(leave_by, total=timeout)
+            options = {"_request_timeout": total, "_preload_content": False}
             with once() if leave_by is not None else nullcontext():
                 answer = await self._client.call_api(method, f"{self.server}{path}", headers, body=body, **options)
             response: aiohttp.ClientResponse = answer.response
@@ -223,18 +221,18 @@ class ApiServer:
         token = await self._identity.token()
         headers["Authorization"] = f"Bearer {token}"
         response = await call()
-        if response.status == HTTPStatus.UNAUTHORIZED and (other := await self._identity.token(refused=token)) != token:
+        if response.status == HTTPStatus.UNAUTHORIZED and (newer := await self._identity.token(refused=token)) != token:
             response.release()
-            headers["Authorization"] = f"Bearer {other}"
+            headers["Authorization"] = f"Bearer {newer}"
             response = await call()
         return response
 
 
 def _until(leave_by: float, *, total: float) -> aiohttp.ClientTimeout:
-    """A connection must take the request by then; the answer may come within `total` seconds."""
+    """Return timeouts: a connection for the request by the deadline, and an answer within `total` seconds."""
     left = leave_by - time.monotonic()
     if left <= 0:
-        raise TryLaterError(f"a request could not be sent within {LEAVE_SECONDS_MAX} s")
+        raise TryLaterError(f"the request could not be sent within {LEAVE_SECONDS_MAX} s")
     return aiohttp.ClientTimeout(total=total, connect=left)
 
 

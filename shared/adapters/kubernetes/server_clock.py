@@ -1,32 +1,34 @@
-"""What time it is at the API server, never ahead of it."""
+"""An estimate of the API server's clock that is never ahead of it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 SAMPLE_AGE_MAX = 60.0
-"""Seconds for which a sample counts: a server clock that is set back is believed after this at the latest."""
+"""Seconds for which a sample is used: the maximum delay until a server clock that was set back is noticed."""
 
 AHEAD_MAX = timedelta(seconds=60)
-"""How far a Date may be ahead of this machine's clock and still be believed: a proxy may write one of its own."""
+"""Maximum lead of a Date header over this machine's clock: a proxy may write a Date of its own clock."""
 
 STEP_BACK = 2.0
-"""Seconds by which a sample must contradict the bound to replace it: rounding explains one, a slow answer some more."""
+"""Seconds by which a sample must contradict the bound to replace it: more than rounding and a slow answer explain."""
 
 
 class ServerClock:
-    """A lower bound of the API server's clock, from the `Date` of its answers.
+    """A lower bound of the API server's clock, from the Date header of its answers.
 
-    The header is rounded down to whole seconds and is old by the time it arrives, so "Date plus the time since it
-    arrived" is never ahead of the server. Of the samples of the last minute the one that says latest is the nearest.
+    The header is rounded down to whole seconds, and is old when it arrives. So "Date plus the time since its arrival"
+    is never ahead of the server. Of the samples of the last minute, the one with the latest time is the closest.
 
     Args:
-        monotonic: Seconds that never go back; not counting a suspended machine, which errs to the late side.
-        wall: This machine's clock. A Date further ahead of it than AHEAD_MAX gives way to it, so that one wrong clock
-            of the two can only make things late. None compares with nothing.
+        monotonic: A monotonic clock, in seconds. It does not count while the machine is suspended, which makes the
+            estimate late.
+        wall: This machine's clock. If a Date is ahead of it by more than AHEAD_MAX, this clock is used instead, so that
+            one wrong clock of the two can only delay deletions. None disables the comparison.
 
     Attributes:
-        ahead: By how much the server's clock was ahead of what `observe` or `now` gave last in its place; mostly zero.
+        ahead: How far the server's clock was ahead of the last result of `observe` or `now`, if this machine's clock
+            was used; otherwise zero.
     """
 
     def __init__(self, monotonic: Callable[[], float], wall: Callable[[], datetime] | None = None) -> None:
@@ -37,13 +39,13 @@ class ServerClock:
         self._sampled_at = 0.0
 
     def observe(self, date: str | None) -> datetime | None:
-        """Take the Date header of an answer; returns the instant to decide by, or None where it states none."""
+        """Add the Date header of an answer as a sample; return the time to decide by, or None if it has no time."""
         try:
             written = parsedate_to_datetime(date or "")
             stated = written.astimezone(UTC)
         except (ValueError, OverflowError):
             return None
-        if written.tzinfo is None:  # read as local time it could be hours ahead
+        if written.tzinfo is None:  # as local time it could be hours ahead
             return None
         arrived = self._monotonic()
         offset = stated.timestamp() - arrived
@@ -52,11 +54,11 @@ class ServerClock:
         return self._believe(stated)
 
     def _is_better(self, offset: float) -> bool:
-        """Nearer to the server's clock; or so far behind that the clock was set back, or is another server's."""
+        """Return whether an offset is closer to the server's clock, or so far behind that the clock was set back."""
         return self._offset is not None and (offset >= self._offset or offset < self._offset - STEP_BACK)
 
     def now(self) -> datetime | None:
-        """An instant that the server's clock has reached; None where it was not heard of lately."""
+        """Return a time that the server's clock has reached; None without a recent sample."""
         elapsed = self._monotonic() - self._sampled_at
         if self._offset is None or elapsed > SAMPLE_AGE_MAX:
             return None

@@ -1,4 +1,4 @@
-"""Tokens of a service account, of the API server: how a process outside of the cluster is somebody to its Broker."""
+"""Service account tokens from the TokenRequest API: the identity of a process outside the cluster at its Broker."""
 
 from collections.abc import Awaitable, Callable
 from typing import cast
@@ -12,16 +12,16 @@ from shared.ports import Cluster
 
 EXPIRATION_SECONDS = 3_600
 FRESH_SHARE = 0.8
-"""Of its lifetime, as for the tokens that a kubelet renews."""
+"""Share of a token's lifetime after which it is renewed, as by a kubelet."""
 
 
 class AccountTokens:
-    """Asks for one token after the other.
+    """Requests the tokens of a service account.
 
     Args:
-        connected: The cluster, where we may create tokens for the account.
+        connected: Returns the cluster; this process may create tokens for the account there.
         account: `NAMESPACE/NAME`.
-        audience: Whom the tokens are for.
+        audience: The audience of the tokens.
     """
 
     def __init__(self, connected: Callable[[], Awaitable[Cluster]], account: str, audience: str) -> None:
@@ -30,11 +30,11 @@ class AccountTokens:
         self._audience = audience
 
     async def __call__(self) -> Token:
-        """The next one.
+        """Request the next token.
 
         Raises:
-            TryLaterError: The API server has none now.
-            ForbiddenError: We may not ask for it.
+            TryLaterError: The API server returns no token now.
+            ForbiddenError: This process has no right to create tokens for the account.
         """
         cluster = cast("KubernetesCluster", await self._connected())
         account = f"{quote(self._namespace, safe='')}/serviceaccounts/{quote(self._name, safe='')}"
@@ -46,10 +46,10 @@ class AccountTokens:
         answer = await cluster.request("POST", f"/api/v1/namespaces/{account}/token", body=request)
         text = get_text(answer.body, "status.token") if answer else ""
         if answer is None or not is_token(text):
-            raise TryLaterError("expected a token of the API server, got none")
+            raise TryLaterError("TokenRequest: expected a token in status.token, got none")
         try:
             expires_at = parse_instant(get_text(answer.body, "status.expirationTimestamp"))
         except ValueError as error:
-            raise TryLaterError(f"expected a token of the API server with its end: {error}") from None
+            raise TryLaterError(f"TokenRequest: status.expirationTimestamp: {error}") from None
         left = (expires_at - answer.read_at).total_seconds()
         return Token(text, fresh_seconds=left * FRESH_SHARE, valid_seconds=left)

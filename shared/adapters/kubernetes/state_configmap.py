@@ -1,4 +1,4 @@
-"""What the processes of an installation share, in a ConfigMap; and how many objects of a kind there are."""
+"""The shared state of an installation in a ConfigMap; and the number of objects of a kind."""
 
 import asyncio
 import random
@@ -21,10 +21,10 @@ from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import NAME, StateContents, Stop, Tell, Trip, parse_standing, release_breaker
 
 ATTEMPTS_MAX = 5
-"""Reads and writes while others keep writing."""
+"""Maximum number of attempts to write while other processes write too."""
 
 PAUSE_SECONDS = 0.1
-"""After the first conflict, at the most; twice as long after each other. A crowd in step would never get through."""
+"""Maximum pause after the first conflict; it doubles after each. Random pauses let concurrent writers get through."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
@@ -32,12 +32,12 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 class ConfigMapState:
     """`shared.ports.State` in the ConfigMap `ttl-after-finished-state`.
 
-    The manifests ship it without data, so that applying them again takes nothing away; where there is none it is made
-    by the first write.
+    The manifests create it without data, so that applying them again removes no data. If it does not exist, the first
+    write creates it.
 
     Args:
-        server: Where it lies.
-        namespace: Of the installation.
+        server: The API server.
+        namespace: The namespace of the installation.
     """
 
     def __init__(self, server: ApiServer, namespace: str) -> None:
@@ -49,7 +49,7 @@ class ConfigMapState:
         return _texts(await self._get())
 
     async def write(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Mapping[str, str]:
-        """See `shared.ports.State`. The resourceVersion of what was read is the precondition."""
+        """See `shared.ports.State`. The precondition of a write is the resourceVersion that was read."""
         for attempt in range(ATTEMPTS_MAX):
             present = await self._get()
             before = _texts(present)
@@ -62,7 +62,7 @@ class ConfigMapState:
                 await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * 2**attempt))  # noqa: S311 - no secret
                 continue
             return after
-        raise ConflictError(f"the ConfigMap {NAME} changed {ATTEMPTS_MAX} times while it was about to be written")
+        raise ConflictError(f"ConfigMap {NAME}: {ATTEMPTS_MAX} attempts to write conflicted with other writers")
 
     async def _get(self) -> Any:
         answer = await self._server.request("GET", f"{self._collection}/{NAME}", missing_ok=True)
@@ -76,11 +76,11 @@ class ConfigMapState:
 
 @dataclass(frozen=True, slots=True)
 class StateLocation:
-    """Where an installation keeps what must outlive its processes.
+    """Where an installation keeps its shared state.
 
     Attributes:
-        cluster: The API server; one that is none of ours keeps nothing.
-        namespace: Empty for nowhere: then each process stands for itself.
+        cluster: The cluster; only an `ApiServer` can keep state.
+        namespace: The namespace of the installation; empty for no shared state, so that each process counts alone.
         write_event: Writes a Kubernetes Event about the installation.
     """
 
@@ -90,47 +90,47 @@ class StateLocation:
 
 
 def build_safeguards(
-    home: StateLocation, limits: Callable[[], Limits], runtime: Runtime, *, namespace: str, horizon: timedelta
+    location: StateLocation, limits: Callable[[], Limits], runtime: Runtime, *, namespace: str, horizon: timedelta
 ) -> Safeguards:
-    """What stands between due objects and their DELETE, for one process.
+    """Build the safeguards of one process, which delay or deny DELETEs of due objects.
 
     Args:
-        home: Where its state is.
-        limits: Those of the moment.
+        location: Where the shared state is.
+        limits: Returns the limits in force.
         runtime: Clocks and telemetry.
-        namespace: What the process is limited to; empty for all.
-        horizon: See Restraints.
+        namespace: The only namespace that the process works in; empty for all.
+        horizon: See `Safeguards`.
     """
-    server = home.cluster if isinstance(home.cluster, ApiServer) else None
+    server = location.cluster if isinstance(location.cluster, ApiServer) else None
 
     async def count(rule: KindRule) -> int:
         if server is None:
-            raise PermanentError("there is no API server to ask")
+            raise PermanentError(f"cannot count {rule.plural}: this process has no API server")
         return await count_objects(server, rule, namespace)
 
-    state = ConfigMapState(server, home.namespace) if server and home.namespace else None
-    shared_state = SharedState(state, runtime, write_event=home.write_event, namespace=home.namespace)
+    state = ConfigMapState(server, location.namespace) if server and location.namespace else None
+    shared_state = SharedState(state, runtime, write_event=location.write_event, namespace=location.namespace)
     return Safeguards(limits, shared_state, runtime, count_objects=count, horizon=horizon)
 
 
 async def release(cluster: KubernetesCluster, namespace: str) -> Trip | None:
-    """Release the breaker of an installation, and say so by an Event; what `release --breaker` does.
+    """Release the breaker of an installation, and report it by an Event, for `release --breaker`.
 
     Args:
-        cluster: As its operator reaches it.
-        namespace: Of the installation; for `run`, of its Lease.
+        cluster: The cluster, with the operator's rights.
+        namespace: The namespace of the installation; for `run`, that of its Lease.
 
     Returns:
-        What had tripped it; None where it was closed.
+        The trip that opened the breaker; None if it was closed.
 
     Raises:
         TtlError: The state cannot be read or written.
     """
-    return await release_breaker(ConfigMapState(cluster, namespace), _teller(cluster, namespace))
+    return await release_breaker(ConfigMapState(cluster, namespace), _event_writer(cluster, namespace))
 
 
 async def read_contents(cluster: ApiServer, namespace: str) -> StateContents:
-    """What stands in an installation.
+    """Read the shared state of an installation.
 
     Raises:
         TtlError: The state cannot be read.
@@ -142,26 +142,26 @@ async def stop(cluster: KubernetesCluster, namespace: str, stop: Stop) -> Stop |
     """Set the brake of an installation, and report it by an Event; see `shared.safeguards.brake.stop_deletions`.
 
     Args:
-        cluster: As a person reaches it.
-        namespace: Of the installation; for `run`, of its Lease.
-        stop: Who stops the deletions, when and why.
+        cluster: The cluster, with the operator's rights.
+        namespace: The namespace of the installation; for `run`, that of its Lease.
+        stop: The operator who stops deletions, the time and the reason.
     """
-    return await stop_deletions(ConfigMapState(cluster, namespace), _teller(cluster, namespace), stop)
+    return await stop_deletions(ConfigMapState(cluster, namespace), _event_writer(cluster, namespace), stop)
 
 
 async def start(cluster: KubernetesCluster, namespace: str, *, by: str) -> Stop | None:
     """Release the brake of an installation, and report it by an Event; see `shared.safeguards.brake.start_deletions`.
 
     Args:
-        cluster: As a person reaches it.
-        namespace: Of the installation; for `run`, of its Lease.
-        by: That person.
+        cluster: The cluster, with the operator's rights.
+        namespace: The namespace of the installation; for `run`, that of its Lease.
+        by: The operator.
     """
-    return await start_deletions(ConfigMapState(cluster, namespace), _teller(cluster, namespace), by=by)
+    return await start_deletions(ConfigMapState(cluster, namespace), _event_writer(cluster, namespace), by=by)
 
 
-def _teller(cluster: KubernetesCluster, namespace: str) -> Tell:
-    """Writes Events about the installation in a namespace."""
+def _event_writer(cluster: KubernetesCluster, namespace: str) -> Tell:
+    """Return a function that writes Events about the installation in a namespace."""
 
     async def write_event(reason: str, message: str, level: EventLevel) -> None:
         about = ObjectRef(api_version="v1", kind="Namespace", namespace=namespace, name=namespace, uid="")
@@ -171,23 +171,23 @@ def _teller(cluster: KubernetesCluster, namespace: str) -> Tell:
 
 
 async def count_objects(server: ApiServer, rule: KindRule, namespace: str = "") -> int:
-    """How many objects of a kind there are, without listing them.
+    """Count the objects of a kind without listing them.
 
     Args:
         server: The API server.
         rule: The kind.
-        namespace: Only in this one; empty for all.
+        namespace: The only namespace to count in; empty for all.
 
     Raises:
-        TryLaterError: The API server is busy or away.
-        PermanentError: They may not be listed.
+        TryLaterError: The API server is overloaded or unreachable.
+        PermanentError: This process may not list the objects, or the API server does not return their number.
     """
     path = f"{rule.path_in(quote(namespace, safe=''))}?limit=1"
     answer = await server.request("GET", path, accept=_METADATA_ONLY)
     body = answer.body if answer else {}
     remaining = get_in(body, "metadata.remainingItemCount")
     if remaining is None and get_text(body, "metadata.continue"):
-        raise PermanentError("the API server does not say how many there are")
+        raise PermanentError(f"cannot count {rule.plural}: the API server returned no remainingItemCount")
     return len(list(list_mappings(body, "items"))) + (remaining if isinstance(remaining, int) else 0)
 
 

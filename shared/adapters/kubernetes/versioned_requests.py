@@ -1,4 +1,4 @@
-"""Requests for the objects of a kind, by the paths under which the API server serves it now."""
+"""Requests for the objects of a kind, by the path at which the API server serves it at the time of the request."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -13,11 +13,11 @@ from shared.core.objects import quote as excerpt
 from shared.errors import PermanentError
 
 PathOf = Callable[[KindRule], str]
-"""The path of a request for a kind, which is as its rule says."""
+"""Returns the path of a request from the rule as served."""
 
 
-class FollowingApiServer(ApiServer):
-    """An API server whose kinds may go to other versions, or be gone, while this process runs.
+class VersionedApiServer(ApiServer):
+    """An API server that may change the versions of kinds, or remove kinds, while this process runs.
 
     Args:
         client: See `ApiServer`.
@@ -30,30 +30,30 @@ class FollowingApiServer(ApiServer):
         self._aggregation = Aggregation(self._ask, time.monotonic)
 
     async def served(self, rules: Iterable[KindRule]) -> tuple[KindRule, ...]:
-        """See `shared.ports.Cluster`; how long an answer counts is said in `shared.adapters.kubernetes.discovery`."""
+        """See `shared.ports.Cluster`; `shared.adapters.kubernetes.discovery` sets how long an answer is cached."""
         return await self._discovery.served(rules)
 
     def known(self, rule: KindRule) -> KindRule:
-        """The rule as it was served when that was last asked for."""
+        """Return the rule with its last known version, plural and scope; no request is made."""
         return self._discovery.known(rule)
 
     async def is_aggregated(self, rule: KindRule) -> bool:
-        """See `shared.ports.Cluster`; how long an answer counts is said in `shared.adapters.kubernetes.aggregation`."""
+        """See `shared.ports.Cluster`; `shared.adapters.kubernetes.aggregation` sets how long an answer is cached."""
         return await self._aggregation.is_aggregated(rule)
 
     async def request_of(
         self, rule: KindRule, method: str, path_of: PathOf, **options: Any
     ) -> tuple[Answer | None, KindRule]:
-        """One request for objects of a kind; one more where the kind has gone elsewhere.
+        """Make one request for objects of a kind; repeat it once if the kind is served at another path.
 
         Args:
             rule: The kind.
             method: See `ApiServer.request`.
-            path_of: Makes the path.
+            path_of: Returns the path.
             options: See `ApiServer.request`.
 
         Returns:
-            The answer, None where there is no such object; and the rule as it is served.
+            The answer, or None if the object does not exist; and the rule as served.
 
         Raises:
             AbsentKindError: The kind is not served.
@@ -70,16 +70,24 @@ class FollowingApiServer(ApiServer):
 
 
 def collection_path(rule: KindRule, namespace: str, query: Mapping[str, str]) -> str:
-    """The path of a kind's objects, with a query."""
+    """Return the path of a kind's objects, with a query."""
     return f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
 
 
 def object_path(rule: KindRule, namespace: str, name: str) -> str:
-    """Quoted, so that no name can reach another path; `.` and `..` cannot be, and no object has such a name.
+    """Return the path of an object, quoted so that a name cannot reach another path.
+
+    `.` and `..` cannot be quoted, and no object has such a name.
 
     Raises:
-        PermanentError: It is one of these, or empty.
+        PermanentError: The name is `.`, `..` or empty, or the namespace is `.` or `..`.
     """
     if {namespace, name} & {".", ".."} or not name:
-        raise PermanentError(f"expected a name that an object can have, got {excerpt(namespace)} and {excerpt(name)}")
+        expected = "expected a namespace and a name that an object can have"
+        raise PermanentError(f"{expected}, got {excerpt(namespace)} and {excerpt(name)}")
     return f"{rule.path_in(quote(namespace, safe=''))}/{quote(name, safe='')}"
+
+
+def typed(obj: Mapping[str, Any], rule: KindRule) -> dict[str, Any]:
+    """Set apiVersion and kind: items of a built-in kind's LIST lack them, and those of a metadata LIST differ."""
+    return {**obj, "apiVersion": rule.api_version, "kind": rule.kind}

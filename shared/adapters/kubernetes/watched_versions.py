@@ -1,9 +1,9 @@
-"""The last version of objects that a watch brought, so that a due one can be deleted without reading it again."""
+"""The last version of objects that a watch received: a due object is deleted without reading it again."""
 
 from collections import OrderedDict
 
 BYTES_MAX = 64 * 1024 * 1024
-"""What is remembered at the most, as JSON; what was brought the longest ago goes first."""
+"""Maximum total size of the JSON; the objects received longest ago are dropped first."""
 
 
 class Memory:
@@ -15,7 +15,7 @@ class Memory:
         self._bytes = 0
 
     def remember(self, uid: str, obj: bytes) -> None:
-        """Keep this version in place of an earlier one."""
+        """Store a version of an object, and drop an earlier one."""
         self.forget(uid)
         self._objects[uid] = obj
         self._bytes += len(obj)
@@ -24,9 +24,9 @@ class Memory:
             self._bytes -= len(oldest)
 
     def forget(self, uid: str) -> None:
-        """Drop an object that is gone, or that changed to a version that is not worth remembering."""
+        """Drop an object that is deleted, or that has a new version that need not be stored."""
         self._bytes -= len(self._objects.pop(uid, b""))
 
     def get(self, uid: str) -> bytes | None:
-        """The JSON of the last version that was brought, or None."""
+        """Return the JSON of the last received version, or None."""
         return self._objects.get(uid)

@@ -1,1 +1,1 @@
-"""Logs and metrics."""
+"""Telemetry: structured logs and Prometheus metrics."""

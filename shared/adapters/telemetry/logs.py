@@ -1,4 +1,4 @@
-"""Logs and counts: one line for each verdict, the same words as in the code."""
+"""Structured logs: one line per verdict, in the words of the code, and counts of them."""
 
 import json
 import logging
@@ -19,24 +19,24 @@ from shared.ports import Verdict
 _log = logging.getLogger("ttl")
 
 WOULD_DELETE_MAX = 100_000
-"""Uids that a dry run remembers, about 10 MB: what is beyond them is not counted twice, but not counted at all."""
+"""Maximum number of uids that a dry run remembers (about 10 MB); objects beyond it are not counted."""
 
 
 class LogTelemetry:
-    """Logs verdicts and counts them.
+    """Logs and counts verdicts.
 
-    What is kept for an everyday reason is logged at debug level: most objects are, at every look.
+    Objects that are kept for a common reason are logged at debug level, since each sweep keeps most objects.
 
     Attributes:
-        counts: How often each verdict was seen since the start; beside them `missed-by-events` and `problem`.
-        would_delete: The uids of the objects that a dry run would have deleted, at most WOULD_DELETE_MAX.
+        counts: The number of each verdict since the start; also `missed-by-events` and `problem`.
+        would_delete: The uids of the objects that a dry run would delete, at most WOULD_DELETE_MAX.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.would_delete: set[str] = set()
 
-    def record(  # noqa: PLR0913 - what a log line tells
+    def record(  # noqa: PLR0913 - the fields of a log line
         self,
         verdict: Verdict,
         ref: ObjectRef,
@@ -94,13 +94,13 @@ class LogTelemetry:
         _log.log(level, "sweep ended", extra={"fields": {**counts, "sweep_id": sweep_id}})
 
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
-        """See `shared.ports.Telemetry`; the verdict is logged anyway."""
+        """See `shared.ports.Telemetry`; `record` logs the verdict."""
 
     def breaker(self, *, is_open: bool) -> None:
-        """See `shared.ports.Telemetry`; what opens it is logged anyway."""
+        """See `shared.ports.Telemetry`; the trip itself is logged elsewhere."""
 
     def stopped(self, *, is_stopped: bool) -> None:
-        """See `shared.ports.Telemetry`; a change is logged anyway."""
+        """See `shared.ports.Telemetry`; each change is logged elsewhere."""
 
     def recreate_loop(self, ref: ObjectRef) -> None:
         """See `shared.ports.Telemetry`."""
@@ -118,7 +118,7 @@ _UNREADABLE = {Reason.INVALID_TTL, Reason.INVALID_POLICY}
 
 
 def _identity(ref: ObjectRef) -> dict[str, object]:
-    """Kinds that are not built in share their names: their group tells them apart."""
+    """Return the fields of an object; the apiVersion only if the kind is not built in, since such kinds share names."""
     return {"object": str(ref), "api_version": ref.api_version if "." in ref.group else "", "uid": ref.uid}
 
 
@@ -127,7 +127,7 @@ def _fields(**fields: object) -> dict[str, object]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats each record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter`."""
@@ -156,9 +156,9 @@ def _quoted(value: object) -> str:
 
 
 def configure_logging(form: str, *, level: int = logging.INFO, stream: IO[str] | None = None) -> None:
-    """Log to standard error, as `json` or `text`; other libraries only from warnings on.
+    """Log to standard error, as `json` or `text`; other libraries log from level warning.
 
-    As `json`, each line of the stream is one: uvicorn's, a warning and a stack trace too.
+    As `json`, each line of the stream is a JSON object: also uvicorn's messages, warnings and stack traces.
     """
     formatters: dict[str, Callable[[], logging.Formatter]] = {"json": JsonFormatter, "text": _TextFormatter}
     handler = logging.StreamHandler(stream or sys.stderr)
@@ -170,7 +170,7 @@ def configure_logging(form: str, *, level: int = logging.INFO, stream: IO[str] |
 
 
 def _log_all_as_json() -> None:
-    """Have what others write to standard error be lines of the log, too."""
+    """Log what the interpreter and uvicorn would write to standard error."""
     logging.captureWarnings(True)
     sys.excepthook, threading.excepthook, sys.unraisablehook = _log_exception, _log_thread_exception, _log_unraisable
     for name in _UVICORN:
@@ -179,12 +179,12 @@ def _log_all_as_json() -> None:
 
 
 def is_json() -> bool:
-    """Whether the stream of the log takes nothing but JSON."""
+    """Return whether the log is JSON, so that standard error must have no other text."""
     return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
 
 
 _UVICORN = ("uvicorn", "uvicorn.error", "uvicorn.access")
-"""Loggers that uvicorn gives handlers of their own."""
+"""Loggers for which uvicorn installs its own handlers."""
 
 
 def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -192,10 +192,11 @@ def _log_exception(kind: type[BaseException], error: BaseException, trace: Trace
         _log.critical("uncaught exception", exc_info=(kind, error, trace))
 
 
-def _log_thread_exception(told: threading.ExceptHookArgs) -> None:
-    if told.exc_value is not None:
-        _log_exception(told.exc_type, told.exc_value, told.exc_traceback)
+def _log_thread_exception(uncaught: threading.ExceptHookArgs) -> None:
+    if uncaught.exc_value is not None:
+        _log_exception(uncaught.exc_type, uncaught.exc_value, uncaught.exc_traceback)
 
 
-def _log_unraisable(told: Any) -> None:
-    _log.error("ignored exception", exc_info=told.exc_value, extra={"fields": {"object": repr(told.object)[:200]}})
+def _log_unraisable(ignored: Any) -> None:
+    fields = {"object": repr(ignored.object)[:200]}
+    _log.error("ignored exception", exc_info=ignored.exc_value, extra={"fields": fields})

@@ -1,4 +1,4 @@
-"""Prometheus metrics on a port of their own; loaded only where TTL_METRICS_PORT asks for them.
+"""Prometheus metrics, served on a separate port; imported only if TTL_METRICS_PORT is set.
 
 A label never has the name of an object or free text, so a sender of events cannot add values. A value that is not
 known is `other`. docs/reference/metrics.md is made from the metrics and from LABELS.
@@ -23,7 +23,7 @@ from prometheus_client import (
 
 from shared import __version__
 from shared.adapters.events.cloudevents import SOURCED, TICK
-from shared.adapters.telemetry.scraping import CountsTimers, ask, serve_registry
+from shared.adapters.telemetry.scraping import PendingTimersCollector, run_in_loop, serve_registry
 from shared.core.decide import Reason
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ObjectRef
@@ -32,7 +32,7 @@ from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
 from shared.ports import Publisher, Telemetry, Verdict
 
 LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
-"""From a deletion on the second to one that waited for a sweep, or two."""
+"""Buckets: from a deletion at its due time to one that waited for one or two sweeps."""
 
 OTHER = "other"
 
@@ -56,25 +56,25 @@ _TYPES = {TICK, *SOURCED, *(message.type for message in (Timer, TimersSet, Objec
 _STATUSES = frozenset(str(status.value) for status in HTTPStatus)
 
 WAIT_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_200, 3_600)
-"""From the next free slot to the end of the line."""
+"""Buckets: from the next free slot to the end of a long backlog."""
 
 
 class Metrics:
-    """A Telemetry that passes on what it is told, and measures it.
+    """A Telemetry that measures each call and passes it on.
 
     Args:
-        message: Whom it passes it on to.
-        kinds: All kinds that are known.
-        sweep_interval: Shown, so that alerts need not be told it again.
+        telemetry: The telemetry that receives each call.
+        kinds: All known kinds.
+        sweep_interval: Exported as a metric, so that alerts can use it.
 
     Attributes:
-        registry: All metrics, and the process's own.
+        registry: All metrics of this project, and those of the process.
     """
 
-    def __init__(self, told: Telemetry, *, kinds: Catalogue, sweep_interval: timedelta) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # a second series for each, which nothing here needs
+    def __init__(self, telemetry: Telemetry, *, kinds: Catalogue, sweep_interval: timedelta) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # a second series per metric that nothing here uses
         self.registry = CollectorRegistry()
-        self._told = told
+        self._next = telemetry
         self._labels = {(rule.group, rule.kind): kinds.label_of(rule.group, rule.kind) for rule in kinds.rules}
         self._problems_seen: set[str] = set()
         self._is_open = self._is_stopped = False
@@ -87,7 +87,7 @@ class Metrics:
             sweep_interval.total_seconds()
         )
         self._objects = counter(
-            "ttl_objects_total", "What was done about objects, and why.", ["verdict", "kind", "reason", "by"]
+            "ttl_objects_total", "Verdicts about objects, with the reason.", ["verdict", "kind", "reason", "by"]
         )
         self._lateness = Histogram(
             "ttl_deletion_lateness_seconds",
@@ -131,7 +131,7 @@ class Metrics:
             "ttl_sweep_last_end_timestamp_seconds", "When a sweep last listed the last page of a kind.", ["kind"]
         )
 
-    def record(  # noqa: PLR0913 - what a log line tells
+    def record(  # noqa: PLR0913 - the fields of a log line
         self,
         verdict: Verdict,
         ref: ObjectRef,
@@ -142,91 +142,91 @@ class Metrics:
         due_at: datetime | None = None,
     ) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.record(verdict, ref, reason, detail=detail, by=by, due_at=due_at)
+        self._next.record(verdict, ref, reason, detail=detail, by=by, due_at=due_at)
         self._objects.labels(verdict, self._label(ref), reason, by).inc()
 
     def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.deleted(deleted, by=by, missed=missed, finalizers=finalizers)
+        self._next.deleted(deleted, by=by, missed=missed, finalizers=finalizers)
         kind = self._label(deleted.ref)
         self._objects.labels(Verdict.DELETED, kind, Reason.EXPIRED, by).inc()
-        self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # clocks differ
+        self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # negative if clocks differ
         if missed:
             self._missed.labels(kind).inc()
 
     def problem(self, message: str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.problem(message, **fields)
+        self._next.problem(message, **fields)
         if len(self._problems_seen) < _PROBLEMS_MAX:
             self._problems_seen.add(message)
         self._problems.labels(message if message in self._problems_seen else OTHER).inc()
 
     def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.dead_letter(event_type, status, **fields)
+        self._next.dead_letter(event_type, status, **fields)
         known = event_type if event_type in _TYPES else OTHER
         self._dead.labels(known, status if str(status) in _STATUSES else OTHER).inc()
 
     def swept(self, rule: KindRule) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.swept(rule)
+        self._next.swept(rule)
         self._swept.labels(self._label(rule)).set_to_current_time()
 
     def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.sweep_ended(sweep_id, counts, whole=whole)
+        self._next.sweep_ended(sweep_id, counts, whole=whole)
 
     def put_off(self, ref: ObjectRef, seconds: float) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.put_off(ref, seconds)
+        self._next.put_off(ref, seconds)
         self._waits.labels(self._label(ref)).observe(seconds)
 
     def breaker(self, *, is_open: bool) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.breaker(is_open=is_open)
+        self._next.breaker(is_open=is_open)
         self._is_open = is_open
         self._breaker.set(is_open)
 
     def stopped(self, *, is_stopped: bool) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.stopped(is_stopped=is_stopped)
+        self._next.stopped(is_stopped=is_stopped)
         self._is_stopped = is_stopped
         self._stopped.set(is_stopped)
 
     def recreate_loop(self, ref: ObjectRef) -> None:
         """See `shared.ports.Telemetry`."""
-        self._told.recreate_loop(ref)
+        self._next.recreate_loop(ref)
         self._loops.labels(self._label(ref)).inc()
 
     def answered(self, function: str, status: int) -> None:
-        """A function answered an event."""
+        """Count an event that a function answered."""
         self._answers.labels(function, status).inc()
 
     def measuring(self, publisher: Publisher) -> Publisher:
-        """The same publisher, measured."""
+        """Return a publisher that counts each event and passes it to the given one."""
         return _MeasuredPublisher(publisher, self._published)
 
     def count_timers(self, timers: Callable[[], object]) -> None:
         """Count the pending timers at each scrape, in the running loop.
 
         Args:
-            timers: The engine of the moment, if there is one.
+            timers: Returns the timer engine, or another value if there is none yet.
         """
-        self.registry.register(CountsTimers(timers, asyncio.get_running_loop()))
+        self.registry.register(PendingTimersCollector(timers, asyncio.get_running_loop()))
 
-    def watch_shared_state(self, look: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def watch_shared_state(self, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Read the shared state at each scrape, in the running loop; an idle process reads it at no other time.
 
         Args:
-            look: Reads it, and reports to `breaker` and `stopped` what it found.
+            read: Reads the shared state, and reports it to `breaker` and `stopped`.
         """
         loop = asyncio.get_running_loop()
 
         def is_open() -> float:
-            ask(look, loop)
+            run_in_loop(read, loop)
             return self._is_open
 
-        def is_stopped() -> float:  # collected after `ttl_breaker_open`, whose look counts for both
+        def is_stopped() -> float:  # collected after `ttl_breaker_open`, which has read the state for both
             return self._is_stopped
 
         self._breaker.set_function(is_open)
@@ -237,14 +237,14 @@ class Metrics:
         about = "1 while the policy file is in force; 0 while it is bad and the last good policy is in force."
         Gauge("ttl_policy_good", about, registry=self.registry).set_function(is_good)
 
-    def serve(self, port: int, address: str = "0.0.0.0") -> Callable[[], None]:  # noqa: S104 - Prometheus is elsewhere
-        """Serve all of it from a thread, so that no event waits for a scrape.
+    def serve(self, port: int, address: str = "0.0.0.0") -> Callable[[], None]:  # noqa: S104 - for Prometheus in a Pod
+        """Serve all metrics from a thread, so that no event waits for a scrape.
 
         Returns:
-            What ends it.
+            A function that stops the server.
 
         Raises:
-            TtlError: The port is taken.
+            TtlError: The port is in use.
         """
         try:
             return serve_registry(self.registry, port, address)
@@ -262,7 +262,7 @@ class _MeasuredPublisher:
 
     async def publish(self, message: Message) -> None:
         """See `shared.ports.Publisher`."""
-        result = "failed"  # also where the one who waited gave up
+        result = "failed"  # also if the caller was cancelled
         try:
             await self._publisher.publish(message)
             result = "accepted"

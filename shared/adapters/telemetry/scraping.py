@@ -1,4 +1,4 @@
-"""The port of the metrics, and what is asked at each scrape, in the running loop, from the thread that answers it."""
+"""The HTTP server for metrics, and values that are read from the running loop at each scrape."""
 
 import asyncio
 import socket
@@ -20,13 +20,13 @@ from shared.errors import TtlError
 from shared.ports import CountedTimers
 
 SECONDS_MAX = 2.0
-"""A scrape waits no longer for an answer; then it goes without."""
+"""Maximum time that a scrape waits for a value; then it leaves the value out."""
 
 SCRAPES_MAX = 8
-"""Connections of the metrics' port at once; one more closes the oldest. Each has a thread and up to 7 MB of headers."""
+"""Maximum number of connections; one more closes the oldest. Each has a thread and up to 7 MB of headers."""
 
 SCRAPE_SECONDS = 10.0
-"""For each read of a request, and each write of an answer; Prometheus itself waits 10 s for the whole."""
+"""Timeout of each read of a request and each write of an answer; Prometheus itself waits 10 s for a scrape."""
 
 _T = TypeVar("_T")
 
@@ -35,10 +35,10 @@ def serve_registry(registry: CollectorRegistry, port: int, address: str) -> Call
     """Serve metrics from a thread.
 
     Returns:
-        What ends it.
+        A function that stops the server.
 
     Raises:
-        OSError: The port is taken.
+        OSError: The port is in use.
     """
     server = make_server(address, port, make_wsgi_app(registry), _Server, _Handler)
     thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
@@ -55,12 +55,12 @@ def serve_registry(registry: CollectorRegistry, port: int, address: str) -> Call
 class _Handler(WSGIRequestHandler):
     timeout = SCRAPE_SECONDS
 
-    def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 - its name there
-        """Log no request."""
+    def log_message(self, format: str, *_: Any) -> None:  # noqa: A002 - the name in the base class
+        """Do not log requests."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """One thread a connection; a connection that sends nothing holds a place for a moment only."""
+    """One thread per connection; `SCRAPES_MAX` limits the connections that send nothing."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -71,31 +71,31 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Close the oldest connection where there are too many, and answer this one."""
+        """Answer a connection; above `SCRAPES_MAX`, close the oldest one first."""
         with self._lock:
             self._open[id(request)] = request
             if len(self._open) > SCRAPES_MAX:
                 oldest = self._open.pop(next(iter(self._open)))
-                with suppress(OSError):  # its thread reads the end, and ends
+                with suppress(OSError):  # its thread then reads the end of the stream and ends
                     oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Give back the place of a connection."""
+        """Stop counting a connection."""
         with self._lock:
             self._open.pop(id(request), None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing: a sender that breaks off is no error of ours."""
+        """Do not log an error: a client that disconnects is not an error of this process."""
 
 
-class CountsTimers(Collector):
-    """Counts the pending timers.
+class PendingTimersCollector(Collector):
+    """Counts the pending timers at each scrape.
 
     Args:
-        timers: The engine of the moment, if there is one.
-        loop: The engine's own.
+        timers: Returns the timer engine, or another value if there is none yet.
+        loop: The event loop of the engine.
     """
 
     def __init__(self, timers: Callable[[], object], loop: asyncio.AbstractEventLoop) -> None:
@@ -103,9 +103,9 @@ class CountsTimers(Collector):
         self._loop = loop
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """How many there are, and when the next one fires; nothing where that cannot be told now."""
+        """Yield the number of timers and the time of the next one; nothing if the engine does not answer now."""
         timers = self._timers()
-        counted = ask(partial(_count, timers), self._loop) if isinstance(timers, CountedTimers) else None
+        counted = run_in_loop(partial(_count, timers), self._loop) if isinstance(timers, CountedTimers) else None
         if counted is None:
             return
         pending, next_due = counted
@@ -115,15 +115,15 @@ class CountsTimers(Collector):
             yield GaugeMetricFamily("ttl_timers_next_due_timestamp_seconds", about, next_due.timestamp())
 
 
-def ask(question: Callable[[], Coroutine[Any, Any, _T]], loop: asyncio.AbstractEventLoop) -> _T | None:
-    """The answer from another thread's loop; None where it comes too late, or not at all."""
+def run_in_loop(query: Callable[[], Coroutine[Any, Any, _T]], loop: asyncio.AbstractEventLoop) -> _T | None:
+    """Run a query in the loop of another thread; return None if it fails or exceeds `SECONDS_MAX`."""
     if loop.is_closed():
         return None
-    asking = asyncio.run_coroutine_threadsafe(question(), loop)
+    running = asyncio.run_coroutine_threadsafe(query(), loop)
     try:
-        return asking.result(SECONDS_MAX)
-    except (TtlError, RuntimeError, TimeoutError, CancelledError):  # busy, or about to end
-        asking.cancel()
+        return running.result(SECONDS_MAX)
+    except (TtlError, RuntimeError, TimeoutError, CancelledError):  # busy, or shutting down
+        running.cancel()
         return None
 
 

@@ -1,1 +1,1 @@
-"""Timer engines: each holds delayed CloudEvents and fires them when they are due."""
+"""Timer engines: store delayed CloudEvents and publish each when it is due."""

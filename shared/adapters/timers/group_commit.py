@@ -1,7 +1,7 @@
-"""Group commit: one thread that commits all writes that wait in one transaction.
+"""Group commit: one thread commits all waiting writes in one transaction.
 
-A commit costs an fsync whether it holds one write or a thousand. So whatever arrives during one commit shares the
-next one, and the price of durability falls as the load rises.
+A commit costs one fsync, for one write or for a thousand. Writes that arrive during a commit share the next one, so the
+cost per write falls as the load rises.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ class _Waiting(Generic[_ResultT]):
 
 
 class GroupCommit:
-    """Commits writes; after trouble with the disk it goes on with the next ones.
+    """Commits writes in a thread; an error of the disk fails the waiting writes, not later ones.
 
     Args:
-        db: A connection in autocommit mode, for the thread alone until `close`.
+        db: A connection in autocommit mode, used by the thread only until `close`.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -42,24 +42,25 @@ class GroupCommit:
     def submit(
         self, write: Callable[[sqlite3.Connection], _ResultT], *, shrinks: bool = False
     ) -> asyncio.Future[_ResultT]:
-        """Hand over a write; to be called in an event loop.
+        """Queue a write; call this in an event loop.
 
         Args:
-            write: Called in the thread, within a transaction; must not fail but by the disk, since all fail with it.
-            shrinks: It needs no room in the file; where the disk is full, it does not fail with those that do.
+            write: Called in the thread, within a transaction. It must fail only by an error of the disk, since all
+                writes of the transaction fail with it.
+            shrinks: The write needs no space in the file; if the disk is full, it is committed without those that do.
 
         Returns:
-            What `write` returned, once it is on disk; a TryLaterError where it is not.
+            A future of the result of `write`, set once it is on disk; a TryLaterError if it could not be written.
         """
         done: asyncio.Future[_ResultT] = asyncio.get_running_loop().create_future()
         if self._closed:
-            done.set_exception(TryLaterError("timers cannot be stored: the process is ending"))
+            done.set_exception(TryLaterError("timers cannot be stored: the process is shutting down"))
         else:
             self._waiting.put(_Waiting(write, shrinks, done))
         return done
 
     def close(self) -> None:
-        """Commit what waits and end the thread; blocks for as long as that takes."""
+        """Commit the waiting writes and end the thread; blocks until then."""
         self._closed = True
         self._waiting.put(None)
         self._thread.join()
@@ -69,21 +70,21 @@ class GroupCommit:
             results, error = self._commit(batch)
             shrinking = [waiting for waiting in batch if waiting.shrinks]
             if error is not None and 0 < len(shrinking) < len(batch):
-                self._write_event([waiting for waiting in batch if not waiting.shrinks], [], error)
+                self._answer_later([waiting for waiting in batch if not waiting.shrinks], [], error)
                 batch, (results, error) = shrinking, self._commit(shrinking)
-            self._write_event(batch, results, error)
+            self._answer_later(batch, results, error)
 
-    def _write_event(self, batch: list[_Waiting[Any]], results: list[Any], error: Exception | None) -> None:
-        with suppress(RuntimeError):  # the loop is gone, and with it everyone who waited
+    def _answer_later(self, batch: list[_Waiting[Any]], results: list[Any], error: Exception | None) -> None:
+        with suppress(RuntimeError):  # the loop is closed, so no task waits for the results
             batch[0].done.get_loop().call_soon_threadsafe(_answer, batch, results, error)
 
     def _take(self) -> list[_Waiting[Any]]:
-        """All that waits, at least one; nothing at the end."""
+        """Return all waiting writes, at least one; none at the end."""
         batch: list[_Waiting[Any]] = []
         with suppress(Empty):
             while waiting := self._waiting.get(block=not batch):
                 batch.append(waiting)
-            self._waiting.put(None)  # the end, found behind others: to be found again
+            self._waiting.put(None)  # the end marker, taken after writes: put it back for the next call
         return batch
 
     def _commit(self, batch: list[_Waiting[Any]]) -> tuple[list[Any], Exception | None]:
@@ -91,18 +92,18 @@ class GroupCommit:
             self._db.execute("BEGIN IMMEDIATE")
             results = [waiting.write(self._db) for waiting in batch]
             self._db.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 - those who wait are told; the thread must live on
-            with suppress(sqlite3.Error):  # full disks and I/O errors roll back by themselves
+        except Exception as error:  # noqa: BLE001 - the waiting futures get the error; the thread must not die
+            with suppress(sqlite3.Error):  # SQLite itself rolls back on a full disk or an I/O error
                 self._db.execute("ROLLBACK")
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-                with suppress(sqlite3.Error):  # the log begins again, which readers may have kept from it
+                with suppress(sqlite3.Error):  # restart the write-ahead log, which open readers may have prevented
                     self._db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
             return [], error
         return results, None
 
 
 def _answer(batch: list[_Waiting[Any]], results: list[Any], error: Exception | None) -> None:
-    """Tell all who wait, in their loop; one who gave up meanwhile is passed over."""
+    """Set the results of the waiting futures, in their loop; skip cancelled ones."""
     if error is None:
         for waiting, result in zip(batch, results, strict=True):
             if not waiting.done.done():
@@ -110,6 +111,6 @@ def _answer(batch: list[_Waiting[Any]], results: list[Any], error: Exception | N
         return
     for waiting in batch:
         if not waiting.done.done():
-            refusal = TryLaterError(f"timers could not be stored: {error}")
-            refusal.__cause__ = error
-            waiting.done.set_exception(refusal)
+            failure = TryLaterError(f"timers could not be stored: {error}")
+            failure.__cause__ = error
+            waiting.done.set_exception(failure)

@@ -1,4 +1,4 @@
-"""What bounds a timer engine, and why."""
+"""Limits of a timer engine, and their reasons."""
 
 from dataclasses import dataclass
 
@@ -6,22 +6,22 @@ from shared.core.backoff import backoff_seconds
 from shared.errors import EventError, PermanentError, TryLaterError
 
 FINAL_ATTEMPTS = 30
-"""What a final error counts as: so many failures that the longest wait follows."""
+"""The attempts that a final error counts as, so that the longest back-off follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """The bounds; there is no reason to change one but in a test.
+    """The limits of a timer engine; only tests change them.
 
     Attributes:
-        in_flight: Deliveries at once of one purpose. Each purpose has its own, so that a dead target holds up no other;
-            `Places` shares them among kinds and namespaces.
-        claim: Timers read at once: enough for reading to cost little, too few for memory to matter.
-        delivery_seconds: A Broker may answer only after its subscriber has, so this is a subscriber's time, not a
-            network's.
-        rest_seconds: The longest sleep, and so how late a step of the wall clock is seen.
-        disk_seconds: Between attempts while the disk is full or locked.
-        grace_seconds: For the deliveries in flight at the end; half of the 10 s that Cloud Run gives a container.
+        in_flight: Maximum number of deliveries in flight per purpose. Each purpose has its own, so that a dead target
+            delays no other purpose; `Places` divides them among kinds and namespaces.
+        claim: Timers per read: enough to make reads cheap, too few to need much memory.
+        delivery_seconds: Timeout of a delivery. A Broker may answer only after its subscriber, so this allows for the
+            subscriber's time, not only for the network's.
+        rest_seconds: Maximum sleep, and so the maximum delay until a step of the wall clock is noticed.
+        disk_seconds: Pause between attempts while the disk is full or the file is locked.
+        grace_seconds: Time for the deliveries in flight at shutdown; half of the 10 s that Cloud Run allows.
     """
 
     in_flight: int = 96
@@ -32,15 +32,15 @@ class EngineLimits:
     grace_seconds: float = 5.0
 
     def retry_seconds(self, attempts: int, error: BaseException, jitter: float) -> float:
-        """How long to wait after a delivery that failed.
+        """Return the back-off after a failed delivery.
 
-        A final error waits the longest at once: it is not given up, since what is refused today (a missing right, a
-        policy that does not admit us) may be mended tomorrow, and a forgotten timer is gone.
+        A final error gets the longest back-off at once. The timer is kept, since the reason of a refusal (a missing
+        right, a policy that does not admit this sender) may be fixed tomorrow, and a deleted timer is lost.
 
         Args:
-            attempts: That failed before this one.
-            error: What this one failed with; a TryLaterError says how long to wait at the least.
-            jitter: 0 to 1; takes off up to a quarter.
+            attempts: The failed attempts before this one.
+            error: The error of this attempt; a TryLaterError sets the minimum back-off.
+            jitter: 0 to 1; shortens the back-off by up to a quarter.
         """
         if isinstance(error, EventError | PermanentError):
             return backoff_seconds(FINAL_ATTEMPTS, jitter=jitter)

@@ -1,27 +1,27 @@
-"""The places for deliveries of one purpose, shared among kinds and, within a kind, among namespaces.
+"""Divide the places for deliveries of one purpose among kinds and, within a kind, among namespaces.
 
-A kind may hold as many places as are free, and a namespace as many as its kind then leaves. So a kind that is alone
-gets half of all places, one namespace of it a third, and each further kind up to half of what is left. A share whose
-last delivery failed gets few places, so what hangs for long holds few.
+A kind may use as many places as are free, and a namespace as many as its kind then leaves. So a single kind gets half
+of all places, one namespace of it a third, and each further kind up to half of the remaining places. If the last
+delivery of a share failed, the share gets few places, so deliveries that hang use few.
 """
 
 from collections import Counter
 
 FAILING_PLACES = 2
-"""Deliveries at once of a share whose last one failed: enough to see that it works again."""
+"""Places of a share whose last delivery failed: enough to notice that it works again."""
 
 FAILING_MAX = 10_000
-"""Shares remembered as failing; beyond it the oldest is forgotten, and gets its usual places."""
+"""Maximum number of shares remembered as failing; beyond it the oldest is dropped and gets its usual places."""
 
 Share = tuple[str, str]
-"""Who competes for places: `apiVersion kind`, and the namespace."""
+"""A competitor for places: `apiVersion kind`, and the namespace."""
 
 
 class Places:
-    """Counts what is in flight.
+    """Counts the deliveries in flight.
 
     Args:
-        total: Deliveries at once.
+        total: The maximum number of deliveries in flight.
     """
 
     def __init__(self, total: int) -> None:
@@ -32,22 +32,22 @@ class Places:
 
     @property
     def free(self) -> int:
-        """The places that nothing holds."""
+        """The number of free places."""
         return self._total - self._kinds.total()
 
     def may_take(self, share: Share) -> bool:
-        """Whether one more delivery of the share may start."""
+        """Return whether the share may start one more delivery."""
         left = self.free - self._kinds[share[0]]
         return self._shares[share] < (min(left, FAILING_PLACES) if share in self._failing else left)
 
     def take(self, share: Share) -> None:
-        """Hold a place until `give`."""
+        """Take a place until `give`."""
         self._kinds[share[0]] += 1
         self._shares[share] += 1
 
     def give(self, share: Share, *, failed: bool) -> None:
-        """A delivery ended, and its place is free."""
-        self._kinds -= Counter((share[0],))  # which drops what comes to nothing
+        """Free the place of a delivery that ended."""
+        self._kinds -= Counter((share[0],))  # drops zero counts
         self._shares -= Counter((share,))
         self._failing.pop(share, None)
         if failed:

@@ -1,7 +1,7 @@
-"""How large the timer file may grow, so that a full disk never stops what is due.
+"""Limits on the size of the timer file, so that a full disk does not stop due timers.
 
-Deleting a row needs space, too: for the write-ahead log, and now and then for a page. So new timers are refused while
-there is some left, and what is there still fires, which makes room again.
+Deleting a row needs space too: for the write-ahead log, and sometimes for a page. So new timers are refused while some
+space is left; stored timers still fire, which frees space.
 """
 
 import os
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE_BYTES_MAX = 512 * 1024 * 1024
-"""Of the timer file without its log: about two million timers, and half of the 1 GiB that our volumes have."""
+"""Maximum size of the timer file without its log: about two million timers, half of the manifests' 1 GiB volume."""
 
 RESERVE_BYTES = 32 * 1024 * 1024
-"""Of the file's limit and of the volume, that new timers leave free."""
+"""Space within the file's limit, and on the volume, that new timers must leave free."""
 
 LOG_BYTES = 8 * 1024 * 1024
-"""Of the write-ahead log, taken at the start: twice what it holds between two checkpoints."""
+"""Space reserved for the write-ahead log at start: twice its size at a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Room:
 
     Attributes:
         path: The file.
-        bytes_max: Of the file, without its log.
-        reserve_bytes: That new timers leave free.
-        log_bytes: Of the write-ahead log, taken at the start.
+        bytes_max: Maximum size of the file, without its log.
+        reserve_bytes: Space that new timers must leave free.
+        log_bytes: Space reserved for the write-ahead log at start.
     """
 
     path: Path
@@ -37,14 +37,14 @@ class Room:
     log_bytes: int = LOG_BYTES
 
     def limit(self, db: sqlite3.Connection) -> None:
-        """Limit what the connection writes to the file and to its log; a file that is larger already stays as it is."""
+        """Set the limits of a connection's file and log; a file that is larger already keeps its size."""
         (page_bytes,) = db.execute("PRAGMA page_size").fetchone()
         db.execute(f"PRAGMA max_page_count = {self.bytes_max // page_bytes}")
         if self.log_bytes:
             db.execute(f"PRAGMA wal_autocheckpoint = {max(1, self.log_bytes // page_bytes // 2)}")
 
     def take_log(self) -> None:
-        """Take the space of the write-ahead log; best effort, and SQLite passes over the zeros in it."""
+        """Reserve the space of the write-ahead log if possible; SQLite skips the zeros in it."""
         with suppress(OSError):
             log = os.open(f"{self.path.resolve()}-wal", os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -53,26 +53,26 @@ class Room:
                 os.close(log)
 
     def shortage(self, db: sqlite3.Connection) -> str:
-        """Why there is no room for new timers; empty where there is."""
+        """Return why there is no space for new timers; empty if there is."""
         page_bytes, pages, unused = (
             db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
         )
         used = (pages - unused) * page_bytes
         if used > self.bytes_max - self.reserve_bytes:
-            return f"its timers take {used} of {self.bytes_max} bytes, and {self.reserve_bytes} are kept free"
+            return f"its timers take {used} of {self.bytes_max} bytes, and {self.reserve_bytes} must stay free"
         volume = os.statvfs(self.path.parent)
         free = volume.f_bavail * volume.f_frsize
-        # What the file has unused, it needs no more of the volume for.
+        # Unused pages of the file need no more space on the volume.
         if free + unused * page_bytes < self.reserve_bytes:
-            return f"its volume has {free} bytes left, and {self.reserve_bytes} are kept free"
+            return f"its volume has {free} bytes left, and {self.reserve_bytes} must stay free"
         return ""
 
 
 def room_of(path: Path) -> Room:
-    """The limits of a file: the usual ones, or smaller ones on a small volume.
+    """Return the limits of a file: the defaults, or smaller ones on a small volume.
 
     Raises:
-        OSError: There is no such folder.
+        OSError: The folder does not exist.
     """
     volume = os.statvfs(path.parent)
     bytes_max = min(FILE_BYTES_MAX, volume.f_blocks * volume.f_frsize // 2)

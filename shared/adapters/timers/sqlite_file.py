@@ -1,6 +1,7 @@
-"""The timer file: who owns it, whether it is ours to open, and how SQLite is set up on it.
+"""Open the timer file: lock it, check that it is a timer file, and set up SQLite.
 
-Two connections: one thread writes with the first while another reads with the second, and neither waits (WAL).
+There are two connections: one thread writes with the first while another reads with the second; in WAL mode neither
+waits.
 """
 
 import fcntl
@@ -17,25 +18,25 @@ from shared.errors import TtlError
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x74746C31
-"""Marks a SQLite file as ours (`ttl1`), so that no other program's file gets our table."""
+"""Marks a SQLite file as a timer file (`ttl1`), so that no table is added to another program's file."""
 
 BUSY_SECONDS = 1.0
-"""We own the file; only a person's shell or a backup can lock it. Waiting longer would hold up every `set`."""
+"""Timeout for a lock on the file, which only a person's shell or a backup can hold. A longer one would delay `set`."""
 
 WRITER_CACHE_KIB = 8 * 1024
 READER_CACHE_KIB = 2 * 1024
-"""The kernel caches the file anyway; a larger cache of our own only makes the process larger."""
+"""The kernel caches the file too, so a larger cache only enlarges the process."""
 
 WAL_BYTES_MAX = 64 * 1024 * 1024
-"""What a burst may leave behind of the write-ahead log, in bytes."""
+"""Maximum size of the write-ahead log after a burst of writes."""
 
 OWNER_ONLY = 0o600
-"""Mode of the file and of those beside it: a timer names an object, its namespace and when it is deleted."""
+"""Mode of the file and of the files beside it: a timer has an object's name, its namespace and when it is deleted."""
 
 _log = logging.getLogger("ttl")
 
-# `fire_us` is the next attempt: due_us until one has failed. The rowid is an integer of its own since random uids as
-# the key of the table halve the speed. The small index is for `hasten` alone.
+# `fire_us` is the next attempt: `due_us` until one has failed. The rowid is a separate integer, since random uids as
+# the table's key would halve the speed. The small index is for `retry_now` only.
 _SCHEMA = f"""
 BEGIN IMMEDIATE;
 CREATE TABLE timers (
@@ -62,19 +63,19 @@ class OwnedError(TtlError):
 
 
 class TimerFile:
-    """The open file: this process is its only owner until `close`, or until it dies.
+    """The open timer file, locked by this process until `close` or until the process dies.
 
-    The file, its write-ahead log, its index and its lock have mode 0600, whatever the umask and the mode before.
+    The file, its write-ahead log, its index and its lock get mode 0600, whatever the umask and the earlier mode.
 
     Attributes:
-        writer: For the one thread that commits.
-        reader: For the one thread that reads.
-        purposes: Of the timers in the file as it was opened.
-        room: How large it may grow.
+        writer: The connection of the thread that commits.
+        reader: The connection of the thread that reads.
+        purposes: The purposes of the timers in the file when it was opened.
+        room: The limits of the file's size.
 
     Raises:
         OwnedError: Another process owns the file.
-        TtlError: It cannot be written, or is not a timer file that this version understands.
+        TtlError: The file cannot be written, or is not a timer file that this version can read.
     """
 
     def __init__(self, path: Path, room: Room | None = None) -> None:
@@ -95,15 +96,15 @@ class TimerFile:
             self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Close the connections and let go of the lock; no thread may use them any more."""
+        """Close the connections and release the lock; no thread may use them afterwards."""
         self._opened.close()
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that closes when its `with` ends; sqlite3's own only commits there."""
+    """A connection that closes at the end of its `with` block; sqlite3's own class only commits there."""
 
     def __init__(self, path: Path, cache_kib: int) -> None:
-        # Opened in one thread and used in one other, never in two at once.
+        # Opened in one thread and used in another, never in two at the same time.
         super().__init__(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             self.execute(f"PRAGMA cache_size = -{cache_kib}")
@@ -116,7 +117,7 @@ class _Connection(sqlite3.Connection):
 
 
 def _lock(path: Path) -> int:
-    """Take the file's lock; the kernel lets go of it when the process ends, however it ends.
+    """Lock the file; the kernel releases the lock when the process ends, even after a crash.
 
     Not a lock on the file itself: closing any descriptor of a SQLite file drops SQLite's own locks.
     """
@@ -125,7 +126,8 @@ def _lock(path: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise OwnedError(f"{path}: expected to be its only owner, but another process has locked {path}.lock") from None
+        expected = "expected to be its only owner, but another process holds the lock"
+        raise OwnedError(f"{path}: {expected} {path}.lock; stop that process, or set another TTL_TIMERS_PATH") from None
     _tighten(lock, f"{path}.lock")
     return lock
 
@@ -150,13 +152,13 @@ def _tighten(descriptor: int, name: str) -> None:
     try:
         if mode != OWNER_ONLY:
             os.fchmod(descriptor, OWNER_ONLY)
-    except OSError as error:  # another user's file, or a volume without modes: its timers still have to fire
+    except OSError as error:  # another user's file, or a volume without modes: its timers must fire nevertheless
         fields = {"file": name, "mode": f"{mode:04o}", "error": str(error)}
         _log.warning("the mode of the timer file cannot be set to 0600", extra={"fields": fields})
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
-    """Check whose file it is before anything is changed in it; make the schema in a new one."""
+    """Check that the file is a timer file before any change; create the schema in a new file."""
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
     is_new = application == version == 0 and not db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()

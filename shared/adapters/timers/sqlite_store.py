@@ -1,117 +1,20 @@
-"""The rows of the timer file and all SQL about them; synchronous, in whatever thread the connection belongs to.
-
-Instants are integer microseconds since 1970 in UTC: what `datetime` counts in, so that nothing is ever rounded.
-"""
+"""All SQL on the timer file; synchronous, in the thread that uses the connection."""
 
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import cast
-
-from pydantic import TypeAdapter
-from pydantic_core import PydanticSerializationError
 
 from shared.adapters.timers.places import Share
-from shared.core.backoff import backoff_seconds
-from shared.core.objects import ObjectRef
-from shared.errors import EventError
-from shared.messages import ATTEMPTS_MAX, Purpose, Timer
-
-FOREVER_US = 2**63 - 1
-"""An instant that never comes; the largest integer of SQLite."""
-
-SECOND_US = 1_000_000
+from shared.adapters.timers.stored_timer import FOREVER_US, Row, StoredTimer
 
 LISTED_AT_ONCE = 500
-"""Timers read at once for a list; between two reads others get their turn."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_REF = TypeAdapter(ObjectRef)
-_PURPOSES = {purpose.value: purpose for purpose in Purpose}
-
-Row = tuple[str, str, int, int, int, str]
-"""uid, purpose, due_us, fire_us, attempts, ref."""
-
-
-def to_us(instant: datetime) -> int:
-    """An aware instant in microseconds since 1970; exact."""
-    return (instant - _EPOCH) // _MICROSECOND
-
-
-def from_us(instant_us: int) -> datetime:
-    """The inverse of `to_us`."""
-    return _EPOCH + instant_us * _MICROSECOND
-
-
-def row_of(timer: Timer, now_us: int) -> Row:
-    """A timer as `put` takes it.
-
-    One that counts failed attempts is not tried before its back-off is over by the engine's own clock: whoever set it
-    may have a clock that is behind.
-
-    Raises:
-        EventError: The reference is not text that can be stored (half of a surrogate pair).
-    """
-    due_us = to_us(timer.due_at)
-    try:
-        ref = _REF.dump_json(timer.ref).decode()
-    except PydanticSerializationError as error:
-        raise EventError(f"ref: expected Unicode text, got {timer.ref!r}") from error
-    fire_us = due_us
-    if timer.attempts:
-        fire_us = max(due_us, now_us + round(backoff_seconds(timer.attempts - 1, jitter=1.0) * SECOND_US))
-    return timer.ref.uid, str(timer.purpose), due_us, fire_us, timer.attempts, ref
-
-
-@dataclass(frozen=True, slots=True)
-class StoredTimer:
-    """A row.
-
-    Attributes:
-        generation: Counts the times it was set; a delivery may end only the generation it delivered.
-        attempts: What the timer counted when it was set, and the deliveries that failed since.
-        ref: JSON, decoded only for a delivery.
-    """
-
-    row_id: int
-    uid: str
-    purpose: str
-    due_us: int
-    fire_us: int
-    attempts: int
-    generation: int
-    ref: str
-
-    def timer(self) -> Timer:
-        """The timer as it was set, with the attempts that failed since.
-
-        Raises:
-            ValueError: Somebody else wrote the row.
-        """
-        # An unknown purpose is a later version's, in a file that outlived it: delivered as it was set.
-        purpose = cast(Purpose, _PURPOSES.get(self.purpose, self.purpose))
-        return Timer.model_construct(
-            ref=_REF.validate_json(self.ref),
-            purpose=purpose,
-            due_at=from_us(self.due_us),
-            attempts=min(self.attempts, ATTEMPTS_MAX),
-        )
-
-    def share(self) -> Share:
-        """Whose share of the places its delivery takes; empty where somebody else wrote the row."""
-        try:
-            ref = _REF.validate_json(self.ref)
-        except ValueError:
-            return "", ""
-        return f"{ref.api_version} {ref.kind}", ref.namespace
+"""Timers per read of a list; other reads run between two of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which shares to read: one alone, or all but those that are left out."""
+    """The shares to read: only one, or all except some."""
 
     only: Share | None = None
     without: tuple[Share, ...] = ()
@@ -127,15 +30,15 @@ _SHARE = (
 
 
 def put(db: sqlite3.Connection, rows: Sequence[Row], shortage: Callable[[sqlite3.Connection], str]) -> str:
-    """Store timers, each in place of the one of its uid and purpose; all of them, or none.
+    """Store timers, each in place of the one with its uid and purpose; store all of them, or none.
 
     Args:
-        db: Within a transaction.
+        db: A connection within a transaction.
         rows: The timers.
-        shortage: Why there is no room for new rows; empty where there is. A row that is replaced needs none.
+        shortage: Returns why there is no space for new rows; empty if there is. A replaced row needs no space.
 
     Returns:
-        Why nothing was stored; empty where it was.
+        Why no timer was stored; empty if all were.
     """
     if (why := shortage(db)) and not all(_is_stored(db, row) for row in rows):
         return why
@@ -153,10 +56,10 @@ def _is_stored(db: sqlite3.Connection, row: Row) -> bool:
 
 
 def delete(db: sqlite3.Connection, delivered: StoredTimer) -> int:
-    """Forget a delivered timer, unless it was replaced meanwhile.
+    """Delete a delivered timer, unless it was replaced during the delivery.
 
     Returns:
-        When to look for its row again: never, or when its replacement fires.
+        When to read its row again: never, or when its replacement fires.
     """
     forgotten = db.execute(
         "DELETE FROM timers WHERE id = ? AND generation = ?", (delivered.row_id, delivered.generation)
@@ -165,10 +68,10 @@ def delete(db: sqlite3.Connection, delivered: StoredTimer) -> int:
 
 
 def postpone(db: sqlite3.Connection, refused: StoredTimer, fire_us: int) -> int:
-    """Note a failed attempt and when the next is made, unless the timer was replaced meanwhile.
+    """Count a failed attempt and set the next one, unless the timer was replaced during the delivery.
 
     Returns:
-        When to look for its row again: at `fire_us`, or when its replacement fires.
+        When to read its row again: at `fire_us`, or when its replacement fires.
     """
     postponed = db.execute(
         "UPDATE timers SET attempts = attempts + 1, fire_us = ? WHERE id = ? AND generation = ?",
@@ -182,20 +85,20 @@ def _fire_us(db: sqlite3.Connection, row_id: int) -> int:
     return row[0] if row else FOREVER_US
 
 
-def hasten(db: sqlite3.Connection, now_us: int) -> None:
-    """Make all retries that still wait due at once."""
+def retry_now(db: sqlite3.Connection, now_us: int) -> None:
+    """Make all waiting retries due now."""
     db.execute("UPDATE timers SET fire_us = due_us WHERE attempts > 0 AND fire_us > ?", (now_us,))
 
 
 def find_due(
     db: sqlite3.Connection, purpose: str, now_us: int, limit: int, selection: Selection = ALL
 ) -> tuple[list[StoredTimer], int, bool]:
-    """Read the timers of a purpose to fire now.
+    """Read the due timers of a purpose.
 
-    Rows of other shares are read and left out one by one, a few microseconds each.
+    Rows of other shares are read and skipped one by one, a few microseconds each.
 
     Returns:
-        The timers, oldest first; the instant to look for more; whether there are more that are due now.
+        The timers, oldest first; when to read more; whether the file has more that are due now.
     """
     clause, names = "", []
     if selection.only is not None:
@@ -217,12 +120,12 @@ def find_due(
 
 
 def count(db: sqlite3.Connection) -> int:
-    """How many timers there are."""
+    """Return the number of timers."""
     return int(db.execute("SELECT count(*) FROM timers").fetchone()[0])
 
 
 def list_purposes(db: sqlite3.Connection) -> list[str]:
-    """The purposes there are timers for: one step in the index for each, not one for each timer."""
+    """Return the purposes of all timers; takes one index step per purpose, not one per timer."""
     rows = db.execute(
         "WITH RECURSIVE found (purpose) AS (SELECT min(purpose) FROM timers UNION ALL SELECT"
         " (SELECT min(purpose) FROM timers AS more WHERE more.purpose > found.purpose) FROM found"
@@ -232,7 +135,7 @@ def list_purposes(db: sqlite3.Connection) -> list[str]:
 
 
 def first_us(db: sqlite3.Connection) -> int:
-    """The instant of the first attempt of all; FOREVER_US where there is none."""
+    """Return when the first timer fires or is retried; FOREVER_US without timers."""
     firsts = (
         db.execute("SELECT min(fire_us) FROM timers WHERE purpose = ?", (purpose,)).fetchone()[0]
         for purpose in list_purposes(db)
@@ -241,7 +144,7 @@ def first_us(db: sqlite3.Connection) -> int:
 
 
 def list_after(db: sqlite3.Connection, last: StoredTimer | None, limit: int) -> list[StoredTimer]:
-    """A page of all timers, by purpose and next attempt, behind the last of the page before."""
+    """Return a page of all timers, by purpose and next attempt, after the last timer of the page before."""
     place = (last.purpose, last.fire_us, last.row_id) if last else ("", -FOREVER_US, 0)
     rows = db.execute(
         f"SELECT {_COLUMNS} FROM timers WHERE (purpose, fire_us, id) > (?, ?, ?)"  # noqa: S608

@@ -1,4 +1,4 @@
-"""What came of deliveries and could not be written to a full or locked disk: kept in memory until it can."""
+"""Results of deliveries that a full or locked disk refused: kept in memory and retried."""
 
 import asyncio
 import itertools
@@ -9,25 +9,25 @@ from collections.abc import Callable
 from shared.adapters.timers.group_commit import GroupCommit
 from shared.adapters.timers.lane import Lane
 
-UNNOTED_MAX = 10_000
-"""Deliveries that are remembered so, a few MiB; beyond it each holds its place until it is written."""
+UNWRITTEN_MAX = 10_000
+"""Maximum number of kept results (a few MiB); beyond it, each delivery holds its place until its result is written."""
 
 BATCH = 256
-"""Written at once, in one transaction."""
+"""Results per transaction."""
 
 Write = Callable[[sqlite3.Connection], int]
-"""Writes what came of a delivery; returns when to look at its row again."""
+"""Writes the result of a delivery; returns when to read its row again."""
 
 _log = logging.getLogger("ttl")
 
 
-class Notes:
-    """Writes them as soon as the disk takes them, oldest first; until then no timer of theirs is delivered again.
+class UnwrittenResults:
+    """Writes kept results as soon as the disk accepts them, oldest first; until then their timers are not delivered.
 
     Args:
-        commits: Writes them.
-        pause_seconds: Between two attempts.
-        wake: Called after each that was written.
+        commits: Writes the results.
+        pause_seconds: Pause between two attempts.
+        wake: Called after each attempt.
     """
 
     def __init__(self, commits: GroupCommit, pause_seconds: float, wake: Callable[[], None]) -> None:
@@ -39,17 +39,17 @@ class Notes:
         self._closed = False
 
     async def keep(self, lane: Lane, uid: str, write: Write, *, failed: bool) -> None:
-        """Free the place of a delivery whose result could not be written; wait where too many are kept."""
-        while len(self._kept) >= UNNOTED_MAX and not self._closed:  # noqa: ASYNC110 - rare, and for as long as a disk
+        """Keep a result that could not be written, and free its place; wait while too many are kept."""
+        while len(self._kept) >= UNWRITTEN_MAX and not self._closed:  # noqa: ASYNC110 - rare: the disk is full
             await asyncio.sleep(self._pause_seconds)
-        lane.land_unnoted(uid, failed=failed)
+        lane.finish_unwritten(uid, failed=failed)
         self._kept[lane.purpose, uid] = lane, write
         if self._writing is None and not self._closed:
-            _log.error("timers not noted", extra={"fields": {"purpose": lane.purpose, "uid": uid}})
+            _log.error("timer results not written", extra={"fields": {"purpose": lane.purpose, "uid": uid}})
             self._writing = asyncio.create_task(self._write())
 
     def close(self) -> None:
-        """Forget them: the next process delivers their timers again."""
+        """Drop the kept results: the next process delivers their timers again."""
         self._closed = True
         if self._writing:
             self._writing.cancel()
@@ -63,7 +63,7 @@ class Notes:
                 for (key, (lane, _)), done in zip(batch, written, strict=True):
                     if done.exception() is None:
                         del self._kept[key]
-                        lane.noted(key[1], done.result())
+                        lane.written(key[1], done.result())
                 self._wake()
                 if written[-1].exception() is not None:
                     await asyncio.sleep(self._pause_seconds)
