@@ -21,7 +21,7 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings, SettingsError, log_form, read_settings
 from shared.adapters.telemetry.logs import LogTelemetry, configure_logging
 from shared.core.horizon import horizon, sweep_ahead
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.scope import Scope

@@ -11,7 +11,8 @@ from typing import Any
 from shared.core.backoff import backoff_seconds, jitter_of
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.jitter import jittered
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_in, ref_of
 from shared.core.ttl.overridden import advise_overridden, describe_overridden
 from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError

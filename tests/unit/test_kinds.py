@@ -8,7 +8,9 @@ import yaml
 from pydantic import ValidationError
 
 from shared.adapters.config.kind_files import read_catalogue
-from shared.core.kinds.rule import Catalogue, FinishSource, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
+from shared.core.kinds.times import FinishSource
 from tests.builders import JOB, KINDS, POD, TRAINJOB, having, without
 
 RULE: dict[str, Any] = {

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from shared.core.jitter import jittered
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, SweepStep, Timer, TimersSet

@@ -10,7 +10,7 @@ from shared.adapters.config.policy_file import LOOK_SECONDS, PolicyFile, parse_p
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import FileError
 from shared.bootstrap.world import build
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, POD, ROOT
 from tests.fakes import FakeTelemetry

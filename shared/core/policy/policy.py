@@ -44,8 +44,9 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic import model_validator as checked
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import RuleModel
-from shared.core.kinds.rule import Catalogue, KindRule, Outcome
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.policy.limits import BudgetLimits, Limits, RecreationLimits
 from shared.core.policy.matching import Duration, Match, Test, is_glob
