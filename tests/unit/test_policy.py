@@ -172,7 +172,7 @@ class TestKinds:
             ("backups", "'backups' is ambiguous: expected one of backups.k8up.io, backups.longhorn.io"),
             ("Backup", "'Backup' is ambiguous"),
             ("cronjobs", "'cronjobs' never finishes"),
-            ("nodes*", "expected a pattern that fits a kind that can finish, got 'nodes*'"),
+            ("nodes*", "expected a pattern that matches a kind that can finish, got 'nodes*'"),
         ],
     )
     def test_a_word_that_names_no_kind_or_several_is_refused(self, word, told):

@@ -178,7 +178,7 @@ def test_an_editor_takes_nothing_for_a_value_that_says_nothing():
         limits = told["$defs"][place]["properties"][field]
         assert limits.get("minItems") == 1 or limits.get("minProperties") == 1
         assert "default" not in limits
-    for place in ("NamespaceMatch", "LabelSelector", "OwnerMatch", "Budget"):
+    for place in ("NamespaceMatch", "LabelSelector", "OwnerMatch", "BudgetLimits"):
         assert told["$defs"][place]["minProperties"] == 1
 
 
