@@ -75,7 +75,7 @@ def test_finalizers_are_told_by_the_rule_then_by_what_is_known_everywhere():
     obj = having(pod(), "metadata.finalizers", ["example.com/data", "foregroundDeletion", "example.com/x", 7])
     assert list(find_finalizers(obj, rule)) == [
         ("example.com/data", "deletes the data"),
-        ("foregroundDeletion", "the garbage collector deletes what it owns first"),
+        ("foregroundDeletion", "the garbage collector deletes its dependents first"),
         ("example.com/x", UNKNOWN_FINALIZER),
     ]
 

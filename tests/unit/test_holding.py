@@ -92,7 +92,7 @@ def test_what_was_set_while_it_was_held_stays_and_is_told():
     change = edits.release(job(ttl=5, hold="why", held_ttl=json.dumps({FIELD: 60})), JOB)
     assert change.fields == {}
     assert change.annotations == {"hold": None, HELD_TTL: None}
-    assert change.message == (f"{FIELD} was set to 5 while it was held, and stays so; before, it was 60",)
+    assert change.message == (f"{FIELD} was set to 5 during the hold, and is kept; before, it was 60",)
 
 
 def test_a_field_is_given_back_where_only_the_hold_was_taken_away():
@@ -105,8 +105,8 @@ KEPT = json.dumps({FIELD: 60})
 @pytest.mark.parametrize(
     ("obj", "told"),
     [
-        (job(held_ttl=KEPT), f"a hold that is gone put {FIELD}: 60 aside, and nothing acts on it"),
-        (job(held_ttl="{"), "a hold that is gone put a TTL aside, and it cannot be put back until this is fixed"),
+        (job(held_ttl=KEPT), f"a hold that was removed left {FIELD}: 60 saved, and no controller acts on it"),
+        (job(held_ttl="{"), "a hold that was removed left a saved TTL, which cannot be restored until this is fixed"),
         (job(held_ttl=KEPT, hold="why"), ""),
         (job(held_ttl=KEPT, ttl=5), ""),
         (job(ttl=5), ""),
@@ -165,8 +165,8 @@ def test_an_instant_that_would_count_before_it_is_taken_away():
 
 
 def test_what_still_counts_for_one_outcome_is_told():
-    (told,) = edits.set_ttl(job(ttl_failed="2d"), JOB, "1h").message
-    assert told == "what ttlafterfinished.dev/ttl-failed says, 2d, still counts if it failed"
+    (message,) = edits.set_ttl(job(ttl_failed="2d"), JOB, "1h").message
+    assert message == "ttlafterfinished.dev/ttl-failed, 2d, takes precedence if it failed"
 
 
 @pytest.mark.parametrize("wish", ["", "soon", "-1h", "1h30", "2026-01-02", "Never"])
@@ -176,7 +176,7 @@ def test_what_cannot_be_read_is_not_written(wish):
 
 
 def test_an_instant_is_for_every_outcome():
-    with pytest.raises(ValueError, match="an instant counts for each"):
+    with pytest.raises(ValueError, match="an instant is for each outcome"):
         edits.set_ttl(job(), JOB, "2026-01-02T03:04:05Z", Outcome.FAILED)
 
 

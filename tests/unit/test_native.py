@@ -88,8 +88,8 @@ def test_the_first_that_is_there_and_applies_speaks(phase, spec, path):
     assert (spoken[0] if spoken else None) == path
 
 
-def test_a_field_that_cannot_be_told_to_apply_is_an_error():
-    with pytest.raises(InvalidFieldError, match=r"spec\.onSuccess: cannot be told"):
+def test_field_with_an_unknown_test_result_is_an_error():
+    with pytest.raises(InvalidFieldError, match=r"spec\.onSuccess: it is unknown"):
         read_native_ttl({"spec": {"onSuccess": 1}, "status": {"phase": ["Done"]}}, STRATEGY)
 
 

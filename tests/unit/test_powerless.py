@@ -53,6 +53,6 @@ def test_a_field_that_nobody_else_acts_on_takes_no_power():
 
 def test_it_is_told_who_acts_and_what_can_be_done():
     told = describe_overridden(job(ttl=60), JOB, FIELD)
-    assert told == f"kube-controller-manager acts on {FIELD}: 60, whatever else is said of it"
+    assert told == f"kube-controller-manager acts on {FIELD}: 60, whatever the other settings are"
     assert "kubectl ttl hold" in advise_overridden(FIELD)
     assert "kubectl ttl hold" not in advise_overridden("status.expiration")
