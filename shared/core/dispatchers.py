@@ -66,6 +66,6 @@ def find_dispatcher(obj: Any) -> Dispatcher | None:
                 return dispatcher
     for owner in list_mappings(obj, "metadata.ownerReferences"):
         group = str(owner.get("apiVersion", "")).rpartition("/")[0]
-        if (dispatcher := _BY_OWNER.get(f"{owner.get('kind')}.{group}")) is not None:
-            return dispatcher
+        if (found := _BY_OWNER.get(f"{owner.get('kind')}.{group}")) is not None:
+            return found
     return None
