@@ -98,7 +98,7 @@ FINALIZERS = {
 }
 """Finalizers of objects of every kind, and what happens after a DELETE before the object is gone."""
 
-UNKNOWN_FINALIZER = "an unknown finalizer: after a DELETE the object stays until the finalizer's controller removes it"
+UNKNOWN_FINALIZER = "unknown finalizer: after a DELETE the object stays until the controller that set it removes it"
 
 
 def _marks(test: Predicate | None) -> frozenset[str]:

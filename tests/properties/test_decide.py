@@ -52,7 +52,7 @@ def told(decision: Any) -> tuple:
 class TestTotal:
     @searching
     @given(obj=anything, rule=rules, now=instants, owner_unfinished=st.booleans())
-    def test_any_json_is_answered(self, obj, rule, now, owner_unfinished):
+    def test_any_json_has_a_decision(self, obj, rule, now, owner_unfinished):
         decision = decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
         assert isinstance(decision, Ignore | Wait | Expire)
@@ -60,7 +60,7 @@ class TestTotal:
 
     @searching
     @given(obj=objects, now=instants, owner_unfinished=st.booleans())
-    def test_almost_right_objects_are_answered(self, obj, now, owner_unfinished):
+    def test_almost_valid_objects_have_a_decision(self, obj, now, owner_unfinished):
         decision = decide(obj, of_its_kind(obj), now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
         match decision:
@@ -106,7 +106,7 @@ class TestTotal:
 
     @searching
     @given(obj=objects, now=instants, owner_unfinished=st.booleans())
-    def test_what_its_metadata_does_not_open_is_ignored(self, obj, now, owner_unfinished):
+    def test_object_that_may_not_expire_is_ignored(self, obj, now, owner_unfinished):
         rule = of_its_kind(obj)
 
         if not may_expire(obj, rule):
@@ -201,14 +201,14 @@ class TestKept:
 
     @searching
     @given(obj=objects, now=instants, at=instant_texts)
-    def test_what_is_being_deleted_is_left_alone(self, obj, now, at):
+    def test_terminating_object_is_ignored(self, obj, now, at):
         put(obj, ("metadata", "deletionTimestamp"), at)
 
         assert isinstance(decide(obj, of_its_kind(obj), now, Context(namespace=HOME)), Ignore)
 
     @searching
     @given(obj=objects, now=instants)
-    def test_without_a_ttl_it_stays(self, obj, now):
+    def test_object_without_a_ttl_is_kept(self, obj, now):
         put(obj, ("metadata", "annotations"), {"example.com/ttl": "0"})
         put(obj, ("spec", "ttlSecondsAfterFinished"), None)
 
@@ -216,7 +216,7 @@ class TestKept:
 
     @searching
     @given(obj=objects, now=instants, phase=scalars, status=scalars)
-    def test_unfinished_it_stays(self, obj, now, phase, status):
+    def test_unfinished_object_is_kept(self, obj, now, phase, status):
         assume(phase not in ("Succeeded", "Failed"))
         assume(status != "True")
         put(obj, ("status", "phase"), phase)
@@ -269,7 +269,7 @@ class TestNeverEarly:
 
     @searching
     @given(seen=half_seen_pods(), ttl=st.integers(0, 10**6), now=recent_instants)
-    def test_whatever_is_lost_a_pod_is_never_due_before_its_end_plus_ttl(self, seen, ttl, now):
+    def test_pod_with_missing_times_is_never_due_before_its_finish_plus_ttl(self, seen, ttl, now):
         obj, end = seen
 
         decision = decide(annotated(obj, ttl=str(ttl)), POD, now, Context(namespace=HOME))
@@ -300,7 +300,7 @@ class TestNeverEarly:
 class TestFindTtl:
     @searching
     @given(obj=anything, rule=rules, outcome=st.sampled_from([None, *Outcome]))
-    def test_it_reads_or_says_what_it_expected(self, obj, rule, outcome):
+    def test_ttl_is_read_or_an_error_with_what_was_expected(self, obj, rule, outcome):
         ttl = result_of(InvalidTtlError, find_ttl, obj, rule, outcome)
 
         if isinstance(ttl, InvalidTtlError):

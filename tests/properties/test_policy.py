@@ -99,7 +99,7 @@ anything_finished = objects | finished_jobs
 class TestDecisions:
     @searching
     @given(obj=anything_finished | json_values, context=contexts, now=instants)
-    def test_any_json_and_any_policy_is_answered(self, obj, context, now):
+    def test_any_json_and_any_policy_have_a_decision(self, obj, context, now):
         decision = decide(obj, of_its_kind(obj), now, context)
 
         assert isinstance(decision, Ignore | Wait | Expire)
@@ -120,7 +120,7 @@ class TestDecisions:
 
     @searching
     @given(obj=anything_finished, context=contexts, now=instants)
-    def test_what_has_not_finished_stays(self, obj, context, now):
+    def test_unfinished_object_is_kept(self, obj, context, now):
         rule = of_its_kind(obj)
         assume(finish_of(obj, rule).finished is not True)
 
@@ -128,7 +128,7 @@ class TestDecisions:
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_nothing_goes_from_a_namespace_that_nobody_read(self, obj, context, now):
+    def test_object_in_an_unread_namespace_is_kept(self, obj, context, now):
         unread = Context(context.policy, None, context.owner_unfinished, newer=context.newer)
 
         assert isinstance(decide(obj, JOB, now, unread), Ignore)
@@ -145,7 +145,7 @@ class TestDecisions:
 class TestPrecedence:
     @searching
     @given(obj=finished_jobs, context=contexts, seconds=st.integers(0, 10**7), now=recent_instants)
-    def test_what_the_object_says_is_only_ever_limited(self, obj, context, seconds, now):
+    def test_ttl_of_the_object_is_only_limited_by_a_policy(self, obj, context, seconds, now):
         """By a maximum from above, by a minimum age from below; whoever else says how long is not heard."""
         assume(context.namespace is not None)
         facts = decide(annotated(obj, ttl=str(seconds)), JOB, now, context).facts
@@ -160,7 +160,7 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_a_policy_that_only_guards_deletes_nothing_more_and_nothing_sooner(self, obj, context, now):
+    def test_policy_without_ttls_deletes_no_more_objects_and_none_sooner(self, obj, context, now):
         guards = [one for one in context.policy.rules if one.ttl is None]
         guarded = Context(Policy(rules=tuple(guards)), context.namespace, context.owner_unfinished, newer=context.newer)
         without = Context(NO_POLICY, context.namespace, context.owner_unfinished, newer=context.newer)
@@ -170,7 +170,7 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_a_rule_that_is_added_below_changes_nothing_but_what_nobody_spoke_of_or_guarded(self, obj, context, now):
+    def test_rule_appended_last_changes_only_objects_without_a_ttl_or_limits(self, obj, context, now):
         """Of two rules that say how long, the second is not heard where the first matches always."""
         assume(all(rule.match.age is None for rule in context.policy.rules))
         later_rule = policy_of([{"match": {"kinds": ["*"]}, "ttl": "0s"}]).rules[0].model_copy(update={"name": "last"})
@@ -183,7 +183,7 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_an_opt_in_kind_goes_by_its_name_or_its_own_word_alone(self, obj, context, now):
+    def test_opt_in_kind_expires_only_by_its_name_or_its_own_ttl(self, obj, context, now):
         decision = decide(obj, OPT_IN["Job"], now, context)
 
         facts = decision.facts
@@ -205,7 +205,7 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, policy=policies, now=recent_instants, newer=st.integers(0, 6))
-    def test_who_is_further_from_the_newest_goes_no_later(self, obj, policy, now, newer):
+    def test_older_object_of_a_group_is_due_no_later(self, obj, policy, now, newer):
         near = decide(obj, JOB, now, Context(policy, HOME, newer=newer))
         far = decide(obj, JOB, now, Context(policy, HOME, newer=newer + 1))
 
@@ -214,7 +214,7 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, policy=policies, now=recent_instants)
-    def test_a_maximum_is_kept_by_all_but_never(self, obj, policy, now):
+    def test_max_ttl_limits_every_ttl_except_never(self, obj, policy, now):
         assume(all(rule.min_age == timedelta(0) for rule in policy.rules))
         assume(all(rule.match.age is None for rule in policy.rules))  # before that age the rule says nothing
         spoken = result_of(InvalidTtlError, find_ttl, obj, JOB, None)

@@ -71,13 +71,13 @@ def test_a_field_that_is_compared_must_be_a_scalar_where_a_finish_would_follow()
     assert express([rule(cases=[{"when": test, "outcome": "failed"}])]).shapes == []
 
 
-def test_a_status_that_is_no_mapping_is_asked_for_where_nothing_else_does():
+def test_status_type_is_checked_if_no_other_expression_checks_it():
     test = {"annotation": "done"}
     (shape,) = express([rule(cases=[{"when": test, "outcome": "failed"}])]).shapes
     assert shape == "type(oldObject.?status.orValue({})) in [dyn(map), dyn(null_type)]"
 
 
-def test_version_of_a_rule_is_of_what_it_says_of_the_finish():
+def test_rule_version_depends_only_on_how_the_kind_finishes():
     assert rule_version([JOB]) == rule_version([JOB.model_copy(update={"notes": "other", "ttl": None})])
     versions = {rule_version([one]) for one in kind_rules().values() if not one.never_finishes}
     assert len(versions) == sum(not one.never_finishes for one in kind_rules().values())

@@ -105,7 +105,7 @@ def test_the_others_stand_one_below_the_other(explain):
     others = [line for line in lines if line.startswith(("  others", " " * 12))]
     assert any(line.strip().startswith("Helm: ") for line in others)
     assert "  finalizer foregroundDeletion: the garbage collector deletes its dependents first" in lines
-    assert any(line.startswith("            example.com/x: unknown here") for line in lines)
+    assert any(line.startswith("            example.com/x: unknown finalizer") for line in lines)
 
 
 @pytest.mark.parametrize(

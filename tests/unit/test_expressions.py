@@ -24,7 +24,7 @@ JOB = {"spec": {"backoffLimit": 0, "suspend": True}, "status": {"phase": "Done",
         ("[1, 2].exists(n, n == 2)", "bool", True),
     ],
 )
-def test_what_it_gives(text, returns, value):
+def test_expression_returns_its_value(text, returns, value):
     assert compile_expression(text, returns=returns).evaluate(object=JOB) == value
 
 
@@ -44,7 +44,7 @@ def test_what_it_gives(text, returns, value):
     ],
     ids=lambda value: value[:30] if value.isascii() else "a lone surrogate",
 )
-def test_what_is_refused_when_it_is_loaded(text, told):
+def test_invalid_expression_is_rejected_when_it_is_loaded(text, told):
     with pytest.raises(ExpressionError, match=re.escape(told)) as error:
         compile_expression(text, returns="bool")
     assert "\n" not in str(error.value)
@@ -67,12 +67,12 @@ def test_what_is_refused_when_it_is_loaded(text, told):
     ],
     ids=str,
 )
-def test_what_has_no_answer_is_an_error_of_ours(text, obj):
+def test_expression_without_a_result_is_an_expression_error(text, obj):
     with pytest.raises(ExpressionError):
         compile_expression(text, returns="bool").evaluate(object=obj)
 
 
-def test_an_error_is_no_text():
+def test_error_value_is_not_returned_as_a_text():
     with pytest.raises(ExpressionError, match="NOT_FOUND"):
         compile_expression("object.x", returns="string").evaluate(object={})
 
@@ -100,18 +100,18 @@ class TestWork:
         ],
         ids=lambda value: value[:40] if isinstance(value, str) else "",
     )
-    def test_what_would_take_minutes_or_gigabytes_is_refused(self, text, obj):
+    def test_expensive_expression_is_rejected(self, text, obj):
         with pytest.raises(ExpressionError, match="too large for"):
             compile_expression(text, returns="bool").evaluate(object=obj)
 
-    def test_loops_through_what_it_writes_out_itself_are_too(self):
+    def test_loop_over_a_literal_list_is_rejected(self):
         numbers = str(list(range(100)))
         text = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, a + b + c >= 0)))"
 
         with pytest.raises(ExpressionError, match=r"Iteration budget|too large for"):
             compile_expression(text, returns="bool").evaluate(object={})
 
-    def test_what_objects_are_like_is_not(self):
+    def test_expression_on_usual_objects_is_accepted(self):
         conditions = [{"type": f"Step{n}", "status": "True", "message": "m" * 200} for n in range(100)]
         obj = {"metadata": {"annotations": {"last": "x" * 50_000}}, "status": {"conditions": conditions}}
         text = "object.status.conditions.exists(c, c.type == 'Step99' && c.status == 'True')"

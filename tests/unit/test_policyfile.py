@@ -43,7 +43,7 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
-def test_a_new_content_counts_from_the_next_look(bench):
+def test_new_content_is_used_from_the_next_check(bench):
     assert bench.look() == "1h"
     bench.path.write_text(BETTER)
 
@@ -51,7 +51,7 @@ def test_a_new_content_counts_from_the_next_look(bench):
     assert bench.problems == []
 
 
-def test_it_is_not_looked_at_for_every_object(bench):
+def test_file_is_not_checked_for_every_object(bench):
     bench.path.write_text(BETTER)
 
     assert str(bench.file.policy().rules[0].ttl) == "1h"
@@ -65,7 +65,7 @@ def test_the_same_content_is_the_same_policy(bench):
     assert bench.file.policy() is before
 
 
-def test_a_mounted_config_map_is_swapped_behind_its_link(tmp_path):
+def test_mounted_config_map_is_read_after_its_link_changes(tmp_path):
     for name, text in (("..1", GOOD), ("..2", BETTER)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "policy.yaml").write_text(text)
@@ -82,7 +82,7 @@ def test_a_mounted_config_map_is_swapped_behind_its_link(tmp_path):
 
 
 @pytest.mark.parametrize("bad", ["", "rules: [", GOOD.replace("ttl: 1h", "ttl: soon"), "\ud800", None])
-def test_a_bad_one_keeps_the_last_good_one_and_is_said_once(bench, bad):
+def test_bad_file_keeps_the_last_good_policy_and_is_reported_once(bench, bad):
     if bad is None:
         bench.path.unlink()
     else:
@@ -99,7 +99,7 @@ def test_a_bad_one_keeps_the_last_good_one_and_is_said_once(bench, bad):
     assert bench.file.is_good
 
 
-def test_it_may_go_back_to_what_it_was(bench):
+def test_file_may_return_to_its_former_content(bench):
     bench.path.write_text("rules: [")
     bench.look()
     bench.path.write_text(GOOD)
@@ -108,7 +108,7 @@ def test_it_may_go_back_to_what_it_was(bench):
     assert bench.file.is_good
 
 
-def test_a_bad_one_at_the_start_is_an_error(tmp_path):
+def test_bad_file_at_the_start_is_an_error(tmp_path):
     (tmp_path / "policy.yaml").write_text("rules: 7")
 
     with pytest.raises(FileError, match=r"^policy.yaml:1: rules: expected"):
@@ -138,7 +138,7 @@ def test_an_error_names_the_line_the_field_and_what_was_expected(tmp_path, bad, 
     assert str(raised.value).startswith(message)
 
 
-def test_a_list_is_not_called_empty_since_what_it_holds_is_wrong(tmp_path):
+def test_list_with_a_bad_element_is_not_reported_as_empty(tmp_path):
     bad = GOOD.replace("kinds: [jobs]", "kinds: [jobs], labels: {matchExpressions: [{key: a, operator: Exist}]}")
     (tmp_path / "policy.yaml").write_text(bad)
 
@@ -161,16 +161,16 @@ def test_a_process_has_the_policy_that_its_settings_name(tmp_path):
     ]
 
 
-def test_without_one_nothing_is_said():
+def test_process_without_a_policy_file_has_no_policy():
     assert build(read_settings({}, {})).policy() is NO_POLICY
 
 
-def test_the_schema_for_editors_is_what_the_models_take():
+def test_schema_file_matches_the_models():
     """`python -c "from shared.adapters.config.policy_file import schema; print(schema(), end='')"` writes it anew."""
     assert (ROOT / "knative/components/policy/policy.schema.json").read_text() == schema()
 
 
-def test_an_editor_takes_nothing_for_a_value_that_says_nothing():
+def test_schema_rejects_empty_values():
     told = json.loads(schema())
 
     assert '"null"' not in schema()
@@ -182,12 +182,12 @@ def test_an_editor_takes_nothing_for_a_value_that_says_nothing():
         assert told["$defs"][place]["minProperties"] == 1
 
 
-def test_brackets_without_end_are_an_error_and_not_the_end_of_the_process(tmp_path):
+def test_endless_brackets_are_an_error(tmp_path):
     with pytest.raises(FileError, match="at most 100 lists and mappings"):
         parse_policy("rules: " + "[" * 50_000 + "]" * 50_000, read_catalogue(), name="policy.yaml")
 
 
-def test_a_name_that_kinds_with_data_share_is_refused():
+def test_name_that_several_opt_in_kinds_share_is_rejected():
     text = "rules: [{name: old, ttl: 1h, match: {kinds: [backups]}}]"
 
     with pytest.raises(FileError, match=r"expected one of backups\.k8up\.io, .*backups\.velero\.io"):
