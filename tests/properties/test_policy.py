@@ -170,7 +170,7 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_rule_appended_last_changes_only_objects_without_a_ttl_or_limits(self, obj, context, now):
+    def test_rule_appended_last_changes_no_object_whose_ttl_another_source_sets(self, obj, context, now):
         """Of two rules that say how long, the second is not heard where the first matches always."""
         assume(all(rule.match.age is None for rule in context.policy.rules))
         later_rule = policy_of([{"match": {"kinds": ["*"]}, "ttl": "0s"}]).rules[0].model_copy(update={"name": "last"})

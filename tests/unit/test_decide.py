@@ -185,7 +185,7 @@ class TestJobsAsKubernetesDecides:
         assert decided(without(obj, "spec.ttlSecondsAfterFinished"), JOB) == ignore("no-ttl")
         assert decided(having(obj, "spec.ttlSecondsAfterFinished", None), JOB) == ignore("no-ttl")
 
-    def test_recreated_job_waits_for_its_own_ttl(self):
+    def test_recreated_job_is_unfinished(self):
         assert decided(job(ttl=10, uid="another"), JOB) == ignore("unfinished")
 
     @pytest.mark.parametrize("owner_unfinished", [True, False])
