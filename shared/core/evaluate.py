@@ -26,10 +26,12 @@ _KEPT_FOR_OTHERS = frozenset({Reason.DISPATCHED, Reason.OWNER_UNFINISHED, Reason
 
 
 def evaluate(obj: Any, rule: KindRule, context: Context, finish: Finish | None = None) -> Evaluated:
-    """The first reason to keep an object, the most deliberate first, and the facts about it. Total.
+    """Find the first reason to keep an object, and the facts about it. Total: it never raises.
+
+    Reasons that apply whatever the TTL is come first.
 
     Returns:
-        None as the reason if the object is due at `due_at` of the facts.
+        The reason and the facts. The reason is None if the object is due at `due_at` of the facts.
     """
     if not _is_of_kind(obj, rule):
         expected = f"expected a {rule.kind} of {', '.join(rule.api_versions)}"
@@ -92,7 +94,7 @@ class _Case:
         return is_set_elsewhere and not (due.rule is not None and due.rule.on_owned == "delete")
 
     def _is_shortened(self, due: Due) -> bool:
-        """Whether the object is due sooner than by its TTL: the namespace's max-ttl is not set on the object itself."""
+        """Whether max-ttl makes the object due sooner than its TTL: max-ttl is not set on the object itself."""
         by_ttl = due.ttl.due_at(self.finish.at) if due.ttl else None
         return by_ttl is not None and due.at is not None and due.at < by_ttl
 
@@ -114,6 +116,7 @@ def _evaluate_case(case: _Case) -> Evaluated:
 
 
 def _evaluate_finished(case: _Case, own: Ttl | None) -> Evaluated:
+    """The reason and the facts for a finished object, whose own TTL was read."""
     namespace, finish = case.namespace, case.finish
     candidates = case.context.policy.candidates(case.rule)
     ruling, dispatcher = NO_RULING, find_dispatcher(case.obj)

@@ -75,7 +75,8 @@ class Facts:
         keeper: The policy rule whose keepLast or keepLastFailed counts the object, if one does.
         group: The group of that rule to which the object belongs.
         moved_by: The setting that moved `due_at` away from finish plus TTL: max-ttl or a minAge.
-        overridden: The kind's own TTL field, if the kind's controller acts on it before `due_at`.
+        overridden: The kind's own TTL field, if its controller acts on it before `due_at` or although a reason keeps
+            the object.
         owner: The controller owner that keeps the object.
         newer: How many objects of the group finished later, if they were counted.
         dispatcher: The dispatcher that sent the object to this cluster, if that keeps the object.

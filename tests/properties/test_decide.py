@@ -1,4 +1,4 @@
-"""What holds for `decide` whatever the object and whenever it is asked."""
+"""Properties of `decide` for any object and any instant."""
 
 import copy
 from datetime import UTC, datetime, timedelta
@@ -39,13 +39,13 @@ searching = settings(max_examples=100, deadline=None)
 
 
 def of_its_kind(obj: Any) -> KindRule:
-    """The object's own rule, or any for what has none."""
+    """The rule of the object's kind, or any rule if it has none."""
     kind = obj.get("kind") if isinstance(obj, dict) else None
     return next((rule for rule in RULES if rule.kind == kind), JOB)
 
 
-def told(decision: Any) -> tuple:
-    """All that a decision says, comparable also where a fact is nan."""
+def comparable(decision: Any) -> tuple:
+    """A decision as a value that can be compared, also if a fact is nan."""
     return type(decision), decision.reason, repr(decision)
 
 
@@ -101,7 +101,7 @@ class TestTotal:
 
         decisions = [decide(given_obj, rule, now, Context(namespace=HOME)) for given_obj in (obj, copy.deepcopy(obj))]
 
-        assert told(decisions[0]) == told(decisions[1])
+        assert comparable(decisions[0]) == comparable(decisions[1])
         assert repr(obj) == before
 
     @searching
@@ -127,10 +127,10 @@ class TestMonotone:
         assert repr(first.facts) == repr(second.facts)
         match first:
             case Ignore() | Expire():
-                assert told(second) == told(first)
+                assert comparable(second) == comparable(first)
             case Wait(until):
                 assert (
-                    told(second) == told(first)
+                    comparable(second) == comparable(first)
                     if after < until
                     else second == Expire(until, Reason.EXPIRED, first.facts)
                 )
@@ -149,7 +149,7 @@ class TestMonotone:
 
 
 class TestStrangers:
-    """What is not ours to read changes nothing."""
+    """Fields that `decide` does not read change nothing."""
 
     @searching
     @given(
@@ -166,7 +166,7 @@ class TestStrangers:
         before = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
         put(obj, (*place, key), value)
 
-        assert told(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == told(before)
+        assert comparable(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == comparable(before)
 
     @searching
     @given(obj=objects, now=instants, name=any_text, value=scalars, domain=any_text)
@@ -178,7 +178,7 @@ class TestStrangers:
         before = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
         put(obj, ("metadata", "annotations", key), value)
 
-        assert told(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == told(before)
+        assert comparable(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == comparable(before)
 
     @searching
     @given(obj=fixtures, now=instants, labels=st.dictionaries(keys, scalars, max_size=3), version=any_text)
@@ -190,7 +190,7 @@ class TestStrangers:
 
 
 class TestKept:
-    """Never unasked, whatever else an object says."""
+    """S3: objects that must be kept, whatever their other fields are."""
 
     @searching
     @given(obj=objects, now=instants, why=scalars)

@@ -1,4 +1,4 @@
-"""A kind rule as CEL: the parts that a real API server need not be asked about. Each kind is, in tests/contract."""
+"""A kind rule as CEL text; tests/contract evaluates each kind on a real API server."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_values_and_paths_are_literals(test, expected):
 
 
 def test_an_error_is_an_error_of_the_whole_where_a_finish_would_follow():
-    """`&&` and `||` pass over an error; where this lets an object count as finished each test is asked."""
+    """`&&` and `||` skip an error; if that could make an object count as finished, every test is evaluated."""
     sure, doubtful = {"field": "status.a", "values": ["x"]}, {"cel": "object.spec.n > 0"}
     a, n = "oldObject.?status.?a.orValue('') == 'x'", "(oldObject.spec.n > 0)"
     assert finished_by({"all": [sure, doubtful]}).endswith(f"({a} && {n})")

@@ -43,7 +43,7 @@ AT_HOME = Context(namespace=HOME)
 
 
 def verdict(decision: Decision) -> tuple:
-    """A decision without the facts it rests on, as a tuple that reads well in a table."""
+    """A decision without its facts, as a tuple that is easy to read in a table."""
     match decision:
         case Ignore(reason):
             return ("ignore", reason)
@@ -70,7 +70,7 @@ def decided(obj: object, rule: KindRule, *, now: datetime = NOW, owner_unfinishe
 
 
 class TestJobsAsKubernetesDecides:
-    """kube-controller-manager's own table: Complete or Failed, the TTL, what remains."""
+    """The table of kube-controller-manager's own test: Complete or Failed, the TTL, the remaining time."""
 
     @pytest.mark.parametrize(
         ("obj", "expected"),
@@ -463,7 +463,7 @@ SUCCEEDED = job(complete=ago(60))
 FAILED = job(failed=ago(60))
 
 # Names are annotations; `field` is the Job's own ttlSecondsAfterFinished. Every object finished a minute ago.
-SPOKEN = {
+TTL_SOURCES = {
     "the field alone": (SUCCEEDED, {"field": 90}, wait(later(30))),
     "ttl before the field": (SUCCEEDED, {"field": 0, "ttl": "90s"}, wait(later(30))),
     "a shorter ttl before the field": (SUCCEEDED, {"field": 900, "ttl": "30"}, expire(ago(30))),
@@ -491,10 +491,10 @@ SPOKEN = {
 
 
 class TestTtls:
-    @pytest.mark.parametrize(("obj", "spoken", "expected"), SPOKEN.values(), ids=SPOKEN)
-    def test_first_ttl_source_takes_precedence(self, obj, spoken, expected):
-        annotations = {name: value for name, value in spoken.items() if name != "field"}
-        obj = having(obj, "spec.ttlSecondsAfterFinished", spoken.get("field"))
+    @pytest.mark.parametrize(("obj", "settings", "expected"), TTL_SOURCES.values(), ids=TTL_SOURCES)
+    def test_first_ttl_source_takes_precedence(self, obj, settings, expected):
+        annotations = {name: value for name, value in settings.items() if name != "field"}
+        obj = having(obj, "spec.ttlSecondsAfterFinished", settings.get("field"))
 
         assert decided(annotated(obj, **annotations), JOB) == expected
 
@@ -682,7 +682,7 @@ class TestUnknownShapes:
 
 
 class TestReasons:
-    """Several may hold; the one that is told is the most deliberate. Take one away, and the next is told."""
+    """Several reasons may apply; the first in the order of precedence is returned. Without it, the next is returned."""
 
     def test_their_order(self):
         gone_soon = "2026-03-14T15:00:00Z"
@@ -698,9 +698,9 @@ class TestReasons:
             status_written(obj, ago(60)),
         ]
 
-        told = [decided(step, POD, owner_unfinished=True)[1] for step in steps]
+        found = [decided(step, POD, owner_unfinished=True)[1] for step in steps]
 
-        assert told == [
+        assert found == [
             Reason.UNKNOWN_SHAPE,
             Reason.TERMINATING,
             Reason.HELD,

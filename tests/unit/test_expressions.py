@@ -1,4 +1,4 @@
-"""CEL: what is refused when it is loaded, what has no answer, and what is too much work."""
+"""CEL: expressions that are rejected when loaded, that have no result, or that need too much work."""
 
 import re
 import subprocess
@@ -29,7 +29,7 @@ def test_expression_returns_its_value(text, returns, value):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "expected a CEL expression, got ''"),
         ("object.", "Syntax error"),
@@ -44,8 +44,8 @@ def test_expression_returns_its_value(text, returns, value):
     ],
     ids=lambda value: value[:30] if value.isascii() else "a lone surrogate",
 )
-def test_invalid_expression_is_rejected_when_it_is_loaded(text, told):
-    with pytest.raises(ExpressionError, match=re.escape(told)) as error:
+def test_invalid_expression_is_rejected_when_it_is_loaded(text, message):
+    with pytest.raises(ExpressionError, match=re.escape(message)) as error:
         compile_expression(text, returns="bool")
     assert "\n" not in str(error.value)
 
@@ -78,7 +78,7 @@ def test_error_value_is_not_returned_as_a_text():
 
 
 class TestWork:
-    """An object is made by whoever may make one; what an expression does with it is bounded before it starts."""
+    """Any user may create an object, so the work of an expression on it is bounded before it starts."""
 
     @pytest.mark.parametrize(
         ("text", "obj"),

@@ -14,7 +14,7 @@ UNKNOWN = Finish(finished=None)
 
 
 def run_rule(*finished_at: str, **values: str) -> KindRule:
-    """A kind that tells its end in one field, as Workflows and Runs do."""
+    """A kind that finishes by one field, as Workflows and Runs do."""
     return KindRule.model_validate(
         {
             "apiVersions": ["example.com/v1"],
@@ -46,7 +46,7 @@ class TestByConditions:
         assert finish_of(job(conditions=[condition("Failed")]), JOB) == Finish(True, None, Outcome.FAILED)
 
     def test_condition_before_the_creation_uses_the_newest_status_write(self):
-        """A controller whose clock is behind the API server's must not have its short Jobs kept for ever."""
+        """If a controller's clock is behind the API server's, its short Jobs must not be kept for ever."""
         obj = created(status_written(job(complete=ago(60)), ago(57)), ago(58))
 
         assert finish_of(obj, JOB) == Finish(True, ago(57), Outcome.SUCCEEDED)
@@ -79,7 +79,7 @@ class TestByField:
         assert finish_of(obj, run_rule()).finished is True
 
     def test_condition_before_the_creation_uses_the_newest_status_write(self):
-        """A controller whose clock is behind the API server's must not have its short Jobs kept for ever."""
+        """If a controller's clock is behind the API server's, its short Jobs must not be kept for ever."""
         obj = created(status_written(job(complete=ago(60)), ago(57)), ago(58))
 
         assert finish_of(obj, JOB) == Finish(True, ago(57), Outcome.SUCCEEDED)
@@ -133,8 +133,8 @@ class TestSources:
 
     def test_kind_that_finishes_by_a_field_has_no_finishing_condition(self):
         case = {"when": {"field": "status.state", "values": ["Done"]}, "outcome": "succeeded"}
-        told = run_rule().model_dump(by_alias=True, exclude_unset=True)
-        rule = KindRule.model_validate(told | {"finished": {"cases": [case]}, "finishedAt": ["finishing-condition"]})
+        data = run_rule().model_dump(by_alias=True, exclude_unset=True)
+        rule = KindRule.model_validate(data | {"finished": {"cases": [case]}, "finishedAt": ["finishing-condition"]})
 
         assert finish_of(run("Done", conditions=[condition("Done", ago(60))]), rule).at is None
 
@@ -173,7 +173,7 @@ class TestSources:
 
 
 class TestCases:
-    """Kinds whose end is told by more than one condition or field."""
+    """Kinds whose end depends on more than one condition or field."""
 
     RULE = KindRule.model_validate(
         {
@@ -252,10 +252,10 @@ class TestCases:
         ids=str,
     )
     def test_sources_of_times(self, status, at):
-        told = self.finish(lost=True, **status)
+        found = self.finish(lost=True, **status)
 
-        assert told.finished is True
-        assert (told.at and format_instant(told.at)) == at
+        assert found.finished is True
+        assert (found.at and format_instant(found.at)) == at
 
     def test_newest_write_counts_if_no_other_time_is_known(self):
         obj = self.run(lost=True)

@@ -1,4 +1,4 @@
-"""What `hold`, `release` and `set` write on an object, and that others who write it meanwhile lose nothing."""
+"""What `hold`, `release` and `set` write on an object, also while other clients write it."""
 
 import json
 
@@ -103,7 +103,7 @@ KEPT = json.dumps({FIELD: 60})
 
 
 @pytest.mark.parametrize(
-    ("obj", "told"),
+    ("obj", "message"),
     [
         (job(held_ttl=KEPT), f"a hold that was removed left {FIELD}: 60 saved, and no controller acts on it"),
         (job(held_ttl="{"), "a hold that was removed left a saved TTL, which cannot be restored until this is fixed"),
@@ -112,9 +112,9 @@ KEPT = json.dumps({FIELD: 60})
         (job(ttl=5), ""),
     ],
 )
-def test_saved_ttl_of_a_removed_hold_is_reported(obj, told):
+def test_saved_ttl_of_a_removed_hold_is_reported(obj, message):
     found = edits.describe_parked(obj, JOB)
-    assert found.startswith(told) if told else not found
+    assert found.startswith(message) if message else not found
 
 
 def test_release_writes_nothing_to_an_object_without_a_hold():
@@ -131,15 +131,15 @@ def test_a_release_writes_nothing_but_ttl_fields_of_the_kind(kept):
 
 
 @pytest.mark.parametrize(
-    ("obj", "rule", "reason", "told"),
+    ("obj", "rule", "reason", "message"),
     [
         (job(), JOB, " ", "expected a reason"),
         (pod(), NEVER, "why", "a Pod never finishes: it is a service"),
         (TERMINATING, JOB, "why", "is being deleted already"),
     ],
 )
-def test_hold_that_is_impossible_is_an_error(obj, rule, reason, told):
-    with pytest.raises(ValueError, match=told):
+def test_hold_that_is_impossible_is_an_error(obj, rule, reason, message):
+    with pytest.raises(ValueError, match=message):
         edits.hold(obj, rule, reason)
 
 
@@ -221,7 +221,7 @@ async def test_write_to_a_missing_object_is_an_error(cluster):
 
 
 class Stubborn(FakeCluster):
-    """An API server that does not let go of the field."""
+    """An API server that rejects the removal of the field."""
 
     def __init__(self, error):
         super().__init__()
@@ -266,6 +266,6 @@ async def test_hold_without_permission_writes_nothing():
     ],
 )
 def test_maximum_that_shortens_a_ttl_is_described(wish, maximum, finished_at, is_shorter):
-    told = edits.describe_maximum(wish, maximum and parse_duration(maximum), finished_at)
+    message = edits.describe_maximum(wish, maximum and parse_duration(maximum), finished_at)
     expected = f"max-ttl of its namespace takes precedence over {wish}: at most 1h after it finishes"
-    assert told == (expected if is_shorter else "")
+    assert message == (expected if is_shorter else "")

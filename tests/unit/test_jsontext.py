@@ -1,4 +1,4 @@
-"""Limits of JSON, measured on bytes; and what a text that is beyond them still tells."""
+"""Limits of JSON, measured on bytes, and the outline of a text that exceeds them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The kinds' rules: their schema, the shipped files, and how they are found."""
+"""Kind rules: their schema, the shipped files, and how the catalogue finds them."""
 
 import re
 from typing import Any
@@ -258,7 +258,7 @@ class TestCatalogue:
 
 
 def kind(plural, group, **fields):
-    """A rule of a kind that shares its names with others."""
+    """A rule of a kind that shares its names with other kinds."""
     api_version = f"{group}/v1" if group else "v1"
     finishing = {"finished": {"conditions": {"Complete": "succeeded"}}, "finished_at": ["finishing-condition"]}
     return KindRule(api_versions=[api_version], kind=plural[:-1].capitalize(), plural=plural, **(fields or finishing))

@@ -1,4 +1,4 @@
-"""What is kept of Namespaces: our annotations, and what a policy may ask for, within limits."""
+"""The parts of Namespaces that are kept, within limits: annotations of the domain, and what a policy may read."""
 
 import asyncio
 
@@ -22,9 +22,9 @@ def anyio_backend():
     return "asyncio"
 
 
-def crowded(name="ci", **said):
-    """A namespace with an annotation of others that is larger than what is kept."""
-    obj = namespace(name, labels={"team": "a"}, **said)
+def crowded(name="ci", **settings):
+    """A namespace with a foreign annotation that is larger than the limit."""
+    obj = namespace(name, labels={"team": "a"}, **settings)
     return having(obj, "metadata.annotations", {**obj["metadata"].get("annotations", {}), "example.com/notes": LARGE})
 
 
@@ -53,7 +53,7 @@ def test_annotations_of_the_domain_and_labels_are_kept_beside_large_annotations(
     ],
 )
 def test_condition_on_dropped_annotations_has_no_result(when, goes):
-    """`!has(...)` of what was left out must not delete."""
+    """`!has(...)` of a dropped annotation must not delete."""
     decision = decided(crowded(), when)
     assert type(decision).__name__ == ("Expire" if goes else "Ignore")
 
@@ -64,16 +64,16 @@ def test_condition_on_few_annotations_has_a_result():
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "message"),
     [
         (namespace(labels={f"l{n}": "x" * 63 for n in range(300)}), "labels: expected at most 16384"),
         (namespace(anything=LARGE), "annotations ttlafterfinished.dev/*: expected at most 16384"),
     ],
 )
-def test_namespace_with_too_large_metadata_keeps_its_objects(place, told):
+def test_namespace_with_too_large_metadata_keeps_its_objects(place, message):
     kept = namespace_of(place)
     assert kept.characters == 0
-    assert told in kept.problem
+    assert message in kept.problem
     assert type(decided(place, "true")).__name__ == "Ignore"
 
 

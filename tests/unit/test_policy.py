@@ -1,4 +1,4 @@
-"""A policy file's models: what they take, and what they refuse in which words."""
+"""The models of a policy file: what they accept, and what they reject with which message."""
 
 from datetime import timedelta
 
@@ -166,7 +166,7 @@ class TestKinds:
     KNOWN = read_catalogue()
 
     @pytest.mark.parametrize(
-        ("word", "told"),
+        ("word", "message"),
         [
             ("jbos", "unknown kind 'jbos'"),
             ("backups", "'backups' is ambiguous: expected one of backups.k8up.io, backups.longhorn.io"),
@@ -175,7 +175,7 @@ class TestKinds:
             ("nodes*", "expected a pattern that matches a kind that can finish, got 'nodes*'"),
         ],
     )
-    def test_name_of_no_kind_or_of_several_is_rejected(self, word, told):
+    def test_name_of_no_kind_or_of_several_is_rejected(self, word, message):
         policy = Policy.model_validate(ruled(match={"kinds": ["jobs", word]}))
 
         with pytest.raises(ValidationError) as raised:
@@ -183,10 +183,10 @@ class TestKinds:
 
         (error,) = raised.value.errors()
         assert (error["loc"], error["input"]) == (("rules", 0, "match", "kinds", 1), word)
-        assert told in error["msg"]
+        assert message in error["msg"]
 
     def test_name_means_one_kind_and_opts_in_no_other(self):
-        """`backups.k8up.io` must not delete Velero's, which are handles to data; `jobs` not Volcano's."""
+        """`backups.k8up.io` must not delete Velero's Backups, which are handles to data; `jobs` must not delete Volcano's."""
         words = ["jobs", "backups.k8up.io", "backups.*"]
         (rule,) = Policy.model_validate(ruled(match={"kinds": words})).of_kinds(self.KNOWN).rules
 

@@ -1,4 +1,4 @@
-"""What the functions make of a policy: timers, deletions, and what is told."""
+"""What the functions make of a policy: timers, deletions, and reports."""
 
 from datetime import timedelta
 
@@ -118,9 +118,9 @@ async def test_a_history_limit_by_events_alone():
     assert bench.cluster.names == {"job-002", "job-003"}
 
 
-@pytest.mark.parametrize(("said", "expected"), [({"propagation": "Foreground"}, "Foreground"), ({}, "Background")])
-async def test_rule_sets_the_propagation_of_the_delete(said, expected):
-    bench = Bench(rules(ttl="1s", **said))
+@pytest.mark.parametrize(("settings", "expected"), [({"propagation": "Foreground"}, "Foreground"), ({}, "Background")])
+async def test_rule_sets_the_propagation_of_the_delete(settings, expected):
+    bench = Bench(rules(ttl="1s", **settings))
 
     await bench.expire(DONE)
 

@@ -171,15 +171,15 @@ def test_schema_file_matches_the_models():
 
 
 def test_schema_rejects_empty_values():
-    told = json.loads(schema())
+    found = json.loads(schema())
 
     assert '"null"' not in schema()
     for place, field in (("NamespaceMatch", "names"), ("LabelSelector", "matchLabels"), ("Match", "annotations")):
-        limits = told["$defs"][place]["properties"][field]
+        limits = found["$defs"][place]["properties"][field]
         assert limits.get("minItems") == 1 or limits.get("minProperties") == 1
         assert "default" not in limits
     for place in ("NamespaceMatch", "LabelSelector", "OwnerMatch", "BudgetLimits"):
-        assert told["$defs"][place]["minProperties"] == 1
+        assert found["$defs"][place]["minProperties"] == 1
 
 
 def test_endless_brackets_are_an_error(tmp_path):

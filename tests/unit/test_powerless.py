@@ -32,11 +32,11 @@ def test_settings_beside_the_native_field_are_overridden(obj, field):
     assert overridden(obj) == field
 
 
-@pytest.mark.parametrize(("asked", "field"), [("59s", ""), ("60s", ""), ("61s", FIELD), ("never", FIELD)])
+@pytest.mark.parametrize(("ttl", "field"), [("59s", ""), ("60s", ""), ("61s", FIELD), ("never", FIELD)])
 @pytest.mark.parametrize("finished", [None, ago(1_000)])
-def test_longer_ttl_is_overridden_finished_or_not(finished, asked, field):
+def test_longer_ttl_is_overridden_finished_or_not(finished, ttl, field):
     obj = job(complete=finished, ttl=60)
-    obj["metadata"]["annotations"] = {"ttlafterfinished.dev/ttl": asked}
+    obj["metadata"]["annotations"] = {"ttlafterfinished.dev/ttl": ttl}
     assert overridden(obj) == field
 
 
@@ -52,7 +52,7 @@ def test_field_without_a_controller_overrides_nothing():
 
 
 def test_overridden_ttl_is_described_with_controller_and_advice():
-    told = describe_overridden(job(ttl=60), JOB, FIELD)
-    assert told == f"kube-controller-manager acts on {FIELD}: 60, whatever the other settings are"
+    text = describe_overridden(job(ttl=60), JOB, FIELD)
+    assert text == f"kube-controller-manager acts on {FIELD}: 60, whatever the other settings are"
     assert "kubectl ttl hold" in advise_overridden(FIELD)
     assert "kubectl ttl hold" not in advise_overridden("status.expiration")

@@ -1,4 +1,4 @@
-"""Who speaks of an object, and in which order: holds, annotations, the kind's field, policy rules, the namespace."""
+"""The precedence of TTL sources: holds, annotations, the kind's field, policy rules, the namespace."""
 
 import pytest
 
@@ -32,9 +32,9 @@ DONE = job(complete=ago(100))
 FAILED = job(failed=ago(100))
 
 
-def rules(*said, **alone):
-    """A policy; each rule is about Jobs unless it says otherwise."""
-    given = [{"match": {}} | one for one in said or (alone,)]
+def rules(*settings, **alone):
+    """A policy whose rules match Jobs by default."""
+    given = [{"match": {}} | one for one in settings or (alone,)]
     about = [one | {"match": {"kinds": ["jobs"]} | one["match"]} for one in given]
     return Policy.model_validate({"rules": [{"name": f"rule-{n}"} | one for n, one in enumerate(about)]})
 
@@ -178,7 +178,7 @@ class TestMatching:
 
 class TestLimits:
     @pytest.mark.parametrize(
-        ("obj", "policy", "said", "expected"),
+        ("obj", "policy", "settings", "expected"),
         [
             (annotated(DONE, ttl="1h"), NO_POLICY, {}, expire(ago(40))),
             (job(complete=ago(100), ttl=3600), NO_POLICY, {}, expire(ago(40))),
@@ -192,11 +192,11 @@ class TestLimits:
             (annotated(DONE, hold=""), NO_POLICY, {}, ignore("held")),
         ],
     )
-    def test_max_ttl_shortens_every_ttl_except_never(self, obj, policy, said, expected):
-        assert decided(obj, policy, place=namespace_of(namespace(max_ttl="60s", **said))) == expected
+    def test_max_ttl_shortens_every_ttl_except_never(self, obj, policy, settings, expected):
+        assert decided(obj, policy, place=namespace_of(namespace(max_ttl="60s", **settings))) == expected
 
     @pytest.mark.parametrize(
-        ("obj", "policy", "said"),
+        ("obj", "policy", "settings"),
         [
             (annotated(DONE, ttl="0"), rules(minAge="2m"), {}),
             (annotated(DONE, expire_at=ago(50)), rules(minAge="2m"), {}),
@@ -207,8 +207,8 @@ class TestLimits:
             (annotated(DONE, ttl="0"), rules(minAge="2m"), {"max_ttl": "1s"}),
         ],
     )
-    def test_largest_min_age_of_matching_rules_delays_every_ttl(self, obj, policy, said):
-        place = namespace_of(namespace(**said))
+    def test_largest_min_age_of_matching_rules_delays_every_ttl(self, obj, policy, settings):
+        place = namespace_of(namespace(**settings))
 
         assert decided(obj, policy, place=place) == wait(later(20))
         assert "minAge" in facts(obj, policy, place=place).moved_by
@@ -230,7 +230,7 @@ class TestExemption:
         assert decided(obj, rules(ttl="0s"), place=namespace_of(namespace(exempt="true"))) == ignore("exempt")
 
     @pytest.mark.parametrize(
-        "said",
+        "settings",
         [
             {"default_ttl": "soon"},
             {"max_ttl": "never"},
@@ -239,17 +239,17 @@ class TestExemption:
             {"max_ttl": ""},
         ],
     )
-    def test_malformed_namespace_annotation_keeps_all(self, said):
-        place = namespace_of(namespace(**said))
-        told = facts(annotated(DONE, ttl="0"), place=place)
+    def test_malformed_namespace_annotation_keeps_all(self, settings):
+        place = namespace_of(namespace(**settings))
+        found = facts(annotated(DONE, ttl="0"), place=place)
 
         assert decided(annotated(DONE, ttl="0"), rules(ttl="0s"), place=place) == ignore("invalid-policy")
-        assert told.problem.startswith("namespace ci: annotation ttlafterfinished.dev/")
-        assert (told.problem_of.kind, told.problem_of.name) == ("Namespace", "ci")
+        assert found.problem.startswith("namespace ci: annotation ttlafterfinished.dev/")
+        assert (found.problem_of.kind, found.problem_of.name) == ("Namespace", "ci")
 
 
 class TestUnknown:
-    """What is unknown keeps, and the reason says what it is; what no namespace could change is said without it."""
+    """An unknown fact keeps the object with a reason that names it; other reasons need no namespace."""
 
     @pytest.mark.parametrize(
         ("obj", "policy", "reason"),
@@ -284,7 +284,7 @@ class TestOwners:
     OWNED = owned_by(DONE, "PipelineRun")
 
     @pytest.mark.parametrize(
-        ("obj", "policy", "said", "kept"),
+        ("obj", "policy", "settings", "kept"),
         [
             (OWNED, rules(ttl="1s"), {}, True),
             (OWNED, NO_POLICY, {"default_ttl": "1s"}, True),
@@ -295,8 +295,8 @@ class TestOwners:
             (having(OWNED, "spec.ttlSecondsAfterFinished", 1), rules(ttl="1h"), {}, False),
         ],
     )
-    def test_unfinished_owner_keeps_an_object_with_a_ttl_from_another_source(self, obj, policy, said, kept):
-        place = namespace_of(namespace(**said))
+    def test_unfinished_owner_keeps_an_object_with_a_ttl_from_another_source(self, obj, policy, settings, kept):
+        place = namespace_of(namespace(**settings))
 
         assert (decided(obj, policy, place=place, owner_unfinished=True) == ignore("owner-unfinished")) is kept
         assert decided(obj, policy, place=place)[0] == "expire"
@@ -417,7 +417,7 @@ class TestKeepLast:
 
 
 class TestOverridden:
-    """Kubernetes' own controller acts on a Job's field whatever we say."""
+    """Kubernetes' own controller acts on a Job's field whatever the other settings are."""
 
     @pytest.mark.parametrize(
         ("obj", "policy", "overridden"),
@@ -434,9 +434,9 @@ class TestOverridden:
         ],
     )
     def test_longer_ttl_than_the_native_field_is_overridden(self, obj, policy, overridden):
-        said = facts(obj, policy).overridden
+        field = facts(obj, policy).overridden
 
-        assert said == ("spec.ttlSecondsAfterFinished" if overridden else "")
+        assert field == ("spec.ttlSecondsAfterFinished" if overridden else "")
 
     def test_exemption_is_overridden_by_the_native_field(self):
         place = namespace_of(namespace(exempt="true"))

@@ -1,4 +1,4 @@
-"""Tests of objects, as rules write them."""
+"""The tests of objects in kind rules."""
 
 from typing import Any
 

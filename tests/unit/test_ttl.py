@@ -1,4 +1,4 @@
-"""Where a TTL comes from, and when it is due; the precedence as whole decisions is in test_decide."""
+"""The source of a TTL, and when an object is due by it; test_decide tests the precedence of sources."""
 
 from datetime import UTC, datetime, timedelta
 
