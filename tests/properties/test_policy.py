@@ -1,4 +1,4 @@
-"""Properties of decisions for any policy and namespace: both may shorten or delay, and never delete unfinished objects."""
+"""Properties of decisions for any policy and namespace: neither ever deletes an unfinished object."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,8 +1,8 @@
-"""What happens to an object, as a specification.
+"""The specification of decisions about objects.
 
-The first tables are the cases of Kubernetes' own TTL controller for Jobs, each under the name it has there, then the
-cases its source implies; after them Pods, which tell their end in many places; then what people may say about an
-object, in the order in which it counts.
+The first tables are the cases of Kubernetes' own TTL controller for Jobs, each with its name there, and the cases that
+its source implies. Then follow Pods, which record their end in many places, and the settings of an object in the order
+of their precedence.
 """
 
 from datetime import UTC, datetime, timedelta

@@ -186,7 +186,7 @@ class TestKinds:
         assert message in error["msg"]
 
     def test_name_means_one_kind_and_opts_in_no_other(self):
-        """`backups.k8up.io` must not delete Velero's Backups, which are handles to data; `jobs` must not delete Volcano's."""
+        """`backups.k8up.io` must not match Velero's Backups, which are handles to data, nor `jobs` Volcano's."""
         words = ["jobs", "backups.k8up.io", "backups.*"]
         (rule,) = Policy.model_validate(ruled(match={"kinds": words})).of_kinds(self.KNOWN).rules
 

@@ -39,7 +39,8 @@ file. The whole schema:
       negative: invalid              #   meaning of a negative value; or never, or delete
       honouredBy: kube-controller-manager   # the controller that acts on the field, too
       native: act                    #   ttl-after-finished acts on the field, too; or leave: only that controller does
-    whileOwnerUnfinished: keep       # or delete (the default): what happens while the controller owner is unfinished
+    whileOwnerUnfinished: keep       # kept while its controller owner is unfinished, whichever source sets the TTL; or
+                                     #   delete (the default): kept then only if a policy or a namespace sets the TTL
     dependents: held                 # the default: objects that it controls are kept while it is unfinished; free: they
                                      #   may be deleted at any time; kept: they are kept while it exists, because it
                                      #   would create another

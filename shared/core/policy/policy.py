@@ -8,7 +8,7 @@ A policy is one YAML file:
       global: {perSecond: 50, burst: 100}
       perNamespace: {perSecond: 10, burst: 20}
       breaker: {count: 1000, share: 50%, atLeast: 100, window: 10m}
-    recreation: {times: 5, window: 10m}   # a name that is deleted and comes back under a new uid so often is kept
+    recreation: {times: 5, window: 10m}   # a name deleted so often that exists again is kept for the window
     rules:                           # in order: the first rule that matches and has a ttl sets the TTL
       - name: failed-ci              # unique
         match:                       # all fields that are set must match; kinds is required

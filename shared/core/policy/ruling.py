@@ -20,7 +20,7 @@ _STEADY = ((ALWAYS, None),)
 
 
 class UnreadableRuleError(ValueError):
-    """Whether a rule matches an object is unknown, because one of its fields has no result for the object.
+    """It is unknown whether a rule applies to an object, because a field of the rule has no result for the object.
 
     Attributes:
         source: The rule, as `policy rule NAME`.
