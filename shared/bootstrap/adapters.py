@@ -20,7 +20,7 @@ from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.publishing import http_publisher, sink_token
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.horizon import sweep_ahead
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.scope import Scope
 from shared.evaluation.evaluator import Evaluator

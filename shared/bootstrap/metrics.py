@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from shared.adapters.config.settings import Settings
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.ports import Telemetry, Timers
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from shared.core.finish.finish import Finish, finish_of
-from shared.core.kinds.rule import Catalogue, KindRule, Outcome
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import format_instant, printable, ref_of
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.native import InvalidFieldError, read_native_ttl

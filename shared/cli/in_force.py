@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shared.adapters.config.settings import read_settings
 from shared.cli import options
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
 from shared.installation.defaults import RUN

@@ -20,7 +20,8 @@ from shared.cli.manifests import manifests
 from shared.cli.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.cli.scope_options import Command
 from shared.cli.width import echo, terminal_width, wrap
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
 

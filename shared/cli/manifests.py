@@ -12,7 +12,8 @@ from shared.adapters.config.kind_files import RuleFile, read_rule_files
 from shared.adapters.config.settings import read_settings
 from shared.cli import options
 from shared.cli.scope_options import command, namespace_name
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
 from shared.installation.defaults import HOME

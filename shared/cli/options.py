@@ -20,7 +20,7 @@ from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import is_json
 from shared.cli.scope_options import check_kinds, namespace_name
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
 from shared.evaluation.served import list_served, list_unserved

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_controller, get_text, list_mappings
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError

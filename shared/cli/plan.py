@@ -24,7 +24,7 @@ from shared.cli.scope_options import command, split_kinds
 from shared.cli.target import find_kinds, is_absent
 from shared.cli.width import WIDE, echo, make_table, terminal_width
 from shared.core.decide import Expire, Reason, Wait
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef, printable
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration

@@ -12,7 +12,8 @@ from shared.cli.owners import find_deleting_owners
 from shared.cli.related import Owner, RelatedFacts, find_owner, look_around, read_owner
 from shared.core.decide import Decision, Facts, Ignore, Reason
 from shared.core.finish.finish import Finish
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace, namespace_of, plain_namespace
 from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy

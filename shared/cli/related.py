@@ -9,7 +9,8 @@ from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
 from shared.core.finish.finish import finish_of
 from shared.core.finish.unfinished import Unfinished, explain_unfinished
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of

@@ -3,19 +3,8 @@
 from collections.abc import Iterator
 
 from shared.core.kinds.predicates import Predicate
-from shared.core.kinds.rule import (
-    CelTime,
-    Cleaner,
-    ConditionTime,
-    FieldTime,
-    FinishSource,
-    KindRule,
-    LatestTime,
-    NativeTtl,
-    Outcome,
-    TimeSource,
-    TtlField,
-)
+from shared.core.kinds.rule import Cleaner, KindRule, NativeTtl, Outcome, TtlField
+from shared.core.kinds.times import CelTime, ConditionTime, FieldTime, FinishSource, LatestTime, TimeSource
 from shared.core.kinds.wording import any_of, describe_finished, describe_test
 
 _SOURCES = {

@@ -1,1 +1,1 @@
-"""The pure core: decisions about objects, without a clock, I/O or a client library."""
+"""The pure core: it decides whether an object may be deleted, without a clock, I/O or a client library."""

@@ -1,14 +1,14 @@
-"""How long to wait before the next attempt: doubled after each failure, up to a bound."""
+"""Compute the wait before the next attempt: it doubles after each failure, up to a bound."""
 
 import zlib
 
 BACKOFF_SECONDS = 0.5
-"""Before the first retry; doubled for each further one."""
+"""The wait before the first retry; it doubles for each further retry."""
 
 BACKOFF_SECONDS_MAX = 60.0
-"""The longest wait: an outage delays a retry by at most this after its end."""
+"""The longest wait, and so the longest delay of a retry after the end of an outage."""
 
-_DOUBLINGS_MAX = 30  # a float cannot hold a thousand
+_DOUBLINGS_MAX = 30  # a thousand doublings would overflow a float
 
 
 def backoff_seconds(attempts: int, *, least: float = 0.0, jitter: float = 0.0) -> float:
@@ -16,7 +16,7 @@ def backoff_seconds(attempts: int, *, least: float = 0.0, jitter: float = 0.0) -
 
     Args:
         attempts: How many attempts failed before this one.
-        least: What the other side asked for, in seconds; never more than `BACKOFF_SECONDS_MAX` is waited for it.
+        least: The wait that the server asks for, in seconds; at most `BACKOFF_SECONDS_MAX` of it counts.
         jitter: 0 to 1; takes off up to a quarter, so that retries spread out.
     """
     longest = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(attempts, _DOUBLINGS_MAX))

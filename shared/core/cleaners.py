@@ -1,6 +1,6 @@
-"""Who else deletes an object, makes it anew, or keeps it from going: told by `explain`, acted on by nobody here.
+"""List the other tools that delete, recreate or keep an object, for `explain`; no decision depends on them.
 
-What belongs to one kind is said by its rule; what may happen to objects of any kind is the data below.
+Kind rules list the cleaners and finalizers of one kind. This module lists those of any kind.
 """
 
 import json
@@ -32,43 +32,43 @@ CLEANERS = (
     Cleaner(
         name="Helm",
         when=_HELM,
-        does="owns it by a release: an upgrade or a rollback makes it anew, an uninstall deletes it",
+        does="owns it by a release: an upgrade or a rollback creates it again, an uninstall deletes it",
     ),
     Cleaner(
         name="Helm's hooks",
         when=Predicate(annotation="helm.sh/hook"),
-        does="deletes it as helm.sh/hook-delete-policy says, left out: before the hook runs again; while the hook "
+        does="deletes it as helm.sh/hook-delete-policy says, by default before the hook runs again; while the hook "
         "runs, Helm waits for its end",
     ),
     Cleaner(
         name="Argo CD",
         when=_ARGO_CD,
-        does="makes it anew where its Application heals itself, and prunes it once it is not in Git any more",
+        does="creates it again if its Application has selfHeal, and prunes it once it is no longer in Git",
     ),
     Cleaner(
         name="Argo CD's hooks",
         when=Predicate(annotation="argocd.argoproj.io/hook"),
-        does="deletes it as argocd.argoproj.io/hook-delete-policy says, left out: before the hook runs again",
+        does="deletes it as argocd.argoproj.io/hook-delete-policy says, by default before the hook runs again",
     ),
     Cleaner(
         name="Flux",
         when=Predicate(label="kustomize.toolkit.fluxcd.io/name"),
-        does="makes it anew at its Kustomization's next interval, and prunes it once it is not in the source any more",
+        does="creates it again at its Kustomization's next interval, and prunes it once it is no longer in the source",
     ),
     Cleaner(
         name="Flux's Helm releases",
         when=Predicate(label="helm.toolkit.fluxcd.io/name"),
-        does="owns it by a HelmRelease, which makes it anew where it detects drift, or at the next upgrade",
+        does="owns it by a HelmRelease, which creates it again if it detects drift, or at the next upgrade",
     ),
     Cleaner(
         name="OLM",
         when=Predicate(any=(Predicate(label="olm.owner"), Predicate(label="olm.managed", values=("true",)))),
-        does="owns it by an operator's installation, which makes it anew",
+        does="owns it by an operator's installation, which creates it again",
     ),
     Cleaner(
         name="kubectl apply --prune",
         when=Predicate(label="applyset.kubernetes.io/part-of"),
-        does="deletes it once it is not in its ApplySet any more",
+        does="deletes it once it is no longer in its ApplySet",
     ),
     Cleaner(
         name="Kyverno",
@@ -86,23 +86,23 @@ CLEANERS = (
         does="deletes it by its own annotation, counted from its creation, finished or not",
     ),
 )
-"""For objects of every kind."""
+"""Cleaners for objects of every kind."""
 
 FINALIZERS = {
-    "foregroundDeletion": "the garbage collector deletes what it owns first",
-    "orphan": "the garbage collector lets go of what it owns first",
+    "foregroundDeletion": "the garbage collector deletes its dependents first",
+    "orphan": "the garbage collector removes it as owner of its dependents first",
     "kubernetes.io/pvc-protection": "it waits until no Pod uses it",
-    "batch.kubernetes.io/job-tracking": "the Job controller counts its end first",
+    "batch.kubernetes.io/job-tracking": "the Job controller counts its result first",
     "resources-finalizer.argocd.argoproj.io": "Argo CD deletes what it deployed first",
     "finalizers.fluxcd.io": "Flux deletes what it deployed first",
 }
-"""Of objects of every kind, and of what happens between a DELETE and their end."""
+"""Finalizers of objects of every kind, and what happens after a DELETE before the object is gone."""
 
-UNKNOWN_FINALIZER = "unknown here: after a DELETE the object stays until whoever set this takes it away"
+UNKNOWN_FINALIZER = "unknown finalizer: after a DELETE the object stays until the controller that set it removes it"
 
 
 def _marks(test: Predicate | None) -> frozenset[str]:
-    """Labels and annotations, of which an object has one if the test holds; empty where it may hold without any."""
+    """Labels and annotations of which an object has one if the test holds; empty if the test may hold without them."""
     if test is None:
         return frozenset()
     if parts := [_marks(one) for one in (*test.all, *test.any)]:
@@ -114,10 +114,10 @@ _MARKED = tuple((one, _marks(one.when)) for one in CLEANERS)
 
 
 def find_cleaners(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
-    """Who else cleans up this object, and what it does; the kind's own controller first."""
+    """The name of each other tool that cleans up the object, and what it does; the kind's own controller first."""
     yield from _native_controller(obj, rule)
     if (dispatcher := find_dispatcher(obj)) is not None:
-        does = f"sent it here, and deletes it once it has read its end; if it is gone before, {dispatcher.does}"
+        does = f"sent it here, and deletes it once it has read its result; if it is gone before, {dispatcher.does}"
         yield dispatcher.name, does
     present = _present(obj)
     about_all = (one for one, marks in _MARKED if not (marks and marks.isdisjoint(present)))
@@ -136,7 +136,7 @@ def _present(obj: Any) -> set[Any]:
 
 
 def find_finalizers(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
-    """What keeps the object after a DELETE, and what it waits for."""
+    """The finalizers that keep the object after a DELETE, and what each waits for."""
     finalizers = get_in(obj, "metadata.finalizers")
     for name in finalizers if isinstance(finalizers, list) else ():
         if isinstance(name, str):
@@ -144,14 +144,14 @@ def find_finalizers(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
 
 
 def _native_controller(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
-    """Who acts on the kind's own TTL field of this very object."""
+    """The controller that acts on the kind's own TTL field, if the field of this object sets a TTL."""
     if rule.ttl is None or rule.ttl.honoured_by is None:
         return
     try:
-        spoken = read_native_ttl(obj, rule.ttl)
+        native = read_native_ttl(obj, rule.ttl)
     except InvalidFieldError:
         return
-    if spoken is not None and spoken[1] is not None:
-        left = ", which is left to it here" if is_left_to_controller(obj, rule.ttl) else ""
-        does = f"acts on {spoken[0]}: {json.dumps(get_in(obj, spoken[0]))} by itself{left}"
+    if native is not None and native[1] is not None:
+        only = ", and only that controller does" if is_left_to_controller(obj, rule.ttl) else ""
+        does = f"acts on {native[0]}: {json.dumps(get_in(obj, native[0]))} itself{only}"
         yield rule.ttl.honoured_by, does

@@ -1,10 +1,11 @@
-"""The core of the project: one pure function decides what happens to an object.
+"""Decide whether an object is kept, waits, or may be deleted: one pure function, the core of the project.
 
-`decide` is total (it never raises, for any JSON), deterministic and monotone in `now`: once it says Expire, a later
-`now` says so too. Every function, the sweep and the command line ask it; nobody else decides.
+`decide` is total (it never raises, for any JSON), deterministic and monotone in `now`: if it returns Expire, it also
+returns Expire for every later `now`. Every function, the sweep and the command line call it; no other code decides
+about a deletion.
 
-What is unknown keeps: while the namespace, the owner or the rank in a group may count and is not known, the answer is
-Ignore with the reason that says which. Whoever can bring that fact asks again.
+If a fact is unknown, the object is kept: if the namespace, the owner or the rank in a group matters and is unknown,
+`decide` returns Ignore with a reason that names the fact. A caller that can read the fact calls `decide` again.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ __all__ = ["Context", "Decision", "Expire", "Facts", "Ignore", "Reason", "Wait",
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """The object stays; nothing but a change of it, of its surroundings or of the policy can alter that."""
+    """Keep the object until the object itself, a fact about it or the policy changes."""
 
     reason: Reason
     facts: Facts
@@ -32,7 +33,7 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The object is due later."""
+    """Keep the object for now: it is due at `until`."""
 
     until: datetime
     reason: Reason
@@ -41,7 +42,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Expire:
-    """The object is due since that instant: delete it."""
+    """Delete the object: it is due since `since`."""
 
     since: datetime
     reason: Reason
@@ -53,7 +54,7 @@ Decision = Ignore | Wait | Expire
 _NOT_AHEAD = timedelta(0)
 
 
-def decide(  # noqa: PLR0913 - all that a decision rests on
+def decide(  # noqa: PLR0913 - all inputs of a decision
     obj: Any,
     rule: KindRule,
     now: datetime,
@@ -66,14 +67,14 @@ def decide(  # noqa: PLR0913 - all that a decision rests on
 
     Args:
         obj: The object as the API server sent it; any JSON is accepted.
-        rule: How its kind finishes.
-        now: The current instant, aware; to delete by the answer it must be the API server's.
-        context: What is known beside it.
-        finish: What another decision about the same object has found out of its finish; it is read anew if None.
-        ahead: By how much the API server's clock is ahead of `now`, where it is too far ahead to be believed.
+        rule: The rule of its kind.
+        now: The current instant, aware; for a deletion it must be the API server's time.
+        context: The facts beside the object.
+        finish: The finish from an earlier decision about the same object; None to read it from the object.
+        ahead: By how much the API server's clock is ahead of `now`, if it is too far ahead to be trusted.
 
     Returns:
-        Ignore, Wait or Expire, each with its reason and the facts it rests on. Exactly due is expired.
+        Ignore, Wait or Expire, each with its reason and facts. An object that is due exactly now is expired.
     """
     reason, facts = evaluate(obj, rule, context, finish)
     if reason is not None or facts.due_at is None:
@@ -85,15 +86,16 @@ def decide(  # noqa: PLR0913 - all that a decision rests on
 
 
 def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:
-    """Whether an object may be due now or later as far as its metadata tells; spec and status are not needed.
+    """Whether an object may be due now or later; a cheap check of its metadata, its TTL field and the policy.
 
-    Cheap, and only ever wrong in one direction: what is not open would be ignored by `decide`, and needs no report.
+    If it returns False, `decide` would return Ignore, with nothing to report. If it returns True, `decide` may still
+    return Ignore.
     """
     annotations = get_annotations(obj)
     if get_in(obj, "metadata.deletionTimestamp") is not None or rule.never_finishes:
         return False
     if "hold" in annotations:
-        # Its own controller may act on the field all the same: that has to be reported.
+        # The kind's own controller may act on its TTL field in spite of the hold: that has to be reported.
         return has_native_ttl(obj, rule.ttl) and rule.ttl is not None and rule.ttl.honoured_by is not None
     return (
         any(name in annotations for name in TTL_ANNOTATIONS)
@@ -104,7 +106,7 @@ def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bo
 
 
 def _may_default(rule: KindRule, context: Context) -> bool:
-    """Whether a namespace may speak of objects of which nothing else does, or has to be reported."""
+    """Whether the namespace may set a default TTL, is unread, or has a problem to report."""
     if rule.opt_in or rule.scope == "Cluster":
         return False
     namespace = context.namespace

@@ -1,8 +1,9 @@
-"""Which other cluster sent an object here, and still has to read its end.
+"""Detect objects that another cluster sent to this cluster, and whose result it still has to read.
 
-A dispatcher creates a copy of an object on this cluster, follows the status of the copy, and deletes the copy itself.
-If the copy is deleted before the dispatcher has read its end, the work is run again or reported as lost. The copy has
-the annotations of the original, so no annotation on it is about this cluster: only a policy rule may allow the DELETE.
+A dispatcher creates a copy of an object on this cluster, watches the status of the copy, and deletes the copy itself.
+If the copy is deleted before the dispatcher has read its result, the work is run again or reported as lost. The copy
+has the annotations of the original, so no annotation on it is about this cluster: only a policy rule can allow the
+DELETE.
 """
 
 from dataclasses import dataclass
@@ -13,14 +14,14 @@ from shared.core.objects import get_in, list_mappings
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Sends objects to this cluster.
+    """A system that sends objects to this cluster.
 
     Attributes:
-        name: What it is called.
-        does: What it does if the object is gone too early.
+        name: Its name.
+        does: What it does if the object is deleted before its result was read.
         label: The label that it sets on the object.
-        value: The label's value; empty for any.
-        owner: The kind and group of an owner that it makes on this cluster, such as `Work.example.com`.
+        value: The label's value; empty for any value.
+        owner: The kind and group of an owner that it creates on this cluster, such as `Work.example.com`.
     """
 
     name: str
@@ -50,14 +51,14 @@ DISPATCHERS = (
         owner="AppliedManifestWork.work.open-cluster-management.io",
     ),
 )
-"""Those whose marks were read in their source."""
+"""The known dispatchers; their labels and owners were found in their source code."""
 
 _BY_LABEL = {one.label: one for one in DISPATCHERS if one.label}
 _BY_OWNER = {one.owner: one for one in DISPATCHERS if one.owner}
 
 
 def find_dispatcher(obj: Any) -> Dispatcher | None:
-    """Who sent the object to this cluster; None where nothing on the object says so. Total."""
+    """The dispatcher that sent the object to this cluster, by its labels and owners; None for other objects. Total."""
     labels = get_in(obj, "metadata.labels")
     if isinstance(labels, dict):
         for label, dispatcher in _BY_LABEL.items():
@@ -65,6 +66,6 @@ def find_dispatcher(obj: Any) -> Dispatcher | None:
                 return dispatcher
     for owner in list_mappings(obj, "metadata.ownerReferences"):
         group = str(owner.get("apiVersion", "")).rpartition("/")[0]
-        if (maker := _BY_OWNER.get(f"{owner.get('kind')}.{group}")) is not None:
-            return maker
+        if (found := _BY_OWNER.get(f"{owner.get('kind')}.{group}")) is not None:
+            return found
     return None

@@ -1,8 +1,8 @@
-"""Everything that speaks of one object, weighed without a clock: when it is due, or why it stays.
+"""Find out, without a clock, when an object is due or why it is kept.
 
-The first that speaks counts: a hold, the object's annotations, its kind's own field, the rules of the policy in order,
-the defaults of its namespace. The namespace's maximum shortens any of them but `never`; the minimum age of a rule is
-below all of them, and so is the number of the newest that a rule keeps.
+A hold keeps the object. Otherwise the first source that sets a TTL takes precedence: the object's annotations, the TTL
+field of its kind, the policy rules in order, the defaults of its namespace. The namespace's max-ttl shortens every TTL
+except `never`. A rule's minAge and the number of newest objects that a rule keeps apply to every TTL.
 """
 
 from dataclasses import dataclass, replace
@@ -15,36 +15,38 @@ from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import CLUSTER_SCOPED, Namespace
 from shared.core.objects import get_annotations, get_controller, get_in, get_text
 from shared.core.policy.matching import NamespaceUnreadError, Subject
-from shared.core.policy.ruling import NO_RULING, Due, Ruling, UnreadableRuleError, find_due, rule_on
+from shared.core.policy.ruling import NO_RULING, Due, Ruling, UnreadableRuleError, apply_rules, find_due
 from shared.core.ttl.native import is_left_to_controller
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl, native_ttl
 
-Weighed = tuple[Reason | None, Facts]
+Evaluated = tuple[Reason | None, Facts]
 
-_STAYS = frozenset({Reason.HELD, Reason.EXEMPT, Reason.INVALID_POLICY, Reason.INVALID_TTL, Reason.NEVER})
-_STAYS_WITH_OTHERS = frozenset({Reason.DISPATCHED, Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
+_KEPT_ON_REQUEST = frozenset({Reason.HELD, Reason.EXEMPT, Reason.INVALID_POLICY, Reason.INVALID_TTL, Reason.NEVER})
+_KEPT_FOR_OTHERS = frozenset({Reason.DISPATCHED, Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
 
 
-def evaluate(obj: Any, rule: KindRule, context: Context, finish: Finish | None = None) -> Weighed:
-    """The first reason to keep an object, the most deliberate first, and all that is known of it. Total.
+def evaluate(obj: Any, rule: KindRule, context: Context, finish: Finish | None = None) -> Evaluated:
+    """Find the first reason to keep an object, and the facts about it. Total: it never raises.
+
+    Reasons that apply whatever the TTL is come first.
 
     Returns:
-        No reason where it is due at the facts' `due_at`.
+        The reason and the facts. The reason is None if the object is due at `due_at` of the facts.
     """
     if not _is_of_kind(obj, rule):
         expected = f"expected a {rule.kind} of {', '.join(rule.api_versions)}"
         return Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=expected)
     finish = finish or finish_of(obj, rule)
     case = _Case(obj, rule, context, get_annotations(obj), finish)
-    reason, facts = _weigh_case(case)
+    reason, facts = _evaluate_case(case)
     if rule.ttl is not None and rule.ttl.honoured_by is not None:
-        facts = _with_powerless(case, reason, facts)
+        facts = _with_overridden(case, reason, facts)
     return reason, facts
 
 
 @dataclass(slots=True)
 class _Case:
-    """One object, and what is known beside it."""
+    """One object, its kind rule, the context and its finish."""
 
     obj: Any
     rule: KindRule
@@ -54,19 +56,19 @@ class _Case:
 
     @property
     def namespace(self) -> Namespace | None:
-        """Objects of a kind without namespaces are in one of which nothing is said."""
+        """The object's Namespace; None if it was not read. A cluster-scoped object has an empty one."""
         return CLUSTER_SCOPED if self.rule.scope == "Cluster" else self.context.namespace
 
-    def spoken(self) -> Ttl | None:
-        """What the object itself says, as far as we act on it.
+    def own_ttl(self) -> Ttl | None:
+        """The TTL from the object's annotations or its kind's field, unless only its controller acts on that field.
 
         Raises:
-            InvalidTtlError: That cannot be read.
+            InvalidTtlError: An annotation or the field is malformed.
         """
         return find_ttl(self.obj, self.rule, self.finish.outcome, self.annotations)
 
     def deliberate_reason(self) -> Reason | None:
-        """What keeps it whatever its TTL is."""
+        """The reason that keeps the object whatever its TTL is."""
         namespace = self.namespace
         if self.finish.finished is None:
             return Reason.UNKNOWN_SHAPE
@@ -81,49 +83,52 @@ class _Case:
         return None
 
     def is_kept_by_owner(self, due: Due) -> bool:
-        """Whether an unfinished owner counts: for the kind, or for a TTL that nobody set on the object itself."""
+        """Whether an unfinished owner keeps the object: by the kind rule, or because the object itself sets no TTL."""
         if not self.context.owner_unfinished or self.annotations.get("owner") == "ignore":
             return False
         if self.rule.while_owner_unfinished == "keep":
             return True
-        by_others = due.ttl is not None and (due.ttl.origin in ("policy", "namespace") or self._is_shortened(due))
-        return by_others and not (due.rule is not None and due.rule.on_owned == "delete")
+        is_set_elsewhere = due.ttl is not None and (
+            due.ttl.origin in ("policy", "namespace") or self._is_shortened(due)
+        )
+        return is_set_elsewhere and not (due.rule is not None and due.rule.on_owned == "delete")
 
     def _is_shortened(self, due: Due) -> bool:
-        """Whether it is due sooner than the object itself says: the namespace's maximum is not its own word."""
-        own = due.ttl.due_at(self.finish.at) if due.ttl else None
-        return own is not None and due.at is not None and due.at < own
+        """Whether max-ttl makes the object due sooner than its TTL: max-ttl is not set on the object itself."""
+        by_ttl = due.ttl.due_at(self.finish.at) if due.ttl else None
+        return by_ttl is not None and due.at is not None and due.at < by_ttl
 
 
-def _weigh_case(case: _Case) -> Weighed:
+def _evaluate_case(case: _Case) -> Evaluated:
     finish, reason = case.finish, case.deliberate_reason()
     try:
-        spoken = case.spoken()
+        own = case.own_ttl()
     except InvalidTtlError as error:
         return reason or Reason.INVALID_TTL, Facts(finish, problem=str(error))
     if reason is Reason.INVALID_POLICY and case.namespace is not None:
-        return reason, Facts(finish, spoken, problem=case.namespace.problem, problem_of=case.namespace.ref)
+        return reason, Facts(finish, own, problem=case.namespace.problem, problem_of=case.namespace.ref)
     if not finish.finished:
-        return reason or Reason.UNFINISHED, Facts(finish, spoken)
-    if spoken is None and is_left_to_controller(case.obj, case.rule.ttl):
+        return reason or Reason.UNFINISHED, Facts(finish, own)
+    if own is None and is_left_to_controller(case.obj, case.rule.ttl):
         return reason or Reason.LEFT_TO_CONTROLLER, Facts(finish)
-    last, facts = _weigh_finished(case, spoken)
-    return reason or last, facts
+    reason_when_finished, facts = _evaluate_finished(case, own)
+    return reason or reason_when_finished, facts
 
 
-def _weigh_finished(case: _Case, spoken: Ttl | None) -> Weighed:
+def _evaluate_finished(case: _Case, own: Ttl | None) -> Evaluated:
+    """The reason and the facts for a finished object, whose own TTL was read."""
     namespace, finish = case.namespace, case.finish
     candidates = case.context.policy.candidates(case.rule)
     ruling, dispatcher = NO_RULING, find_dispatcher(case.obj)
     try:
         if candidates:
             subject = Subject(case.obj, finish.outcome, namespace, get_text(case.obj, "metadata.namespace"))
-            ruling = rule_on(subject, candidates, settled=spoken is not None, dispatched=dispatcher is not None)
+            ruling = apply_rules(subject, candidates, has_ttl=own is not None, dispatched=dispatcher is not None)
     except NamespaceUnreadError:
-        return Reason.NAMESPACE_UNREAD, Facts(finish, spoken, spoken.due_at(finish.at) if spoken else None)
+        return Reason.NAMESPACE_UNREAD, Facts(finish, own, own.due_at(finish.at) if own else None)
     except UnreadableRuleError as error:
-        return Reason.INVALID_POLICY, Facts(finish, spoken, problem=str(error), unanswered=error.source)
-    fallback, limit = spoken, None
+        return Reason.INVALID_POLICY, Facts(finish, own, problem=str(error), unanswered=error.source)
+    fallback, limit = own, None
     if namespace is not None:
         limit = namespace.max_ttl
         if fallback is None and not case.rule.opt_in:
@@ -136,24 +141,21 @@ def _weigh_finished(case: _Case, spoken: Ttl | None) -> Weighed:
     newer = case.context.newer if ruling.keeper is not None else None
     return reason, Facts(
         finish,
-        due.ttl,
-        due.at,
-        "",
-        None,
-        due.rule,
-        ruling.keeper,
-        ruling.group,
-        due.moved_by,
-        "",
-        owner,
-        newer,
-        dispatcher,
+        ttl=due.ttl,
+        due_at=due.at,
+        policy_rule=due.rule,
+        keeper=ruling.keeper,
+        group=ruling.group,
+        moved_by=due.moved_by,
+        owner=owner,
+        newer=newer,
+        dispatcher=dispatcher,
     )
 
 
 def _reason_to_keep(case: _Case, due: Due, ruling: Ruling, dispatcher: Dispatcher | None) -> Reason | None:
     if due.ttl is None:
-        # While the namespace is unread, a default may speak; but none knows of a finish time, or of data to keep.
+        # An unread namespace may set a default TTL. A default needs a finish time, and never applies to opt-in kinds.
         may_default = case.namespace is None and case.finish.at is not None and not case.rule.opt_in
         return Reason.NAMESPACE_UNREAD if may_default else Reason.NO_TTL
     if due.at is None:
@@ -170,7 +172,7 @@ def _reason_to_keep(case: _Case, due: Due, ruling: Ruling, dispatcher: Dispatche
 
 
 def _rank_to_keep(case: _Case, ruling: Ruling) -> Reason | None:
-    """Whether it is among the newest that a rule keeps."""
+    """The reason to keep an object that may be among the newest objects that a rule keeps."""
     if ruling.keeper is None:
         return None
     if case.finish.at is None:
@@ -179,8 +181,8 @@ def _rank_to_keep(case: _Case, ruling: Ruling) -> Reason | None:
     return Reason.KEPT_LAST if newer is None or newer < kept else None
 
 
-def _with_powerless(case: _Case, reason: Reason | None, facts: Facts) -> Facts:
-    """Say so where the kind's own controller will act on its field before we would."""
+def _with_overridden(case: _Case, reason: Reason | None, facts: Facts) -> Facts:
+    """Set `overridden` if the kind's own controller acts on its TTL field before the object is due."""
     if facts.ttl is not None and facts.ttl.origin == "native" and reason is None and not facts.moved_by:
         return facts
     try:
@@ -190,13 +192,14 @@ def _with_powerless(case: _Case, reason: Reason | None, facts: Facts) -> Facts:
     if native is None or native.is_never:
         return facts
     native_due_at = native.due_at(case.finish.at) if case.finish.finished else None
-    stays = reason in _STAYS or (reason in _STAYS_WITH_OTHERS and native_due_at is not None)
-    later = facts.due_at is not None and native_due_at is not None and native_due_at < facts.due_at
-    longer = not case.finish.finished and _is_longer(facts.ttl, native)
-    return replace(facts, overridden=native.source) if stays or later or longer else facts
+    is_kept = reason in _KEPT_ON_REQUEST or (reason in _KEPT_FOR_OTHERS and native_due_at is not None)
+    is_later = facts.due_at is not None and native_due_at is not None and native_due_at < facts.due_at
+    is_longer = not case.finish.finished and _is_longer(facts.ttl, native)
+    return replace(facts, overridden=native.source) if is_kept or is_later or is_longer else facts
 
 
 def _is_longer(ttl: Ttl | None, native: Ttl) -> bool:
+    """Whether a TTL is longer than that of the kind's field; an absolute instant is not compared."""
     if ttl is None or ttl.at is not None or native.after is None:
         return False
     return ttl.after is None or ttl.after > native.after

@@ -1,4 +1,4 @@
-"""What a decision rests on: the reasons, what is known beside an object, and what was found out about it."""
+"""The inputs and results of a decision: the context beside an object, the reasons, and the facts found about it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -123,16 +123,16 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What is known beside the object and its kind.
+    """The facts that a decision needs beside the object and its kind rule.
 
     Attributes:
         policy: The policy in force.
-        namespace: The object's; None where it was not read. Objects of a kind without namespaces need none.
-        owner_unfinished: Whether a controller owner exists that has not finished, or cannot be told to have.
-            Whoever may delete must have looked; who only sets a timer may say False.
-        aggregated: Whether an aggregated API server serves the kind, or may: it may ignore the preconditions of a
-            DELETE. A caller that only sets a timer may pass False.
-        newer: How many objects of the same keepLast group finished later; None where nobody counted.
+        namespace: The object's Namespace; None if it was not read. A cluster-scoped kind needs none.
+        owner_unfinished: Whether a controller owner exists that has not finished, or of which this is unknown.
+            A caller that may delete must have checked it; a caller that only sets a timer may pass False.
+        aggregated: Whether an aggregated API server serves the kind, or may serve it: it may ignore the preconditions
+            of a DELETE. A caller that only sets a timer may pass False.
+        newer: How many objects of the same keepLast group finished later; None if they were not counted.
     """
 
     policy: Policy = NO_POLICY
@@ -147,23 +147,24 @@ NOTHING_KNOWN = Context()
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found out about one object, for those who explain a decision.
+    """The facts about one object that explain a decision.
 
     Attributes:
         finish: Whether, when and how the object finished.
-        ttl: The TTL that counts; None where nothing speaks or what speaks cannot be read.
-        due_at: When it is due by all that is known; None where it never is, or that cannot be told.
-        problem: What cannot be read, and what was expected; empty where all can.
-        problem_of: Whose problem that is, where it is not the object's own: its Namespace.
-        policy_rule: The rule that says the TTL, if one does.
-        keeper: The rule that keeps the newest of a group, if the object is counted by one.
-        group: In which group of that rule it is counted.
-        moved_by: What moved the due instant from where the TTL alone has it: a maximum, or a minimum age.
-        overridden: The kind's own field, where its own controller acts on it earlier, whatever we say.
-        owner: The controller owner that keeps it.
-        newer: How many of its group finished later, where somebody counted.
-        dispatcher: Who sent it here from another cluster, where that keeps it.
-        unanswered: The policy rule that has no answer for this object; empty if each has one.
+        ttl: The TTL that takes precedence; None if no source sets one, or if the source cannot be read.
+        due_at: When the object is due by all known facts; None if it is never due, or if that is unknown.
+        problem: What cannot be read, and what was expected; empty if everything can be read.
+        problem_of: The Namespace that has the problem; None if the object itself has it.
+        policy_rule: The policy rule that sets the TTL, if one does.
+        keeper: The policy rule whose keepLast or keepLastFailed counts the object, if one does.
+        group: The group of that rule to which the object belongs.
+        moved_by: The setting that moved `due_at` away from finish plus TTL: max-ttl or a minAge.
+        overridden: The kind's own TTL field, if its controller acts on it before `due_at` or although a reason keeps
+            the object.
+        owner: The controller owner that keeps the object.
+        newer: How many objects of the group finished later, if they were counted.
+        dispatcher: The dispatcher that sent the object to this cluster, if that keeps the object.
+        unanswered: The policy rule that has no result for this object; empty if each rule has one.
     """
 
     finish: Finish

@@ -1,12 +1,12 @@
-"""How far ahead an object gets a timer: what is due later gets its timer from a later sweep."""
+"""Compute how far ahead objects get a timer; an object that is due later gets its timer from a later sweep."""
 
 from datetime import timedelta
 
 SWEEPS_AHEAD = 2
-"""A sweep sets timers for what is due within two intervals, so one sweep may be missed."""
+"""A sweep sets timers for objects that are due within so many intervals, so one sweep may be missed."""
 
 HORIZON_MIN = timedelta(minutes=10)
-"""What `schedule` may set a timer for at the least: a sweep may take longer than a short interval."""
+"""The shortest horizon: a sweep may take longer than a short interval."""
 
 
 def sweep_ahead(interval: timedelta) -> timedelta:
@@ -19,10 +19,10 @@ def sweep_ahead(interval: timedelta) -> timedelta:
 
 
 def horizon(interval: timedelta) -> timedelta:
-    """How far ahead `timers` keeps a timer at all: so many objects as finish within it can be pending.
+    """How far ahead the `timers` function keeps a timer; this bounds the number of pending timers.
 
-    A timer outlives its object if that is deleted early. Without a bound, objects that are made, finished and deleted
-    with a TTL of years would fill the disk of the timers.
+    If an object is deleted early, its timer remains. Without a bound, objects with a TTL of years that are created,
+    finished and deleted would fill the disk of `timers`.
 
     Args:
         interval: Time between two sweeps.

@@ -1,4 +1,4 @@
-"""After an outage much is overdue at once: when each object's turn is, without anything to remember."""
+"""Spread the deletions of objects that are overdue together, for example after an outage, without stored state."""
 
 import hashlib
 from datetime import UTC, datetime, timedelta
@@ -7,19 +7,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def jittered(uid: str, now: datetime, over: timedelta) -> datetime:
-    """The next turn of an object, after now and within that time.
+    """The next instant for an object's deletion, after `now` and at most `over` later.
 
-    Turns come round with the clock, each object's at a place of its own, so whoever asks again before it is told the
-    same instant.
+    The instants repeat with the period `over`, at an offset that depends only on the uid. So every call before that
+    instant returns the same instant.
 
     Args:
-        uid: Of the object; its turns follow from it.
-        now: Aware.
-        over: How long one round is; longer than nothing.
+        uid: The object's uid, from which its offset follows.
+        now: The current instant, aware.
+        over: The time over which deletions are spread; more than zero.
     """
     digest = hashlib.sha256(uid.encode(errors="replace")).digest()
-    place = over * (int.from_bytes(digest[:8], "big") / 2**64)
+    offset = over * (int.from_bytes(digest[:8], "big") / 2**64)
     try:
-        return now + over - (now - _EPOCH - place) % over
+        return now + over - (now - _EPOCH - offset) % over
     except OverflowError:
         return now

@@ -1,7 +1,8 @@
-"""JSON that others wrote: how deep and how dense it is, before anything parses it.
+"""Check the depth and the number of values of untrusted JSON before it is parsed.
 
-The C stack ends at a few thousand levels of nesting, and a parsed value takes many times its JSON. So each text is
-measured as bytes, without recursion and without a Python loop over its characters, and is refused beyond the limits.
+The C stack overflows at a few thousand levels of nesting, and a parsed value takes much more memory than its JSON. So
+each text is measured as bytes, without recursion and without a Python loop over its characters. A text beyond the
+limits is rejected.
 """
 
 import json
@@ -11,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 DEPTH_MAX = 150
-"""Mappings and lists inside one another in one object; Kubernetes' own kinds have 20, and a CRD some 60."""
+"""The most levels of nested mappings and lists in one object; Kubernetes' own kinds have 20, and a CRD some 60."""
 
 VALUES_MAX = 400_000
-"""Values in one text: 500 Pods have some 250,000, and an object of 1.5 MiB some 85,000. In memory at most 80 MB."""
+"""The most values in one text: at most 80 MB in memory. 500 Pods have some 250,000; 1.5 MiB of JSON has some 85,000."""
 
-_CHUNK = 1 << 18  # bytes that are measured at once: they stay in the processor's cache
+_CHUNK = 1 << 18  # bytes that are measured at once: they fit into the processor's cache
 _BRACKETS_MAX = 2 * VALUES_MAX
 _ALIKE = bytes.maketrans(b"[]", b"{}")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'{}[]",'))
@@ -27,15 +28,15 @@ _KEY = re.compile(rb'"([^"\\]*)"\s*:\s*[{\[]\Z')
 
 
 class JsonLimitError(ValueError):
-    """A text of JSON is beyond a limit: it is not parsed."""
+    """A text of JSON exceeds a limit, so it is not parsed."""
 
 
 class JsonDepthError(JsonLimitError):
-    """It is nested too deeply."""
+    """A text of JSON is nested too deeply."""
 
 
 class JsonValuesError(JsonLimitError):
-    """It has too many values."""
+    """A text of JSON has too many values."""
 
 
 def parse_json(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
@@ -43,7 +44,7 @@ def parse_json(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
 
     Args:
         text: JSON; bytes are UTF-8.
-        depth_max: Levels of nesting: those of an object, and of what it stands in.
+        depth_max: The most levels of nesting: those of one object, plus those around it.
 
     Raises:
         JsonDepthError: The text is nested too deeply.
@@ -58,11 +59,11 @@ def parse_json(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
 
 
 def check_json(text: bytes, *, depth_max: int = DEPTH_MAX) -> None:
-    """Check a text against the limits; whether it is JSON is not checked.
+    """Check a text against the limits, but not whether it is valid JSON.
 
     Args:
         text: UTF-8.
-        depth_max: Levels of nesting: those of an object, and of what it stands in.
+        depth_max: The most levels of nesting: those of one object, plus those around it.
 
     Raises:
         JsonDepthError: The text is nested too deeply.
@@ -81,16 +82,16 @@ def check_json(text: bytes, *, depth_max: int = DEPTH_MAX) -> None:
 
 
 def count_at_most(text: bytes) -> int:
-    """The values in a text, or more: brackets and commas in strings count too. Faster than the exact number."""
+    """An upper bound of the values in a text, which is fast to count: brackets and commas in strings count too."""
     return 1 + text.count(b"{") + text.count(b"[") + text.count(b",")
 
 
 def is_nested_deeper(value: Any, depth_max: int) -> bool:
-    """The same of what was parsed already, as YAML is; a value that holds itself has no end.
+    """Whether a parsed value, for example of YAML, is nested more deeply; a value that contains itself always is.
 
     Args:
         value: JSON.
-        depth_max: Levels of nesting.
+        depth_max: The most levels of nesting.
     """
     level = _containers([value])
     for _ in range(depth_max):
@@ -101,7 +102,7 @@ def is_nested_deeper(value: Any, depth_max: int) -> bool:
 
 
 def _containers(values: Iterable[Any]) -> list[Any]:
-    """Each once: an alias of YAML may stand in thousands of places."""
+    """The mappings and lists among the values, each once: a YAML alias may appear in thousands of places."""
     return list({id(one): one for one in values if isinstance(one, dict | list)}.values())
 
 
@@ -110,30 +111,28 @@ def _too_deep() -> JsonDepthError:
 
 
 def _structures(text: bytes) -> Iterator[bytes]:
-    """The text's brackets and commas outside of strings, chunk by chunk; square brackets become curly ones."""
+    """The brackets and commas of a text outside of strings, by chunk; square brackets become curly brackets."""
     is_in_string, rest = False, b""
     for start in range(0, len(text), _CHUNK):
         chunk = rest + text[start : start + _CHUNK]
         rest = b""
         if b"\\" in chunk:
-            if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2:  # the character that it escapes is in the next chunk
+            if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2:  # the last backslash escapes a character of the next chunk
                 chunk, rest = chunk[:-1], b"\\"
             chunk = chunk.replace(b"\\\\", b"__").replace(b'\\"', b"__")
         structure = chunk.translate(_ALIKE, _NO_STRUCTURE)
         if is_in_string:
             structure = b'"' + structure
         is_in_string = structure.count(b'"') % 2 == 1
-        structure = structure.replace(
-            b'""', b""
-        )  # whatever they enclose: a quote more or less changes all that follows
+        structure = structure.replace(b'""', b"")  # a pair of quotes does not change the state of what follows
         yield b"".join(structure.split(b'"')[::2])
 
 
 def _is_deeper(brackets: bytes, depth_max: int) -> bool:
-    """Whether curly brackets are nested deeper: each round removes the innermost pairs."""
+    """Whether curly brackets are nested more deeply; each round removes the innermost pairs."""
     for rounds in range(depth_max):
         rest = brackets.replace(b"{}", b"")
-        if len(rest) == len(brackets):  # closed too early, or never: no JSON, and a parser may still descend into it
+        if len(rest) == len(brackets):  # unbalanced, so no JSON; a parser may still descend into it
             return rounds + rest.count(b"{") > depth_max
         brackets = rest
     return bool(brackets)
@@ -141,11 +140,12 @@ def _is_deeper(brackets: bytes, depth_max: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """A text of JSON in which all containers are empty but for a few.
+    """A text of JSON that keeps only some mappings and lists; all others are empty.
 
     Attributes:
         text: JSON.
-        items: Where the containers in the list `items` stood: start and end; one that breaks off ends with the text.
+        items: The start and end of each element of the list `items` in the original text; a truncated element ends
+            with the text.
     """
 
     text: bytes
@@ -153,11 +153,11 @@ class Outline:
 
 
 def outline(text: bytes, *keys: bytes) -> Outline:
-    """What a text tells in its upper levels, without recursion; a text that breaks off is completed.
+    """Read the upper levels of a text of JSON, without recursion; a truncated text is completed.
 
     Args:
         text: UTF-8.
-        keys: Of the containers that stay, beside the outermost: `metadata` for an object.
+        keys: The keys of the mappings and lists to keep, beside the outermost: `metadata` for an object.
     """
     writer = _OutlineWriter(frozenset(keys))
     position = 0
@@ -170,19 +170,19 @@ def outline(text: bytes, *keys: bytes) -> Outline:
 
 
 class _OutlineWriter:
-    """Takes a text bracket by bracket, each with what stands before it."""
+    """Builds an outline from the brackets of a text, each with the text before it."""
 
     def __init__(self, keys: frozenset[bytes]) -> None:
         self._keys = keys
         self._kept: list[bytes] = []
-        self._closers: list[bytes] = []  # of the open containers that stay, and of an emptied one in the last of them
-        self._skipped = 0  # how many containers are open from the emptied one on
-        self._start = 0  # of the emptied one
+        self._closers: list[bytes] = []  # of the open containers that are kept, and of one emptied inside them
+        self._skipped = 0  # the number of open containers, from the emptied one on
+        self._start = 0  # the start of the emptied container
         self._items: list[tuple[int, int]] = []
-        self._items_depth = 0  # of the list `items` while it is open
+        self._items_depth = 0  # the depth of the list `items` while it is open
 
     def take(self, part: bytes, end: int) -> bool:
-        """One bracket; false for one that closes nothing."""
+        """Add one bracket; false if it closes no open container."""
         if part[-1:] in _CLOSERS:
             self._open(part, end)
         elif not self._closers:
@@ -192,7 +192,7 @@ class _OutlineWriter:
         return True
 
     def finish(self, end: int) -> Outline:
-        """The outline of a text that ends there."""
+        """The outline of a text that ends at `end`."""
         if self._skipped and self._items_depth:
             self._items.append((self._start, end))
         return Outline(b"".join([*self._kept, *reversed(self._closers)]), tuple(self._items))

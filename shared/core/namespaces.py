@@ -1,4 +1,4 @@
-"""What a Namespace says of the objects in it: defaults, a maximum, an exemption."""
+"""Read the settings that a Namespace has for the objects in it: default TTLs, a maximum TTL and an exemption."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,30 +15,31 @@ NAMESPACES = KindRule(
     kind="Namespace",
     plural="namespaces",
     scope="Cluster",
-    never_finishes="it is where objects live",
+    never_finishes="it contains objects",
 )
-"""How Namespaces are read; they never finish."""
+"""The kind rule by which Namespaces are read; they never finish."""
 
 TEXT_MAX = 16_384
-"""Characters of the labels, and of the annotations, that are kept of one Namespace."""
+"""The most characters of the labels, and of the annotations, that are kept of one Namespace."""
 
 DEFAULTS = {"default-ttl": None, "default-ttl-succeeded": Outcome.SUCCEEDED, "default-ttl-failed": Outcome.FAILED}
-"""Annotations that give a default, and the outcome that each is for; None for any."""
+"""The annotations that set a default TTL, with the outcome of each; None for any outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A Namespace as decisions need it.
+    """The parts of a Namespace that decisions need.
 
     Attributes:
-        ref: Its identity; nameless for objects that have no namespace.
+        ref: Its identity; without a name for cluster-scoped objects.
         labels: Its labels.
-        annotations: All its annotations; only ours where they have more than `TEXT_MAX` characters.
-        is_cut: Whether that is so: what the others say is unknown.
-        defaults: The TTL of objects of which nothing else speaks, by outcome; None for those without one of its own.
-        max_ttl: The longest that a finished object may stay; None for no limit.
-        is_exempt: Whether everything in it stays.
-        problem: Which of our annotations cannot be read, and what was expected; empty where all can.
+        annotations: All its annotations. If they have more than `TEXT_MAX` characters, only those of the domain
+            `ttlafterfinished.dev`.
+        is_cut: Whether the other annotations were dropped for that reason.
+        defaults: The default TTLs, by outcome; the key None is for outcomes without their own default.
+        max_ttl: The longest TTL of a finished object; None for no limit.
+        is_exempt: Whether all objects in it are kept.
+        problem: The annotation that cannot be read, and what was expected; empty if all can be read.
     """
 
     ref: ObjectRef
@@ -52,43 +53,45 @@ class Namespace:
 
     @property
     def characters(self) -> int:
-        """Of its labels and annotations: what it takes in memory beside a few hundred bytes."""
+        """The characters of its labels and annotations: its size in memory, except for a few hundred bytes."""
         return _characters(self.labels) + _characters(self.annotations)
 
     def default_for(self, outcome: Outcome | None) -> Ttl | None:
-        """The outcome's own default before the general one."""
+        """The default TTL for an outcome; a default for this outcome takes precedence over the general one."""
         return self.defaults.get(outcome) or self.defaults.get(None)
 
 
 CLUSTER_SCOPED = Namespace(ObjectRef("v1", "Namespace", "", "", ""))
-"""In place of a namespace, for objects of a kind that has none."""
+"""The namespace of cluster-scoped objects: it has no settings."""
 
 
 def plain_namespace(name: str) -> Namespace:
-    """A namespace of which nothing is known to be said."""
+    """A namespace without labels and annotations."""
     return Namespace(ObjectRef("v1", "Namespace", "", name, ""))
 
 
 def namespace_of(obj: Any) -> Namespace:
-    """What a Namespace says. Total: what cannot be read is a problem, which keeps all objects in it."""
+    """Read a Namespace object. Total: a malformed annotation is a `problem`, which keeps all objects in it."""
     ref = ref_of(obj)
     labels, annotations = (_mapping(get_in(obj, f"metadata.{part}")) for part in ("labels", "annotations"))
-    said = get_annotations(obj)
-    ours = {name: value for name, value in annotations.items() if name.startswith(f"{ANNOTATION_DOMAIN}/")}
-    for what, texts in (("labels", labels), (f"annotations {ANNOTATION_DOMAIN}/*", ours)):
+    settings = get_annotations(obj)
+    of_domain = {name: value for name, value in annotations.items() if name.startswith(f"{ANNOTATION_DOMAIN}/")}
+    for part, texts in (("labels", labels), (f"annotations {ANNOTATION_DOMAIN}/*", of_domain)):
         if (count := _characters(texts)) > TEXT_MAX:
             expected = f"expected at most {TEXT_MAX} characters, got {count}"
-            return Namespace(ref, problem=f"namespace {ref.name}: {what}: {expected}")
+            return Namespace(ref, problem=f"namespace {ref.name}: {part}: {expected}")
     is_cut = _characters(annotations) > TEXT_MAX
-    kept = ours if is_cut else annotations
+    kept = of_domain if is_cut else annotations
     try:
-        return Namespace(ref, labels, kept, _defaults(said), _max_ttl(said), _is_exempt(said), is_cut=is_cut)
+        return Namespace(
+            ref, labels, kept, _defaults(settings), _max_ttl(settings), _is_exempt(settings), is_cut=is_cut
+        )
     except InvalidTtlError as error:
         return Namespace(ref, labels, kept, problem=f"namespace {ref.name}: {error}", is_cut=is_cut)
 
 
 def _characters(texts: Mapping[str, Any]) -> int:
-    """What is no text is none of a real API server's."""
+    """The characters of all names and values; a value that is no text counts as empty."""
     return sum(len(name) + (len(value) if isinstance(value, str) else 0) for name, value in texts.items())
 
 
@@ -96,18 +99,18 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _defaults(said: Mapping[str, Any]) -> Mapping[Outcome | None, Ttl]:
+def _defaults(settings: Mapping[str, Any]) -> Mapping[Outcome | None, Ttl]:
     return {
-        outcome: read_duration(name, said[name], origin="namespace")
+        outcome: read_duration(name, settings[name], origin="namespace")
         for name, outcome in DEFAULTS.items()
-        if name in said
+        if name in settings
     }
 
 
-def _max_ttl(said: Mapping[str, Any]) -> timedelta | None:
-    if "max-ttl" not in said:
+def _max_ttl(settings: Mapping[str, Any]) -> timedelta | None:
+    if "max-ttl" not in settings:
         return None
-    source, value = f"annotation {ANNOTATION_DOMAIN}/max-ttl", said["max-ttl"]
+    source, value = f"annotation {ANNOTATION_DOMAIN}/max-ttl", settings["max-ttl"]
     if not isinstance(value, str):
         raise InvalidTtlError(f"{source}: expected text, got {quote(value)}")
     try:
@@ -116,8 +119,8 @@ def _max_ttl(said: Mapping[str, Any]) -> timedelta | None:
         raise InvalidTtlError(f"{source}: {error}") from None
 
 
-def _is_exempt(said: Mapping[str, Any]) -> bool:
-    value = said.get("exempt", "false")
+def _is_exempt(settings: Mapping[str, Any]) -> bool:
+    value = settings.get("exempt", "false")
     if value not in ("true", "false"):
         raise InvalidTtlError(f'annotation {ANNOTATION_DOMAIN}/exempt: expected "true" or "false", got {quote(value)}')
     return bool(value == "true")

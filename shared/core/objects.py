@@ -1,7 +1,7 @@
-"""Kubernetes objects as they are: arbitrary JSON, looked into without ever failing.
+"""Read fields of Kubernetes objects, which may be any JSON, without raising an exception.
 
-An object is the dict the API server sent. Nothing here assumes a shape: a field that is missing, null or of another
-type reads as absent, because an unknown shape must be a reason to keep an object and never an exception.
+An object is the dict that the API server sent. A field that is missing, null or of another type counts as absent. An
+unknown shape must keep an object, and never raise an exception.
 """
 
 import re
@@ -17,22 +17,21 @@ from pydantic.alias_generators import to_camel
 ANNOTATION_DOMAIN = "ttlafterfinished.dev"
 
 GUARD_PREFIX = "ttl-after-finished-delete-guard-"
-"""What the names of the delete guard's policies begin with: a refusal of theirs is no missing right."""
+"""The prefix of the names of the delete guard's policies; a rejection by one of them is no missing permission."""
 
-# Characters of a text, bits of a number.
-_QUOTED_MAX = 64
+_QUOTED_MAX = 64  # characters of a text, or bits of a number
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """The identity of one object, uid included: a recreated object of the same name is another object.
+    """The identity of one object with its uid: an object that is created again under the same name is another object.
 
     Attributes:
         api_version: `batch/v1`, or `v1` for the core group.
         kind: `Job`.
         namespace: Empty for cluster-scoped objects.
         name: `metadata.name`.
-        uid: `metadata.uid`; empty where only a name is known.
+        uid: `metadata.uid`; empty if only the name is known.
     """
 
     api_version: str
@@ -41,7 +40,7 @@ class ObjectRef:
     name: str
     uid: str
 
-    # On the wire, in the data of our events, the names are Kubernetes' own.
+    # In the data of CloudEvents, the fields have Kubernetes' names.
     __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
     @property
@@ -50,16 +49,16 @@ class ObjectRef:
         return self.api_version.rpartition("/")[0]
 
     def is_same(self, other: "ObjectRef") -> bool:
-        """Whether both mean one object. In which version each of them names it tells nothing: versions come and go."""
+        """Whether both identify the same object, in whichever versions of the API group."""
         return replace(self, api_version=self.group) == replace(other, api_version=other.group)
 
     def __str__(self) -> str:
-        """`Job ci/build-42`: how people name it, in logs and messages."""
+        """The name in logs and messages: `Job ci/build-42`."""
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
 def get_in(obj: Any, path: str) -> Any:
-    """The value at a dotted path (`spec.ttlSecondsAfterFinished`), or None where any step is absent."""
+    """The value at a dotted path (`spec.ttlSecondsAfterFinished`), or None if a step is absent."""
     for key in _keys(path):
         if not isinstance(obj, dict):
             return None
@@ -69,25 +68,25 @@ def get_in(obj: Any, path: str) -> Any:
 
 @lru_cache(maxsize=4_096)
 def _keys(path: str) -> tuple[str, ...]:
-    """Paths are few, and looked at for every object."""
+    """The steps of a path; cached, because few paths are read from every object."""
     return tuple(path.split("."))
 
 
 def get_text(obj: Any, path: str) -> str:
-    """The string at a dotted path; the empty string where there is none."""
+    """The string at a dotted path; empty if there is no string."""
     value = get_in(obj, path)
     return value if isinstance(value, str) else ""
 
 
 def list_mappings(obj: Any, path: str) -> Iterator[Mapping[str, Any]]:
-    """The mappings in the list at a dotted path; anything else in it, or in its place, is passed over."""
+    """The mappings in the list at a dotted path; elements of other types are skipped."""
     values = get_in(obj, path)
     if isinstance(values, list):
         yield from (value for value in values if isinstance(value, dict))
 
 
 def ref_of(obj: Any) -> ObjectRef:
-    """The identity an object states of itself; absent parts are empty."""
+    """The identity in an object's own fields; absent parts are empty."""
     metadata = get_in(obj, "metadata")
     return ObjectRef(
         api_version=get_text(obj, "apiVersion"),
@@ -99,7 +98,7 @@ def ref_of(obj: Any) -> ObjectRef:
 
 
 def get_annotations(obj: Any) -> dict[str, Any]:
-    """Our own annotations, without their domain: `{"ttl": "1h"}`. Values are strings on a real API server."""
+    """The annotations of the domain `ttlafterfinished.dev`, without it: `{"ttl": "1h"}`. Values may be any JSON."""
     annotations = get_in(obj, "metadata.annotations")
     if not isinstance(annotations, dict):
         return {}
@@ -112,7 +111,7 @@ def get_annotations(obj: Any) -> dict[str, Any]:
 
 
 def get_controller(obj: Any) -> ObjectRef | None:
-    """The owner that manages the object (`controller: true`), or None. An owner lives in its dependent's namespace."""
+    """The owner reference with `controller: true`, or None. The namespace of an owner is that of its dependent."""
     for owner in list_mappings(obj, "metadata.ownerReferences"):
         if owner.get("controller") is True:
             return ObjectRef(
@@ -125,42 +124,41 @@ def get_controller(obj: Any) -> ObjectRef | None:
     return None
 
 
-_CALLED: dict[type, str] = {dict: "a mapping", list: "a list"}
+_TYPE_NAMES: dict[type, str] = {dict: "a mapping", list: "a list"}
 
 
 def quote(value: Any) -> str:
-    """A value as a message quotes it: short and printable, whatever was sent.
+    """Quote a value in a message, short and printable, for any value.
 
-    A `repr` alone fails on a list that is nested deeply and on a number of thousands of digits.
+    `repr` alone fails for a deeply nested list, and for a number of thousands of digits.
     """
     if isinstance(value, str):
         return repr(value if len(value) <= _QUOTED_MAX else f"{value[:_QUOTED_MAX]}...")
     if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _QUOTED_MAX):
         return repr(value)
-    called = _CALLED.get(type(value))
-    return called or f"a value of type {type(value).__name__}"
+    return _TYPE_NAMES.get(type(value)) or f"a value of type {type(value).__name__}"
 
 
 def printable(text: str) -> str:
-    """A text without the line breaks, and whatever else a terminal would act on, that others wrote into it."""
+    """A text in which each line break and control character, on which a terminal would act, is replaced."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
-# datetime.fromisoformat reads more than that: week dates, times without minutes, in later Pythons an hour 24, an offset
-# of +00:99. What is not agreed on is not guessed.
+# datetime.fromisoformat accepts more than RFC 3339: week dates, times without minutes, an offset of +00:99 and, in
+# later Pythons, an hour 24. These are rejected.
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT([01]\d|2[0-3]):\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII)
 
 
 def parse_instant(text: Any) -> datetime:
-    """An RFC 3339 instant as aware UTC.
+    """Parse an RFC 3339 instant into an aware datetime in UTC.
 
     Args:
         text: `2026-01-02T03:04:05Z`, with any offset and any fraction of a second.
 
     Raises:
-        ValueError: It is anything else.
+        ValueError: The value is anything else.
     """
     if not isinstance(text, str) or not _RFC_3339.fullmatch(text):
         raise ValueError(f"expected an RFC 3339 time such as 2026-01-02T03:04:05Z, got {quote(text)}")
@@ -175,6 +173,6 @@ def parse_instant(text: Any) -> datetime:
 
 
 def format_instant(instant: datetime) -> str:
-    """An aware instant as RFC 3339 in UTC, with a fraction only where there is one."""
+    """Format an aware instant as RFC 3339 in UTC, without a fraction if it is zero."""
     text = instant.astimezone(UTC).isoformat(timespec="auto")
     return text.replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What a leader handles: annotations on its Lease, since its options are known on its own machine only."""
+"""Write and read what a leader handles, as annotations on its Lease: other processes cannot see its options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 from shared.core.objects import ANNOTATION_DOMAIN, get_in, get_text, printable
 
 _LEADER = f"{ANNOTATION_DOMAIN}/leader"
-"""Of the holder that wrote the annotations; its parts follow behind a dash."""
+"""The annotation with the identity of the holder that wrote the annotations; the others have this name plus `-PART`."""
 
 KINDS_MAX = 500
-"""Kinds that are read of a Lease; the rest is left out."""
+"""The most kinds that are read from a Lease; further kinds are ignored."""
 
 TEXT_CHARACTERS_MAX = 253
-"""Of each value that is read of a Lease, as a Kubernetes name; the rest is cut."""
+"""The most characters of each value that is read from a Lease, as of a Kubernetes name; longer values are cut."""
 
 _KINDS_SHOWN = 3
 
@@ -39,7 +39,7 @@ class Scope:
     state: str = ""
 
     def as_annotations(self, holder: str) -> dict[str, str]:
-        """The annotations on the Lease, by full name."""
+        """The annotations for the Lease, by full name."""
         return {
             _LEADER: holder,
             f"{_LEADER}-namespace": self.namespace,
@@ -51,11 +51,11 @@ class Scope:
         }
 
     def handles_kind(self, name: str) -> bool:
-        """Whether a kind is in it, by the name of its rule."""
+        """Whether the leader handles a kind, given by the name of its rule."""
         return not self.kinds or name in self.kinds
 
     def handles_namespace(self, namespace: str) -> bool:
-        """Whether an object's namespace is in it; a cluster-scoped object has none."""
+        """Whether the leader handles an object's namespace, which is empty for a cluster-scoped object."""
         return self.namespace in ("", namespace)
 
     @property
@@ -74,35 +74,35 @@ class Scope:
 
     def __str__(self) -> str:
         """`namespace prod, jobs.batch and pods, no policy, version 1.2.3`."""
-        place = f"namespace {self.namespace}" if self.namespace else "all namespaces"
-        parts = [place, self.named_kinds, self.named_policy, "dry run" if self.dry_run else ""]
+        namespaces = f"namespace {self.namespace}" if self.namespace else "all namespaces"
+        parts = [namespaces, self.named_kinds, self.named_policy, "dry run" if self.dry_run else ""]
         return ", ".join(part for part in (*parts, f"version {self.version}" if self.version else "") if part)
 
 
 def parse_scope(lease: Any) -> Scope | None:
-    """What the annotations of a Lease say; it never raises, since people may have edited them.
+    """Read the scope from the annotations of a Lease. It never raises, because people may have edited them.
 
     Args:
-        lease: The Lease, as the API server gave it; None where there is none.
+        lease: The Lease as the API server sent it; None if there is none.
 
     Returns:
-        None if its holder did not write them.
+        None if the holder of the Lease did not write the annotations.
     """
-    said = get_in(lease, "metadata.annotations")
+    annotations = get_in(lease, "metadata.annotations")
     holder = get_text(lease, "spec.holderIdentity")
-    if not isinstance(said, dict) or not holder or said.get(_LEADER) != holder:
+    if not isinstance(annotations, dict) or not holder or annotations.get(_LEADER) != holder:
         return None
-    kinds = _text(said, "kinds", characters_max=KINDS_MAX * TEXT_CHARACTERS_MAX).split(",")
+    kinds = _text(annotations, "kinds", characters_max=KINDS_MAX * TEXT_CHARACTERS_MAX).split(",")
     return Scope(
-        namespace=_text(said, "namespace"),
+        namespace=_text(annotations, "namespace"),
         kinds=tuple(kind[:TEXT_CHARACTERS_MAX] for kind in kinds if kind)[:KINDS_MAX],
-        policy=_text(said, "policy"),
-        dry_run=_text(said, "dry-run") == "true",
-        version=_text(said, "version"),
-        state=_text(said, "state"),
+        policy=_text(annotations, "policy"),
+        dry_run=_text(annotations, "dry-run") == "true",
+        version=_text(annotations, "version"),
+        state=_text(annotations, "state"),
     )
 
 
-def _text(said: Mapping[str, Any], part: str, *, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
-    value = said.get(f"{_LEADER}-{part}")
+def _text(annotations: Mapping[str, Any], part: str, *, characters_max: int = TEXT_CHARACTERS_MAX) -> str:
+    value = annotations.get(f"{_LEADER}-{part}")
     return printable(value[:characters_max]) if isinstance(value, str) else ""

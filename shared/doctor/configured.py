@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shared.adapters.config.settings import Settings, SettingsError
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.installation.inventory import Inventory, Obj, environment_of, labels_of, name_of

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from shared.adapters.config.kind_files import read_rule_files
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.errors import AbsentKindError
 from shared.ports import Cluster
 

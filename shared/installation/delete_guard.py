@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from shared.core.kinds.admission import Expressions, express, list_of, rule_version
+from shared.core.kinds.admission import Expressions, express, rule_version
+from shared.core.kinds.cel_text import list_of
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, GUARD_PREFIX
 from shared.installation.kind_manifests import Manifest, label_of

@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 from shared.adapters.config.kind_files import RuleFile, read_rule_files
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.settings import Settings, read_settings
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError

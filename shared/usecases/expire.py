@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.decide import Decision, Expire, Ignore, Wait
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, OutdatedError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluation, Evaluator

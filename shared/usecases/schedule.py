@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.namespaces import Namespace
 from shared.core.objects import quote, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy

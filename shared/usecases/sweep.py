@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import cast
 
 from shared.core.horizon import sweep_ahead
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator

@@ -8,7 +8,8 @@ from aiohttp import web
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ref_of
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ObjectDeleted, Purpose, Timer

@@ -11,7 +11,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.cli.preview import find_all, find_one
 from shared.core.decide import Reason, Wait
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.core.policy.policy import NO_POLICY
 from shared.doctor.findings import Level

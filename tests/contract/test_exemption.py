@@ -7,7 +7,7 @@ import pytest
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.evaluation import namespaces
 from shared.evaluation.evaluator import Evaluator

@@ -11,7 +11,7 @@ from shared.adapters.kubernetes import discovery
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.world import World
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant
 from shared.source import watch, watches
 from shared.standalone.runner import Runner

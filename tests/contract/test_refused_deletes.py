@@ -10,7 +10,7 @@ from aiohttp import web
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant, ref_of
 from shared.errors import PermanentError
 from shared.evaluation.evaluator import Evaluator

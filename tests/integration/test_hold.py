@@ -78,7 +78,7 @@ def test_a_held_job_outlives_its_own_ttl_and_goes_when_released(
     released = ttl("release", "job", "report")
 
     assert released.returncode == 0, released.stderr
-    assert "spec.ttlSecondsAfterFinished: 2 is back" in released.stdout
+    assert "spec.ttlSecondsAfterFinished: 2 is restored" in released.stdout
     jobs.api.wait("the end of the report", lambda: jobs.job("report") is None)
 
 
@@ -91,7 +91,7 @@ def test_what_was_set_while_it_was_held_is_not_overwritten(jobs: Cluster, ttl: T
     released = ttl("release", "job/report")
 
     assert released.returncode == 0, released.stderr
-    assert "spec.ttlSecondsAfterFinished was set to 60 while it was held, and stays so" in released.stdout
+    assert "spec.ttlSecondsAfterFinished was set to 60 during the hold, and is kept" in released.stdout
     job = jobs.job("report")
     assert job["spec"]["ttlSecondsAfterFinished"] == 60
     assert annotations(job) == {}

@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.installation.delete_guard import ACCOUNTS, NOT_CHECKED, VERSION, binds, guard_name, guards
 from shared.installation.kind_manifests import COMPONENTS
 from tests.builders import kind_rule, kind_rules

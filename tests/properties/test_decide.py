@@ -1,4 +1,4 @@
-"""What holds for `decide` whatever the object and whenever it is asked."""
+"""Properties of `decide` for any object and any instant."""
 
 import copy
 from datetime import UTC, datetime, timedelta
@@ -39,20 +39,20 @@ searching = settings(max_examples=100, deadline=None)
 
 
 def of_its_kind(obj: Any) -> KindRule:
-    """The object's own rule, or any for what has none."""
+    """The rule of the object's kind, or any rule if it has none."""
     kind = obj.get("kind") if isinstance(obj, dict) else None
     return next((rule for rule in RULES if rule.kind == kind), JOB)
 
 
-def told(decision: Any) -> tuple:
-    """All that a decision says, comparable also where a fact is nan."""
+def comparable(decision: Any) -> tuple:
+    """A decision as a value that can be compared, also if a fact is nan."""
     return type(decision), decision.reason, repr(decision)
 
 
 class TestTotal:
     @searching
     @given(obj=anything, rule=rules, now=instants, owner_unfinished=st.booleans())
-    def test_any_json_is_answered(self, obj, rule, now, owner_unfinished):
+    def test_any_json_has_a_decision(self, obj, rule, now, owner_unfinished):
         decision = decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
         assert isinstance(decision, Ignore | Wait | Expire)
@@ -60,7 +60,7 @@ class TestTotal:
 
     @searching
     @given(obj=objects, now=instants, owner_unfinished=st.booleans())
-    def test_almost_right_objects_are_answered(self, obj, now, owner_unfinished):
+    def test_almost_valid_objects_have_a_decision(self, obj, now, owner_unfinished):
         decision = decide(obj, of_its_kind(obj), now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
 
         match decision:
@@ -101,12 +101,12 @@ class TestTotal:
 
         decisions = [decide(given_obj, rule, now, Context(namespace=HOME)) for given_obj in (obj, copy.deepcopy(obj))]
 
-        assert told(decisions[0]) == told(decisions[1])
+        assert comparable(decisions[0]) == comparable(decisions[1])
         assert repr(obj) == before
 
     @searching
     @given(obj=objects, now=instants, owner_unfinished=st.booleans())
-    def test_what_its_metadata_does_not_open_is_ignored(self, obj, now, owner_unfinished):
+    def test_object_that_may_not_expire_is_ignored(self, obj, now, owner_unfinished):
         rule = of_its_kind(obj)
 
         if not may_expire(obj, rule):
@@ -127,10 +127,10 @@ class TestMonotone:
         assert repr(first.facts) == repr(second.facts)
         match first:
             case Ignore() | Expire():
-                assert told(second) == told(first)
+                assert comparable(second) == comparable(first)
             case Wait(until):
                 assert (
-                    told(second) == told(first)
+                    comparable(second) == comparable(first)
                     if after < until
                     else second == Expire(until, Reason.EXPIRED, first.facts)
                 )
@@ -149,7 +149,7 @@ class TestMonotone:
 
 
 class TestStrangers:
-    """What is not ours to read changes nothing."""
+    """Fields that `decide` does not read change nothing."""
 
     @searching
     @given(
@@ -166,7 +166,7 @@ class TestStrangers:
         before = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
         put(obj, (*place, key), value)
 
-        assert told(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == told(before)
+        assert comparable(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == comparable(before)
 
     @searching
     @given(obj=objects, now=instants, name=any_text, value=scalars, domain=any_text)
@@ -178,7 +178,7 @@ class TestStrangers:
         before = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
         put(obj, ("metadata", "annotations", key), value)
 
-        assert told(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == told(before)
+        assert comparable(decide(obj, of_its_kind(obj), now, Context(namespace=HOME))) == comparable(before)
 
     @searching
     @given(obj=fixtures, now=instants, labels=st.dictionaries(keys, scalars, max_size=3), version=any_text)
@@ -190,7 +190,7 @@ class TestStrangers:
 
 
 class TestKept:
-    """Never unasked, whatever else an object says."""
+    """S3: objects that must be kept, whatever their other fields are."""
 
     @searching
     @given(obj=objects, now=instants, why=scalars)
@@ -201,14 +201,14 @@ class TestKept:
 
     @searching
     @given(obj=objects, now=instants, at=instant_texts)
-    def test_what_is_being_deleted_is_left_alone(self, obj, now, at):
+    def test_terminating_object_is_ignored(self, obj, now, at):
         put(obj, ("metadata", "deletionTimestamp"), at)
 
         assert isinstance(decide(obj, of_its_kind(obj), now, Context(namespace=HOME)), Ignore)
 
     @searching
     @given(obj=objects, now=instants)
-    def test_without_a_ttl_it_stays(self, obj, now):
+    def test_object_without_a_ttl_is_kept(self, obj, now):
         put(obj, ("metadata", "annotations"), {"example.com/ttl": "0"})
         put(obj, ("spec", "ttlSecondsAfterFinished"), None)
 
@@ -216,7 +216,7 @@ class TestKept:
 
     @searching
     @given(obj=objects, now=instants, phase=scalars, status=scalars)
-    def test_unfinished_it_stays(self, obj, now, phase, status):
+    def test_unfinished_object_is_kept(self, obj, now, phase, status):
         assume(phase not in ("Succeeded", "Failed"))
         assume(status != "True")
         put(obj, ("status", "phase"), phase)
@@ -269,7 +269,7 @@ class TestNeverEarly:
 
     @searching
     @given(seen=half_seen_pods(), ttl=st.integers(0, 10**6), now=recent_instants)
-    def test_whatever_is_lost_a_pod_is_never_due_before_its_end_plus_ttl(self, seen, ttl, now):
+    def test_pod_with_missing_times_is_never_due_before_its_finish_plus_ttl(self, seen, ttl, now):
         obj, end = seen
 
         decision = decide(annotated(obj, ttl=str(ttl)), POD, now, Context(namespace=HOME))
@@ -300,7 +300,7 @@ class TestNeverEarly:
 class TestFindTtl:
     @searching
     @given(obj=anything, rule=rules, outcome=st.sampled_from([None, *Outcome]))
-    def test_it_reads_or_says_what_it_expected(self, obj, rule, outcome):
+    def test_ttl_is_read_or_an_error_with_what_was_expected(self, obj, rule, outcome):
         ttl = result_of(InvalidTtlError, find_ttl, obj, rule, outcome)
 
         if isinstance(ttl, InvalidTtlError):

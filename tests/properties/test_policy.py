@@ -1,4 +1,4 @@
-"""What holds whatever a policy and a namespace say: they hasten or delay, and never delete what has not finished."""
+"""Properties of decisions for any policy and namespace: neither ever deletes an unfinished object."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -17,7 +17,7 @@ from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import InvalidTtlError, find_ttl
 from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, namespace
 from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
-from tests.properties.test_decide import of_its_kind, told
+from tests.properties.test_decide import comparable, of_its_kind
 
 # What a property is about is a part of what may be; the parts it leaves out are those of others.
 searching = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
@@ -46,9 +46,9 @@ def policy_rules(draw: st.DrawFn) -> dict[str, Any]:
     for name in draw(st.lists(st.sampled_from(sorted(optional)), max_size=2, unique=True)):
         match[name] = draw(optional[name])
     rule: dict[str, Any] = {"match": match, "minAge": draw(st.just("0s") | durations)}
-    said = {"ttl": ttls, "when": conditions, "keepLast": st.integers(1, 5), "keepLastFailed": st.integers(1, 5)}
-    for name in draw(st.lists(st.sampled_from(sorted(said)), unique=True)):
-        rule[name] = draw(said[name])
+    fields = {"ttl": ttls, "when": conditions, "keepLast": st.integers(1, 5), "keepLastFailed": st.integers(1, 5)}
+    for name in draw(st.lists(st.sampled_from(sorted(fields)), unique=True)):
+        rule[name] = draw(fields[name])
     if {"keepLast", "keepLastFailed"} & rule.keys():
         rule["keepLastBy"] = draw(groups)
     if "age" not in match:
@@ -72,7 +72,7 @@ namespaces = st.fixed_dictionaries(
         "max_ttl": durations,
         "exempt": st.sampled_from(["true", "false", "yes"]),
     },
-).map(lambda said: namespace_of(namespace(**said)))
+).map(lambda fields: namespace_of(namespace(**fields)))
 contexts = st.builds(
     Context,
     policy=policies,
@@ -84,7 +84,7 @@ contexts = st.builds(
 
 @st.composite
 def jobs_of_their_time(draw: st.DrawFn) -> dict[str, Any]:
-    """A Job that finished, at a time that counts."""
+    """A Job that finished at a known time."""
     at = draw(recent_instants)
     began = at - timedelta(seconds=draw(st.integers(0, 10**6)))
     obj = job(**{draw(st.sampled_from(["complete", "failed"])): at}, ttl=draw(st.none() | st.integers(0, 10**6)))
@@ -99,7 +99,7 @@ anything_finished = objects | finished_jobs
 class TestDecisions:
     @searching
     @given(obj=anything_finished | json_values, context=contexts, now=instants)
-    def test_any_json_and_any_policy_is_answered(self, obj, context, now):
+    def test_any_json_and_any_policy_have_a_decision(self, obj, context, now):
         decision = decide(obj, of_its_kind(obj), now, context)
 
         assert isinstance(decision, Ignore | Wait | Expire)
@@ -116,11 +116,11 @@ class TestDecisions:
             assert isinstance(second, Expire)
             assert second.since == first.until
         else:
-            assert told(second) == told(first)
+            assert comparable(second) == comparable(first)
 
     @searching
     @given(obj=anything_finished, context=contexts, now=instants)
-    def test_what_has_not_finished_stays(self, obj, context, now):
+    def test_unfinished_object_is_kept(self, obj, context, now):
         rule = of_its_kind(obj)
         assume(finish_of(obj, rule).finished is not True)
 
@@ -128,7 +128,7 @@ class TestDecisions:
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_nothing_goes_from_a_namespace_that_nobody_read(self, obj, context, now):
+    def test_object_in_an_unread_namespace_is_kept(self, obj, context, now):
         unread = Context(context.policy, None, context.owner_unfinished, newer=context.newer)
 
         assert isinstance(decide(obj, JOB, now, unread), Ignore)
@@ -145,8 +145,8 @@ class TestDecisions:
 class TestPrecedence:
     @searching
     @given(obj=finished_jobs, context=contexts, seconds=st.integers(0, 10**7), now=recent_instants)
-    def test_what_the_object_says_is_only_ever_limited(self, obj, context, seconds, now):
-        """By a maximum from above, by a minimum age from below; whoever else says how long is not heard."""
+    def test_ttl_of_the_object_is_only_limited_by_a_policy(self, obj, context, seconds, now):
+        """max-ttl may shorten it and minAge may delay it; no other TTL source applies."""
         assume(context.namespace is not None)
         facts = decide(annotated(obj, ttl=str(seconds)), JOB, now, context).facts
         at, limit = finish_of(obj, JOB).at, context.namespace.max_ttl
@@ -160,7 +160,7 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_a_policy_that_only_guards_deletes_nothing_more_and_nothing_sooner(self, obj, context, now):
+    def test_policy_without_ttls_deletes_no_more_objects_and_none_sooner(self, obj, context, now):
         guards = [one for one in context.policy.rules if one.ttl is None]
         guarded = Context(Policy(rules=tuple(guards)), context.namespace, context.owner_unfinished, newer=context.newer)
         without = Context(NO_POLICY, context.namespace, context.owner_unfinished, newer=context.newer)
@@ -170,8 +170,8 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_a_rule_that_is_added_below_changes_nothing_but_what_nobody_spoke_of_or_guarded(self, obj, context, now):
-        """Of two rules that say how long, the second is not heard where the first matches always."""
+    def test_rule_appended_last_changes_no_object_whose_ttl_another_source_sets(self, obj, context, now):
+        """Of two rules with a ttl, the second is ignored if the first always matches."""
         assume(all(rule.match.age is None for rule in context.policy.rules))
         later_rule = policy_of([{"match": {"kinds": ["*"]}, "ttl": "0s"}]).rules[0].model_copy(update={"name": "last"})
         more = Policy(rules=(*context.policy.rules, later_rule))
@@ -179,11 +179,11 @@ class TestPrecedence:
         after = decide(obj, JOB, now, replace(context, policy=more))
 
         if before.facts.ttl is not None and before.facts.ttl.origin != "namespace":
-            assert told(after) == told(before)
+            assert comparable(after) == comparable(before)
 
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
-    def test_an_opt_in_kind_goes_by_its_name_or_its_own_word_alone(self, obj, context, now):
+    def test_opt_in_kind_expires_only_by_its_name_or_its_own_ttl(self, obj, context, now):
         decision = decide(obj, OPT_IN["Job"], now, context)
 
         facts = decision.facts
@@ -195,17 +195,17 @@ class TestPrecedence:
     @given(
         obj=finished_jobs,
         context=contexts,
-        said=st.sampled_from([{"exempt": "true"}, {"exempt": "yes"}, {"max_ttl": "long"}, {"default_ttl": "soon"}]),
+        fields=st.sampled_from([{"exempt": "true"}, {"exempt": "yes"}, {"max_ttl": "long"}, {"default_ttl": "soon"}]),
         now=recent_instants,
     )
-    def test_an_exempt_or_unreadable_namespace_keeps_all(self, obj, context, said, now):
-        context = replace(context, namespace=namespace_of(namespace(**said)))
+    def test_an_exempt_or_unreadable_namespace_keeps_all(self, obj, context, fields, now):
+        context = replace(context, namespace=namespace_of(namespace(**fields)))
 
         assert decide(obj, JOB, now, context).reason in (Reason.EXEMPT, Reason.INVALID_POLICY)
 
     @searching
     @given(obj=finished_jobs, policy=policies, now=recent_instants, newer=st.integers(0, 6))
-    def test_who_is_further_from_the_newest_goes_no_later(self, obj, policy, now, newer):
+    def test_older_object_of_a_group_is_due_no_later(self, obj, policy, now, newer):
         near = decide(obj, JOB, now, Context(policy, HOME, newer=newer))
         far = decide(obj, JOB, now, Context(policy, HOME, newer=newer + 1))
 
@@ -214,12 +214,12 @@ class TestPrecedence:
 
     @searching
     @given(obj=finished_jobs, policy=policies, now=recent_instants)
-    def test_a_maximum_is_kept_by_all_but_never(self, obj, policy, now):
+    def test_max_ttl_limits_every_ttl_except_never(self, obj, policy, now):
         assume(all(rule.min_age == timedelta(0) for rule in policy.rules))
         assume(all(rule.match.age is None for rule in policy.rules))  # before that age the rule says nothing
-        spoken = result_of(InvalidTtlError, find_ttl, obj, JOB, None)
+        own = result_of(InvalidTtlError, find_ttl, obj, JOB, None)
         decision = decide(obj, JOB, now, Context(policy, namespace_of(namespace(max_ttl="1h")), newer=9))
 
-        assert spoken is None or not isinstance(spoken, InvalidTtlError)
+        assert own is None or not isinstance(own, InvalidTtlError)
         if isinstance(decision, Wait):
             assert decision.until <= add(finish_of(obj, JOB).at, timedelta(hours=1))

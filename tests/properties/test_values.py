@@ -1,4 +1,4 @@
-"""Durations and instants: what is written can be read, and nothing else than ValueError comes of what cannot."""
+"""Durations and instants: formatted values can be parsed, and other texts only raise ValueError."""
 
 from datetime import UTC, timedelta
 

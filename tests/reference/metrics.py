@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.adapters.telemetry.metrics import LABELS, Metrics
-from shared.adapters.telemetry.scraping import CountsTimers
+from shared.adapters.telemetry.scraping import PendingTimersCollector
 from tests.reference.texts import code, fill, joined, table
 
 RULES = Path(__file__).parents[2] / "knative" / "components" / "prometheus" / "rules.yaml"
@@ -59,7 +59,7 @@ async def collect():
         if hasattr(one, "_type")
     ]
     registry = CollectorRegistry()
-    registry.register(CountsTimers(_Timers, asyncio.get_running_loop()))
+    registry.register(PendingTimersCollector(_Timers, asyncio.get_running_loop()))
     families = await asyncio.to_thread(lambda: list(registry.collect()))
     return found + [(one.name, one.type, (), one.documentation) for one in families]
 

@@ -9,7 +9,7 @@ from shared.adapters.config.policy_file import PolicyFile
 from shared.core.decide import Expire, Wait
 from shared.core.expressions import ExpressionError
 from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.policy.conditions import NAMESPACE, Asked
+from shared.core.policy.conditions import NAMESPACE, PolicyExpression
 from shared.core.policy.matching import Subject
 from shared.core.policy.outcome_ttl import OutcomeTtl
 from shared.core.policy.policy import NO_POLICY, Policy, PolicyRule
@@ -69,7 +69,7 @@ class BadIsNone(PolicyFile):
 
 
 @dataclass(frozen=True, slots=True)
-class _Lenient(Asked):
+class _Lenient(PolicyExpression):
     def of(self, subject: Subject) -> Any:
         try:
             return super(_Lenient, self).of(subject)

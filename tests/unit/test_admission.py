@@ -1,4 +1,4 @@
-"""A kind rule as CEL: the parts that a real API server need not be asked about. Each kind is, in tests/contract."""
+"""A kind rule as CEL text; tests/contract evaluates each kind on a real API server."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_values_and_paths_are_literals(test, expected):
 
 
 def test_an_error_is_an_error_of_the_whole_where_a_finish_would_follow():
-    """`&&` and `||` pass over an error; where this lets an object count as finished each test is asked."""
+    """`&&` and `||` skip an error; if that could make an object count as finished, every test is evaluated."""
     sure, doubtful = {"field": "status.a", "values": ["x"]}, {"cel": "object.spec.n > 0"}
     a, n = "oldObject.?status.?a.orValue('') == 'x'", "(oldObject.spec.n > 0)"
     assert finished_by({"all": [sure, doubtful]}).endswith(f"({a} && {n})")
@@ -71,13 +71,13 @@ def test_a_field_that_is_compared_must_be_a_scalar_where_a_finish_would_follow()
     assert express([rule(cases=[{"when": test, "outcome": "failed"}])]).shapes == []
 
 
-def test_a_status_that_is_no_mapping_is_asked_for_where_nothing_else_does():
+def test_status_type_is_checked_if_no_other_expression_checks_it():
     test = {"annotation": "done"}
     (shape,) = express([rule(cases=[{"when": test, "outcome": "failed"}])]).shapes
     assert shape == "type(oldObject.?status.orValue({})) in [dyn(map), dyn(null_type)]"
 
 
-def test_version_of_a_rule_is_of_what_it_says_of_the_finish():
+def test_rule_version_depends_only_on_how_the_kind_finishes():
     assert rule_version([JOB]) == rule_version([JOB.model_copy(update={"notes": "other", "ttl": None})])
     versions = {rule_version([one]) for one in kind_rules().values() if not one.never_finishes}
     assert len(versions) == sum(not one.never_finishes for one in kind_rules().values())

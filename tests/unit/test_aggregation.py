@@ -4,7 +4,7 @@ import pytest
 
 from shared.adapters.kubernetes.aggregation import READ_SECONDS, Aggregation
 from shared.core.decide import Expire, Ignore, Reason
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.doctor.findings import Level, Place
 from shared.doctor.server import check_kinds

@@ -56,7 +56,7 @@ def test_the_native_controller_comes_first_and_only_where_its_field_is_set():
     assert "kube-controller-manager" not in names(job(ttl="soon"), JOB)
 
 
-def test_what_the_rule_knows_is_told_where_its_test_holds():
+def test_cleaner_of_the_rule_is_listed_if_its_test_holds():
     limits = Cleaner(name="its history limits", does="x", when=Predicate(label="cron"))
     broken = Cleaner(name="odd", does="x", when=Predicate(field="metadata.name[*].x"))
     rule = PLAIN.model_copy(update={"cleaners": (limits, broken)})
@@ -70,12 +70,12 @@ def test_every_entry_has_a_test():
     assert all(one.when for one in CLEANERS)
 
 
-def test_finalizers_are_told_by_the_rule_then_by_what_is_known_everywhere():
+def test_finalizer_of_the_rule_takes_precedence_over_the_general_ones():
     rule = PLAIN.model_copy(update={"finalizers": {"example.com/data": "deletes the data"}})
     obj = having(pod(), "metadata.finalizers", ["example.com/data", "foregroundDeletion", "example.com/x", 7])
     assert list(find_finalizers(obj, rule)) == [
         ("example.com/data", "deletes the data"),
-        ("foregroundDeletion", "the garbage collector deletes what it owns first"),
+        ("foregroundDeletion", "the garbage collector deletes its dependents first"),
         ("example.com/x", UNKNOWN_FINALIZER),
     ]
 

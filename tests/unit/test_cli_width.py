@@ -17,7 +17,7 @@ from shared.cli.main import main
 from shared.cli.plan import _print_comparison, print_table
 from shared.cli.preview import find_all
 from shared.cli.width import echo, shorten, terminal_width, wrap, wrap_command
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.doctor.findings import Place, fail, ok, warn
 from tests.builders import JOB, ago, job, kind_rules, namespace

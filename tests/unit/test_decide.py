@@ -1,8 +1,8 @@
-"""What happens to an object, as a specification.
+"""The specification of decisions about objects.
 
-The first tables are the cases of Kubernetes' own TTL controller for Jobs, each under the name it has there, then the
-cases its source implies; after them Pods, which tell their end in many places; then what people may say about an
-object, in the order in which it counts.
+The first tables are the cases of Kubernetes' own TTL controller for Jobs, each with its name there, and the cases that
+its source implies. Then follow Pods, which record their end in many places, and the settings of an object in the order
+of their precedence.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -43,7 +43,7 @@ AT_HOME = Context(namespace=HOME)
 
 
 def verdict(decision: Decision) -> tuple:
-    """A decision without the facts it rests on, as a tuple that reads well in a table."""
+    """A decision without its facts, as a tuple that is easy to read in a table."""
     match decision:
         case Ignore(reason):
             return ("ignore", reason)
@@ -70,7 +70,7 @@ def decided(obj: object, rule: KindRule, *, now: datetime = NOW, owner_unfinishe
 
 
 class TestJobsAsKubernetesDecides:
-    """kube-controller-manager's own table: Complete or Failed, the TTL, what remains."""
+    """The table of kube-controller-manager's own test: Complete or Failed, the TTL, the remaining time."""
 
     @pytest.mark.parametrize(
         ("obj", "expected"),
@@ -86,7 +86,7 @@ class TestJobsAsKubernetesDecides:
             pytest.param(job(failed=ago(10), ttl=15), wait(later(5)), id="Job failed 10s ago, 15s TTL"),
         ],
     )
-    def test_its_nine_cases(self, obj, expected):
+    def test_job_decides_the_nine_upstream_cases(self, obj, expected):
         assert decided(obj, JOB) == expected
 
     @pytest.mark.parametrize("status", ["False", "Unknown", "true", "", None, True, 1])
@@ -137,7 +137,7 @@ class TestJobsAsKubernetesDecides:
             ),
         ],
     )
-    def test_the_finishing_condition_tells_the_time(self, conditions, finished_at):
+    def test_job_finish_time_is_that_of_the_finishing_condition(self, conditions, finished_at):
         assert decided(job(conditions=conditions, ttl=10), JOB) == expire(finished_at + timedelta(seconds=10))
 
     def test_completion_time_is_not_the_finish_time(self):
@@ -146,12 +146,12 @@ class TestJobsAsKubernetesDecides:
         assert decided(obj, JOB) == expire(NOW)
 
     @pytest.mark.parametrize("at", [None, "", "yesterday", "0001-01-01T00:00:00Z", "2026-03-14", 1773500966, {}, []])
-    def test_without_its_time_a_finished_job_stays(self, at):
+    def test_job_without_a_condition_time_is_kept(self, at):
         end = {**condition("Complete"), "lastTransitionTime": at}
 
         assert decided(job(conditions=[end], ttl=0), JOB) == ignore("finish-time-unknown")
 
-    def test_without_its_time_a_finished_job_stays_whatever_its_managed_fields_and_completion_time_tell(self):
+    def test_job_without_a_condition_time_is_kept_whatever_its_other_times(self):
         obj = status_written(job(conditions=[condition("Complete")], ttl=0), ago(60))
 
         assert decided(having(obj, "status.completionTime", "2026-03-14T00:00:00Z"), JOB) == ignore(
@@ -162,7 +162,7 @@ class TestJobsAsKubernetesDecides:
         assert decided(job(complete=later(60), ttl=10), JOB) == wait(later(70))
 
     @pytest.mark.parametrize("obj", [job(complete=ago(60), ttl=0), job(ttl=0), job(complete=ago(60), hold="why")])
-    def test_what_is_being_deleted_is_left_alone(self, obj):
+    def test_terminating_object_is_ignored(self, obj):
         assert decided(having(obj, "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"), JOB) == ignore("terminating")
 
     @pytest.mark.parametrize(
@@ -174,10 +174,10 @@ class TestJobsAsKubernetesDecides:
             pytest.param(later(10**9), expire(later(5)), id="decades after due"),
         ],
     )
-    def test_due_is_due_inclusively(self, now, expected):
+    def test_object_due_exactly_now_is_expired(self, now, expected):
         assert decided(job(complete=ago(10), ttl=15), JOB, now=now) == expected
 
-    def test_a_raised_ttl_waits_and_a_removed_one_stops(self):
+    def test_raised_ttl_waits_and_removed_ttl_keeps(self):
         obj = job(complete=ago(10), ttl=10)
 
         assert decided(obj, JOB) == expire(NOW)
@@ -185,7 +185,7 @@ class TestJobsAsKubernetesDecides:
         assert decided(without(obj, "spec.ttlSecondsAfterFinished"), JOB) == ignore("no-ttl")
         assert decided(having(obj, "spec.ttlSecondsAfterFinished", None), JOB) == ignore("no-ttl")
 
-    def test_recreated_under_the_same_name_it_starts_anew(self):
+    def test_recreated_job_is_unfinished(self):
         assert decided(job(ttl=10, uid="another"), JOB) == ignore("unfinished")
 
     @pytest.mark.parametrize("owner_unfinished", [True, False])
@@ -195,14 +195,14 @@ class TestJobsAsKubernetesDecides:
 
         assert decided(obj, JOB, owner_unfinished=owner_unfinished) == expire(NOW)
 
-    def test_a_job_of_another_controller_is_finished_when_that_one_says_so(self):
+    def test_job_with_managed_by_finishes_by_its_conditions(self):
         obj = having(job(complete=ago(10), ttl=10), "spec.managedBy", "kueue.x-k8s.io/multikueue")
 
         assert decided(obj, JOB) == expire(NOW)
 
 
 class TestTrainJobs:
-    def test_its_finishing_condition_tells_the_time(self):
+    def test_trainjob_finish_time_is_that_of_the_finishing_condition(self):
         assert decided(trainjob(complete=ago(3600), ttl="1h"), TRAINJOB) == expire(NOW)
 
     def test_it_has_no_native_ttl(self):
@@ -278,7 +278,7 @@ class TestPods:
             ),
         ],
     )
-    def test_where_every_container_is_known_to_have_ended_the_newest_end_counts(self, status, finished_at):
+    def test_pod_finish_time_is_the_newest_end_if_every_container_ended(self, status, finished_at):
         assert decided(pod("Failed", **status, ttl="0"), POD) == expire(finished_at)
 
     @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ class TestPods:
             pytest.param([ended("a", ago(600))], id="one is missing in the statuses"),
         ],
     )
-    def test_where_one_container_tells_no_end_the_others_alone_do_not_count(self, containers):
+    def test_pod_with_a_container_without_an_end_does_not_use_the_other_ends(self, containers):
         ready = condition("Ready", ago(60), status="False")
 
         assert decided(pod("Failed", containers=containers, conditions=[ready], declared=("a", "b"), ttl="0"), POD) == (
@@ -359,10 +359,10 @@ class TestPods:
             ),
         ],
     )
-    def test_otherwise_the_latest_of_what_containers_and_conditions_tell_counts(self, status, finished_at):
+    def test_pod_finish_time_is_otherwise_the_latest_of_containers_and_conditions(self, status, finished_at):
         assert decided(pod("Failed", **status, ttl="0"), POD) == expire(finished_at)
 
-    def test_a_pod_that_was_never_ready_is_not_taken_to_have_finished_when_it_started(self):
+    def test_pod_that_was_never_ready_does_not_finish_at_its_start(self):
         since_start = [condition("Ready", LONG_AGO, status="False"), condition("Initialized", LONG_AGO)]
         obj = pod("Failed", containers=[ended(at=None)], conditions=since_start, ttl="1h")
 
@@ -370,13 +370,13 @@ class TestPods:
 
     @pytest.mark.parametrize("conditions", TELL_NOTHING.values(), ids=TELL_NOTHING)
     @pytest.mark.parametrize("containers", TELL_NOTHING.values(), ids=TELL_NOTHING)
-    def test_where_neither_tells_the_newest_write_of_the_status_counts(self, containers, conditions):
+    def test_pod_without_container_and_condition_times_uses_the_newest_status_write(self, containers, conditions):
         obj = pod("Failed", containers=containers, conditions=conditions, declared=("main",), ttl="0")
 
         assert decided(status_written(obj, ago(120), None, "later", ago(60)), POD) == expire(ago(60))
         assert decided(obj, POD) == ignore("finish-time-unknown")
 
-    def test_writes_of_anything_but_the_status_tell_nothing(self):
+    def test_writes_of_other_fields_than_the_status_do_not_count(self):
         obj = status_written(pod("Failed", containers=None, conditions=None, ttl="0"), ago(60))
         for subresource in (None, "", "scale", "ephemeralcontainers"):
             obj["metadata"]["managedFields"][0]["subresource"] = subresource
@@ -394,7 +394,7 @@ class TestPods:
             pytest.param(lambda obj: having(obj, "status.startTime", "2026-03-14T15:07:56Z"), id="its start"),
         ],
     )
-    def test_an_instant_before_it_began_is_absent(self, begun):
+    def test_instant_before_the_start_counts_as_absent(self, begun):
         early = pod("Succeeded", containers=[ended(at=ago(91))], ttl="0")
         at_once = pod("Succeeded", containers=[ended(at=ago(90))], ttl="0")
 
@@ -425,17 +425,17 @@ class TestOwners:
     def test_an_unfinished_controller_keeps_a_pod(self, owned):
         assert decided(owned, POD, owner_unfinished=True) == ignore("owner-unfinished")
 
-    def test_a_finished_controller_does_not(self, owned):
+    def test_finished_controller_does_not_keep_a_pod(self, owned):
         assert decided(owned, POD, owner_unfinished=False) == expire(ago(60))
 
-    def test_unless_the_pod_says_to_ignore_it(self, owned):
+    def test_owner_annotation_ignore_deletes_a_pod_of_an_unfinished_owner(self, owned):
         assert decided(annotated(owned, owner="ignore"), POD, owner_unfinished=True) == expire(ago(60))
 
     @pytest.mark.parametrize("word", ["", "Ignore", "ignored", "keep", "true", None, True])
-    def test_any_other_word_keeps_it(self, owned, word):
+    def test_owner_annotation_with_another_value_keeps_a_pod(self, owned, word):
         assert decided(annotated(owned, owner=word), POD, owner_unfinished=True) == ignore("owner-unfinished")
 
-    def test_keeps_it_also_while_it_is_not_due(self, owned):
+    def test_unfinished_owner_keeps_a_pod_before_it_is_due(self, owned):
         assert decided(annotated(owned, ttl="1h"), POD, owner_unfinished=True) == ignore("owner-unfinished")
 
     def test_a_rule_decides_whether_its_kind_has_to_wait_for_owners(self, owned):
@@ -446,10 +446,10 @@ class TestOwners:
 
 class TestHolds:
     @pytest.mark.parametrize("why", ["audit 4711", "", None, 0, False, []])
-    def test_whatever_it_says_a_hold_keeps(self, why):
+    def test_hold_with_any_value_keeps_the_object(self, why):
         assert decided(job(complete=ago(60), ttl=0, hold=why), JOB) == ignore("held")
 
-    def test_a_hold_of_another_domain_says_nothing_to_us(self):
+    def test_hold_of_another_domain_does_not_keep_the_object(self):
         obj = having(job(complete=ago(60), ttl=0), "metadata.annotations", {"example.com/hold": "x", "hold": "x"})
 
         assert decided(obj, JOB) == expire(ago(60))
@@ -463,7 +463,7 @@ SUCCEEDED = job(complete=ago(60))
 FAILED = job(failed=ago(60))
 
 # Names are annotations; `field` is the Job's own ttlSecondsAfterFinished. Every object finished a minute ago.
-SPOKEN = {
+TTL_SOURCES = {
     "the field alone": (SUCCEEDED, {"field": 90}, wait(later(30))),
     "ttl before the field": (SUCCEEDED, {"field": 0, "ttl": "90s"}, wait(later(30))),
     "a shorter ttl before the field": (SUCCEEDED, {"field": 900, "ttl": "30"}, expire(ago(30))),
@@ -491,14 +491,14 @@ SPOKEN = {
 
 
 class TestTtls:
-    @pytest.mark.parametrize(("obj", "spoken", "expected"), SPOKEN.values(), ids=SPOKEN)
-    def test_the_first_that_speaks_counts(self, obj, spoken, expected):
-        annotations = {name: value for name, value in spoken.items() if name != "field"}
-        obj = having(obj, "spec.ttlSecondsAfterFinished", spoken.get("field"))
+    @pytest.mark.parametrize(("obj", "settings", "expected"), TTL_SOURCES.values(), ids=TTL_SOURCES)
+    def test_first_ttl_source_takes_precedence(self, obj, settings, expected):
+        annotations = {name: value for name, value in settings.items() if name != "field"}
+        obj = having(obj, "spec.ttlSecondsAfterFinished", settings.get("field"))
 
         assert decided(annotated(obj, **annotations), JOB) == expected
 
-    def test_an_outcome_that_the_kind_does_not_tell_leaves_the_plain_ttl(self):
+    def test_unknown_outcome_uses_the_plain_ttl(self):
         finished = JOB.finished.model_copy(update={"conditions": {"Complete": Outcome.UNKNOWN}})
         rule = JOB.model_copy(update={"finished": finished})
         obj = job(complete=ago(60), ttl_succeeded="0", ttl_failed="0", ttl_unknown="0", ttl_None="0")
@@ -554,7 +554,7 @@ class TestTtls:
         ids=ascii,
     )
     @pytest.mark.parametrize("name", ["ttl", "ttl-succeeded", "ttl-failed"])
-    def test_a_malformed_duration_keeps_and_says_what_was_expected(self, name, value, expected):
+    def test_malformed_duration_keeps_with_a_problem(self, name, value, expected):
         obj = annotated(job(complete=ago(60), ttl=0), **{name: value})
 
         decision = decide(obj, JOB, NOW, Context(namespace=HOME))
@@ -586,7 +586,7 @@ class TestTtls:
         ],
         ids=ascii,
     )
-    def test_a_malformed_instant_keeps_and_says_what_was_expected(self, value):
+    def test_malformed_instant_keeps_with_a_problem(self, value):
         obj = annotated(job(complete=ago(60), ttl=0), expire_at=value)
 
         decision = decide(obj, JOB, NOW, Context(namespace=HOME))
@@ -600,7 +600,7 @@ class TestTtls:
         [-1, -0.5, 0.0, 10.0, float("nan"), float("inf"), True, False, "10", "", [], {}, 10**30, 10**5000],
         ids=lambda value: type(value).__name__,
     )
-    def test_a_malformed_field_keeps_and_says_what_was_expected(self, value):
+    def test_malformed_field_keeps_with_a_problem(self, value):
         decision = decide(job(complete=ago(60), ttl=value), JOB, NOW, Context(namespace=HOME))
 
         assert verdict(decision) == ignore("invalid-ttl")
@@ -618,10 +618,10 @@ class TestTtls:
         assert decided(job(complete=ago(60), ttl_failed="soon", **counts), JOB) == ignore("invalid-ttl")
         assert decided(job(complete=ago(60), ttl_="soon", **counts), JOB) == expire(ago(60))
 
-    def test_a_malformed_annotation_is_told_while_the_object_still_runs(self):
+    def test_malformed_annotation_of_an_unfinished_object_is_a_problem(self):
         assert decided(job(ttl_succeeded="soon"), JOB) == ignore("invalid-ttl")
 
-    def test_a_malformed_field_is_not_asked_where_an_annotation_speaks(self):
+    def test_malformed_field_is_not_read_if_an_annotation_sets_a_ttl(self):
         assert decided(job(complete=ago(60), ttl=-1, ttl_succeeded="0"), JOB) == expire(ago(60))
 
 
@@ -644,7 +644,7 @@ class TestUnknownShapes:
         ],
         ids=lambda obj: ascii(obj)[:40],
     )
-    def test_what_is_not_of_the_kind_stays(self, obj):
+    def test_object_of_another_kind_is_kept(self, obj):
         decision = decide(obj, JOB, NOW, Context(namespace=HOME))
 
         assert verdict(decision) == ignore("unknown-shape")
@@ -659,7 +659,7 @@ class TestUnknownShapes:
         assert decided(having(job(ttl=0), "status.conditions", conditions), JOB) == ignore("unknown-shape")
 
     @pytest.mark.parametrize("path", ["status", "status.conditions"])
-    def test_a_status_that_is_absent_or_null_is_of_what_has_not_finished(self, path):
+    def test_object_without_a_status_is_unfinished(self, path):
         obj = job(complete=ago(60), ttl=0)
 
         assert decided(without(obj, path), JOB) == ignore("unfinished")
@@ -670,19 +670,19 @@ class TestUnknownShapes:
         [None, 7, "Complete", [], {}, {"type": None}, {"status": "True"}, {"type": "Complete", "phase": "True"}],
         ids=ascii,
     )
-    def test_a_malformed_condition_is_passed_over(self, other):
+    def test_malformed_condition_is_skipped(self, other):
         assert decided(job(conditions=[other], ttl=0), JOB) == ignore("unfinished")
         assert decided(job(conditions=[other, condition("Complete", ago(60))], ttl=0), JOB) == expire(ago(60))
 
     @pytest.mark.parametrize("annotations", [None, [], "ttl", 7, {7: "0", None: "0"}], ids=ascii)
-    def test_malformed_annotations_say_nothing(self, annotations):
+    def test_malformed_annotations_are_ignored(self, annotations):
         obj = having(job(complete=ago(60)), "metadata.annotations", annotations)
 
         assert decided(obj, JOB) == ignore("no-ttl")
 
 
 class TestReasons:
-    """Several may hold; the one that is told is the most deliberate. Take one away, and the next is told."""
+    """Several reasons may apply; the first in the order of precedence is returned. Without it, the next is returned."""
 
     def test_their_order(self):
         gone_soon = "2026-03-14T15:00:00Z"
@@ -698,9 +698,9 @@ class TestReasons:
             status_written(obj, ago(60)),
         ]
 
-        told = [decided(step, POD, owner_unfinished=True)[1] for step in steps]
+        found = [decided(step, POD, owner_unfinished=True)[1] for step in steps]
 
-        assert told == [
+        assert found == [
             Reason.UNKNOWN_SHAPE,
             Reason.TERMINATING,
             Reason.HELD,
@@ -716,7 +716,7 @@ class TestReasons:
 
 
 class TestFacts:
-    def test_they_tell_what_the_decision_rests_on(self):
+    def test_facts_explain_the_decision(self):
         facts = decide(job(failed=ago(60), ttl=90), JOB, NOW, Context(namespace=HOME)).facts
 
         assert facts.finish.finished is True
@@ -729,7 +729,7 @@ class TestFacts:
             "finished 2026-03-14T15:08:26Z, due 2026-03-14T15:09:56Z by spec.ttlSecondsAfterFinished"
         )
 
-    def test_what_is_not_known_is_not_summarized(self):
+    def test_unknown_facts_are_not_summarized(self):
         no_ttl = decide(job(failed=ago(60)), JOB, NOW, Context(namespace=HOME))
         running_on = decide(job(ttl=1), JOB, NOW, Context(namespace=HOME))
 
@@ -741,24 +741,24 @@ class TestFacts:
         assert decide(job(expire_at=ago(60)), JOB, NOW, Context(namespace=HOME)).facts.due_at is None
 
 
-class TestOpenByMetadata:
+class TestMayExpire:
     @pytest.mark.parametrize("name", ["ttl", "ttl_succeeded", "ttl_failed", "expire_at"])
-    def test_an_annotation_opens_even_a_malformed_one(self, name):
+    def test_object_with_a_malformed_ttl_annotation_may_expire(self, name):
         assert may_expire(job(**{name: "x"}), JOB, AT_HOME)
         assert may_expire(without(without(pod(**{name: "x"}), "spec"), "status"), POD, AT_HOME)
 
-    def test_the_native_field_opens(self):
+    def test_object_with_the_native_field_may_expire(self):
         assert may_expire(job(ttl=0), JOB, AT_HOME)
         assert not may_expire(job(), JOB, AT_HOME)
         assert not may_expire(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD, AT_HOME)
 
-    def test_nothing_opens_what_is_held_or_being_deleted(self):
+    def test_held_or_terminating_object_may_not_expire(self):
         assert not may_expire(job(hold=""), JOB, AT_HOME)
         unhonoured = JOB.model_copy(update={"ttl": None})
         assert not may_expire(annotated(job(ttl=0, hold=""), ttl="1h"), unhonoured, AT_HOME)
         assert not may_expire(having(job(ttl=0), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"), JOB, AT_HOME)
 
-    def test_what_is_held_is_open_where_another_acts_on_its_field(self):
+    def test_held_object_may_expire_if_its_controller_acts_on_its_field(self):
         assert may_expire(job(ttl=0, hold=""), JOB)
 
 
@@ -792,7 +792,7 @@ class TestRealObjects:
         assert {path.stem for path in FIXTURES.glob("*.yaml")} == set(DUMPS)
 
     @pytest.mark.parametrize(("name", "due_at"), DUMPS.items(), ids=DUMPS)
-    def test_it_is_due_an_hour_after_its_end(self, name, due_at):
+    def test_real_object_is_due_an_hour_after_its_finish(self, name, due_at):
         obj = fixture(name)
         instants = [utc("08:00:00"), utc("12:00:00"), utc("23:59:59"), datetime(2036, 3, 2, tzinfo=UTC)]
         if due_at is not None:
@@ -809,7 +809,7 @@ class TestRealObjects:
         assert decided(obj, POD, now=utc("23:59:59"), owner_unfinished=True) == ignore("owner-unfinished")
 
     @pytest.mark.parametrize("name", DUMPS)
-    def test_a_hold_keeps_it(self, name):
+    def test_hold_keeps_a_real_object(self, name):
         obj = annotated(fixture(name), hold="inspected by hand")
 
         assert decided(obj, rule_of(obj), now=utc("23:59:59")) == ignore("held")

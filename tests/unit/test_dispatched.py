@@ -101,7 +101,7 @@ def test_its_namespace_need_not_be_read():
         ([{"onDispatched": "delete", "match": {"kinds": ["jobs"], "labels": {"matchLabels": ORIGIN}}}], True),
     ],
 )
-def test_the_first_policy_rule_that_matches_says_whether_it_goes(rules, goes):
+def test_first_matching_rule_with_on_dispatched_decides(rules, goes):
     assert isinstance(decided(SENT, policy(*rules)), Expire) is goes
 
 
@@ -113,7 +113,7 @@ def test_a_minimum_age_leaves_the_other_cluster_time_to_read_the_end():
     assert isinstance(decided(SENT, rules, now=decision.until), Expire)
 
 
-def test_the_rule_has_no_word_about_objects_that_were_not_sent():
+def test_on_dispatched_does_not_apply_to_other_objects():
     unreadable = policy({"onDispatched": "delete", "when": "object.spec.absent == 1"})
     assert isinstance(decided(DONE, unreadable), Expire)
     assert decided(SENT, unreadable).reason is Reason.INVALID_POLICY
@@ -124,7 +124,7 @@ def test_an_age_is_refused_beside_it():
         policy({"onDispatched": "delete", "match": {"kinds": ["*"], "age": "7d"}})
 
 
-def test_explain_names_who_sent_it():
+def test_explain_names_the_dispatcher():
     (does,) = [does for name, does in find_cleaners(SENT, JOB) if name == "MultiKueue"]
     assert "runs it again" in does
     assert "MultiKueue" not in [name for name, _ in find_cleaners(DONE, JOB)]

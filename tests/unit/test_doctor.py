@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from shared.adapters.config.kind_files import read_catalogue
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.doctor.conditions import describe_trouble
 from shared.doctor.configured import check_settings, check_version
 from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep

@@ -7,7 +7,7 @@ import pytest
 
 from shared.adapters.timers.limits import LIMITS
 from shared.core.backoff import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator

@@ -1,4 +1,4 @@
-"""CEL: what is refused when it is loaded, what has no answer, and what is too much work."""
+"""CEL: expressions that are rejected when loaded, that have no result, or that need too much work."""
 
 import re
 import subprocess
@@ -24,28 +24,28 @@ JOB = {"spec": {"backoffLimit": 0, "suspend": True}, "status": {"phase": "Done",
         ("[1, 2].exists(n, n == 2)", "bool", True),
     ],
 )
-def test_what_it_gives(text, returns, value):
+def test_expression_returns_its_value(text, returns, value):
     assert compile_expression(text, returns=returns).evaluate(object=JOB) == value
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("", "expected a CEL expression, got ''"),
         ("object.", "Syntax error"),
         ("object.status = 'x'", "Syntax error"),
         ("now > 1", "undeclared reference to 'now'"),
         ("object.status.phase.shout()", "undeclared reference to 'shout'"),
-        ("1 + 1", "gives a bool, '1 + 1' gives a int"),
-        ("'yes'", "gives a bool, \"'yes'\" gives a string"),
+        ("1 + 1", "returns a bool, '1 + 1' returns a int"),
+        ("'yes'", "returns a bool, \"'yes'\" returns a string"),
         ("x" * (LENGTH_MAX + 1), f"at most {LENGTH_MAX} characters"),
         ("(" * 300 + "true" + ")" * 300, "expected a CEL expression"),
         ("object.a == '\ud800'", "expected a CEL expression"),
     ],
     ids=lambda value: value[:30] if value.isascii() else "a lone surrogate",
 )
-def test_what_is_refused_when_it_is_loaded(text, told):
-    with pytest.raises(ExpressionError, match=re.escape(told)) as error:
+def test_invalid_expression_is_rejected_when_it_is_loaded(text, message):
+    with pytest.raises(ExpressionError, match=re.escape(message)) as error:
         compile_expression(text, returns="bool")
     assert "\n" not in str(error.value)
 
@@ -67,18 +67,18 @@ def test_what_is_refused_when_it_is_loaded(text, told):
     ],
     ids=str,
 )
-def test_what_has_no_answer_is_an_error_of_ours(text, obj):
+def test_expression_without_a_result_is_an_expression_error(text, obj):
     with pytest.raises(ExpressionError):
         compile_expression(text, returns="bool").evaluate(object=obj)
 
 
-def test_an_error_is_no_text():
+def test_error_value_is_not_returned_as_a_text():
     with pytest.raises(ExpressionError, match="NOT_FOUND"):
         compile_expression("object.x", returns="string").evaluate(object={})
 
 
 class TestWork:
-    """An object is made by whoever may make one; what an expression does with it is bounded before it starts."""
+    """Any user may create an object, so the work of an expression on it is bounded before it starts."""
 
     @pytest.mark.parametrize(
         ("text", "obj"),
@@ -100,18 +100,18 @@ class TestWork:
         ],
         ids=lambda value: value[:40] if isinstance(value, str) else "",
     )
-    def test_what_would_take_minutes_or_gigabytes_is_refused(self, text, obj):
+    def test_expensive_expression_is_rejected(self, text, obj):
         with pytest.raises(ExpressionError, match="too large for"):
             compile_expression(text, returns="bool").evaluate(object=obj)
 
-    def test_loops_through_what_it_writes_out_itself_are_too(self):
+    def test_loop_over_a_literal_list_is_rejected(self):
         numbers = str(list(range(100)))
         text = f"{numbers}.all(a, {numbers}.all(b, {numbers}.all(c, a + b + c >= 0)))"
 
         with pytest.raises(ExpressionError, match=r"Iteration budget|too large for"):
             compile_expression(text, returns="bool").evaluate(object={})
 
-    def test_what_objects_are_like_is_not(self):
+    def test_expression_on_usual_objects_is_accepted(self):
         conditions = [{"type": f"Step{n}", "status": "True", "message": "m" * 200} for n in range(100)]
         obj = {"metadata": {"annotations": {"last": "x" * 50_000}}, "status": {"conditions": conditions}}
         text = "object.status.conditions.exists(c, c.type == 'Step99' && c.status == 'True')"

@@ -14,7 +14,7 @@ UNKNOWN = Finish(finished=None)
 
 
 def run_rule(*finished_at: str, **values: str) -> KindRule:
-    """A kind that tells its end in one field, as Workflows and Runs do."""
+    """A kind that finishes by one field, as Workflows and Runs do."""
     return KindRule.model_validate(
         {
             "apiVersions": ["example.com/v1"],
@@ -39,20 +39,20 @@ class TestByConditions:
     @pytest.mark.parametrize(
         ("kind", "outcome"), [("Complete", Outcome.SUCCEEDED), ("Failed", Outcome.FAILED)], ids=["complete", "failed"]
     )
-    def test_the_type_tells_the_outcome(self, kind, outcome):
+    def test_condition_type_sets_the_outcome(self, kind, outcome):
         assert finish_of(job(conditions=[condition(kind, ago(60))]), JOB) == Finish(True, ago(60), outcome)
 
-    def test_a_condition_without_its_time_finishes_without_a_time(self):
+    def test_condition_without_a_time_finishes_without_a_time(self):
         assert finish_of(job(conditions=[condition("Failed")]), JOB) == Finish(True, None, Outcome.FAILED)
 
-    def test_a_condition_before_the_creation_counts_from_the_write_that_brought_it(self):
-        """A controller whose clock is behind the API server's must not have its short Jobs kept for ever."""
+    def test_condition_before_the_creation_uses_the_newest_status_write(self):
+        """If a controller's clock is behind the API server's, its short Jobs must not be kept for ever."""
         obj = created(status_written(job(complete=ago(60)), ago(57)), ago(58))
 
         assert finish_of(obj, JOB) == Finish(True, ago(57), Outcome.SUCCEEDED)
 
     @pytest.mark.parametrize("zero", [None, "0001-01-01T00:00:00Z"], ids=["null", "zero"])
-    def test_a_condition_that_tells_no_time_never_counts_from_a_write(self, zero):
+    def test_condition_without_a_time_never_uses_a_write(self, zero):
         obj = status_written(job(conditions=[condition("Complete", zero)]), ago(57))
 
         assert finish_of(obj, JOB) == Finish(True, None, Outcome.SUCCEEDED)
@@ -72,20 +72,20 @@ class TestByField:
     @pytest.mark.parametrize(
         ("state", "outcome"), [("Done", Outcome.SUCCEEDED), ("Broken", Outcome.FAILED)], ids=["done", "broken"]
     )
-    def test_the_value_tells_the_outcome(self, state, outcome):
+    def test_field_value_sets_the_outcome(self, state, outcome):
         obj = run(state, finishedAt="2026-03-14T01:00:00Z")
 
         assert finish_of(obj, run_rule()).outcome is outcome
         assert finish_of(obj, run_rule()).finished is True
 
-    def test_a_condition_before_the_creation_counts_from_the_write_that_brought_it(self):
-        """A controller whose clock is behind the API server's must not have its short Jobs kept for ever."""
+    def test_condition_before_the_creation_uses_the_newest_status_write(self):
+        """If a controller's clock is behind the API server's, its short Jobs must not be kept for ever."""
         obj = created(status_written(job(complete=ago(60)), ago(57)), ago(58))
 
         assert finish_of(obj, JOB) == Finish(True, ago(57), Outcome.SUCCEEDED)
 
     @pytest.mark.parametrize("zero", [None, "0001-01-01T00:00:00Z"], ids=["null", "zero"])
-    def test_a_condition_that_tells_no_time_never_counts_from_a_write(self, zero):
+    def test_condition_without_a_time_never_uses_a_write(self, zero):
         obj = status_written(job(conditions=[condition("Complete", zero)]), ago(57))
 
         assert finish_of(obj, JOB) == Finish(True, None, Outcome.SUCCEEDED)
@@ -101,7 +101,7 @@ class TestByField:
     def test_a_value_that_is_no_text_is_an_unknown_shape(self, state):
         assert finish_of(run(state), run_rule()) == UNKNOWN
 
-    def test_a_field_below_something_else_than_a_map_is_unfinished(self):
+    def test_field_below_a_value_that_is_no_map_is_unfinished(self):
         rule = run_rule().model_copy(
             update={"finished": run_rule().finished.model_copy(update={"field": "status.a.b"})}
         )
@@ -110,7 +110,7 @@ class TestByField:
 
 
 class TestSources:
-    def test_a_path_tells_its_instant(self):
+    def test_path_source_reads_its_instant(self):
         obj = run("Done", finishedAt="2026-03-14T03:00:00+02:00")
 
         assert finish_of(obj, run_rule()).at.isoformat() == "2026-03-14T01:00:00+00:00"
@@ -131,10 +131,10 @@ class TestSources:
 
         assert finish_of(obj, rule).at.isoformat() == "2026-03-14T01:00:00+00:00"
 
-    def test_what_ends_by_a_field_has_no_finishing_condition(self):
+    def test_kind_that_finishes_by_a_field_has_no_finishing_condition(self):
         case = {"when": {"field": "status.state", "values": ["Done"]}, "outcome": "succeeded"}
-        told = run_rule().model_dump(by_alias=True, exclude_unset=True)
-        rule = KindRule.model_validate(told | {"finished": {"cases": [case]}, "finishedAt": ["finishing-condition"]})
+        data = run_rule().model_dump(by_alias=True, exclude_unset=True)
+        rule = KindRule.model_validate(data | {"finished": {"cases": [case]}, "finishedAt": ["finishing-condition"]})
 
         assert finish_of(run("Done", conditions=[condition("Done", ago(60))]), rule).at is None
 
@@ -144,7 +144,7 @@ class TestSources:
         assert finish_of(obj, run_rule("managed-fields")).at == ago(30)
 
     @pytest.mark.parametrize("entries", [None, {}, "x", [None, "x", {}, {"subresource": "status"}]], ids=ascii)
-    def test_malformed_managed_fields_tell_nothing(self, entries):
+    def test_malformed_managed_fields_are_ignored(self, entries):
         assert finish_of(having(run("Done"), "metadata.managedFields", entries), run_rule("managed-fields")).at is None
 
     def test_an_instant_before_the_start_is_absent(self):
@@ -159,7 +159,7 @@ class TestSources:
 
         assert finish_of(obj, run_rule()).at is not None
 
-    def test_containers_alone_do_not_tell_where_one_is_unknown(self):
+    def test_container_ends_do_not_count_if_one_is_unknown(self):
         rule = POD.model_copy(update={"finished_at": POD.finished_at[:1]})
 
         assert finish_of(pod(containers=[ended("a", ago(60)), ended("b", None)]), rule).at is None
@@ -173,7 +173,7 @@ class TestSources:
 
 
 class TestCases:
-    """Kinds whose end is told by more than one condition or field."""
+    """Kinds whose end depends on more than one condition or field."""
 
     RULE = KindRule.model_validate(
         {
@@ -205,7 +205,7 @@ class TestCases:
     def finish(self, **status):
         return finish_of(self.run(**status), self.RULE)
 
-    def test_the_first_case_that_holds_tells_the_outcome_and_the_time(self):
+    def test_first_case_that_holds_sets_outcome_and_time(self):
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z"}
         denied = {"type": "Ready", "status": "False", "reason": "Denied", "lastTransitionTime": "2026-01-03T00:00:00Z"}
 
@@ -214,14 +214,14 @@ class TestCases:
         assert format_instant(self.finish(conditions=[denied]).at) == "2026-01-03T00:00:00Z"
         assert self.finish(conditions=[denied | {"reason": "Pending"}]).finished is False
 
-    def test_what_may_be_done_again_has_not_finished(self):
+    def test_object_that_may_be_retried_is_unfinished(self):
         obj = self.run(lost=True, endMillis=1)
         obj["metadata"]["annotations"] = {"example.com/again": "yes"}
 
         assert finish_of(obj, self.RULE).finished is False
 
     @pytest.mark.parametrize(("observed", "finished"), [(1, False), (2, True), (3, True), (None, True), ("1", True)])
-    def test_a_status_of_an_older_spec_tells_nothing(self, observed, finished):
+    def test_status_of_an_older_spec_is_unfinished(self, observed, finished):
         assert self.finish(lost=True, observedGeneration=observed).finished is finished
 
     @pytest.mark.parametrize(
@@ -252,12 +252,12 @@ class TestCases:
         ids=str,
     )
     def test_sources_of_times(self, status, at):
-        told = self.finish(lost=True, **status)
+        found = self.finish(lost=True, **status)
 
-        assert told.finished is True
-        assert (told.at and format_instant(told.at)) == at
+        assert found.finished is True
+        assert (found.at and format_instant(found.at)) == at
 
-    def test_a_write_of_anything_where_nothing_else_is_known(self):
+    def test_newest_write_counts_if_no_other_time_is_known(self):
         obj = self.run(lost=True)
         obj["metadata"]["managedFields"] = [{"time": "2026-01-07T00:00:00Z"}, {"time": "2026-01-06T00:00:00Z"}]
 
@@ -266,7 +266,7 @@ class TestCases:
     @pytest.mark.parametrize(
         "status", [{"lost": "yes"}, {"conditions": {"Ready": "True"}}, {"lost": True, "parts": {}}], ids=str
     )
-    def test_a_shape_that_no_test_knows(self, status):
+    def test_unexpected_shape_is_unknown(self, status):
         assert finish_of(self.run(**status), self.RULE).finished is None
 
 

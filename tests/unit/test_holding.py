@@ -1,4 +1,4 @@
-"""What `hold`, `release` and `set` write on an object, and that others who write it meanwhile lose nothing."""
+"""What `hold`, `release` and `set` write on an object, also while other clients write it."""
 
 import json
 
@@ -38,7 +38,7 @@ async def stored(cluster, obj):
 # Hold and release
 
 
-async def test_a_hold_takes_the_field_away_in_the_same_write_and_release_puts_it_back_in_one(cluster):
+async def test_hold_removes_the_field_and_release_restores_it_in_one_write_each(cluster):
     before = cluster.put(job(ttl=60))
 
     await hold_object(JOB, ref_of(before), "why", editor=cluster)
@@ -54,19 +54,19 @@ async def test_a_hold_takes_the_field_away_in_the_same_write_and_release_puts_it
 
 
 @pytest.mark.parametrize("ttl", [None, 0])
-def test_only_a_field_that_is_there_is_taken_away(ttl):
+def test_hold_removes_only_a_field_that_is_set(ttl):
     change = edits.hold(job(ttl=ttl), JOB, "why")
     assert change.fields == ({} if ttl is None else {FIELD: None})
     assert (HELD_TTL in change.annotations) is (ttl is not None)
 
 
-def test_a_field_that_nobody_else_acts_on_stays():
+def test_hold_keeps_a_field_without_a_controller():
     ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
     assert edits.hold(job(ttl=60), ours, "why").fields == {}
     assert edits.hold(pod(), POD, "why").fields == {}
 
 
-def test_each_field_is_taken_away_whichever_counts_but_none_of_the_status():
+def test_hold_removes_each_ttl_field_except_those_of_the_status():
     paths = ("spec.ttl.afterSuccess", "spec.ttl.afterFailure", "status.spec.ttl.afterSuccess")
     fields = [{"path": path} for path in paths]
     rule = JOB.model_copy(update={"ttl": NativeTtl.model_validate({"fields": fields, "honouredBy": "its operator"})})
@@ -79,7 +79,7 @@ def test_each_field_is_taken_away_whichever_counts_but_none_of_the_status():
     assert "status" not in change.patch(obj)
 
 
-def test_who_holds_again_loses_nothing_of_what_was_kept():
+def test_second_hold_keeps_the_saved_values():
     kept = json.dumps({FIELD: 60})
     again = edits.hold(job(hold="first", held_ttl=kept), JOB, "second")
     later_set = edits.hold(job(ttl=5, hold="first", held_ttl=kept), JOB, "second")
@@ -88,14 +88,14 @@ def test_who_holds_again_loses_nothing_of_what_was_kept():
     assert json.loads(later_set.annotations[HELD_TTL]) == {FIELD: 5}
 
 
-def test_what_was_set_while_it_was_held_stays_and_is_told():
+def test_release_keeps_and_reports_a_field_that_was_set_during_the_hold():
     change = edits.release(job(ttl=5, hold="why", held_ttl=json.dumps({FIELD: 60})), JOB)
     assert change.fields == {}
     assert change.annotations == {"hold": None, HELD_TTL: None}
-    assert change.message == (f"{FIELD} was set to 5 while it was held, and stays so; before, it was 60",)
+    assert change.message == (f"{FIELD} was set to 5 during the hold, and is kept; before, it was 60",)
 
 
-def test_a_field_is_given_back_where_only_the_hold_was_taken_away():
+def test_release_restores_the_field_if_the_hold_was_removed_by_hand():
     assert edits.release(job(held_ttl=json.dumps({FIELD: 60})), JOB).fields == {FIELD: 60}
 
 
@@ -103,21 +103,21 @@ KEPT = json.dumps({FIELD: 60})
 
 
 @pytest.mark.parametrize(
-    ("obj", "told"),
+    ("obj", "message"),
     [
-        (job(held_ttl=KEPT), f"a hold that is gone put {FIELD}: 60 aside, and nothing acts on it"),
-        (job(held_ttl="{"), "a hold that is gone put a TTL aside, and it cannot be put back until this is fixed"),
+        (job(held_ttl=KEPT), f"a hold that was removed left {FIELD}: 60 saved, and no controller acts on it"),
+        (job(held_ttl="{"), "a hold that was removed left a saved TTL, which cannot be restored until this is fixed"),
         (job(held_ttl=KEPT, hold="why"), ""),
         (job(held_ttl=KEPT, ttl=5), ""),
         (job(ttl=5), ""),
     ],
 )
-def test_what_a_hold_that_is_gone_left_behind_is_told(obj, told):
+def test_saved_ttl_of_a_removed_hold_is_reported(obj, message):
     found = edits.describe_parked(obj, JOB)
-    assert found.startswith(told) if told else not found
+    assert found.startswith(message) if message else not found
 
 
-def test_what_is_not_held_is_not_written():
+def test_release_writes_nothing_to_an_object_without_a_hold():
     assert edits.release(job(ttl=60, ttl_failed="1h"), JOB) is None
 
 
@@ -131,15 +131,15 @@ def test_a_release_writes_nothing_but_ttl_fields_of_the_kind(kept):
 
 
 @pytest.mark.parametrize(
-    ("obj", "rule", "reason", "told"),
+    ("obj", "rule", "reason", "message"),
     [
         (job(), JOB, " ", "expected a reason"),
         (pod(), NEVER, "why", "a Pod never finishes: it is a service"),
         (TERMINATING, JOB, "why", "is being deleted already"),
     ],
 )
-def test_what_cannot_be_held_is_said(obj, rule, reason, told):
-    with pytest.raises(ValueError, match=told):
+def test_hold_that_is_impossible_is_an_error(obj, rule, reason, message):
+    with pytest.raises(ValueError, match=message):
         edits.hold(obj, rule, reason)
 
 
@@ -155,32 +155,32 @@ def test_what_cannot_be_held_is_said(obj, rule, reason, told):
         ("2026-01-02T03:04:05Z", None, {"expire-at": "2026-01-02T03:04:05Z"}),
     ],
 )
-def test_a_wish_becomes_the_annotation_that_says_so(wish, outcome, annotations):
+def test_set_writes_the_annotation_for_the_value(wish, outcome, annotations):
     assert edits.set_ttl(job(), JOB, wish, outcome).annotations == annotations
 
 
-def test_an_instant_that_would_count_before_it_is_taken_away():
+def test_set_removes_an_instant_that_takes_precedence():
     change = edits.set_ttl(job(expire_at="2026-01-02T03:04:05Z"), JOB, "1h")
     assert change.annotations == {"ttl": "1h", "expire-at": None}
 
 
-def test_what_still_counts_for_one_outcome_is_told():
-    (told,) = edits.set_ttl(job(ttl_failed="2d"), JOB, "1h").message
-    assert told == "what ttlafterfinished.dev/ttl-failed says, 2d, still counts if it failed"
+def test_set_reports_a_ttl_of_one_outcome_that_takes_precedence():
+    (message,) = edits.set_ttl(job(ttl_failed="2d"), JOB, "1h").message
+    assert message == "ttlafterfinished.dev/ttl-failed, 2d, takes precedence if it failed"
 
 
 @pytest.mark.parametrize("wish", ["", "soon", "-1h", "1h30", "2026-01-02", "Never"])
-def test_what_cannot_be_read_is_not_written(wish):
+def test_set_rejects_a_malformed_value(wish):
     with pytest.raises(ValueError, match="expected seconds"):
         edits.set_ttl(job(), JOB, wish)
 
 
-def test_an_instant_is_for_every_outcome():
-    with pytest.raises(ValueError, match="an instant counts for each"):
+def test_set_rejects_an_instant_for_one_outcome():
+    with pytest.raises(ValueError, match="an instant is for each outcome"):
         edits.set_ttl(job(), JOB, "2026-01-02T03:04:05Z", Outcome.FAILED)
 
 
-def test_all_that_was_said_can_be_taken_back_or_that_of_one_outcome():
+def test_unset_removes_all_ttls_or_that_of_one_outcome():
     obj = annotated(job(hold="why"), ttl="1h", ttl_failed="2h", expire_at="2026-01-02T03:04:05Z")
     assert edits.unset_ttl(obj).annotations == {"ttl": None, "ttl-failed": None, "expire-at": None}
     assert edits.unset_ttl(obj, Outcome.FAILED).annotations == {"ttl-failed": None}
@@ -190,7 +190,7 @@ def test_all_that_was_said_can_be_taken_back_or_that_of_one_outcome():
 # Writing
 
 
-async def test_who_writes_in_between_is_not_overwritten(cluster):
+async def test_write_repeats_after_a_concurrent_write(cluster):
     obj = cluster.put(job(ttl=60))
     writes = iter([5, 6])
 
@@ -204,7 +204,7 @@ async def test_who_writes_in_between_is_not_overwritten(cluster):
     assert json.loads(get_annotations(await stored(cluster, obj))[HELD_TTL]) == {FIELD: 6}
 
 
-async def test_an_object_that_is_written_all_the_time_is_given_up(cluster):
+async def test_write_gives_up_after_repeated_conflicts(cluster):
     obj = cluster.put(job())
 
     def ask(read):
@@ -215,13 +215,13 @@ async def test_an_object_that_is_written_all_the_time_is_given_up(cluster):
         await write(JOB, ref_of(obj), ask, editor=cluster)
 
 
-async def test_an_object_that_is_not_there_is_said(cluster):
+async def test_write_to_a_missing_object_is_an_error(cluster):
     with pytest.raises(TtlError, match="there is no Job build-42 in namespace ci"):
         await write(JOB, ref_of(job()), lambda obj: edits.release(obj, JOB), editor=cluster)
 
 
 class Stubborn(FakeCluster):
-    """An API server that does not let go of the field."""
+    """An API server that rejects the removal of the field."""
 
     def __init__(self, error):
         super().__init__()
@@ -233,7 +233,7 @@ class Stubborn(FakeCluster):
         return await super().patch(rule, ref, patch)
 
 
-async def test_where_the_field_cannot_be_taken_away_the_hold_is_written_all_the_same():
+async def test_hold_is_written_without_the_field_if_the_field_is_immutable():
     cluster = Stubborn(PermanentError("field is immutable"))
     obj = cluster.put(job(ttl=60))
 
@@ -244,7 +244,7 @@ async def test_where_the_field_cannot_be_taken_away_the_hold_is_written_all_the_
     assert without(written.snapshot.obj, "metadata")["spec"] == obj["spec"]
 
 
-async def test_a_missing_right_is_no_reason_to_write_less():
+async def test_hold_without_permission_writes_nothing():
     cluster = Stubborn(ForbiddenError("jobs is forbidden"))
     obj = cluster.put(job(ttl=60))
 
@@ -265,7 +265,7 @@ async def test_a_missing_right_is_no_reason_to_write_less():
         (format_instant(later(60)), "1h", ago(0), False),
     ],
 )
-def test_a_maximum_that_shortens_a_wish_is_told(wish, maximum, finished_at, is_shorter):
-    told = edits.describe_maximum(wish, maximum and parse_duration(maximum), finished_at)
+def test_maximum_that_shortens_a_ttl_is_described(wish, maximum, finished_at, is_shorter):
+    message = edits.describe_maximum(wish, maximum and parse_duration(maximum), finished_at)
     expected = f"max-ttl of its namespace takes precedence over {wish}: at most 1h after it finishes"
-    assert told == (expected if is_shorter else "")
+    assert message == (expected if is_shorter else "")

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from shared.core.horizon import HORIZON_MIN, horizon, sweep_ahead
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.namespaces import namespace_of
 from shared.usecases.schedule import schedule
 from tests.builders import JOB, ago, job, namespace

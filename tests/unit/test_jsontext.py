@@ -1,4 +1,4 @@
-"""Limits of JSON, measured on bytes; and what a text that is beyond them still tells."""
+"""Limits of JSON, measured on bytes, and the outline of a text that exceeds them."""
 
 import json
 
@@ -102,7 +102,7 @@ def test_commas_and_brackets_in_a_string_are_no_values():
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"}", b"[}", b"{]", b'"a', b'{"a":1}}', b"\xff", '{"a":1}'.encode("utf-16")]
 )
-def test_what_is_no_json_is_a_value_error(text):
+def test_text_that_is_no_json_is_a_value_error(text):
     with pytest.raises(ValueError, match=r".") as raised:
         parse_json(text)
     assert not isinstance(raised.value, jsontext.JsonLimitError)
@@ -113,7 +113,7 @@ def test_what_is_no_json_is_a_value_error(text):
 
 @UNHURRIED
 @given(ANY, TRICKY, st.data())
-def test_an_outline_has_what_was_asked_for_and_is_json_wherever_the_text_breaks_off(value, scalar, data):
+def test_outline_has_the_requested_keys_and_is_json_wherever_the_text_is_truncated(value, scalar, data):
     told = {"a": value, "metadata": {"b": value, "name": scalar}, "c": {"metadata": value}, "d": scalar}
     text = json.dumps(told).encode()
     found = json.loads(outline(text, b"metadata").text)
@@ -126,7 +126,7 @@ def test_an_outline_has_what_was_asked_for_and_is_json_wherever_the_text_breaks_
 
 @UNHURRIED
 @given(st.lists(st.dictionaries(TRICKY, ANY, min_size=1, max_size=3), max_size=5), ANY, st.booleans())
-def test_the_items_of_a_list_are_found_wherever_they_stand(items, other, is_last):
+def test_outline_finds_the_items_of_a_list_at_any_position(items, other, is_last):
     page = {"kind": "XList", "metadata": {"continue": "next", "x": {"items": [{"a": 1}]}}}
     page = {**page, "items": items} if is_last else {"items": items, "other": other, **page}
     text = json.dumps(page).encode()
@@ -135,7 +135,7 @@ def test_the_items_of_a_list_are_found_wherever_they_stand(items, other, is_last
     assert json.loads(found.text)["metadata"]["continue"] == "next"
 
 
-def test_an_outline_of_what_nests_without_end_takes_no_recursion():
+def test_outline_of_endless_nesting_uses_no_recursion():
     text = (
         b'{"metadata":{"managedFields":['
         + b'{"a":' * 50_000
@@ -151,13 +151,13 @@ def test_an_outline_of_what_nests_without_end_takes_no_recursion():
 
 @UNHURRIED
 @given(ANY)
-def test_the_depth_of_what_was_parsed_is_exact(value):
+def test_depth_of_a_parsed_value_is_exact(value):
     depth = depth_of(value)
     assert not is_nested_deeper(value, depth)
     assert not depth or is_nested_deeper(value, depth - 1)
 
 
-def test_what_holds_itself_or_stands_in_many_places_is_measured_at_once():
+def test_value_that_contains_itself_or_is_aliased_is_measured_fast():
     circle = []
     circle.append(circle)
     assert is_nested_deeper(circle, DEPTH_MAX)

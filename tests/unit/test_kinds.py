@@ -1,4 +1,4 @@
-"""The kinds' rules: their schema, the shipped files, and how they are found."""
+"""Kind rules: their schema, the shipped files, and how the catalogue finds them."""
 
 import re
 from typing import Any
@@ -8,7 +8,9 @@ import yaml
 from pydantic import ValidationError
 
 from shared.adapters.config.kind_files import read_catalogue
-from shared.core.kinds.rule import Catalogue, FinishSource, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
+from shared.core.kinds.times import FinishSource
 from tests.builders import JOB, KINDS, POD, TRAINJOB, having, without
 
 RULE: dict[str, Any] = {
@@ -23,7 +25,7 @@ FILES = {path.stem: path for path in sorted(KINDS.glob("*.yaml"))}
 
 
 class TestSchema:
-    def test_the_least_rule(self):
+    def test_minimal_rule_has_defaults(self):
         rule = KindRule.model_validate(RULE)
 
         assert rule.scope == "Namespaced"
@@ -38,11 +40,11 @@ class TestSchema:
         assert where_it_fails(without(RULE, field)) == {field}
 
     @pytest.mark.parametrize("field", ["finished", "finishedAt"])
-    def test_a_rule_says_how_it_finishes_and_when(self, field):
+    def test_rule_without_finished_or_finished_at_is_rejected(self, field):
         with pytest.raises(ValidationError, match="expected both finished and finishedAt, or neverFinishes"):
             KindRule.model_validate(without(RULE, field))
 
-    def test_or_that_it_never_does(self):
+    def test_rule_with_never_finishes_needs_no_finish(self):
         rule = KindRule.model_validate(
             without(without(RULE, "finished"), "finishedAt") | {"neverFinishes": "it serves"}
         )
@@ -132,12 +134,12 @@ class TestSchema:
 
         assert where_it_fails(field | {"finishedAt": ["managed-fields", source]}) == {"finishedAt"}
 
-    def test_the_message_says_which_of_the_forms_was_expected(self):
+    def test_message_names_the_expected_form(self):
         with pytest.raises(ValidationError, match="expected one of `conditions`, `field`"):
             KindRule.model_validate(having(RULE, "finished", {}))
 
     @pytest.mark.parametrize("rule", [None, [], "Run", 7], ids=ascii)
-    def test_what_is_no_map_is_no_rule(self, rule):
+    def test_rule_that_is_no_map_is_rejected(self, rule):
         with pytest.raises(ValidationError):
             KindRule.model_validate(rule)
 
@@ -145,7 +147,7 @@ class TestSchema:
         with pytest.raises(ValidationError):
             KindRule.model_validate(RULE).kind = "Walk"
 
-    def test_sources_and_paths_are_told_apart(self):
+    def test_sources_and_paths_are_distinguished(self):
         rule = KindRule.model_validate(RULE | {"finishedAt": ["managed-fields", "status.endTime"]})
 
         assert rule.finished_at == (FinishSource.MANAGED_FIELDS, "status.endTime")
@@ -161,7 +163,7 @@ def where_it_fails(rule: Any) -> set[str]:
 
 class TestShippedRules:
     @pytest.mark.parametrize("name", FILES)
-    def test_it_loads(self, name):
+    def test_shipped_rule_loads(self, name):
         rule = KindRule.model_validate(yaml.safe_load(FILES[name].read_text()))
 
         assert rule.short_names == tuple(word.lower() for word in rule.short_names)
@@ -198,7 +200,7 @@ class TestPaths:
         ],
         ids=["a named group", "the core group", "a custom resource"],
     )
-    def test_they_are_the_api_servers(self, rule, everywhere, in_one_namespace):
+    def test_paths_are_those_of_the_api_server(self, rule, everywhere, in_one_namespace):
         assert rule.collection_path == everywhere
         assert rule.path_in("") == everywhere
         assert rule.path_in("ci") == in_one_namespace
@@ -215,7 +217,7 @@ class TestCatalogue:
         ("api_version", "kind"),
         [("v1", "Job"), ("batch/v1", "job"), ("batch/v2", "Job"), ("", ""), ("batch/v1", "Pod")],
     )
-    def test_another_is_not(self, api_version, kind):
+    def test_unknown_api_version_or_kind_is_not_found(self, api_version, kind):
         assert self.KINDS.get(api_version, kind) is None
 
     @pytest.mark.parametrize(
@@ -232,14 +234,14 @@ class TestCatalogue:
             pytest.param(("job", "jobs"), (JOB,), id="twice the same"),
         ],
     )
-    def test_people_name_kinds(self, words, rules):
+    def test_kind_is_found_by_each_of_its_names(self, words, rules):
         named = self.KINDS.parse_names(words)
 
         assert named.rules == rules
         assert all(named.get(rule.api_version, rule.kind) is rule for rule in rules)
 
     @pytest.mark.parametrize("word", ["", "cronjobs", "jobs.example.com", "jo", "job ", "*"])
-    def test_an_unknown_word_is_an_error_that_says_who_lists_the_known(self, word):
+    def test_unknown_name_is_an_error_with_the_command_that_lists_kinds(self, word):
         with pytest.raises(ValueError, match=re.escape(f"unknown kind {word!r}: expected a kind")) as told:
             self.KINDS.parse_names(("jobs", word))
         assert str(told.value).endswith("`ttl-after-finished kinds` lists them")
@@ -247,16 +249,16 @@ class TestCatalogue:
     @pytest.mark.parametrize(
         ("slip", "meant"), [("jbos", "jobs.batch"), ("trainjbo", "trainjobs.trainer.kubeflow.org")]
     )
-    def test_a_slip_is_told_what_may_have_been_meant(self, slip, meant):
+    def test_misspelled_name_is_an_error_with_a_suggestion(self, slip, meant):
         with pytest.raises(ValueError, match=rf"perhaps {re.escape(meant)}\b"):
             self.KINDS.parse_names((slip,))
 
-    def test_a_part_does_not_know_the_rest(self):
+    def test_part_of_a_catalogue_has_no_other_kinds(self):
         assert self.KINDS.parse_names(("jobs",)).get("v1", "Pod") is None
 
 
 def kind(plural, group, **fields):
-    """A rule of a kind that shares its names with others."""
+    """A rule of a kind that shares its names with other kinds."""
     api_version = f"{group}/v1" if group else "v1"
     finishing = {"finished": {"conditions": {"Complete": "succeeded"}}, "finished_at": ["finishing-condition"]}
     return KindRule(api_versions=[api_version], kind=plural[:-1].capitalize(), plural=plural, **(fields or finishing))
@@ -280,7 +282,7 @@ class TestNamesThatKindsShare:
     def test_without_a_built_in_one_each_may_be_meant(self):
         assert self.KINDS.meant_by("workflow") == (self.ARGO, self.CHAOS, self.NEVER)
 
-    def test_where_one_must_be_meant_the_names_of_those_that_finish_are_told(self):
+    def test_ambiguous_name_is_an_error_with_the_names_that_finish(self):
         expected = "'workflow' is ambiguous: expected one of workflows.argoproj.io, workflows.chaos-mesh.org"
         with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
             self.KINDS.parse_names(("workflow",))
@@ -302,5 +304,5 @@ class TestNamesThatKindsShare:
         ("kubeflow.org", "MPIJob", "MPIJob"),  # two versions of one group are one kind
     ],
 )
-def test_a_label_tells_kinds_of_one_name_apart(group, kind, label):
+def test_label_distinguishes_kinds_of_one_name(group, kind, label):
     assert read_catalogue().label_of(group, kind) == label

@@ -1,4 +1,4 @@
-"""What is kept of Namespaces: our annotations, and what a policy may ask for, within limits."""
+"""The parts of Namespaces that are kept, within limits: annotations of the domain, and what a policy may read."""
 
 import asyncio
 
@@ -22,9 +22,9 @@ def anyio_backend():
     return "asyncio"
 
 
-def crowded(name="ci", **said):
-    """A namespace with an annotation of others that is larger than what is kept."""
-    obj = namespace(name, labels={"team": "a"}, **said)
+def crowded(name="ci", **settings):
+    """A namespace with a foreign annotation that is larger than the limit."""
+    obj = namespace(name, labels={"team": "a"}, **settings)
     return having(obj, "metadata.annotations", {**obj["metadata"].get("annotations", {}), "example.com/notes": LARGE})
 
 
@@ -33,7 +33,7 @@ def decided(place, when):
     return decide(done, JOB, NOW, Context(rules(when=when, ttl="1s"), namespace_of(place)))
 
 
-def test_our_annotations_and_labels_are_kept_beside_large_ones_of_others():
+def test_annotations_of_the_domain_and_labels_are_kept_beside_large_annotations():
     kept = namespace_of(crowded(max_ttl="60s", exempt="true"))
     assert kept.characters < 200
     assert kept.is_exempt
@@ -52,28 +52,28 @@ def test_our_annotations_and_labels_are_kept_beside_large_ones_of_others():
         ("object.spec.backoffLimit == 6", True),
     ],
 )
-def test_a_condition_on_annotations_that_were_not_kept_has_no_answer(when, goes):
-    """`!has(...)` of what was left out must not delete."""
+def test_condition_on_dropped_annotations_has_no_result(when, goes):
+    """`!has(...)` of a dropped annotation must not delete."""
     decision = decided(crowded(), when)
     assert type(decision).__name__ == ("Expire" if goes else "Ignore")
 
 
-def test_a_condition_on_few_annotations_has_one():
+def test_condition_on_few_annotations_has_a_result():
     place = having(namespace(), "metadata.annotations", {"x": "y" * 100})
     assert type(decided(place, "namespaceObject.metadata.annotations['x'] != ''")).__name__ == "Expire"
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "message"),
     [
         (namespace(labels={f"l{n}": "x" * 63 for n in range(300)}), "labels: expected at most 16384"),
         (namespace(anything=LARGE), "annotations ttlafterfinished.dev/*: expected at most 16384"),
     ],
 )
-def test_a_namespace_with_too_many_labels_or_annotations_of_ours_keeps_all_in_it(place, told):
+def test_namespace_with_too_large_metadata_keeps_its_objects(place, message):
     kept = namespace_of(place)
     assert kept.characters == 0
-    assert told in kept.problem
+    assert message in kept.problem
     assert type(decided(place, "true")).__name__ == "Ignore"
 
 
@@ -88,7 +88,7 @@ def test_a_namespace_with_too_many_labels_or_annotations_of_ours_keeps_all_in_it
         'namespaceObject.metadata.labels.team == "a" && size(namespaceObject) == 1',
     ],
 )
-def test_a_condition_that_may_read_annotations_that_are_not_kept_keeps(when):
+def test_condition_that_may_read_dropped_annotations_keeps_the_object(when):
     assert decided(crowded(), when).reason is Reason.INVALID_POLICY
 
 
@@ -100,11 +100,11 @@ def test_a_condition_that_may_read_annotations_that_are_not_kept_keeps(when):
         "has(namespaceObject.metadata.labels.team)",
     ],
 )
-def test_a_condition_that_reads_labels_and_the_name_alone_has_an_answer(when):
+def test_condition_on_labels_and_name_only_has_a_result(when):
     assert isinstance(decided(crowded(), when), Expire)
 
 
-async def test_what_all_namespaces_take_in_memory_is_bounded(monkeypatch):
+async def test_memory_of_all_namespaces_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "CHARACTERS_MAX", 10_000)
     cluster = FakeCluster()
     for number in range(30):
@@ -128,7 +128,7 @@ async def test_a_namespace_that_is_listed_again_counts_once(monkeypatch):
     assert known._characters == len("notes") + 1_000
 
 
-async def test_one_list_serves_all_who_ask_at_once():
+async def test_one_list_serves_concurrent_callers():
     cluster = FakeCluster()
     known = Namespaces(cluster)
     await asyncio.gather(*(known.prime() for _ in range(5)))

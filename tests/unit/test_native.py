@@ -38,7 +38,7 @@ def test_what_a_value_means(value, unit, options, after):
 
 
 @pytest.mark.parametrize("obj", [{}, {"spec": None}, {"spec": {"ttl": None}}, None, []], ids=str)
-def test_no_field_no_word(obj):
+def test_object_without_the_field_has_no_native_ttl(obj):
     assert read_native_ttl(obj, ttl()) is None
 
 
@@ -82,14 +82,14 @@ STRATEGY = ttl(
         ("Error", {"onSuccess": 1, "onFailure": 2}, None),
     ],
 )
-def test_the_first_that_is_there_and_applies_speaks(phase, spec, path):
+def test_first_field_that_is_set_and_applies_sets_the_ttl(phase, spec, path):
     spoken = read_native_ttl({"spec": spec, "status": {"phase": phase}}, STRATEGY)
 
     assert (spoken[0] if spoken else None) == path
 
 
-def test_a_field_that_cannot_be_told_to_apply_is_an_error():
-    with pytest.raises(InvalidFieldError, match=r"spec\.onSuccess: cannot be told"):
+def test_field_with_an_unknown_test_result_is_an_error():
+    with pytest.raises(InvalidFieldError, match=r"spec\.onSuccess: it is unknown"):
         read_native_ttl({"spec": {"onSuccess": 1}, "status": {"phase": ["Done"]}}, STRATEGY)
 
 

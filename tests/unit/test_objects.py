@@ -22,7 +22,7 @@ OBJ = {"a": {"b": {"c": 1}, "null": None, "text": "x", "empty": "", "list": [{"i
 NO_MAPS = {"null": None, "text": "x", "a number": 7, "true": True, "a list": [{"a": 1}], "nan": float("nan")}
 
 
-class TestLookingInto:
+class TestFields:
     @pytest.mark.parametrize(
         ("path", "value"),
         [("a.b.c", 1), ("a.b", {"c": 1}), ("a.null", None), ("a.x", None), ("x", None), ("a.b.c.d", None), ("", None)],
@@ -31,7 +31,7 @@ class TestLookingInto:
         assert get_in(OBJ, path) == value
 
     @pytest.mark.parametrize("obj", NO_MAPS.values(), ids=NO_MAPS)
-    def test_what_is_no_map_has_no_fields(self, obj):
+    def test_value_that_is_no_map_has_no_fields(self, obj):
         assert get_in(obj, "a") is None
         assert get_in({"a": obj}, "a.b") is None
         assert get_text(obj, "a") == ""
@@ -44,7 +44,7 @@ class TestLookingInto:
     def test_get_text(self, path, text):
         assert get_text(OBJ, path) == text
 
-    def test_list_mappings_passes_over_anything_else(self):
+    def test_list_mappings_skips_other_elements(self):
         assert list(list_mappings(OBJ, "a.list")) == [{"i": 1}, {"i": 2}]
         assert list(list_mappings(OBJ, "a.b")) == []
         assert list(list_mappings(OBJ, "a.text")) == []
@@ -57,7 +57,7 @@ class TestIdentity:
     def test_absent_parts_are_empty(self):
         assert ref_of({"kind": "Job", "metadata": {"name": 7}}) == ObjectRef("", "Job", "", "", "")
 
-    def test_people_name_it_so(self):
+    def test_ref_as_text_is_kind_namespace_and_name(self):
         assert str(ObjectRef("batch/v1", "Job", "ci", "build-42", "1")) == "Job ci/build-42"
         assert str(ObjectRef("ops.crossplane.io/v1alpha1", "Operation", "", "backup", "1")) == "Operation backup"
 
@@ -79,7 +79,7 @@ class TestIdentity:
 
 
 class TestAnnotations:
-    def test_ours_come_without_their_domain(self):
+    def test_annotations_of_the_domain_are_returned_without_it(self):
         annotations = {
             "ttlafterfinished.dev/ttl": "1h",
             "ttlafterfinished.dev/": "",
@@ -92,7 +92,7 @@ class TestAnnotations:
         assert get_annotations({"metadata": {"annotations": annotations}}) == {"ttl": "1h", "": ""}
 
     @pytest.mark.parametrize("annotations", NO_MAPS.values(), ids=NO_MAPS)
-    def test_what_is_no_map_holds_none(self, annotations):
+    def test_annotations_that_are_no_map_count_as_none(self, annotations):
         assert get_annotations({"metadata": {"annotations": annotations}}) == {}
 
 

@@ -13,7 +13,7 @@ from shared.cli.in_force import InForce, NamespaceState, PolicyInForce
 from shared.cli.obstacles import STALE_GUARD, ExplainContext, find_obstacles, find_stale_guard
 from shared.cli.related import look_around
 from shared.core.decide import Context, decide
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import format_instant, ref_of
 from shared.core.policy.policy import NO_POLICY

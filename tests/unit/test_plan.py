@@ -15,7 +15,7 @@ from shared.cli.plan import print_table
 from shared.cli.policy_warnings import describe_safeguards, find_unused, sound
 from shared.cli.preview import find_all
 from shared.core.decide import Reason
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
 from shared.evaluation.evaluator import Evaluator

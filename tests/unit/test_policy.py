@@ -1,4 +1,4 @@
-"""A policy file's models: what they take, and what they refuse in which words."""
+"""The models of a policy file: what they accept, and what they reject with which message."""
 
 from datetime import timedelta
 
@@ -49,7 +49,7 @@ def ruled(**rule):
     return {"rules": [{"name": "one", "match": {"kinds": ["jobs"]}, "ttl": "1h"} | rule]}
 
 
-def test_everything_that_can_be_said():
+def test_policy_with_every_field_is_read():
     policy = Policy.model_validate(EVERYTHING)
     rule = policy.rules[0]
 
@@ -63,7 +63,7 @@ def test_everything_that_can_be_said():
     assert None not in rule.ttls
 
 
-def test_nothing_said_limits_nothing():
+def test_policy_without_limits_limits_nothing():
     assert NO_POLICY.limits == Limits()
     assert NO_POLICY.limits.everywhere is NO_POLICY.limits.per_namespace is NO_POLICY.limits.breaker.count is None
     assert not NO_POLICY.speaks_of(JOB)
@@ -120,7 +120,7 @@ def test_nothing_said_limits_nothing():
         ({"kind": "Polizei"}, "kind", "'Policy'"),
     ],
 )
-def test_what_is_refused_says_where_and_why(given, place, message):
+def test_invalid_policy_is_rejected_with_path_and_reason(given, place, message):
     with pytest.raises(ValidationError) as raised:
         Policy.model_validate(given)
 
@@ -143,7 +143,7 @@ def test_what_is_refused_says_where_and_why(given, place, message):
         ({"owners": [{}]}, "owners.0", "at least one of kind, name"),
     ],
 )
-def test_what_is_empty_does_not_mean_everything(match, place, names):
+def test_empty_field_is_rejected(match, place, names):
     with pytest.raises(ValidationError) as raised:
         Policy.model_validate(ruled(match={"kinds": ["jobs"], **match}))
 
@@ -152,12 +152,12 @@ def test_what_is_empty_does_not_mean_everything(match, place, names):
     assert error["msg"] == f"expected {names}, or no such field"
 
 
-def test_a_budget_that_is_empty_limits_nothing_and_is_refused():
+def test_empty_budget_is_rejected():
     with pytest.raises(ValidationError, match="at least one of global, perNamespace, breaker, or no such field"):
         Policy.model_validate({"budget": {}})
 
 
-def test_what_may_be_empty():
+def test_owners_and_rules_may_be_empty():
     assert Policy.model_validate({"rules": []}) == NO_POLICY
     assert Policy.model_validate(ruled(match={"kinds": ["*"], "owners": []})).rules[0].match.owners == ()
 
@@ -166,16 +166,16 @@ class TestKinds:
     KNOWN = read_catalogue()
 
     @pytest.mark.parametrize(
-        ("word", "told"),
+        ("word", "message"),
         [
             ("jbos", "unknown kind 'jbos'"),
             ("backups", "'backups' is ambiguous: expected one of backups.k8up.io, backups.longhorn.io"),
             ("Backup", "'Backup' is ambiguous"),
             ("cronjobs", "'cronjobs' never finishes"),
-            ("nodes*", "expected a pattern that fits a kind that can finish, got 'nodes*'"),
+            ("nodes*", "expected a pattern that matches a kind that can finish, got 'nodes*'"),
         ],
     )
-    def test_a_word_that_names_no_kind_or_several_is_refused(self, word, told):
+    def test_name_of_no_kind_or_of_several_is_rejected(self, word, message):
         policy = Policy.model_validate(ruled(match={"kinds": ["jobs", word]}))
 
         with pytest.raises(ValidationError) as raised:
@@ -183,10 +183,10 @@ class TestKinds:
 
         (error,) = raised.value.errors()
         assert (error["loc"], error["input"]) == (("rules", 0, "match", "kinds", 1), word)
-        assert told in error["msg"]
+        assert message in error["msg"]
 
-    def test_a_name_means_one_kind_and_opts_no_other_in(self):
-        """`backups.k8up.io` must not delete Velero's, which are handles to data; `jobs` not Volcano's."""
+    def test_name_means_one_kind_and_opts_in_no_other(self):
+        """`backups.k8up.io` must not match Velero's Backups, which are handles to data, nor `jobs` Volcano's."""
         words = ["jobs", "backups.k8up.io", "backups.*"]
         (rule,) = Policy.model_validate(ruled(match={"kinds": words})).of_kinds(self.KNOWN).rules
 
@@ -211,7 +211,7 @@ class TestKinds:
 
         assert {rule.kind for rule in (JOB, POD, TRAINJOB) if policy.speaks_of(rule)} == kinds
 
-    def test_a_rule_that_only_guards_speaks_of_none(self):
+    def test_rule_without_a_ttl_sets_none_for_any_kind(self):
         policy = Policy.model_validate({"rules": [{"name": "a", "match": {"kinds": ["jobs"]}, "minAge": 1}]})
 
         assert not policy.speaks_of(JOB)

@@ -1,4 +1,4 @@
-"""What the functions make of a policy: timers, deletions, and what is told."""
+"""What the functions make of a policy: timers, deletions, and reports."""
 
 from datetime import timedelta
 
@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from shared.core.jitter import jittered
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
@@ -86,7 +86,7 @@ async def test_schedule_without_the_namespace(obj, policy, expected):
     assert await Bench(policy).schedule(obj) == expected
 
 
-async def test_schedule_where_the_namespace_happens_to_be_known():
+async def test_schedule_with_a_known_namespace():
     bench = Bench()
     bench.cluster.put(namespace(max_ttl="1h"))
     await bench.evaluator.namespaces.get("ci")
@@ -96,7 +96,7 @@ async def test_schedule_where_the_namespace_happens_to_be_known():
     assert await bench.schedule(DONE, get_cached) is None
 
 
-async def test_schedule_asks_for_the_rank_of_what_finished():
+async def test_schedule_requests_the_rank_of_a_finished_object():
     bench = Bench(rules(ttl="1h", keepLast=3))
     await bench.evaluator.namespaces.get("ci")
 
@@ -119,16 +119,16 @@ async def test_a_history_limit_by_events_alone():
     assert bench.cluster.names == {"job-002", "job-003"}
 
 
-@pytest.mark.parametrize(("said", "expected"), [({"propagation": "Foreground"}, "Foreground"), ({}, "Background")])
-async def test_a_rule_says_how_its_dependents_go(said, expected):
-    bench = Bench(rules(ttl="1s", **said))
+@pytest.mark.parametrize(("settings", "expected"), [({"propagation": "Foreground"}, "Foreground"), ({}, "Background")])
+async def test_rule_sets_the_propagation_of_the_delete(settings, expected):
+    bench = Bench(rules(ttl="1s", **settings))
 
     await bench.expire(DONE)
 
     assert bench.cluster.propagations == [expected]
 
 
-async def test_a_namespace_that_cannot_be_read_is_told_on_the_namespace():
+async def test_malformed_namespace_is_reported_on_the_namespace():
     bench = Bench()
     bench.cluster.put(namespace(default_ttl="soon"))
 
@@ -139,7 +139,7 @@ async def test_a_namespace_that_cannot_be_read_is_told_on_the_namespace():
     assert message.startswith("everything in it is kept: namespace ci: annotation ttlafterfinished.dev/default-ttl:")
 
 
-async def test_a_rule_that_cannot_be_read_for_it_is_told_on_the_object():
+async def test_rule_without_a_result_is_reported_on_the_object():
     bench = Bench(rules(when="object.spec.nothing > 1", ttl="1s"))
 
     assert await bench.expire(DONE) is None
@@ -149,7 +149,7 @@ async def test_a_rule_that_cannot_be_read_for_it_is_told_on_the_object():
     assert message.startswith("kept: policy rule rule-0: when: ")
 
 
-async def test_a_wish_that_has_no_power_is_told_on_the_object():
+async def test_overridden_ttl_is_reported_on_the_object():
     bench = Bench()
 
     await bench.expire(annotated(job(complete=ago(10), ttl=60), ttl="1h"))
@@ -157,7 +157,7 @@ async def test_a_wish_that_has_no_power_is_told_on_the_object():
     assert [(ref.name, reason) for ref, reason, _ in bench.cluster.events] == [("build-42", "OverriddenTtl")]
 
 
-async def test_nothing_is_told_of_what_goes():
+async def test_deleted_object_has_no_problem_report():
     bench = Bench()
 
     await bench.expire(annotated(job(complete=ago(100), ttl=10), ttl="60s"))
@@ -169,7 +169,7 @@ async def test_nothing_is_told_of_what_goes():
 # sweep
 
 
-async def test_a_sweep_finds_what_a_policy_speaks_of():
+async def test_sweep_finds_objects_with_a_ttl_from_the_policy():
     bench = Bench(rules(match={"kinds": ["trainjobs", "pods"]}, ttl="1s"))
     bench.cluster.put(trainjob(complete=ago(60)))
     bench.cluster.put(pod(containers=(ended(at=ago(60)),)))
@@ -180,7 +180,7 @@ async def test_a_sweep_finds_what_a_policy_speaks_of():
 
 
 @pytest.mark.parametrize("count", [FULL_READS_MAX, FULL_READS_MAX + 1])
-async def test_a_sweep_finds_what_a_namespace_speaks_of(count):
+async def test_sweep_finds_objects_with_a_ttl_from_the_namespace(count):
     bench = Bench()
     bench.cluster.put(namespace("ml", default_ttl="1s"))
     for number in range(count):
@@ -213,7 +213,7 @@ async def test_a_sweep_keeps_the_newest():
     assert bench.cluster.names == {"job-004", "job-005"}
 
 
-async def test_a_metadata_list_is_enough_where_nothing_speaks_of_a_kind():
+async def test_sweep_lists_metadata_only_if_no_policy_sets_a_ttl_for_the_kind():
     bench = Bench(rules(ttl="1s"))
     bench.cluster.put(pod(containers=(ended(at=ago(60)),)))
 
@@ -222,7 +222,7 @@ async def test_a_metadata_list_is_enough_where_nothing_speaks_of_a_kind():
     assert [call.what for call in bench.cluster.calls if call.verb == "list-metadata"] == ["pods", "trainjobs"]
 
 
-async def test_what_is_overdue_is_spread_where_its_rule_says_so():
+async def test_overdue_objects_are_spread_by_the_jitter_of_their_rule():
     bench = Bench(rules(ttl="1s", jitter="10m"))
     for number in range(100):
         bench.cluster.put(named(number, complete=ago(3_600)))
@@ -236,7 +236,7 @@ async def test_what_is_overdue_is_spread_where_its_rule_says_so():
     assert all(at > turns[0] + 300 for at in turns[-20:])
 
 
-async def test_a_number_that_stays_hastens_nothing_that_a_sweep_spreads():
+async def test_keep_last_does_not_shorten_the_jitter_of_a_sweep():
     bench = Bench(rules(ttl="0s", keepLast=2, jitter="10m"))
     for number in range(6):
         bench.cluster.put(named(number, complete=ago(3_600 - number)))
@@ -248,7 +248,7 @@ async def test_a_number_that_stays_hastens_nothing_that_a_sweep_spreads():
     assert all(timer.due_at > NOW for timer in timers)
 
 
-async def test_a_later_sweep_tells_the_same_turn():
+async def test_later_sweep_computes_the_same_instant():
     bench = Bench(rules(ttl="1s", jitter="10m"))
     bench.cluster.put(named(0, complete=ago(3_600)))
     first = await bench.sweep()
@@ -258,7 +258,7 @@ async def test_a_later_sweep_tells_the_same_turn():
     assert await bench.sweep() == first
 
 
-async def test_at_its_turn_it_goes():
+async def test_object_is_deleted_at_its_jittered_instant():
     bench = Bench(rules(ttl="1s", jitter="10m"))
 
     await bench.expire(created(named(0, complete=ago(3_600)), ago(4_000)))
@@ -266,7 +266,7 @@ async def test_at_its_turn_it_goes():
     assert bench.cluster.names == set()
 
 
-async def test_what_has_just_come_due_is_not_spread():
+async def test_object_that_is_just_due_is_not_spread():
     bench = Bench(rules(ttl="1s", jitter="10m"))
     bench.cluster.put(named(0, complete=ago(5)))
 
@@ -277,7 +277,7 @@ async def test_what_has_just_come_due_is_not_spread():
 
 @pytest.mark.parametrize("uid", ["", "a", "b", "\ud800", "0" * 100])
 @pytest.mark.parametrize("seconds", [0.001, 1, 600, 86_400 * 400])
-def test_a_turn_is_ahead_and_within_one_round(uid, seconds):
+def test_jittered_instant_is_ahead_and_within_the_period(uid, seconds):
     over = timedelta(seconds=seconds)
     turn = jittered(uid, NOW, over)
 
@@ -285,7 +285,7 @@ def test_a_turn_is_ahead_and_within_one_round(uid, seconds):
     assert jittered(uid, turn - (turn - NOW) / 2, over) == turn
 
 
-async def test_a_list_that_takes_longer_than_it_counts_serves_all_who_wait_for_it(monkeypatch):
+async def test_slow_list_serves_all_callers_that_wait_for_it(monkeypatch):
     monkeypatch.setattr("shared.evaluation.ranks.FRESH_SECONDS", 0.01)
     bench = Bench(rules(ttl="0s", keepLast=1))
     for n in range(20):

@@ -10,7 +10,7 @@ from shared.adapters.config.policy_file import LOOK_SECONDS, PolicyFile, parse_p
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import FileError
 from shared.bootstrap.world import build
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, POD, ROOT
 from tests.fakes import FakeTelemetry
@@ -171,15 +171,15 @@ def test_committed_schema_matches_the_models():
 
 
 def test_schema_rejects_empty_values():
-    told = json.loads(schema())
+    found = json.loads(schema())
 
     assert '"null"' not in schema()
     for place, field in (("NamespaceMatch", "names"), ("LabelSelector", "matchLabels"), ("Match", "annotations")):
-        limits = told["$defs"][place]["properties"][field]
+        limits = found["$defs"][place]["properties"][field]
         assert limits.get("minItems") == 1 or limits.get("minProperties") == 1
         assert "default" not in limits
     for place in ("NamespaceMatch", "LabelSelector", "OwnerMatch", "BudgetLimits"):
-        assert told["$defs"][place]["minProperties"] == 1
+        assert found["$defs"][place]["minProperties"] == 1
 
 
 def test_deeply_nested_policy_is_an_error(tmp_path):

@@ -28,31 +28,31 @@ def overridden(obj, rule=JOB):
         pytest.param(job(complete=ago(1), ttl=60, expire_at=later(59)), "", id="the same instant"),
     ],
 )
-def test_what_is_asked_for_beside_the_field(obj, field):
+def test_settings_beside_the_native_field_are_overridden(obj, field):
     assert overridden(obj) == field
 
 
-@pytest.mark.parametrize(("asked", "field"), [("59s", ""), ("60s", ""), ("61s", FIELD), ("never", FIELD)])
+@pytest.mark.parametrize(("ttl", "field"), [("59s", ""), ("60s", ""), ("61s", FIELD), ("never", FIELD)])
 @pytest.mark.parametrize("finished", [None, ago(1_000)])
-def test_more_time_than_the_field_gives_is_powerless_finished_or_not(finished, asked, field):
+def test_longer_ttl_is_overridden_finished_or_not(finished, ttl, field):
     obj = job(complete=finished, ttl=60)
-    obj["metadata"]["annotations"] = {"ttlafterfinished.dev/ttl": asked}
+    obj["metadata"]["annotations"] = {"ttlafterfinished.dev/ttl": ttl}
     assert overridden(obj) == field
 
 
-def test_the_annotation_of_another_outcome_does_not_count():
+def test_annotation_of_another_outcome_is_not_overridden():
     assert overridden(job(complete=ago(1), ttl=60, ttl_failed="1h")) == ""
     assert overridden(job(failed=ago(1), ttl=60, ttl_failed="1h")) == FIELD
 
 
-def test_a_field_that_nobody_else_acts_on_takes_no_power():
+def test_field_without_a_controller_overrides_nothing():
     ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
     assert overridden(job(ttl=60, hold="why"), ours) == ""
     assert overridden(pod(hold="why")) == ""
 
 
-def test_it_is_told_who_acts_and_what_can_be_done():
-    told = describe_overridden(job(ttl=60), JOB, FIELD)
-    assert told == f"kube-controller-manager acts on {FIELD}: 60, whatever else is said of it"
+def test_overridden_ttl_is_described_with_controller_and_advice():
+    text = describe_overridden(job(ttl=60), JOB, FIELD)
+    assert text == f"kube-controller-manager acts on {FIELD}: 60, whatever the other settings are"
     assert "kubectl ttl hold" in advise_overridden(FIELD)
     assert "kubectl ttl hold" not in advise_overridden("status.expiration")

@@ -1,4 +1,4 @@
-"""Who speaks of an object, and in which order: holds, annotations, the kind's field, policy rules, the namespace."""
+"""The precedence of TTL sources: holds, annotations, the kind's field, policy rules, the namespace."""
 
 import pytest
 
@@ -32,9 +32,9 @@ DONE = job(complete=ago(100))
 FAILED = job(failed=ago(100))
 
 
-def rules(*said, **alone):
-    """A policy; each rule is about Jobs unless it says otherwise."""
-    given = [{"match": {}} | one for one in said or (alone,)]
+def rules(*settings, **alone):
+    """A policy whose rules match Jobs by default."""
+    given = [{"match": {}} | one for one in settings or (alone,)]
     about = [one | {"match": {"kinds": ["jobs"]} | one["match"]} for one in given]
     return Policy.model_validate({"rules": [{"name": f"rule-{n}"} | one for n, one in enumerate(about)]})
 
@@ -57,13 +57,13 @@ class TestOrder:
         ],
         ids=["annotation", "native field", "policy"],
     )
-    def test_the_object_before_its_field_before_the_policy_before_the_namespace(self, obj, expected, source):
+    def test_sources_take_precedence_in_order_object_field_policy_namespace(self, obj, expected, source):
         policy, place = rules(ttl="2m"), namespace_of(namespace(default_ttl="3m"))
 
         assert decided(obj, policy, place=place) == expected
         assert facts(obj, policy, place=place).ttl.source == source
 
-    def test_the_first_rule_that_matches_and_says_how_long(self):
+    def test_first_matching_rule_with_a_ttl_sets_the_ttl(self):
         policy = rules(
             {"match": {"labels": {"matchLabels": {"app": "x"}}}, "ttl": "1s"},
             {"ttl": {"failed": "1h"}},
@@ -74,7 +74,7 @@ class TestOrder:
         assert decided(DONE, policy) == wait(later(20))
         assert facts(FAILED, policy).policy_rule.name == "rule-1"
 
-    def test_a_namespaces_default_by_outcome_before_the_general_one(self):
+    def test_default_for_the_outcome_takes_precedence_over_the_general_default(self):
         place = namespace_of(namespace(default_ttl="2m", default_ttl_failed="3m"))
 
         assert decided(DONE, place=place) == wait(later(20))
@@ -82,19 +82,19 @@ class TestOrder:
         assert facts(FAILED, place=place).ttl.source == "ttlafterfinished.dev/default-ttl-failed"
 
     @pytest.mark.parametrize("never", [rules(ttl="never"), rules({"ttl": "never"}, {"ttl": "1s"})])
-    def test_a_rule_may_say_never(self, never):
+    def test_rule_may_set_never(self, never):
         assert decided(DONE, never, place=namespace_of(namespace(default_ttl="1s"))) == ignore("never")
 
-    def test_a_namespace_may_say_never(self):
+    def test_namespace_default_may_be_never(self):
         assert decided(DONE, place=namespace_of(namespace(default_ttl="never"))) == ignore("never")
 
-    def test_a_hold_before_all(self):
+    def test_hold_takes_precedence_over_every_ttl(self):
         assert decided(annotated(DONE, hold="why", ttl="1s"), rules(ttl="1s")) == ignore("held")
 
-    def test_nothing_speaks(self):
+    def test_object_without_any_source_has_no_ttl(self):
         assert decided(DONE, rules({"match": {"kinds": ["pods"]}, "ttl": "1s"})) == ignore("no-ttl")
 
-    def test_an_unfinished_object_stays_whatever_is_said(self):
+    def test_unfinished_object_is_kept_whatever_its_ttl(self):
         place = namespace_of(namespace(default_ttl="0", max_ttl="0"))
 
         assert decided(job(), rules(ttl="0s"), place=place) == ignore("unfinished")
@@ -131,14 +131,14 @@ class TestMatching:
             ({"owners": []}, False),
         ],
     )
-    def test_all_that_is_given_must_hold(self, match, matches):
+    def test_rule_matches_only_if_every_field_matches(self, match, matches):
         obj = having(owned_by(DONE, "CronJob"), "metadata.labels", {"app": "x"})
         obj = having(obj, "metadata.annotations", {"example.com/team": "alpha"})
         place = namespace_of(namespace(labels={"team": "a"}))
 
         assert decided(obj, rules(match=match, ttl="1s"), place=place)[0] == ("expire" if matches else "ignore")
 
-    def test_controlled_by_nobody(self):
+    def test_empty_owners_match_objects_without_a_controller(self):
         assert decided(DONE, rules(match={"owners": []}, ttl="1s"))[0] == "expire"
 
     @pytest.mark.parametrize(
@@ -152,25 +152,25 @@ class TestMatching:
             ("namespaceObject.metadata.annotations['x'] == 'y'", True),
         ],
     )
-    def test_a_condition(self, when, matches):
+    def test_rule_matches_only_if_its_condition_is_true(self, when, matches):
         place = namespace_of(having(namespace(labels={"team": "a"}), "metadata.annotations", {"x": "y"}))
 
         assert decided(DONE, rules(when=when, ttl="1s"), place=place)[0] == ("expire" if matches else "ignore")
 
     @pytest.mark.parametrize("when", ["object.spec.nothing == 1", "object.metadata.name", "object.spec > 1"])
-    def test_a_condition_without_an_answer_keeps_and_no_later_rule_speaks(self, when):
+    def test_condition_without_a_result_keeps_and_no_later_rule_applies(self, when):
         policy = rules({"when": when, "ttl": "1h"}, {"ttl": "1s"})
 
         assert decided(DONE, policy) == ignore("invalid-policy")
         assert "policy rule rule-0: when: " in facts(DONE, policy).problem
 
-    def test_a_condition_that_cannot_count_is_not_asked(self):
+    def test_condition_of_a_rule_that_cannot_matter_is_not_evaluated(self):
         broken = {"when": "object.spec.nothing == 1", "ttl": "1h"}
 
         assert decided(DONE, rules({"ttl": "1s"}, broken))[0] == "expire"
         assert decided(annotated(DONE, ttl="1s"), rules(broken))[0] == "expire"
 
-    def test_one_that_guards_is_asked_whoever_says_how_long(self):
+    def test_condition_of_a_rule_with_min_age_is_evaluated_for_any_ttl_source(self):
         guard = {"when": "object.spec.nothing == 1", "minAge": "1h"}
 
         assert decided(annotated(DONE, ttl="1s"), rules(guard)) == ignore("invalid-policy")
@@ -178,7 +178,7 @@ class TestMatching:
 
 class TestLimits:
     @pytest.mark.parametrize(
-        ("obj", "policy", "said", "expected"),
+        ("obj", "policy", "settings", "expected"),
         [
             (annotated(DONE, ttl="1h"), NO_POLICY, {}, expire(ago(40))),
             (job(complete=ago(100), ttl=3600), NO_POLICY, {}, expire(ago(40))),
@@ -192,11 +192,11 @@ class TestLimits:
             (annotated(DONE, hold=""), NO_POLICY, {}, ignore("held")),
         ],
     )
-    def test_a_namespaces_maximum_shortens_all_but_never(self, obj, policy, said, expected):
-        assert decided(obj, policy, place=namespace_of(namespace(max_ttl="60s", **said))) == expected
+    def test_max_ttl_shortens_every_ttl_except_never(self, obj, policy, settings, expected):
+        assert decided(obj, policy, place=namespace_of(namespace(max_ttl="60s", **settings))) == expected
 
     @pytest.mark.parametrize(
-        ("obj", "policy", "said"),
+        ("obj", "policy", "settings"),
         [
             (annotated(DONE, ttl="0"), rules(minAge="2m"), {}),
             (annotated(DONE, expire_at=ago(50)), rules(minAge="2m"), {}),
@@ -207,16 +207,16 @@ class TestLimits:
             (annotated(DONE, ttl="0"), rules(minAge="2m"), {"max_ttl": "1s"}),
         ],
     )
-    def test_the_largest_minimum_age_of_all_rules_that_match_is_below_all(self, obj, policy, said):
-        place = namespace_of(namespace(**said))
+    def test_largest_min_age_of_matching_rules_delays_every_ttl(self, obj, policy, settings):
+        place = namespace_of(namespace(**settings))
 
         assert decided(obj, policy, place=place) == wait(later(20))
         assert "minAge" in facts(obj, policy, place=place).moved_by
 
-    def test_a_minimum_age_alone_deletes_nothing(self):
+    def test_min_age_without_a_ttl_deletes_nothing(self):
         assert decided(DONE, rules(minAge="1s")) == ignore("no-ttl")
 
-    def test_a_minimum_age_without_a_finish_time_keeps(self):
+    def test_min_age_without_a_finish_time_keeps(self):
         obj = annotated(without(DONE, "status.conditions"), expire_at=ago(1))
         obj = having(obj, "status.conditions", [{"type": "Complete", "status": "True"}])
 
@@ -230,7 +230,7 @@ class TestExemption:
         assert decided(obj, rules(ttl="0s"), place=namespace_of(namespace(exempt="true"))) == ignore("exempt")
 
     @pytest.mark.parametrize(
-        "said",
+        "settings",
         [
             {"default_ttl": "soon"},
             {"max_ttl": "never"},
@@ -239,17 +239,17 @@ class TestExemption:
             {"max_ttl": ""},
         ],
     )
-    def test_an_annotation_of_the_namespace_that_cannot_be_read_keeps_all(self, said):
-        place = namespace_of(namespace(**said))
-        told = facts(annotated(DONE, ttl="0"), place=place)
+    def test_malformed_namespace_annotation_keeps_all(self, settings):
+        place = namespace_of(namespace(**settings))
+        found = facts(annotated(DONE, ttl="0"), place=place)
 
         assert decided(annotated(DONE, ttl="0"), rules(ttl="0s"), place=place) == ignore("invalid-policy")
-        assert told.problem.startswith("namespace ci: annotation ttlafterfinished.dev/")
-        assert (told.problem_of.kind, told.problem_of.name) == ("Namespace", "ci")
+        assert found.problem.startswith("namespace ci: annotation ttlafterfinished.dev/")
+        assert (found.problem_of.kind, found.problem_of.name) == ("Namespace", "ci")
 
 
 class TestUnknown:
-    """What is unknown keeps, and the reason says what it is; what no namespace could change is said without it."""
+    """An unknown fact keeps the object with a reason that names it; other reasons need no namespace."""
 
     @pytest.mark.parametrize(
         ("obj", "policy", "reason"),
@@ -267,13 +267,13 @@ class TestUnknown:
             (job(conditions=[{"type": "Complete", "status": "True"}], ttl=1), NO_POLICY, "finish-time-unknown"),
         ],
     )
-    def test_without_the_namespace(self, obj, policy, reason):
+    def test_unread_namespace_keeps_the_object(self, obj, policy, reason):
         assert decided(obj, policy, place=None) == ignore(reason)
 
-    def test_its_own_due_is_told_all_the_same(self):
+    def test_unread_namespace_does_not_hide_the_due_instant_of_the_object(self):
         assert facts(annotated(DONE, ttl="1m"), place=None).due_at == ago(40)
 
-    def test_an_object_of_a_cluster_has_no_namespace(self):
+    def test_cluster_scoped_object_needs_no_namespace(self):
         assert decided(DONE, rules(ttl="1s"), CLUSTERED, place=None)[0] == "expire"
         assert decided(DONE, rules(match={"namespaces": ANY}, ttl="1s"), CLUSTERED, place=None)[0] == "expire"
         nowhere = without(DONE, "metadata.namespace")
@@ -284,7 +284,7 @@ class TestOwners:
     OWNED = owned_by(DONE, "PipelineRun")
 
     @pytest.mark.parametrize(
-        ("obj", "policy", "said", "kept"),
+        ("obj", "policy", "settings", "kept"),
         [
             (OWNED, rules(ttl="1s"), {}, True),
             (OWNED, NO_POLICY, {"default_ttl": "1s"}, True),
@@ -295,13 +295,13 @@ class TestOwners:
             (having(OWNED, "spec.ttlSecondsAfterFinished", 1), rules(ttl="1h"), {}, False),
         ],
     )
-    def test_an_unfinished_owner_keeps_what_others_speak_of(self, obj, policy, said, kept):
-        place = namespace_of(namespace(**said))
+    def test_unfinished_owner_keeps_an_object_with_a_ttl_from_another_source(self, obj, policy, settings, kept):
+        place = namespace_of(namespace(**settings))
 
         assert (decided(obj, policy, place=place, owner_unfinished=True) == ignore("owner-unfinished")) is kept
         assert decided(obj, policy, place=place)[0] == "expire"
 
-    def test_it_keeps_a_pod_whatever_a_rule_says_and_is_named(self):
+    def test_unfinished_owner_keeps_a_pod_whatever_a_rule_sets_and_is_named(self):
         obj = owned_by(pod(containers=(ended(at=ago(60)),)), "Job")
         policy = rules(match={"kinds": ["pods"]}, ttl="1s", onOwned="delete")
 
@@ -313,19 +313,19 @@ class TestOptIn:
     OBJ = trainjob(complete=ago(100), namespace="ci")
 
     @pytest.mark.parametrize("kinds", [["*"], ["train*"], ["*.kubeflow.org"]])
-    def test_never_by_a_pattern(self, kinds):
+    def test_pattern_sets_no_ttl_for_an_opt_in_kind(self, kinds):
         assert decided(self.OBJ, rules(match={"kinds": kinds}, ttl="1s"), OPT_IN) == ignore("no-ttl")
         assert decided(self.OBJ, rules(match={"kinds": kinds}, ttl="1s"), TRAINJOB)[0] == "expire"
 
-    def test_never_by_a_namespace(self):
+    def test_namespace_default_sets_no_ttl_for_an_opt_in_kind(self):
         assert decided(self.OBJ, rule=OPT_IN, place=namespace_of(namespace(default_ttl="1s"))) == ignore("no-ttl")
         assert decided(self.OBJ, rule=OPT_IN, place=None) == ignore("no-ttl")
 
-    def test_by_a_rule_that_names_it_or_its_own_annotation(self):
+    def test_named_kind_or_annotation_sets_the_ttl_of_an_opt_in_kind(self):
         assert decided(self.OBJ, rules(match={"kinds": ["*", "trainjobs"]}, ttl="1s"), OPT_IN)[0] == "expire"
         assert decided(annotated(self.OBJ, ttl="1s"), rule=OPT_IN)[0] == "expire"
 
-    def test_a_pattern_guards_it_all_the_same(self):
+    def test_min_age_of_a_pattern_applies_to_an_opt_in_kind(self):
         assert decided(annotated(self.OBJ, ttl="1s"), rules(match={"kinds": ["*"]}, minAge="1h"), OPT_IN)[0] == "wait"
 
 
@@ -333,30 +333,30 @@ class TestAge:
     def aged(self, seconds):
         return created(DONE, ago(seconds))
 
-    def test_a_rule_with_an_age_speaks_from_then_on(self):
+    def test_rule_with_an_age_applies_from_that_age_on(self):
         policy = rules(match={"age": "1h"}, ttl="1s")
 
         assert decided(self.aged(3_610), policy) == expire(ago(10))
         assert decided(self.aged(3_590), policy) == wait(later(10))
 
-    def test_until_then_the_next_one_does(self):
+    def test_next_rule_applies_before_that_age(self):
         policy = rules({"match": {"age": "1h"}, "ttl": "never"}, {"ttl": "2m"})
 
         assert decided(self.aged(150), policy) == wait(later(20))
         assert decided(self.aged(3_650), policy) == ignore("never")
 
-    def test_an_age_that_says_sooner_shortens(self):
+    def test_rule_with_an_age_may_shorten_the_ttl(self):
         policy = rules({"match": {"age": "5m"}, "ttl": "1s"}, {"ttl": "1h"})
 
         assert decided(self.aged(280), policy) == wait(later(20))
 
-    def test_one_that_says_never_comes_too_late_for_what_was_due(self):
+    def test_rule_with_an_age_and_never_does_not_keep_an_object_that_was_due(self):
         policy = rules({"match": {"age": "1h"}, "ttl": "never"}, {"ttl": "10s"})
 
         assert decided(self.aged(3_695), policy) == ignore("never")
         assert decided(self.aged(3_685), policy) == expire(ago(90))
 
-    def test_without_a_creation_time_it_cannot_be_told(self):
+    def test_age_without_a_creation_time_keeps(self):
         policy = rules({"match": {"age": "1h"}, "ttl": "1h"}, {"ttl": "1s"})
 
         assert decided(without(DONE, "metadata.creationTimestamp"), policy) == ignore("invalid-policy")
@@ -377,10 +377,10 @@ class TestKeepLast:
             (FAILED, 1, False),
         ],
     )
-    def test_the_newest_stay(self, obj, newer, kept):
+    def test_newest_objects_of_a_group_are_kept(self, obj, newer, kept):
         assert (decided(obj, self.POLICY, newer=newer) == ignore("kept-last")) is kept
 
-    def test_also_what_says_itself_how_long(self):
+    def test_newest_objects_with_their_own_ttl_are_kept(self):
         assert decided(annotated(DONE, ttl="0"), rules(keepLast=1), newer=0) == ignore("kept-last")
 
     def test_a_rule_for_failed_ones_alone_counts_no_others(self):
@@ -399,25 +399,25 @@ class TestKeepLast:
             ({"cel": "object.metadata.name"}, "build-42"),
         ],
     )
-    def test_groups(self, by, group):
+    def test_objects_are_grouped_by_the_grouping_of_the_rule(self, by, group):
         obj = having(owned_by(DONE, "CronJob"), "metadata.labels", {"app": "x"})
 
         assert facts(obj, rules(ttl="0s", keepLast=1, keepLastBy=by)).group == group
 
-    def test_a_group_that_cannot_be_told_keeps(self):
+    def test_unknown_group_keeps(self):
         policy = rules(ttl="0s", keepLast=1, keepLastBy={"cel": "object.metadata.labels.app"})
 
         assert decided(DONE, policy, newer=5) == ignore("invalid-policy")
         assert "keepLastBy" in facts(DONE, policy).problem
 
-    def test_without_a_finish_time_it_has_no_rank(self):
+    def test_object_without_a_finish_time_has_no_rank(self):
         obj = job(conditions=[{"type": "Complete", "status": "True"}], expire_at=ago(1))
 
         assert decided(obj, rules(keepLast=1), newer=5) == ignore("finish-time-unknown")
 
 
-class TestPowerless:
-    """Kubernetes' own controller acts on a Job's field whatever we say."""
+class TestOverridden:
+    """Kubernetes' own controller acts on a Job's field whatever the other settings are."""
 
     @pytest.mark.parametrize(
         ("obj", "policy", "overridden"),
@@ -433,12 +433,12 @@ class TestPowerless:
             (job(complete=ago(100), hold="why"), NO_POLICY, False),
         ],
     )
-    def test_what_asks_for_longer_is_told(self, obj, policy, overridden):
-        said = facts(obj, policy).overridden
+    def test_longer_ttl_than_the_native_field_is_overridden(self, obj, policy, overridden):
+        field = facts(obj, policy).overridden
 
-        assert said == ("spec.ttlSecondsAfterFinished" if overridden else "")
+        assert field == ("spec.ttlSecondsAfterFinished" if overridden else "")
 
-    def test_an_exempt_namespace_has_no_power_over_it_either(self):
+    def test_exemption_is_overridden_by_the_native_field(self):
         place = namespace_of(namespace(exempt="true"))
 
         assert facts(job(complete=ago(100), ttl=60), place=place).overridden
@@ -447,7 +447,7 @@ class TestPowerless:
 class TestLeftToTheController:
     LEFT = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"native": "leave"})})
 
-    def test_a_field_that_we_leave_keeps_from_policies_and_namespaces(self):
+    def test_field_left_to_its_controller_keeps_whatever_policies_and_namespaces_set(self):
         place = namespace_of(namespace(default_ttl="0"))
 
         assert decided(job(complete=ago(9), ttl=1), rules(ttl="0s"), self.LEFT, place=place) == ignore(
@@ -457,7 +457,7 @@ class TestLeftToTheController:
         assert decided(DONE, rules(ttl="0s"), self.LEFT)[0] == "expire"
 
 
-def test_an_unfinished_owner_counts_where_the_maximum_shortens_what_the_object_says():
+def test_unfinished_owner_keeps_an_object_whose_ttl_max_ttl_shortens():
     obj = annotated(trainjob(complete=ago(7_200)), ttl="30d")
     limited = namespace_of(namespace(max_ttl="1h"))
 

@@ -1,4 +1,4 @@
-"""Tests of objects, as rules write them."""
+"""The tests of objects in kind rules."""
 
 from typing import Any
 
@@ -67,7 +67,7 @@ OBJ: dict[str, Any] = {
     ],
     ids=str,
 )
-def test_it_holds(test, holding):
+def test_test_holds(test, holding):
     assert holds(Predicate.model_validate(test), OBJ) is holding
 
 
@@ -85,7 +85,7 @@ def test_it_holds(test, holding):
     ],
     ids=str,
 )
-def test_what_cannot_be_told_is_neither(test, obj):
+def test_unknown_result_is_an_error(test, obj):
     with pytest.raises(UnknownShapeError):
         holds(Predicate.model_validate(test), obj)
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_told_is_neither(test, obj):
     "obj", [None, [], 7, "x", {"status": None}, {"status": []}, {"metadata": {"labels": []}}], ids=str
 )
 @pytest.mark.parametrize("test", [{"condition": "Ready"}, {"field": "status.parts[*].x"}, {"label": "a"}], ids=str)
-def test_what_is_not_there_does_not_hold(obj, test):
+def test_test_of_an_absent_value_does_not_hold(obj, test):
     assert not holds(Predicate.model_validate(test), obj)
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.core.decide import Expire, Ignore, Reason
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.errors import ForbiddenError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.ranks import FALLEN_MAX

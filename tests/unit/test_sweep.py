@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from shared.core.backoff import BACKOFF_SECONDS
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.core.policy.policy import NO_POLICY
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError

@@ -1,4 +1,4 @@
-"""Where a TTL comes from, and when it is due; the precedence as whole decisions is in test_decide."""
+"""The source of a TTL, and when an object is due by it; test_decide tests the precedence of sources."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -39,15 +39,15 @@ class TestSource:
             ),
         ],
     )
-    def test_it_is_told(self, annotations, outcome, source):
+    def test_ttl_names_its_source(self, annotations, outcome, source):
         assert find_ttl(annotated(job(ttl=0), **annotations), JOB, outcome).source == source
 
     @pytest.mark.parametrize("outcome", [None, *Outcome])
-    def test_where_nothing_speaks_there_is_none(self, outcome):
+    def test_object_without_a_source_has_no_ttl(self, outcome):
         assert find_ttl(job(), JOB, outcome) is None
         assert find_ttl(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD, outcome) is None
 
-    def test_another_domain_does_not_speak(self):
+    def test_annotation_of_another_domain_sets_no_ttl(self):
         strangers = {"ttl": "0", "example.com/ttl": "0", "ttlafterfinished.dev.example.com/ttl": "0"}
 
         assert find_ttl(having(job(), "metadata.annotations", strangers), JOB, None) is None
@@ -95,7 +95,7 @@ class TestDue:
             ),
         ],
     )
-    def test_due(self, ttl, finished_at, due_at):
+    def test_due_instant_follows_from_finish_and_ttl(self, ttl, finished_at, due_at):
         assert ttl.due_at(finished_at) == due_at
 
     def test_only_never_is_never(self):

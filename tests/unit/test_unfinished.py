@@ -57,7 +57,7 @@ def run(status, **metadata):
         (
             run({"observedGeneration": 3, "phase": "Failed"}, generation=4, labels={"final": "x"}),
             RULE,
-            "status.observedGeneration is 3, behind metadata.generation 4: its status is about an older spec",
+            "status.observedGeneration is 3, behind metadata.generation 4: its status describes an older spec",
         ),
         (having(job(), "status.conditions", "none"), JOB, "status.conditions: expected a list"),
     ],

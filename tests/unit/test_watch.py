@@ -15,7 +15,7 @@ from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watch_events import WatchEvent
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.world import World
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot
 from shared.source.watch import SWEEP_PAUSE_SECONDS

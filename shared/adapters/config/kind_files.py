@@ -8,8 +8,9 @@ from pydantic import ValidationError
 
 import shared
 from shared.adapters.config.yaml_file import FileError, Loader, read_model
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import SHIPPED
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.rule import KindRule
 
 KINDS = Path(shared.__file__ or "").parent / "kinds"
 

@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import NullableSchema, WithDefaultSchema
 
 from shared.adapters.config.yaml_file import FileError, parse_model
-from shared.core.kinds.rule import Catalogue
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration

@@ -25,7 +25,8 @@ from shared import __version__
 from shared.adapters.events.cloudevents import SOURCED, TICK
 from shared.adapters.telemetry.scraping import PendingTimersCollector, run_in_loop, serve_registry
 from shared.core.decide import Reason
-from shared.core.kinds.rule import Catalogue, KindRule
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet

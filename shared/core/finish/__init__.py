@@ -1,1 +1,1 @@
-"""Whether and when an object finished, and why it has not."""
+"""Whether and when an object finished, and why an object has not finished."""

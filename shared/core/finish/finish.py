@@ -1,47 +1,24 @@
-"""When and how an object finished, read from its status by its kind's rule.
+"""Decide from an object's status whether it finished, and with which outcome, by the rule of its kind."""
 
-A wrong finish time may only ever be too late, never too early: the latest of the plausible instants where a kind
-offers several, and an instant before the object's creation or its start counts as absent.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from itertools import chain
+from datetime import datetime
 from typing import Any
 
-from shared.core.expressions import ExpressionError
-from shared.core.kinds.predicates import Cel, UnknownShapeError, conditions_of, holds, matching_conditions, values_at
-from shared.core.kinds.rule import (
-    CelTime,
-    ConditionTime,
-    FieldTime,
-    FinishedWhen,
-    FinishSource,
-    KindRule,
-    LatestTime,
-    Outcome,
-    TimeSource,
-)
-from shared.core.objects import get_in, get_text, list_mappings, parse_instant
-
-# Go writes "no time" as the year 1, others as the epoch: nothing that runs on Kubernetes finished then.
-_EARLIEST = datetime(1970, 1, 2, tzinfo=UTC)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_UNITS = {"epoch-seconds": timedelta(seconds=1), "epoch-milliseconds": timedelta(milliseconds=1)}
-_CONTAINER_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
-
-ReadInstant = Callable[[Any], datetime | None]
+from shared.core.finish.times import find_finish_time
+from shared.core.kinds.predicates import UnknownShapeError, conditions_of, holds, matching_conditions
+from shared.core.kinds.rule import FinishedWhen, KindRule, Outcome
+from shared.core.objects import get_in, get_text
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """What an object tells of its end.
+    """Whether, when and how an object finished.
 
     Attributes:
-        finished: None where the status has a shape that the rule does not know.
-        at: The finish time; None where nothing tells it.
-        outcome: None while unfinished, and where the kind does not tell.
+        finished: None if the status has a shape that the rule does not expect.
+        at: The finish time; None if it is unknown.
+        outcome: None for an unfinished object, and if the kind does not report an outcome.
     """
 
     finished: bool | None
@@ -54,7 +31,7 @@ _UNFINISHED = Finish(finished=False)
 
 
 def finish_of(obj: Any, rule: KindRule) -> Finish:
-    """Whether, when and how the object finished. Total: an unknown shape is an answer, not an error."""
+    """Whether, when and how the object finished. Total: for an unknown shape it returns `finished=None`."""
     status = get_in(obj, "status")
     if status is not None and not isinstance(status, dict):
         return _UNKNOWN
@@ -65,13 +42,13 @@ def finish_of(obj: Any, rule: KindRule) -> Finish:
         if ended is None or (rule.finished.unless is not None and holds(rule.finished.unless, obj)):
             return _UNFINISHED
         outcome, condition = ended
-        return Finish(True, _finished_at(obj, rule, condition), None if outcome is Outcome.UNKNOWN else outcome)
+        return Finish(True, find_finish_time(obj, rule, condition), None if outcome is Outcome.UNKNOWN else outcome)
     except UnknownShapeError:
         return _UNKNOWN
 
 
 def _is_outdated(obj: Any, rule: KindRule) -> bool:
-    """Whether the status tells of an older spec than the object has: the new one may have it start again."""
+    """Whether the status describes an older spec: with the new spec, the object may start again."""
     if rule.observed_generation is None:
         return False
     observed, generation = get_in(obj, rule.observed_generation), get_in(obj, "metadata.generation")
@@ -79,7 +56,7 @@ def _is_outdated(obj: Any, rule: KindRule) -> bool:
 
 
 def _end_of(obj: Any, when: FinishedWhen) -> tuple[Outcome, Mapping[str, Any]] | None:
-    """The outcome and the condition that told it, if one did; None while nothing says that the object finished."""
+    """The outcome, and the condition that marks the object as finished, if one does; None for an unfinished object."""
     if when.conditions:
         for condition in conditions_of(obj):
             outcome = when.conditions.get(get_text(condition, "type"))
@@ -94,161 +71,6 @@ def _end_of(obj: Any, when: FinishedWhen) -> tuple[Outcome, Mapping[str, Any]] |
         return None if outcome is None else (outcome, {})
     for case in when.cases:
         if holds(case.when, obj):
-            told = matching_conditions(case.when, obj) if case.when.condition else iter(())
-            return case.outcome, next(told, {})
+            matching = matching_conditions(case.when, obj) if case.when.condition else iter(())
+            return case.outcome, next(matching, {})
     return None
-
-
-def _finished_at(obj: Any, rule: KindRule, condition: Mapping[str, Any]) -> datetime | None:
-    """The latest plausible instant of the first source that has one."""
-    read = _reader_of(obj)
-    for source in rule.finished_at:
-        known = [at for at in _instants(source, obj, condition, read) if at is not None]
-        if known:
-            return max(known)
-    return None
-
-
-def _reader_of(obj: Any) -> ReadInstant:
-    """How the object's instants are read: one before its creation or its start is absent."""
-    earliest = _EARLIEST
-    for path in ("metadata.creationTimestamp", "status.startTime"):
-        at = _get_instant(get_in(obj, path))
-        if at is not None and at > earliest:
-            earliest = at
-
-    def read(value: Any) -> datetime | None:
-        told = value if isinstance(value, datetime) else _get_instant(value)
-        return None if told is None or told < earliest else told
-
-    return read
-
-
-def _instants(
-    source: TimeSource, obj: Any, condition: Mapping[str, Any], read: ReadInstant
-) -> Iterator[datetime | None]:
-    """What a source tells, absent ones included."""
-    match source:
-        case FinishSource():
-            yield from _SOURCES[source](obj, condition, read)
-        case str():
-            yield from map(read, values_at(obj, source))
-        case FieldTime(field=field, unit=unit):
-            yield from (read(_since_epoch(value, unit)) for value in values_at(obj, field))
-        case ConditionTime():
-            yield from map(read, _condition_times(source, obj))
-        case LatestTime(latest=sources):
-            yield from chain.from_iterable(_instants(one, obj, condition, read) for one in sources)
-        case CelTime(cel=Cel() as cel):
-            yield read(_cel_time(cel, obj))
-
-
-def _condition_times(source: ConditionTime, obj: Any) -> Iterator[Any]:
-    for condition in conditions_of(obj):
-        if get_text(condition, "type") == source.condition and condition.get("status") == source.status:
-            yield condition.get(source.time)
-
-
-def _cel_time(cel: Cel, obj: Any) -> datetime | None:
-    try:
-        at: datetime = cel.expression.evaluate(object=obj)
-        return at.astimezone(UTC)
-    except (ExpressionError, OverflowError):
-        return None
-
-
-def _since_epoch(value: Any, unit: str) -> Any:
-    """The instant that a number of seconds or milliseconds stands for; texts hold numbers too."""
-    if unit not in _EPOCH_UNITS:
-        return value
-    digits = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 16):  # noqa: PLR2004 - far beyond the year 9999
-        return None
-    try:
-        return _EPOCH + int(digits) * _EPOCH_UNITS[unit]
-    except OverflowError:
-        return None
-
-
-def _finishing_condition(obj: Any, condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
-    """The condition's own time; where that lies before the creation, the write that brought it.
-
-    A controller whose clock is a little behind the API server's ends a short object before it was created. The API
-    server stamps the write itself, later than the finish and never earlier. A condition without a time stays without.
-    """
-    at = read(condition.get("lastTransitionTime"))
-    yield at
-    if at is None:
-        told = _get_instant(condition.get("lastTransitionTime"))
-        if told is not None and told >= _EARLIEST:
-            yield from _managed_fields(obj, condition, read)
-
-
-def _finishing_update(_obj: Any, condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
-    yield read(condition.get("lastUpdateTime"))
-
-
-def _all_conditions(obj: Any, _condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
-    for told in list_mappings(obj, "status.conditions"):
-        yield read(told.get("lastTransitionTime"))
-
-
-def _all_containers(obj: Any, _condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
-    """Every end that is known, if each container is known to have ended, in spec and in status; nothing otherwise.
-
-    Init, sidecar and ephemeral containers count where they tell a time: they can only make it later.
-    """
-    ends = [
-        (get_text(status, "name"), read(get_in(status, "state.terminated.finishedAt")))
-        for status in list_mappings(obj, "status.containerStatuses")
-    ]
-    wanted = {get_text(container, "name") for container in list_mappings(obj, "spec.containers")}
-    if ends and wanted <= {name for name, _ in ends} and all(at is not None for _, at in ends):
-        yield from _container_ends(obj, read)
-
-
-def _container_ends(obj: Any, read: ReadInstant) -> Iterator[datetime | None]:
-    for statuses in _CONTAINER_STATUSES:
-        for status in list_mappings(obj, f"status.{statuses}"):
-            yield read(get_in(status, "state.terminated.finishedAt"))
-
-
-def _containers_and_conditions(obj: Any, condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
-    """A Pod that was evicted, lost its node, or never started tells its end in different places: all of them.
-
-    The conditions of a Pod that was never Ready tell only its start; the newest write of its status is after its end.
-    """
-    yield from _container_ends(obj, read)
-    yield from _all_conditions(obj, condition, read)
-    yield from _managed_fields(obj, condition, read)
-
-
-def _managed_fields(obj: Any, _condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
-    for entry in list_mappings(obj, "metadata.managedFields"):
-        if entry.get("subresource") == "status":
-            yield read(entry.get("time"))
-
-
-def _all_managed_fields(obj: Any, _condition: Mapping[str, Any], read: ReadInstant) -> Iterator[datetime | None]:
-    for entry in list_mappings(obj, "metadata.managedFields"):
-        yield read(entry.get("time"))
-
-
-_SOURCES: dict[FinishSource, Callable[[Any, Mapping[str, Any], ReadInstant], Iterator[datetime | None]]] = {
-    FinishSource.FINISHING_CONDITION: _finishing_condition,
-    FinishSource.FINISHING_CONDITION_UPDATE: _finishing_update,
-    FinishSource.ALL_CONDITIONS: _all_conditions,
-    FinishSource.ALL_CONTAINERS: _all_containers,
-    FinishSource.CONTAINERS_AND_CONDITIONS: _containers_and_conditions,
-    FinishSource.MANAGED_FIELDS: _managed_fields,
-    FinishSource.ALL_MANAGED_FIELDS: _all_managed_fields,
-}
-
-
-def _get_instant(value: Any) -> datetime | None:
-    if not value:
-        return None
-    try:
-        return parse_instant(value)
-    except ValueError:
-        return None

@@ -1,4 +1,4 @@
-"""Why an object has not finished: what its kind's rule expects, and what the object has instead."""
+"""Explain why an object has not finished: what the kind rule expects, and what the object has instead."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from shared.core.kinds.wording import any_of, describe_finished, describe_test
 from shared.core.objects import get_in, get_text, list_mappings, quote
 
 FOUND_MAX = 8
-"""Facts about one object; more would not be read."""
+"""The most facts to show about one object."""
 
 _TEXT_MAX = 64
 
@@ -22,9 +22,10 @@ class Unfinished:
     """Why an object has not finished.
 
     Attributes:
-        why: In one sentence without its end.
-        expected: Each test that would end it, in words; of what keeps it from its end, what must not hold.
-        found: What the object has at the places that these tests read.
+        why: The reason, in one sentence without a period.
+        expected: Each test that would mark the object as finished, in words. If the rule's `unless` test keeps it
+            unfinished, the negation of that test.
+        found: The values that the object has in the fields of these tests.
     """
 
     why: str
@@ -32,14 +33,15 @@ class Unfinished:
     found: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The documented JSON."""
+        """The documented JSON of `explain`."""
         return {"why": self.why, "expected": list(self.expected), "found": list(self.found)}
 
 
 def explain_unfinished(obj: Any, rule: KindRule) -> Unfinished | None:
-    """Why `finish_of` does not say that the object finished; None where it does, and for a kind that never finishes.
+    """Why `finish_of` does not report the object as finished. Total: it never raises.
 
-    Total: whatever the object is, this never raises.
+    Returns:
+        None for a finished object, and for a kind that never finishes.
     """
     when = rule.finished
     if when is None or finish_of(obj, rule).finished:
@@ -58,7 +60,7 @@ def _explain_generation(obj: Any, rule: KindRule) -> Unfinished | None:
         return None
     found = f"{rule.observed_generation} is {quote(observed)}, behind metadata.generation {quote(generation)}"
     expected = f"{rule.observed_generation} is {quote(generation)}"
-    return Unfinished(f"{found}: its status is about an older spec", (expected,), (found,))
+    return Unfinished(f"{found}: its status describes an older spec", (expected,), (found,))
 
 
 def _explain(obj: Any, rule: KindRule, when: FinishedWhen) -> Unfinished:
@@ -85,7 +87,7 @@ def _conditions_that_hold(obj: Any) -> Iterator[str]:
 
 
 def _found(tests: list[Predicate], obj: Any) -> tuple[str, ...]:
-    """What the object has at the places that the tests read, each place once."""
+    """The values of the object in the fields that the tests read, each field once."""
     return tuple(islice(dict.fromkeys(one for test in tests for one in _observed(test, obj)), FOUND_MAX))
 
 
@@ -93,9 +95,9 @@ def _observed(test: Predicate, obj: Any) -> Iterator[str]:
     for part in (*test.all, *test.any, *test.none):
         yield from _observed(part, obj)
     if test.condition is not None:
-        told = [one for one in list_mappings(obj, "status.conditions") if get_text(one, "type") == test.condition]
-        yield from map(_condition, told)
-        if not told:
+        present = [one for one in list_mappings(obj, "status.conditions") if get_text(one, "type") == test.condition]
+        yield from map(_condition, present)
+        if not present:
             yield f"there is no condition {test.condition}"
     if test.field is not None:
         yield _field(obj, test.field)
@@ -107,8 +109,8 @@ def _observed(test: Predicate, obj: Any) -> Iterator[str]:
 
 def _condition(condition: Any) -> str:
     reason = get_text(condition, "reason")
-    told = f"condition {_text(condition.get('type'))} is {_text(condition.get('status'))}"
-    return f"{told} ({_text(reason)})" if reason else told
+    text = f"condition {_text(condition.get('type'))} is {_text(condition.get('status'))}"
+    return f"{text} ({_text(reason)})" if reason else text
 
 
 def _field(obj: Any, path: str) -> str:
@@ -116,8 +118,8 @@ def _field(obj: Any, path: str) -> str:
 
 
 def _valued(name: str, values: list[Any]) -> str:
-    told = list(dict.fromkeys(_text(value) for value in values if value != ""))
-    return f"{name} is {', '.join(told)}" if told else f"{name} is not set"
+    texts = list(dict.fromkeys(_text(value) for value in values if value != ""))
+    return f"{name} is {', '.join(texts)}" if texts else f"{name} is not set"
 
 
 def _text(value: Any) -> str:

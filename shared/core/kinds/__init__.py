@@ -1,1 +1,1 @@
-"""Kind rules: how a kind finishes, as data, in words, and as CEL for admission policies."""
+"""Kind rules: how each kind finishes, as data, in words, and as CEL for admission policies."""

@@ -1,4 +1,4 @@
-"""Tests of an object, as data: what kind rules are made of. The schema is at the top of `shared.core.kinds.rule`."""
+"""Tests of an object, as data, for kind rules; `shared.core.kinds.rule` shows the whole schema."""
 
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Self
@@ -12,48 +12,50 @@ from shared.core.expressions import Expression, ExpressionError, Returns, compil
 from shared.core.objects import get_in, get_text, list_mappings
 
 Path = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*(\[\*\])?(\.[A-Za-z][\w-]*(\[\*\])?)+$")]
-"""Dotted, from the object's root; `[*]` after a list stands for each of its elements: `status.parts[*].phase`."""
+"""A dotted path from the object's root; `[*]` after a list means each of its elements: `status.parts[*].phase`."""
+
+Word = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 
 Scalar = bool | int | float | str
 
 
 class UnknownShapeError(ValueError):
-    """What an object holds has a shape that its rule does not know."""
+    """A field of an object has a shape that the kind's rule does not expect."""
 
 
 class RuleModel(BaseModel):
-    """Frozen, camelCase in YAML, and strict about unknown fields: a typo must not silently change a rule."""
+    """A frozen model with camelCase names in YAML; unknown fields are errors, so a typo cannot change a rule."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
     @model_validator(mode="before")
     @classmethod
     def _nothing_is_null(cls, value: Any) -> Any:
-        """A field with nothing after its colon is a slip: what it was to limit must not go unlimited."""
+        """Reject a field without a value: it is a mistake, and ignoring it would remove the limit that it sets."""
         optional = {field.alias or "": field for field in cls.model_fields.values() if not field.is_required()}
-        said = value if isinstance(value, dict) else {}
-        empty = [name for name, field in optional.items() if name in said and _is_slip(said[name], field)]
+        given = value if isinstance(value, dict) else {}
+        empty = [name for name, field in optional.items() if name in given and _lacks_value(given[name], field)]
         if empty:
-            told = {"names": ", ".join(empty)}
-            raise PydanticCustomError("null", "expected a value for {names}, or no such field", told)
+            names = {"names": ", ".join(empty)}
+            raise PydanticCustomError("null", "expected a value for {names}, or no such field", names)
         return value
 
 
-def _is_slip(value: Any, field: FieldInfo) -> bool:
-    """Whether it is null where null is the default, or is empty and must not be."""
+def _lacks_value(value: Any, field: FieldInfo) -> bool:
+    """Whether a value is null and null is the default, or is empty and must not be."""
     if value is None:
         return field.default is None
     return value in ([], {}) and any(getattr(one, "min_length", 0) for one in field.metadata)
 
 
 class Narrowing(RuleModel):
-    """What limits a rule to some objects: to say nothing would mean all of them, and is a slip, too."""
+    """A model that limits a rule to some objects; it must not be empty, since empty would mean all objects."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     @model_validator(mode="before")
     @classmethod
-    def _says_something(cls, value: Any) -> Any:
+    def _is_not_empty(cls, value: Any) -> Any:
         if value == {}:
             names = ", ".join(field.alias or name for name, field in cls.model_fields.items())
             raise PydanticCustomError("empty", "expected at least one of {names}, or no such field", {"names": names})
@@ -61,9 +63,10 @@ class Narrowing(RuleModel):
 
 
 class Cel(str):
-    """The text of a CEL expression, compiled when it is first wanted.
+    """The text of a CEL expression, compiled on first use.
 
-    Of a user's rule that is when it is loaded, for errors; of a shipped one when it is asked, for a quick start.
+    An expression of an operator's own rule is compiled when the rule is loaded, so that errors show at once. One of a
+    shipped rule is compiled when it is first evaluated, so that a process starts faster.
     """
 
     __slots__ = ("_compiled", "returns")
@@ -72,10 +75,10 @@ class Cel(str):
 
     @property
     def expression(self) -> Expression:
-        """The same, compiled.
+        """The compiled expression.
 
         Raises:
-            ExpressionError: It is none.
+            ExpressionError: The text is not a valid CEL expression.
         """
         if not hasattr(self, "_compiled"):
             self._compiled = compile_expression(str(self), returns=self.returns)
@@ -83,7 +86,7 @@ class Cel(str):
 
 
 class Predicate(RuleModel):
-    """One test; exactly one of `condition`, `field`, `label`, `annotation`, `all`, `any`, `none` and `cel` is set."""
+    """One test of an object: exactly one of condition, field, label, annotation, all, any, none and cel is set."""
 
     condition: str | None = None
     status: str | tuple[str, ...] = Field(default="True", min_length=1)
@@ -126,19 +129,19 @@ class Predicate(RuleModel):
 
     @property
     def statuses(self) -> tuple[str, ...]:
-        """What the condition's status may be."""
+        """The statuses of the condition that the test accepts."""
         return (self.status,) if isinstance(self.status, str) else self.status
 
 
 SHIPPED = "shipped"
-"""Validation context of rules that travel with the code: their expressions were compiled by its tests."""
+"""Validation context of the rules in `shared/kinds/`, whose expressions the project's tests compile."""
 
 
 def read_cel(text: str, returns: Returns, info: ValidationInfo) -> Cel:
-    """A CEL expression over `object`, in a rule.
+    """Read a CEL expression over `object` in a rule.
 
     Raises:
-        PydanticCustomError: It is none; pydantic tells it with the place.
+        PydanticCustomError: The text is not valid CEL; pydantic adds its path in the file.
     """
     cel = Cel(text)
     cel.returns = returns
@@ -153,7 +156,7 @@ def holds(test: Predicate, obj: Any) -> bool:
     """Whether a test holds for an object.
 
     Raises:
-        UnknownShapeError: It cannot be told, since the object has another shape than the test expects.
+        UnknownShapeError: The result is unknown, because the object has a shape that the test does not expect.
     """
     if test.condition is not None:
         return any(True for _ in matching_conditions(test, obj))
@@ -168,15 +171,15 @@ def holds(test: Predicate, obj: Any) -> bool:
             return bool(test.cel.expression.evaluate(object=obj))
         except ExpressionError as error:
             raise UnknownShapeError(str(error)) from None
-    # Each is asked: one part that cannot be told leaves the whole untold.
-    answers = [holds(one, obj) for one in test.all or test.any or test.none]
+    # Every part is evaluated: if one result is unknown, the whole result is unknown.
+    results = [holds(one, obj) for one in test.all or test.any or test.none]
     if test.all:
-        return all(answers)
-    return any(answers) is bool(test.any)
+        return all(results)
+    return any(results) is bool(test.any)
 
 
 def matching_conditions(test: Predicate, obj: Any) -> Iterator[Any]:
-    """The conditions of an object that a test of conditions speaks of, in list order."""
+    """The conditions of an object that match a test of a condition, in list order."""
     for condition in conditions_of(obj):
         if (
             get_text(condition, "type") == test.condition
@@ -190,7 +193,7 @@ def conditions_of(obj: Any) -> Iterator[Any]:
     """The object's conditions.
 
     Raises:
-        UnknownShapeError: They are no list.
+        UnknownShapeError: `status.conditions` is not a list.
     """
     if not isinstance(get_in(obj, "status.conditions"), list | None):
         raise UnknownShapeError("status.conditions: expected a list")
@@ -198,10 +201,10 @@ def conditions_of(obj: Any) -> Iterator[Any]:
 
 
 def values_at(obj: Any, path: str) -> Iterator[Any]:
-    """What is at a path: one value, or one for each element where the path has `[*]`; nulls are absent.
+    """The value at a path, or one value for each element if the path has `[*]`; null counts as absent.
 
     Raises:
-        UnknownShapeError: There is something else than a list where the path has `[*]`.
+        UnknownShapeError: The path has `[*]` after a value that is not a list.
     """
     before, star, after = path.partition("[*]")
     value = get_in(obj, before)
@@ -225,10 +228,10 @@ def _entry(obj: Any, path: str, key: str) -> tuple[Any, ...]:
 
 
 def _is_among(found: Iterable[Any], wanted: tuple[Scalar, ...]) -> bool:
-    """Whether one of the values is one that is wanted, or where none is named, whether there is any.
+    """Whether one of the values is wanted; if `wanted` is empty, whether any value is set and not empty.
 
     Raises:
-        UnknownShapeError: A value is to be compared that is a list or a mapping.
+        UnknownShapeError: A value to compare is a list or a mapping.
     """
     for value in found:
         if not wanted:

@@ -1,175 +1,96 @@
-"""Kind rules: how a kind says that it finished, as data.
+"""Kind rules: data that defines when an object of a kind has finished, and how it is deleted.
 
-One YAML file a kind in `shared/kinds/`, and in the directory of whoever runs this; adding a kind is adding a file.
-The whole schema:
+Each kind has one YAML file, in `shared/kinds/` or in the directory that TTL_KINDS_DIR names. To add a kind, add a
+file. The whole schema:
 
-    apiVersions: [batch/v1]          # of one group: every version that the rule is right for, the preferred first
+    apiVersions: [batch/v1]          # every version that the rule fits, all of one group, the preferred version first
     kind: Job
-    plural: jobs                     # the resource name in the URL; what the cluster itself says counts before it
-    scope: Namespaced                # or Cluster; the same
-    shortNames: [job]                # what the command line accepts beside plural and kind, in lower case
-    finished:                        # one of
-      conditions:                    #   the first condition in list order of one of these types with status "True"
+    plural: jobs                     # the resource name in the URL; what the cluster's discovery says takes precedence
+    scope: Namespaced                # or Cluster; discovery takes precedence
+    shortNames: [job]                # further names that the command line accepts, in lower case
+    finished:                        # one of conditions, field with values, and cases
+      conditions:                    #   the first condition in list order with one of these types and status "True"
         Complete: succeeded          #   outcome: succeeded | failed | unknown
         Failed: failed
-      field: status.phase            #   or a field, and the values that are final
+      field: status.phase            #   or a field, and its final values
       values: {Succeeded: succeeded, Failed: failed}
-      cases:                         #   or tests, of which the first that holds counts
+      cases:                         #   or tests; the first that holds sets the outcome
         - {when: TEST, outcome: failed}
-      unless: TEST                   # beside any of them: unfinished all the same; it may be retried, or is paused
+      unless: TEST                   # with any of them: unfinished while this holds, as for a retry or a pause
     observedGeneration: status.observedGeneration   # unfinished while this is behind metadata.generation
-    finishedAt:                      # tried in order; the first source that knows an instant speaks, its newest
-      - finishing-condition          #   lastTransitionTime of the condition that finished it; if that lies before
-                                     #   the creation (a clock behind), the newest write of the status
-      - finishing-condition-update   #   its lastUpdateTime
+    finishedAt:                      # sources in order; the newest instant of the first source that has one counts
+      - finishing-condition          #   lastTransitionTime of the condition that marks the object as finished; if that
+                                     #   is before the creation (a clock is behind), the newest write of the status
+      - finishing-condition-update   #   lastUpdateTime of that condition
       - all-conditions               #   the newest lastTransitionTime of any condition
-      - all-containers               #   newest finishedAt, if every container of the Pod is known to have ended
-      - containers-and-conditions    #   the latest of what containers, conditions and status writes tell
-      - managed-fields               #   newest write of the status subresource: later than the finish, never earlier
-      - all-managed-fields           #   newest write of anything: for kinds without a status subresource
+      - all-containers               #   the newest finishedAt, if every container of the Pod is known to have ended
+      - containers-and-conditions    #   the latest instant of containers, conditions and status writes
+      - managed-fields               #   the newest write of the status subresource: never before the finish
+      - all-managed-fields           #   the newest write of anything: for kinds without a status subresource
       - status.completionTime        #   a path to an RFC 3339 text
       - {field: status.end, unit: epoch-milliseconds}   # or epoch-seconds, rfc3339
       - {condition: Admitted, status: "False", time: lastTransitionTime}
-      - {latest: [SOURCE, SOURCE]}   #   the newest of several
+      - {latest: [SOURCE, SOURCE]}   #   the newest of several sources
       - {cel: timestamp(object.status.end)}
-    ttl:                             # left out unless the kind's own field means "delete this object"
-      fields:                        #   the first that is there, and whose test holds, speaks
+    ttl:                             # only if a field of the kind means "delete this object"
+      fields:                        #   the first field that is set and whose test holds sets the TTL
         - {path: spec.ttlSecondsAfterFinished, unit: seconds, when: TEST}   # or milliseconds, or Go's duration
-      zero: delete                   #   what 0 means; or never
-      negative: invalid              #   what less means; or never, or delete
-      honouredBy: kube-controller-manager   # who acts on the field beside us
-      native: act                    #   whether we act on it too; or leave
-    whileOwnerUnfinished: keep       # or delete (the default): what an unfinished controller owner means
-    dependents: free                 # or held (the default): whether what it made may go while it goes on; or kept:
-                                     #   not while it exists, since it would make another
+      zero: delete                   #   meaning of 0; or never
+      negative: invalid              #   meaning of a negative value; or never, or delete
+      honouredBy: kube-controller-manager   # the controller that acts on the field, too
+      native: act                    #   ttl-after-finished acts on the field, too; or leave: only that controller does
+    whileOwnerUnfinished: keep       # kept while its controller owner is unfinished, whichever source sets the TTL; or
+                                     #   delete (the default): kept then only if a policy or a namespace sets the TTL
+    dependents: held                 # the default: objects that it controls are kept while it is unfinished; free: they
+                                     #   may be deleted at any time; kept: they are kept while it exists, because it
+                                     #   would create another
     propagation: Background          # or Foreground, Orphan: sent with every DELETE
-    preconditions: honoured          # where an aggregated API server serves the kind: it is known to check the uid and
-                                     #   resourceVersion of a DELETE. Left out: objects are kept there
-    optIn: why                       # deleted only where the object itself, or a policy that names the kind, says so
-    cleaners:                        # who else removes such objects, or holds them
+    preconditions: honoured          # for a kind of an aggregated API server that checks the uid and resourceVersion of
+                                     #   a DELETE. If left out, objects of an aggregated API server are kept
+    optIn: why                       # deleted only if the object itself or a policy rule that names the kind sets a TTL
+    cleaners:                        # other controllers that delete objects of the kind, or keep them
       - {name: its history limit, when: TEST, does: deletes all but the newest}
     finalizers: {example.com/data: deletes the data}
     notes: for people
-    neverFinishes: why               # instead of finished and finishedAt: known, and kept
+    neverFinishes: why               # instead of finished and finishedAt: objects of the kind are always kept
 
     TEST is one of                   # a path may have [*] after a list: any of its elements
-      {condition: Ready, status: "False", reasons: [Denied]}   # status "True" if left out; any reason if left out
-      {field: status.phase, values: [A, B]}                    # is there at all, without values
+      {condition: Ready, status: "False", reasons: [Denied]}   # defaults: status "True", any reason
+      {field: status.phase, values: [A, B]}                    # without values: the field is set
       {label: name, values: [a]}  {annotation: name}
       {all: [TEST]}  {any: [TEST]}  {none: [TEST]}
       {cel: "object.status.replicas == 0"}
 """
 
-from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, StringConstraints, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.predicates import Path, Predicate, RuleModel, read_cel
-from shared.core.objects import quote
+from shared.core.kinds.predicates import Path, Predicate, RuleModel, Word
+from shared.core.kinds.times import FROM_FINISHING_CONDITION, TimeSource, finish_sources
 
 ApiVersion = Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
-Word = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 
 
 class Outcome(StrEnum):
-    """How an object ended, where its kind tells."""
+    """How an object ended; UNKNOWN if its kind does not report it."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     UNKNOWN = "unknown"
 
 
-class FinishSource(StrEnum):
-    """Where a finish time can be read, beside a plain field. See the module's schema."""
-
-    FINISHING_CONDITION = "finishing-condition"
-    FINISHING_CONDITION_UPDATE = "finishing-condition-update"
-    ALL_CONDITIONS = "all-conditions"
-    ALL_CONTAINERS = "all-containers"
-    CONTAINERS_AND_CONDITIONS = "containers-and-conditions"
-    MANAGED_FIELDS = "managed-fields"
-    ALL_MANAGED_FIELDS = "all-managed-fields"
-
-
-class FieldTime(RuleModel):
-    """An instant in a field, in a unit of its own."""
-
-    field: Path
-    unit: Literal["rfc3339", "epoch-seconds", "epoch-milliseconds"] = "rfc3339"
-
-
-class ConditionTime(RuleModel):
-    """An instant in a condition."""
-
-    condition: Word
-    status: str = "True"
-    time: Literal["lastTransitionTime", "lastUpdateTime"] = "lastTransitionTime"
-
-
-class CelTime(RuleModel):
-    """An instant that an expression gives."""
-
-    cel: str
-
-    @field_validator("cel")
-    @classmethod
-    def _is_cel(cls, text: str, info: ValidationInfo) -> str:
-        return read_cel(text, "timestamp", info)
-
-
-class LatestTime(RuleModel):
-    """The newest instant of several sources."""
-
-    latest: tuple["TimeSource", ...] = Field(min_length=1)
-
-
-def _form_of(source: object) -> str | None:
-    """Which form a source of times has: pydantic then tells errors of that form alone."""
-    if isinstance(source, str):
-        return "path" if "." in source else "word"
-    names = source if isinstance(source, dict) else getattr(source, "model_fields_set", ())
-    return next((name for name in ("field", "condition", "cel", "latest") if name in names), None)
-
-
-TimeSource = Annotated[
-    Annotated[FinishSource, Tag("word")]
-    | Annotated[Path, Tag("path")]
-    | Annotated[FieldTime, Tag("field")]
-    | Annotated[ConditionTime, Tag("condition")]
-    | Annotated[CelTime, Tag("cel")]
-    | Annotated[LatestTime, Tag("latest")],
-    Discriminator(
-        _form_of,
-        custom_error_type="time_source",
-        custom_error_message="expected a source of times: a word, a path, or one of field, condition, cel, latest",
-    ),
-]
-LatestTime.model_rebuild()
-
-
-_CONDITIONS = {FinishSource.FINISHING_CONDITION, FinishSource.FINISHING_CONDITION_UPDATE}
-
-
-def _plain(sources: Iterable[TimeSource]) -> Iterator[FinishSource]:
-    for source in sources:
-        if isinstance(source, FinishSource):
-            yield source
-        elif isinstance(source, LatestTime):
-            yield from _plain(source.latest)
-
-
 class FinishedCase(RuleModel):
-    """A test, and how an object ended for which it holds."""
+    """A test, and the outcome of an object for which the test holds."""
 
     when: Predicate
     outcome: Outcome
 
 
 class FinishedWhen(RuleModel):
-    """What marks an object as finished: conditions, the values of one field, or tests; exactly one of them."""
+    """How to detect that an object has finished: by conditions, by the values of one field, or by tests."""
 
     conditions: dict[str, Outcome] = Field(default_factory=dict)
     field: Path | None = None
@@ -188,7 +109,7 @@ class FinishedWhen(RuleModel):
 
 
 class TtlField(RuleModel):
-    """One field of a kind that holds a TTL."""
+    """A field of a kind that sets a TTL."""
 
     path: Path
     unit: Literal["seconds", "milliseconds", "duration"] = "seconds"
@@ -196,7 +117,7 @@ class TtlField(RuleModel):
 
 
 class NativeTtl(RuleModel):
-    """The kind's own TTL."""
+    """The TTL fields of a kind, and how to read them."""
 
     fields: tuple[TtlField, ...] = Field(min_length=1)
     zero: Literal["delete", "never"] = "delete"
@@ -206,7 +127,7 @@ class NativeTtl(RuleModel):
 
 
 class Cleaner(RuleModel):
-    """Somebody else who removes objects of the kind, or keeps them from going."""
+    """Another controller or tool that deletes, recreates or keeps objects, with what it does."""
 
     name: Word
     does: Word
@@ -214,7 +135,7 @@ class Cleaner(RuleModel):
 
 
 class KindRule(RuleModel):
-    """How one kind finishes and how it is deleted; parsed from one file of `shared/kinds/`."""
+    """How one kind finishes and how its objects are deleted; one YAML file defines one rule."""
 
     api_versions: tuple[ApiVersion, ...] = Field(min_length=1)
     kind: str = Field(pattern=r"^[A-Z][A-Za-z0-9]*$")
@@ -246,9 +167,9 @@ class KindRule(RuleModel):
     @classmethod
     def _has_a_condition(cls, sources: tuple[TimeSource, ...], info: ValidationInfo) -> tuple[TimeSource, ...]:
         finished = info.data.get("finished")
-        if finished and finished.field and (told := sorted(_CONDITIONS & {*_plain(sources)})):
+        if finished and finished.field and (words := sorted(FROM_FINISHING_CONDITION & {*finish_sources(sources)})):
             message = "{word} needs a condition that finishes: expected `conditions` or `cases` in finished"
-            raise PydanticCustomError("no_condition", message, {"word": told[0].value})
+            raise PydanticCustomError("no_condition", message, {"word": words[0].value})
         return sources
 
     @model_validator(mode="after")
@@ -267,12 +188,12 @@ class KindRule(RuleModel):
 
     @property
     def group(self) -> str:
-        """Empty for the core group."""
+        """The API group; empty for the core group."""
         return self.api_version.rpartition("/")[0]
 
     @property
     def name(self) -> str:
-        """What names the kind among all: `jobs.batch`, `pods`."""
+        """The unique name of the kind: `jobs.batch`, `pods`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
@@ -282,7 +203,7 @@ class KindRule(RuleModel):
         return f"/{root}/{self.api_version}/{self.plural}"
 
     def path_in(self, namespace: str) -> str:
-        """The URL path of the kind in one namespace, or across all where the namespace is empty."""
+        """The URL path of the kind in one namespace; an empty namespace means all."""
         if not namespace:
             return self.collection_path
         root, _, plural = self.collection_path.rpartition("/")
@@ -290,88 +211,17 @@ class KindRule(RuleModel):
 
     @property
     def may_be_aggregated(self) -> bool:
-        """Whether it counts which server serves the kind: a group without a dot is kube-apiserver's own."""
+        """Whether an aggregated API server may serve the kind and is not known to check preconditions.
+
+        A group without a dot is always served by kube-apiserver itself.
+        """
         return "." in self.group and self.preconditions is None
 
     def keeps_dependents(self, *, is_finished: bool | None) -> bool:
-        """Whether what an object of the kind made stays while the object exists; `is_finished` is None if unknown."""
+        """Whether an owner of this kind keeps the objects that it controls; `is_finished` is None if unknown."""
         return self.dependents == "kept" or (self.dependents == "held" and is_finished is not True)
 
     def is_named(self, word: str) -> bool:
-        """Whether people mean this kind by the word: `Job`, `jobs`, `job` or `jobs.batch`."""
+        """Whether a word is one of the kind's names: `Job`, `jobs`, `job` or `jobs.batch`."""
         names = {self.kind.lower(), self.plural, self.name, f"{self.kind.lower()}.{self.group}", *self.short_names}
         return word.lower() in names
-
-
-class Catalogue:
-    """The kind rules that are enabled, found by apiVersion and kind."""
-
-    def __init__(self, rules: tuple[KindRule, ...]) -> None:
-        self.rules = rules
-        self._by_kind = {(version, rule.kind): rule for rule in rules for version in rule.api_versions}
-        self._of_kind: dict[tuple[str, str], tuple[KindRule, ...]] = {}
-        for rule in rules:
-            self._of_kind[rule.group, rule.kind] = (*self.of(rule.group, rule.kind), rule)
-
-    def get(self, api_version: str, kind: str) -> KindRule | None:
-        """The rule of a kind, or None where the kind is not enabled."""
-        return self._by_kind.get((api_version, kind))
-
-    def of(self, group: str, kind: str) -> tuple[KindRule, ...]:
-        """The rules of a kind, whatever their versions; a cluster goes by one of them."""
-        return self._of_kind.get((group, kind), ())
-
-    def label_of(self, group: str, kind: str) -> str:
-        """What tells a kind from others of its name: `Job`, and `Backup.velero.io` where several groups have Backups.
-
-        A built-in one, that of a group without a dot, goes by its plain name in any case.
-        """
-        is_shared = len({rule.group for rule in self.rules if rule.kind == kind}) > 1
-        return f"{kind}.{group}" if is_shared and "." in group else kind
-
-    def meant_by(self, word: str) -> tuple[KindRule, ...]:
-        """The rules that a word names: those of one kind, or of several that share the name.
-
-        Of several the built-in one is meant, as kubectl has it: that of a group without a dot.
-
-        Raises:
-            ValueError: It names none.
-        """
-        named = tuple(rule for rule in self.rules if rule.is_named(word))
-        if not named:
-            raise ValueError(f"unknown kind {quote(word)}: {self._suggest(word)}")
-        return tuple(rule for rule in named if "." not in rule.group) or named
-
-    def parse_names(self, words: tuple[str, ...]) -> "Catalogue":
-        """The kinds that the words name; all that can finish where there are none.
-
-        Raises:
-            ValueError: A word names no kind, several, or one that never finishes.
-        """
-        named = [rule for word in words for rule in self.finishing(word)]
-        return Catalogue(tuple(rule for rule in self.rules if not rule.never_finishes and (rule in named or not words)))
-
-    def finishing(self, word: str) -> tuple[KindRule, ...]:
-        """The rules of the one kind that a word names, which can finish.
-
-        Raises:
-            ValueError: It names none, several, or one that never finishes.
-        """
-        meant = self.meant_by(word)
-        finishing = tuple(rule for rule in meant if not rule.never_finishes)
-        if not finishing:
-            raise ValueError(f"{word!r} never finishes: {meant[0].never_finishes}")
-        names = list(dict.fromkeys(rule.name for rule in finishing))
-        if len(names) > 1:
-            raise ValueError(f"{word!r} is ambiguous: expected one of {', '.join(names)}")
-        return finishing
-
-    def _suggest(self, word: str) -> str:
-        """What may have been meant, or where all are told: there are too many to name."""
-        from difflib import get_close_matches  # noqa: PLC0415 - for a slip only; a cold start need not wait for it
-
-        first = reversed(self.rules)  # of several of one name the first is suggested
-        names = {name: rule.name for rule in first for name in (rule.plural, rule.kind.lower(), rule.name)}
-        close = dict.fromkeys(names[name] for name in get_close_matches(word.lower(), names))
-        listed = "`ttl-after-finished kinds` lists them"
-        return f"expected a kind, perhaps {' or '.join(close)}; {listed}" if close else f"expected a kind; {listed}"

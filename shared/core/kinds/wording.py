@@ -1,4 +1,4 @@
-"""The tests of a kind rule, in words."""
+"""Describe the tests of a kind rule in words."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,12 +23,12 @@ def describe_test(test: Predicate) -> str:
 
 
 def describe_finished(when: FinishedWhen) -> Iterator[tuple[str, Outcome]]:
-    """Each test that ends an object, and how it ended then."""
+    """Each test that marks an object as finished, in words, with the outcome that it means."""
     if when.conditions:
         yield from ((f"condition {name} is True", outcome) for name, outcome in when.conditions.items())
     elif when.field is not None:
         for outcome in dict.fromkeys(when.values.values()):
-            values = [value for value, its in when.values.items() if its == outcome]
+            values = [value for value, meant in when.values.items() if meant == outcome]
             yield f"{when.field} is {any_of(values)}", outcome
     else:
         yield from ((describe_test(case.when), case.outcome) for case in when.cases)
@@ -45,7 +45,7 @@ def _joined(tests: Sequence[Predicate], word: str) -> str:
 
 
 def _grouped(tests: Sequence[Predicate], word: str) -> str:
-    """In brackets where it is more than one test."""
+    """The tests joined by a word; in parentheses if they are more than one."""
     text = word.join(describe_test(one) for one in tests)
     several = len(tests) > 1 or any(len(one.all or one.any) > 1 for one in tests)
     return f"({text})" if several else text

@@ -1,1 +1,1 @@
-"""Policies: which objects a rule matches, and what the rule sets for them."""
+"""Policies: which objects each rule matches, and what the rule sets for them."""

@@ -1,6 +1,6 @@
-"""What a policy rule asks of an object: a condition in CEL, and the group in which it is counted.
+"""Read and evaluate the CEL expressions of policy rules: the `when` of a rule, and the groups of `keepLastBy`.
 
-Expressions are typed as they are loaded, and asked for one object at a time.
+The types of an expression are checked when the policy is loaded. It is evaluated for one object at a time.
 """
 
 import re
@@ -15,13 +15,13 @@ from shared.core.objects import get_controller, get_in, quote
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 
 _NAMESPACE = "namespaceObject"
-"""As admission policies of Kubernetes call it: `namespace` is a word of CEL's own."""
+"""The name that Kubernetes' admission policies use: `namespace` is a reserved word of CEL."""
 
 _WITHOUT_ANNOTATIONS = re.compile(rf"\b{_NAMESPACE}\.metadata\.(labels|name)\b")
-"""What reads no annotation; anything else may, however it names them."""
+"""References that read no annotation; any other reference to the namespace may read one."""
 
 VARIABLES = ("object", _NAMESPACE, "outcome")
-"""What it may speak of; never the time, or a decision would not stay as it is."""
+"""The variables of an expression. The time is none of them: a decision must not change only because time passes."""
 
 _CEL = {
     "type": "string",
@@ -31,69 +31,72 @@ _CEL = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """An expression of a policy.
+class PolicyExpression:
+    """A CEL expression of a policy.
 
     Attributes:
-        text: As it was written.
-        expression: The same, compiled.
+        text: The text in the policy.
+        expression: The compiled expression.
     """
 
     text: str
     expression: Expression
 
     def of(self, subject: Subject) -> Any:
-        """Its value for one object.
+        """The value for one object.
 
         Raises:
-            ExpressionError: It has none for this object.
-            NamespaceUnreadError: It may speak of the namespace, which was not read.
+            ExpressionError: The expression has no value for this object.
+            NamespaceUnreadError: The expression may read the namespace, which was not read.
         """
         namespace = subject.namespace
         if namespace is None and _NAMESPACE in self.text:
             raise NamespaceUnreadError
-        about = {
+        metadata = {
             "name": subject.place,
             "labels": dict(namespace.labels) if namespace else {},
             "annotations": dict(namespace.annotations) if namespace else {},
         }
         if namespace and namespace.is_cut and _NAMESPACE in _WITHOUT_ANNOTATIONS.sub("", self.text):
-            told = f"the annotations of namespace {subject.place} have more than {TEXT_MAX} characters"
-            raise ExpressionError(f"CEL {self.text!r}: {told}; expected name and labels alone of {_NAMESPACE}.metadata")
+            problem = f"the annotations of namespace {subject.place} have more than {TEXT_MAX} characters"
+            expected = f"expected an expression that reads only name and labels of {_NAMESPACE}.metadata"
+            raise ExpressionError(f"CEL {self.text!r}: {problem}; {expected}")
         outcome = str(subject.outcome or "")
-        return self.expression.evaluate(object=subject.obj, namespaceObject={"metadata": about}, outcome=outcome)
+        return self.expression.evaluate(object=subject.obj, namespaceObject={"metadata": metadata}, outcome=outcome)
 
 
-def _read_asked(value: Any, returns: Returns = "bool") -> Asked:
-    if isinstance(value, Asked):
+def _read_expression(value: Any, returns: Returns = "bool") -> PolicyExpression:
+    if isinstance(value, PolicyExpression):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"expected a CEL expression, got {quote(value)}")  # noqa: TRY004 - pydantic's word
-    return Asked(value, compile_expression(value, returns=returns, variables=VARIABLES))
+        raise ValueError(f"expected a CEL expression, got {quote(value)}")  # noqa: TRY004 - pydantic takes ValueError
+    return PolicyExpression(value, compile_expression(value, returns=returns, variables=VARIABLES))
 
 
-AnyCondition = Annotated[Asked, PlainValidator(_read_asked), WithJsonSchema(_CEL)]
-"""As YAML gives it: an expression that says true or false."""
+AnyCondition = Annotated[PolicyExpression, PlainValidator(_read_expression), WithJsonSchema(_CEL)]
+"""A field of a policy: an expression that returns true or false."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """What makes objects of one kind in one namespace a group.
+    """How the objects of one kind in one namespace are divided into groups for keepLast.
 
     Attributes:
-        by: `namespace`, `owner`, or `label` with its key, or `cel` with the expression.
+        by: `namespace`, `owner`, `label` or `cel`.
+        label: The key of the label, for `label`.
+        expression: The expression, for `cel`.
     """
 
     by: str
     label: str = ""
-    asked: Asked | None = None
+    expression: PolicyExpression | None = None
 
     def key(self, subject: Subject) -> str:
-        """The group's name; objects without an owner, or without the label, are a group too.
+        """The name of an object's group; the objects without an owner, or without the label, are one group.
 
         Raises:
             ExpressionError: The expression has no value for this object.
-            NamespaceUnreadError: It may speak of the namespace, which was not read.
+            NamespaceUnreadError: The expression may read the namespace, which was not read.
         """
         if self.by == "owner":
             owner = get_controller(subject.obj)
@@ -101,7 +104,7 @@ class Grouping:
         if self.by == "label":
             labels = get_in(subject.obj, "metadata.labels")
             return quote(labels.get(self.label)) if isinstance(labels, dict) else quote(None)
-        return str(self.asked.of(subject)) if self.asked else ""
+        return str(self.expression.of(subject)) if self.expression else ""
 
 
 def _read_grouping(value: Any) -> Grouping:
@@ -112,7 +115,7 @@ def _read_grouping(value: Any) -> Grouping:
     if isinstance(value, dict) and set(value) == {"label"} and isinstance(value["label"], str) and value["label"]:
         return Grouping("label", label=value["label"])
     if isinstance(value, dict) and set(value) == {"cel"}:
-        return Grouping("cel", asked=_read_asked(value["cel"], "string"))
+        return Grouping("cel", expression=_read_expression(value["cel"], "string"))
     raise ValueError(f'expected owner, namespace, {{label: app}} or {{cel: "..."}}, got {quote(value)}')
 
 
@@ -125,6 +128,6 @@ _GROUPING = {
 }
 
 AnyGrouping = Annotated[Grouping, PlainValidator(_read_grouping), WithJsonSchema(_GROUPING)]
-"""As YAML gives it."""
+"""A field of a policy: a grouping."""
 
 NAMESPACE = Grouping("namespace")

@@ -1,10 +1,10 @@
-"""How much may be deleted, and how fast: what stands between a due object and its DELETE.
+"""Read the limits of deletions from a policy: the rates, the breaker, and the recreate-loop detector.
 
-Without a policy file there is no rate and no breaker. Any number for them would be a guess about a cluster that nobody
-has seen: too low, it stops a healthy one; too high, it protects from nothing. What is on without being asked for is
-the recreate-loop detector: a parent that re-creates what is deleted means work for ever, whatever the cluster's size.
-Its default is far from what people do on purpose: a Job that is made anew under the same name every few minutes is
-not stopped, one that is back at once, five times in ten minutes, is.
+Without a policy file there is no rate and no breaker, because any default would be a guess about an unknown cluster: a
+low limit stops a healthy cluster, and a high limit protects nothing. Only the recreate-loop detector is on by default:
+a parent that re-creates each deleted object causes endless work in a cluster of any size. Its default does not affect
+intended use: it does not stop a Job that is created again under the same name every few minutes. It stops a Job that is
+back at once five times in ten minutes.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from pydantic.dataclasses import dataclass
 from shared.core.kinds.predicates import Narrowing
 from shared.core.objects import quote
 from shared.core.policy.matching import Duration
+from shared.core.ttl.durations import format_duration
 
 _CONFIG = ConfigDict(extra="forbid", alias_generator=to_camel, populate_by_name=True)
 _SHARE = "expected a share such as 50%"
@@ -43,11 +44,11 @@ Share = Annotated[
     BeforeValidator(_read_share),
     WithJsonSchema({"type": "string", "pattern": "^[0-9.]+%$", "description": "A share, for instance 50%."}),
 ]
-"""Above 0, up to 1."""
+"""A fraction above 0, up to 1."""
 
 
 PER_SECOND_MIN = 1e-6
-"""One in twelve days; of far less the interval is no number any more."""
+"""One deletion in twelve days; for a far lower rate the interval would overflow."""
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
@@ -63,12 +64,12 @@ class Rate:
 
 def _check_window(value: timedelta) -> timedelta:
     if value < timedelta(seconds=1):
-        raise ValueError("expected at least 1s: in no time nothing is counted")
+        raise ValueError(f"expected at least 1s, got {format_duration(value)}: no deletion counts in a shorter window")
     return value
 
 
 Window = Annotated[Duration, AfterValidator(_check_window)]
-"""How long a deletion counts."""
+"""How long a deletion counts; at least 1s."""
 
 
 @dataclass(frozen=True, slots=True, config=_CONFIG)
@@ -94,9 +95,9 @@ class BreakerLimits:
     @model_validator(mode="before")
     @classmethod
     def _nothing_is_null(cls, value: Any) -> Any:
-        """As of any RuleModel: a limit with nothing after its colon is a slip, and not no limit."""
-        said = value if isinstance(value, dict) else {}
-        empty = [name for name in ("count", "share") if name in said and said[name] is None]
+        """Reject a limit without a value, as every RuleModel does: it is a mistake, and does not mean "no limit"."""
+        given = value if isinstance(value, dict) else {}
+        empty = [name for name in ("count", "share") if name in given and given[name] is None]
         if empty:
             raise ValueError(f"expected a value for {', '.join(empty)}, or no such field")
         return value
@@ -124,19 +125,21 @@ class BudgetLimits(Narrowing):
     )
 
     @model_validator(mode="after")
-    def _breaks_by_something(self) -> Self:
+    def _breaker_has_limit(self) -> Self:
         if "breaker" in self.model_fields_set and self.breaker.count is None and self.breaker.share is None:
-            raise ValueError("breaker: expected count or share, got neither: it would never trip")
+            raise ValueError("breaker: expected count or share, got neither: the breaker would never trip")
         return self
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """All of them.
+    """All limits of a policy.
 
     Attributes:
-        everywhere: The rate of all deletions of a process; None for as fast as it goes.
-        per_namespace: The rate in each namespace; None as above.
+        everywhere: The rate of all deletions of a process; None for no limit.
+        per_namespace: The rate of a process in each namespace; None for no limit.
+        breaker: The limits that trip the breaker.
+        recreation: When the deletions of one name count as a recreate loop.
     """
 
     everywhere: Rate | None = None

@@ -1,7 +1,7 @@
-"""Which objects a policy rule is about: kinds, namespaces, labels, annotations, owners.
+"""Decide which objects a policy rule matches: by kinds, namespaces, labels, annotations and owners.
 
-What a rule says is made into tests once, when it is loaded; a test answers for one object, and never fails for any
-JSON.
+The fields of a rule are turned into tests once, when the policy is loaded. A test checks one object and never fails,
+for any JSON.
 """
 
 import re
@@ -29,16 +29,16 @@ DURATION_SCHEMA = {
 
 
 def read_duration(value: Any) -> timedelta:
-    """A duration as YAML gives it: text, or a number of seconds.
+    """Read a duration from YAML: a text, or a number of seconds.
 
     Raises:
-        ValueError: It is anything else.
+        ValueError: The value is anything else.
     """
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, int | str):
         expected = "expected seconds (3600) or a duration such as 90s, 1h30m, 2d, 1w"
-        raise ValueError(f"{expected}, got {quote(value)}")  # noqa: TRY004 - pydantic's word
+        raise ValueError(f"{expected}, got {quote(value)}")  # noqa: TRY004 - pydantic takes ValueError
     return parse_duration(str(value))
 
 
@@ -51,12 +51,13 @@ Duration = Annotated[
 
 @dataclass(slots=True)
 class Subject:
-    """One object as the tests see it.
+    """One object, with what the tests need beside it.
 
     Attributes:
-        outcome: How it ended; None where nothing tells.
-        namespace: None where it was not read.
-        place: The namespace's name; empty where it has none.
+        obj: The object.
+        outcome: How it ended; None if that is unknown.
+        namespace: Its Namespace; None if it was not read.
+        place: The name of its namespace; empty for a cluster-scoped object.
     """
 
     obj: Any
@@ -82,13 +83,13 @@ class Requirement(RuleModel):
     values: tuple[str, ...] = Field(default=(), description="The values for In and NotIn. The others take none.")
 
     @model_validator(mode="after")
-    def _values_where_they_count(self) -> Self:
+    def _has_values_if_needed(self) -> Self:
         if (self.operator in ("In", "NotIn")) != bool(self.values):
             raise ValueError("expected `values` with In and NotIn, and none with Exists and DoesNotExist")
         return self
 
     def holds(self, labels: Mapping[str, Any]) -> bool:
-        """Whether the labels are as required."""
+        """Whether the labels meet the requirement."""
         match self.operator:
             case "In":
                 return labels.get(self.key) in self.values
@@ -111,7 +112,7 @@ class LabelSelector(Narrowing):
     )
 
     def selects(self, labels: Any) -> bool:
-        """Whether these labels are selected; what is no mapping is no labels."""
+        """Whether the labels are selected; a value that is no mapping counts as no labels."""
         labels = labels if isinstance(labels, dict) else {}
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
             requirement.holds(labels) for requirement in self.match_expressions
@@ -130,14 +131,14 @@ class NamespaceMatch(Narrowing):
     selector: LabelSelector | None = Field(default=None, description="A selector on the labels of the Namespace.")
 
     def tests(self) -> Iterable[Test]:
-        """The cheap ones first."""
+        """The tests of an object's namespace, the cheapest first."""
         wanted, unwanted = _globs(self.names or ("*",)), _globs(self.except_)
 
-        def is_named(subject: Subject) -> bool:
+        def has_name(subject: Subject) -> bool:
             place = subject.place
             return bool(place) and wanted(place) and not unwanted(place)
 
-        yield is_named
+        yield has_name
         if self.selector is not None:
             yield self._is_selected
 
@@ -179,17 +180,17 @@ class Match(RuleModel):
     )
 
     def names(self, rule: KindRule) -> bool:
-        """Whether a word of `kinds` is this kind's name, and no pattern."""
+        """Whether `kinds` contains a name of this kind, and not only a pattern."""
         return any(not is_glob(word) and rule.is_named(word) for word in self.kinds)
 
     def is_about(self, rule: KindRule) -> bool:
-        """Whether `kinds` means this kind, by a name or by a pattern."""
+        """Whether `kinds` matches this kind, by a name or by a pattern."""
         group = rule.group
         globs = _globs(word.lower() for word in self.kinds if is_glob(word))
         return self.names(rule) or globs(rule.plural) or globs(f"{rule.plural}.{group}" if group else rule.plural)
 
     def tests(self) -> tuple[Test, ...]:
-        """What must hold of an object of these kinds, the age aside; the cheap ones first."""
+        """The tests that an object of these kinds must pass, except for its age; the cheapest first."""
         tests: list[Test] = [*(self.namespaces.tests() if self.namespaces else ())]
         if labels := self.labels:
             tests.insert(0, lambda subject: labels.selects(get_in(subject.obj, "metadata.labels")))
@@ -217,7 +218,7 @@ def _annotation_test(wanted: Mapping[str, str]) -> Test:
 
 
 def _owner_test(wanted: tuple[OwnerMatch, ...]) -> Test:
-    """None of them wanted means: only objects that nobody controls."""
+    """A test of the controller owner; without wanted owners, only objects without a controller owner match."""
     patterns = [(_globs((one.kind,)), _globs((one.name,))) for one in wanted]
 
     def holds(subject: Subject) -> bool:
@@ -230,7 +231,7 @@ def _owner_test(wanted: tuple[OwnerMatch, ...]) -> Test:
 
 
 def _globs(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a text fits any of the patterns; none of them fits nothing."""
+    """A test whether a text matches any of the patterns; without patterns, no text matches."""
     given = tuple(patterns)
     if "*" in given:
         return lambda _: True

@@ -1,4 +1,4 @@
-"""How long a policy rule says that objects stay: a duration or `never`, for all outcomes or for each."""
+"""Read the `ttl` of a policy rule: a duration or `never`, for all outcomes or for each outcome."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,16 +22,16 @@ _BY_OUTCOME = {
 
 @dataclass(frozen=True, slots=True)
 class OutcomeTtl:
-    """How long objects stay, by outcome; None is for good. An outcome that is absent is not spoken of."""
+    """The TTL that a rule sets, by outcome; None means `never`. For an absent outcome the rule sets no TTL."""
 
     by_outcome: tuple[tuple[Outcome | None, timedelta | None], ...]
 
     def __str__(self) -> str:
-        told = {outcome: "never" if after is None else format_duration(after) for outcome, after in self.by_outcome}
-        return told.get(None) or ", ".join(f"{outcome}: {after}" for outcome, after in told.items())
+        texts = {outcome: "never" if after is None else format_duration(after) for outcome, after in self.by_outcome}
+        return texts.get(None) or ", ".join(f"{outcome}: {after}" for outcome, after in texts.items())
 
 
-def _read_lasting(value: Any) -> OutcomeTtl:
+def _read_outcome_ttl(value: Any) -> OutcomeTtl:
     if isinstance(value, OutcomeTtl):
         return value
     if not isinstance(value, dict):
@@ -50,6 +50,6 @@ def _read_after(value: Any) -> timedelta | None:
 
 
 AnyLasting = Annotated[
-    OutcomeTtl, PlainValidator(_read_lasting), WithJsonSchema({"anyOf": [*_AFTER["anyOf"], _BY_OUTCOME]})
+    OutcomeTtl, PlainValidator(_read_outcome_ttl), WithJsonSchema({"anyOf": [*_AFTER["anyOf"], _BY_OUTCOME]})
 ]
-"""As YAML gives it."""
+"""A field of a policy: a TTL by outcome."""

@@ -1,39 +1,39 @@
-"""A policy: said once, what should happen to the finished objects of a whole fleet.
+"""A policy: rules that set TTLs and limits for the finished objects of a whole cluster or fleet.
 
-One YAML file:
+A policy is one YAML file:
 
     apiVersion: ttlafterfinished.dev/v1
     kind: Policy
-    budget:                          # how much may be deleted: see shared.core.policy.limits
+    budget:                          # how much may be deleted, and how fast: see shared.core.policy.limits
       global: {perSecond: 50, burst: 100}
       perNamespace: {perSecond: 10, burst: 20}
       breaker: {count: 1000, share: 50%, atLeast: 100, window: 10m}
-    recreation: {times: 5, window: 10m}   # the same name back under a new uid after our deletes: left alone
-    rules:                           # in order: the first that matches and says how long, decides
+    recreation: {times: 5, window: 10m}   # a name deleted so often that exists again is kept for the window
+    rules:                           # in order: the first rule that matches and has a ttl sets the TTL
       - name: failed-ci              # unique
-        match:                       # all that is given must hold; kinds is required
+        match:                       # all fields that are set must match; kinds is required
           kinds: [jobs, pipelineruns.tekton.dev, "*"]
           namespaces: {names: ["ci-*"], except: ["ci-prod"], selector: SELECTOR}
           labels: SELECTOR           # {matchLabels: {app: web}, matchExpressions: [{key: tier, operator: Exists}]}
           annotations: {example.com/team: "a*"}
-          owners: [{kind: CronJob, name: "nightly-*"}]     # any of them; [] means: controlled by nobody
-          age: 7d                    # says how long only from its creation + this on
-        when: "object.spec.backoffLimit == 0"              # CEL of object, namespaceObject, outcome; never of time
+          owners: [{kind: CronJob, name: "nightly-*"}]     # any of them; [] matches objects without a controller owner
+          age: 7d                    # sets a ttl or a minAge only from the object's creation + this time on
+        when: "object.spec.backoffLimit == 0"              # CEL over object, namespaceObject and outcome, not the time
         ttl: 1h                      # or never, or {succeeded: 1h, failed: 7d}
-        propagation: Foreground      # these three go with a ttl
-        onOwned: delete              # while the owner works; keep is the default
-        jitter: 10m                  # what a sweep finds overdue is spread over so long
-        minAge: 10m                  # since the finish, whatever says sooner, the object itself included
-        onDispatched: delete         # where another cluster sent the object here; keep is the default. Not with age
-        keepLast: 3                  # the newest of the group stay, however old
-        keepLastFailed: 5            # failed ones are counted apart
-        keepLastBy: owner            # or namespace (the default), {label: app}, {cel: "..."}; always of one kind, too
+        propagation: Foreground      # propagation, onOwned and jitter need a ttl
+        onOwned: delete              # while the controller owner is unfinished; keep is the default
+        jitter: 10m                  # the time over which a sweep spreads deletions of overdue objects
+        minAge: 10m                  # kept so long after the finish, whichever source sets a shorter TTL
+        onDispatched: delete         # if another cluster sent the object here; keep is the default. Not with age
+        keepLast: 3                  # the newest objects of a group that are kept, whatever their TTL
+        keepLastFailed: 5            # the same for failed objects, which are then counted apart
+        keepLastBy: owner            # or namespace (the default), {label: app}, {cel: "..."}; always of one kind
 
-What should not limit a rule is left out: a list or a mapping that is empty is refused, but for `owners` and `rules`.
+If a field should not limit a rule, leave it out: an empty list or mapping is rejected, except for `owners` and `rules`.
 
-A rule that says no ttl only guards: minAge, keepLast and onDispatched hold for whatever matches, whoever else says how
-long. Of several that match, the largest minAge counts, and the first that says keepLast or keepLastFailed, and the
-first that says onDispatched.
+minAge, keepLast, keepLastFailed and onDispatched apply to every object that matches, whichever source sets its TTL. A
+rule without a ttl sets only these. If several rules match, the largest minAge counts, the first rule with keepLast or
+keepLastFailed counts, and the first rule with onDispatched counts.
 """
 
 from dataclasses import dataclass
@@ -44,8 +44,9 @@ from pydantic import Field, PrivateAttr, ValidationError, field_validator
 from pydantic import model_validator as checked
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import RuleModel
-from shared.core.kinds.rule import Catalogue, KindRule, Outcome
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.policy.limits import BudgetLimits, Limits, RecreationLimits
 from shared.core.policy.matching import Duration, Match, Test, is_glob
@@ -113,11 +114,11 @@ class PolicyRule(RuleModel):
     )
 
     @checked(mode="after")
-    def _says_something(self) -> Self:
-        if self.ttl is None and not self.guards:
+    def _is_consistent(self) -> Self:
+        if self.ttl is None and not self.constrains:
             raise ValueError("expected at least one of ttl, keepLast, keepLastFailed, minAge and onDispatched")
         if self.on_dispatched and self.match.age is not None:
-            raise ValueError("onDispatched: expected no age in match; minAge says how long such objects stay")
+            raise ValueError("onDispatched: expected no age in match; set minAge to keep such objects for a time")
         if self.ttl is None and (self.propagation or self.on_owned or self.jitter is not None):
             raise ValueError("propagation, onOwned and jitter: expected a ttl beside them")
         if not self.counts and self.keep_last_by.by != "namespace":
@@ -126,50 +127,51 @@ class PolicyRule(RuleModel):
 
     @property
     def counts(self) -> bool:
-        """Whether it keeps the newest of a group."""
+        """Whether it keeps the newest objects of a group."""
         return self.keep_last is not None or self.keep_last_failed is not None
 
     @property
-    def guards(self) -> bool:
-        """Whether it has a word also where another says how long."""
+    def constrains(self) -> bool:
+        """Whether it has a field that applies whichever source sets the TTL."""
         return self.counts or self.min_age is not None or self.on_dispatched is not None
 
     @property
     def source(self) -> str:
-        """How what it says is referred to."""
+        """The rule as messages and TTL sources name it."""
         return f"policy rule {self.name}"
 
     def counts_apart(self, outcome: Outcome | None) -> bool:
-        """Whether an object of this outcome is counted among the failed ones only."""
+        """Whether an object with this outcome is counted among the failed objects only."""
         return self.keep_last_failed is not None and outcome is Outcome.FAILED
 
     def kept_of(self, outcome: Outcome | None) -> int | None:
-        """How many of a group stay among which an object of this outcome is counted; None where none does."""
+        """How many of the newest objects are kept in the group of an object with this outcome; None if not limited."""
         return self.keep_last_failed if self.counts_apart(outcome) else self.keep_last
 
     @cached_property
     def ttls(self) -> dict[Outcome | None, Ttl]:
-        """What it says, by outcome."""
-        outcome_ttl = self.ttl.by_outcome if self.ttl else ()
-        return {outcome: Ttl(self.source, after=after, origin="policy") for outcome, after in outcome_ttl}
+        """The TTLs that it sets, by outcome."""
+        by_outcome = self.ttl.by_outcome if self.ttl else ()
+        return {outcome: Ttl(self.source, after=after, origin="policy") for outcome, after in by_outcome}
 
 
 @dataclass(slots=True)
 class Candidate:
-    """A rule that is about a kind, made ready to be asked of many objects.
+    """A rule that matches a kind, prepared for many objects of that kind.
 
     Attributes:
-        tests: What must hold of an object, the age aside.
-        ttls: What it says, by outcome; nothing where the kind is opt-in and the rule does not name it.
-        kept: How many stay of the group among which an object is counted, by outcome.
-        guards: Whether it has a word also where another says how long.
+        rule: The rule.
+        tests: The tests that an object must pass, except for its age.
+        ttls: The TTLs that it sets, by outcome; empty if the kind is opt-in and the rule does not name it.
+        kept: How many of the newest objects of a group are kept, by outcome.
+        constrains: Whether it has a field that applies whichever source sets the TTL.
     """
 
     rule: PolicyRule
     tests: tuple[Test, ...]
     ttls: dict[Outcome | None, Ttl]
     kept: dict[Outcome | None, int]
-    guards: bool
+    constrains: bool
 
 
 class Policy(RuleModel):
@@ -202,13 +204,13 @@ class Policy(RuleModel):
         return rules
 
     def of_kinds(self, kinds: Catalogue) -> "Policy":
-        """The same with every kind named in full: a slip must not mean nothing, and `backups` not four kinds at once.
+        """The same policy with the full name of every kind, so that a typo or an ambiguous name is an error.
 
         Args:
-            kinds: All that are known. Of those that share a name the built-in one is meant, as everywhere.
+            kinds: All known kinds. If a built-in kind shares its name with others, the built-in kind is meant.
 
         Raises:
-            ValidationError: A word names no kind, several, or one that never finishes; a pattern fits none.
+            ValidationError: A word names no kind, several kinds, or one that never finishes; a pattern matches none.
         """
         rules, errors = [], []
         for index, rule in enumerate(self.rules):
@@ -236,18 +238,18 @@ class Policy(RuleModel):
         return self._digest
 
     def with_digest(self, digest: str) -> "Policy":
-        """The same policy, of a text with this digest."""
+        """The same policy with the digest of its text."""
         policy = self.model_copy()
-        policy._digest = digest  # noqa: SLF001 - of its own class
+        policy._digest = digest  # noqa: SLF001 - an object of the same class
         return policy
 
     @cached_property
     def limits(self) -> Limits:
-        """How much may be deleted, and how fast."""
+        """The limits of deletions that the policy sets."""
         return Limits(self.budget.global_, self.budget.per_namespace, self.budget.breaker, self.recreation)
 
     def candidates(self, kind: KindRule) -> tuple[Candidate, ...]:
-        """The rules that are about a kind, in order."""
+        """The rules that match a kind, in order."""
         key = kind.group, kind.kind, kind.plural
         found = self._by_kind.get(key)
         if found is None:
@@ -260,24 +262,24 @@ class Policy(RuleModel):
         return {}
 
     def speaks_of(self, kind: KindRule) -> bool:
-        """Whether it says for any object of a kind how long it stays."""
+        """Whether a rule sets a TTL for objects of a kind."""
         return any(one.ttls for one in self.candidates(kind))
 
 
 def _check_pattern(word: str, kinds: Catalogue) -> None:
     match = Match(kinds=(word,))
     if is_glob(word) and not any(match.is_about(rule) for rule in kinds.rules if not rule.never_finishes):
-        raise ValueError(f"expected a pattern that fits a kind that can finish, got {word!r}")
+        raise ValueError(f"expected a pattern that matches a kind that can finish, got {word!r}")
 
 
 def _candidate(rule: PolicyRule, kind: KindRule) -> Candidate:
     tests = rule.match.tests()
     if (when := rule.when) is not None:
         tests = (*tests, lambda subject: when.of(subject) is True)
-    speaks = not kind.opt_in or rule.match.names(kind)
+    may_set_ttl = not kind.opt_in or rule.match.names(kind)
     kept = {outcome: kept for outcome in OUTCOMES if (kept := rule.kept_of(outcome)) is not None}
-    return Candidate(rule, tests, rule.ttls if speaks else {}, kept, rule.guards)
+    return Candidate(rule, tests, rule.ttls if may_set_ttl else {}, kept, rule.constrains)
 
 
 NO_POLICY = Policy()
-"""Where none is configured."""
+"""The policy of a process for which no policy is configured."""

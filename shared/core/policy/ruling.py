@@ -1,8 +1,8 @@
-"""What the rules of a policy say of one object, and when it is due by all that speaks.
+"""Apply the rules of a policy to one object, and find the instant at which the object is due.
 
-A rule with an `age` speaks from an instant on, so the rule in force may change as time goes by, and what is due by one
-may not be due by the next. An object is due at the first instant at which the rule then in force says so: whoever
-looks later must not come to another answer.
+A rule with an `age` applies from an instant on, so the rule in force may change over time. An object that is due by one
+rule may not be due by the next. The object is due at the first instant at which it is due by the rule in force at that
+instant, so that a later evaluation never reaches another result.
 """
 
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ _STEADY = ((ALWAYS, None),)
 
 
 class UnreadableRuleError(ValueError):
-    """A rule cannot be read for this object: not known to match, and not known not to.
+    """It is unknown whether a rule applies to an object, because a field of the rule has no result for the object.
 
     Attributes:
-        source: The rule.
+        source: The rule, as `policy rule NAME`.
     """
 
     def __init__(self, source: str, problem: str) -> None:
@@ -32,8 +32,8 @@ class UnreadableRuleError(ValueError):
 
 
 @dataclass(slots=True)
-class Spoken:
-    """A rule that says how long, from an instant on."""
+class RuleTtl:
+    """A TTL that a rule sets from an instant on."""
 
     since: datetime
     rule: PolicyRule
@@ -41,8 +41,8 @@ class Spoken:
 
 
 @dataclass(slots=True)
-class Floor:
-    """A rule that guards, from an instant on: a finished object stays at least that long."""
+class MinimumAge:
+    """A minAge that a rule sets from an instant on: a finished object is kept at least that long."""
 
     since: datetime
     rule: PolicyRule
@@ -51,19 +51,19 @@ class Floor:
 
 @dataclass(slots=True)
 class Ruling:
-    """What matches one object.
+    """What the matching rules of a policy set for one object.
 
     Attributes:
-        spoken: What says how long, in order; nothing after the first that always speaks.
-        floors: What guards.
-        keeper: The first rule that keeps the newest of a group among which the object is counted, its age aside.
-        group: Which group of that rule.
-        deletes_dispatched: Whether an object may go that another cluster sent here.
-        is_steady: Whether what matches now has always matched.
+        ttls: The TTLs in the order of the rules, up to and including the first that always applies.
+        minimum_ages: The minAge of each matching rule that sets one.
+        keeper: The first rule whose keepLast or keepLastFailed counts the object, whatever its `age`.
+        group: The group of that rule to which the object belongs.
+        deletes_dispatched: Whether an object that another cluster sent here may be deleted.
+        is_steady: Whether the rules in force never change over time.
     """
 
-    spoken: list[Spoken] = field(default_factory=list)
-    floors: list[Floor] = field(default_factory=list)
+    ttls: list[RuleTtl] = field(default_factory=list)
+    minimum_ages: list[MinimumAge] = field(default_factory=list)
     keeper: PolicyRule | None = None
     group: str = ""
     deletes_dispatched: bool = False
@@ -72,13 +72,13 @@ class Ruling:
 
 @dataclass(slots=True)
 class Due:
-    """When an object is due, and by what.
+    """When an object is due, and which TTL sets that.
 
     Attributes:
-        at: None for never, where nothing speaks, and where the finish time is needed and not known.
-        ttl: The TTL that counts.
-        rule: The rule that says it, if one does.
-        moved_by: What moved the instant from where the TTL alone has it; empty where nothing did.
+        at: The due instant; None for `never`, without a TTL, and if the finish time is needed and unknown.
+        ttl: The TTL that takes precedence.
+        rule: The rule that sets it, if one does.
+        moved_by: The setting that moved `at` away from finish plus TTL; empty if none did.
     """
 
     at: datetime | None
@@ -87,39 +87,42 @@ class Due:
     moved_by: str = ""
 
 
-def rule_on(subject: Subject, candidates: tuple[Candidate, ...], *, settled: bool, dispatched: bool = False) -> Ruling:
-    """What the rules say of one object.
+def apply_rules(
+    subject: Subject, candidates: tuple[Candidate, ...], *, has_ttl: bool, dispatched: bool = False
+) -> Ruling:
+    """Apply the rules that match the kind to one object.
 
     Args:
         subject: The object, which has finished.
-        candidates: The rules that are about its kind, in order.
-        settled: Whether the object itself says how long, so that rules only guard.
-        dispatched: Whether another cluster sent the object here, and no rule has said yet what that means.
+        candidates: The rules that match its kind, in order.
+        has_ttl: Whether the object itself sets a TTL, so that no rule does.
+        dispatched: Whether another cluster sent the object here.
 
     Raises:
-        UnreadableRuleError: A rule that may count cannot be read for this object.
-        NamespaceUnreadError: A rule that may count asks for the namespace, which was not read.
+        UnreadableRuleError: A rule that may matter has no result for this object.
+        NamespaceUnreadError: A rule that may matter needs the namespace, which was not read.
     """
     ruling, outcome = Ruling(), subject.outcome
     for candidate in candidates:
-        if settled and not candidate.guards:
+        if has_ttl and not candidate.constrains:
             continue
-        ttl = None if settled else candidate.ttls.get(outcome)
+        ttl = None if has_ttl else candidate.ttls.get(outcome)
         rule = candidate.rule
-        keeps = ruling.keeper is None and outcome in candidate.kept
-        judges = dispatched and rule.on_dispatched is not None
-        if (ttl is None and rule.min_age is None and not keeps and not judges) or not _matches(candidate, subject):
+        counts = ruling.keeper is None and outcome in candidate.kept
+        is_about_dispatched = dispatched and rule.on_dispatched is not None
+        is_needed = ttl is not None or rule.min_age is not None or counts or is_about_dispatched
+        if not is_needed or not _matches(candidate, subject):
             continue
-        if judges:
+        if is_about_dispatched:
             ruling.deletes_dispatched, dispatched = rule.on_dispatched == "delete", False
         since = ALWAYS if rule.match.age is None else _since(rule, rule.match.age, subject)
         ruling.is_steady = ruling.is_steady and since is ALWAYS
         if ttl is not None:
-            ruling.spoken.append(Spoken(since, rule, ttl))
-            settled = since is ALWAYS
+            ruling.ttls.append(RuleTtl(since, rule, ttl))
+            has_ttl = since is ALWAYS
         if rule.min_age is not None:
-            ruling.floors.append(Floor(since, rule, rule.min_age))
-        if keeps:
+            ruling.minimum_ages.append(MinimumAge(since, rule, rule.min_age))
+        if counts:
             ruling.keeper, ruling.group = rule, _group(rule, subject)
     return ruling
 
@@ -149,13 +152,16 @@ def _since(rule: PolicyRule, age: timedelta, subject: Subject) -> datetime:
 
 
 def find_due(ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None) -> Due:
-    """The first instant at which the rule then in force is due; the last rule's word where there is none.
+    """Find the first instant at which the object is due by the rule in force at that instant.
 
     Args:
-        ruling: What the rules say.
-        fallback: What counts where no rule speaks: the object's own TTL, or its namespace's default.
-        finished_at: None where nothing tells.
-        max_ttl: The namespace's limit.
+        ruling: What the rules set.
+        fallback: The TTL if no rule sets one: the object's own TTL, or its namespace's default.
+        finished_at: The finish time; None if it is unknown.
+        max_ttl: The namespace's max-ttl; None for none.
+
+    Returns:
+        Without an instant, the TTL of the rule that is in force in the end.
     """
     found = Due(None, fallback)
     for since, until in _STEADY if ruling.is_steady else _spans(ruling):
@@ -168,46 +174,47 @@ def find_due(ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None,
 def _due_in(
     since: datetime, ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None
 ) -> Due:
-    """When it is due by the rules that are in force at an instant."""
+    """When the object is due by the rules that are in force at an instant."""
     ttl, rule = fallback, None
-    for spoken in ruling.spoken:
-        if spoken.since <= since:
-            ttl, rule = spoken.ttl, spoken.rule
+    for rule_ttl in ruling.ttls:
+        if rule_ttl.since <= since:
+            ttl, rule = rule_ttl.ttl, rule_ttl.rule
             break
-    floor = None
-    for one in ruling.floors:
-        if one.since <= since and (floor is None or one.least > floor.least):
-            floor = one
-    at, moved_by = _due_at(ttl, finished_at, max_ttl, floor)
+    minimum_age = None
+    for one in ruling.minimum_ages:
+        if one.since <= since and (minimum_age is None or one.least > minimum_age.least):
+            minimum_age = one
+    at, moved_by = _due_at(ttl, finished_at, max_ttl, minimum_age)
     return Due(at, ttl, rule, moved_by)
 
 
 def _spans(ruling: Ruling) -> Iterator[tuple[datetime, datetime | None]]:
-    """The spans of time in each of which the same rules speak, the first since ever, the last without an end."""
-    starts = sorted({ALWAYS, *(one.since for one in ruling.spoken), *(one.since for one in ruling.floors)})
+    """The spans of time in which the same rules are in force; the first has no start, the last has no end."""
+    starts = sorted({ALWAYS, *(one.since for one in ruling.ttls), *(one.since for one in ruling.minimum_ages)})
     return zip(starts, (*starts[1:], None), strict=True)
 
 
 def _due_at(
-    ttl: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None, floor: Floor | None
+    ttl: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None, minimum_age: MinimumAge | None
 ) -> tuple[datetime | None, str]:
+    """The due instant, and the setting that moved it away from finish plus TTL."""
     at = ttl.due_at(finished_at) if ttl else None
     moved_by = ""
-    if at is None or ((max_ttl is None or finished_at is None) and floor is None):
+    if at is None or ((max_ttl is None or finished_at is None) and minimum_age is None):
         return at, moved_by
     if max_ttl is not None and finished_at is not None and (latest := add(finished_at, max_ttl)) < at:
         at, moved_by = latest, "the namespace's max-ttl"
-    if floor is None:
+    if minimum_age is None:
         return at, moved_by
     if finished_at is None:
         return None, ""
-    if (earliest := add(finished_at, floor.least)) > at:
-        at, moved_by = earliest, f"minAge of {floor.rule.source}"
+    if (earliest := add(finished_at, minimum_age.least)) > at:
+        at, moved_by = earliest, f"minAge of {minimum_age.rule.source}"
     return at, moved_by
 
 
 def add(instant: datetime, duration: timedelta) -> datetime:
-    """The sum, or the last instant there is."""
+    """The sum, or the last instant that a datetime can hold."""
     try:
         return instant + duration
     except OverflowError:
@@ -215,4 +222,4 @@ def add(instant: datetime, duration: timedelta) -> datetime:
 
 
 NO_RULING = Ruling()
-"""Where no rule is about a kind."""
+"""The result if no rule matches a kind."""

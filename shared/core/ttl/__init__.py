@@ -1,1 +1,1 @@
-"""How long a finished object stays by its own annotations and fields, and how a command edits them."""
+"""The TTL that an object sets by its annotations and fields, and the edits of them by commands."""

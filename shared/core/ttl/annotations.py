@@ -64,17 +64,17 @@ OF_NAMESPACES: Mapping[str, Meaning] = {
 
 
 def describe_unknown(obj: Any) -> list[str]:
-    """A sentence for each annotation of our domain on an object that is not one of ours."""
+    """One sentence for each unknown annotation of the domain on an object."""
     return [_sentence(name, "", OF_OBJECTS) for name in get_annotations(obj) if name not in OF_OBJECTS]
 
 
 def describe_unknown_of(namespace: Namespace) -> list[str]:
-    """The same of what its Namespace says."""
-    said, where = _ours(namespace.annotations), f" of namespace {namespace.ref.name}"
-    return [_sentence(name, where, OF_NAMESPACES) for name in said if name not in (*OF_NAMESPACES, *OF_OBJECTS)]
+    """One sentence for each unknown annotation of the domain on a Namespace."""
+    names, where = _of_domain(namespace.annotations), f" of namespace {namespace.ref.name}"
+    return [_sentence(name, where, OF_NAMESPACES) for name in names if name not in (*OF_NAMESPACES, *OF_OBJECTS)]
 
 
-def _ours(annotations: Mapping[str, Any]) -> Mapping[str, Any]:
+def _of_domain(annotations: Mapping[str, Any]) -> Mapping[str, Any]:
     return get_annotations({"metadata": {"annotations": annotations}})
 
 

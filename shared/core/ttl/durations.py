@@ -1,4 +1,4 @@
-"""Durations as people write them: `3600`, `90s`, `1h30m`, `2d`, `1w`."""
+"""Parse and format durations as people write them: `3600`, `90s`, `1h30m`, `2d`, `1w`."""
 
 import re
 from datetime import timedelta
@@ -10,7 +10,7 @@ DURATION_MAX = timedelta(days=36_500)
 _EXPECTED = "expected seconds (3600) or a duration such as 90s, 1h30m, 2d, 1w"
 
 _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
-# Each unit at most once, the larger first: 30m1h is more likely a slip than a wish. ASCII digits only.
+# Each unit at most once, the larger unit first: 30m1h is most likely a mistake. ASCII digits only.
 _DURATION = re.compile("".join(f"(?:([0-9]{{1,12}}){unit})?" for unit in _UNITS))
 _SECONDS = re.compile("[0-9]{1,12}")
 
@@ -21,13 +21,13 @@ _GO_DURATION = re.compile(rf"[-+]?(0|({_GO_PART.pattern})+)")
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration that is not negative.
+    """Parse a duration that is not negative.
 
     Args:
-        text: Plain seconds, or numbers with the units w, d, h, m, s, the larger first.
+        text: Plain seconds, or numbers with the units w, d, h, m, s, the larger unit first.
 
     Raises:
-        ValueError: It is anything else, or longer than a century.
+        ValueError: The text is anything else, or the duration is longer than a century.
     """
     if _SECONDS.fullmatch(text):
         seconds = int(text)
@@ -42,18 +42,18 @@ def parse_duration(text: str) -> timedelta:
 
 
 def or_never(error: ValueError) -> str:
-    """The message of `parse_duration` where `never` would do as well."""
+    """The message of `parse_duration` for a value that may also be `never`."""
     return str(error).replace("expected ", "expected never, ", 1)
 
 
 def parse_go_duration(text: object) -> timedelta:
-    """A duration as Go's own fields hold it: `72h0m0s`, `1.5h`, `100ms`, `-1s`, `0`.
+    """Parse a duration in Go's format: `72h0m0s`, `1.5h`, `100ms`, `-1s`, `0`.
 
     Args:
-        text: Signed decimal numbers, each with a unit: h, m, s, ms, us, ns.
+        text: Decimal numbers, each with a unit: h, m, s, ms, us, ns; a sign may come first.
 
     Raises:
-        ValueError: It is anything else, or longer than a century.
+        ValueError: The value is anything else, or the duration is longer than a century.
     """
     match = _GO_DURATION.fullmatch(text) if isinstance(text, str) and len(text) <= _GO_LENGTH_MAX else None
     if match is None:
@@ -65,14 +65,14 @@ def parse_go_duration(text: object) -> timedelta:
 
 
 def format_duration(duration: timedelta) -> str:
-    """The shortest text that `parse_duration` reads back, whole seconds; a minus sign before a negative one."""
+    """The text that `parse_duration` reads back, in whole seconds; a negative duration has a minus sign."""
     rest = int(duration.total_seconds())
     if rest < 0:
         return f"-{format_duration(-duration)}"
     parts = []
     for unit, seconds in _UNITS.items():
         if unit == "w":
-            continue  # 10d says more than 1w3d
+            continue  # 10d is easier to read than 1w3d
         count, rest = divmod(rest, seconds)
         if count:
             parts.append(f"{count}{unit}")

@@ -1,7 +1,7 @@
-"""What people ask of one object with `hold`, `release` and `set`, as a JSON merge patch and in words.
+"""Build the edits of one object for `hold`, `release` and `set`, each as a JSON merge patch with messages.
 
-A hold keeps us from deleting, but not the kind's own controller. So where another acts on the kind's own TTL field, the
-field is taken away in the same write, and its value waits in an annotation until the object is released.
+A hold does not stop the kind's own controller. If that controller acts on a TTL field of the kind, the hold removes the
+field in the same write, and saves its value in an annotation. The release writes the value back.
 """
 
 import json
@@ -21,12 +21,12 @@ _STATUS = "status."
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """What is to be written on an object.
+    """Changes of one object.
 
     Attributes:
-        annotations: Ours, without their domain; None takes one away.
-        fields: The kind's own TTL fields by their dotted paths; None takes one away.
-        message: What else is to be said of it, in sentences.
+        annotations: Annotations to write, without their domain; None removes one.
+        fields: The kind's own TTL fields to write, by their dotted paths; None removes one.
+        message: Sentences for the operator about the effects of the edit.
     """
 
     annotations: Mapping[str, str | None]
@@ -34,199 +34,205 @@ class Edit:
     message: tuple[str, ...] = ()
 
     def patch(self, obj: Any) -> dict[str, Any]:
-        """The merge patch; the API server refuses it where the object is not any more what was read."""
+        """The merge patch; the API server rejects it if the object has changed since it was read."""
         annotations = {f"{ANNOTATION_DOMAIN}/{name}": value for name, value in self.annotations.items()}
         version = get_in(obj, "metadata.resourceVersion")
         patch: dict[str, Any] = {"metadata": {"resourceVersion": version, "annotations": annotations}}
         for path, value in self.fields.items():
             *parents, last = path.split(".")
-            place = patch
+            parent = patch
             for key in parents:
-                place = place.setdefault(key, {})
-            place[last] = value
+                parent = parent.setdefault(key, {})
+            parent[last] = value
         return patch
 
 
 def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> Edit:
-    """Keep the object, for a reason, and take away the fields by which others would delete it.
+    """Keep the object, and remove the TTL fields by which the kind's own controller would delete it.
 
     Args:
         obj: The object.
-        rule: Its kind.
-        reason: Why, for people.
-        with_fields: Whether the fields are taken away, too.
+        rule: Its kind rule.
+        reason: Why the object is kept, for people.
+        with_fields: Whether to remove the fields, too.
 
     Raises:
-        ValueError: Nothing can be held here; the message says why.
+        ValueError: The object cannot be held; the message says why.
     """
     _check_changeable(obj, rule)
     if not reason.strip():
-        raise ValueError("expected a reason: others will want to know why it stays")
-    taken = _fields_of_others(obj, rule) if with_fields else {}
-    if not taken:
+        raise ValueError("expected a reason, got an empty text: state why the object is kept")
+    removed = _fields_of_controller(obj, rule) if with_fields else {}
+    if not removed:
         return Edit({"hold": reason})
-    kept = {**_read_held(obj, rule), **taken}
-    told = tuple(
-        f"{path}: {json.dumps(value)} is kept in annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: {by(rule)} has "
-        "nothing to act on until it is released"
-        for path, value in taken.items()
+    saved = {**_read_saved(obj, rule), **removed}
+    message = tuple(
+        f"{path}: {json.dumps(value)} is saved in annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: "
+        f"{_controller_of(rule)} does not act on it until you release the object"
+        for path, value in removed.items()
     )
-    return Edit({"hold": reason, HELD_TTL: json.dumps(kept, sort_keys=True)}, dict.fromkeys(taken), told)
+    return Edit({"hold": reason, HELD_TTL: json.dumps(saved, sort_keys=True)}, dict.fromkeys(removed), message)
 
 
 def release(obj: Any, rule: KindRule) -> Edit | None:
-    """End a hold, and give the fields back; one that was set meanwhile stays as it is. None where nothing is held.
+    """End a hold, and write the saved fields back, except for a field that was set during the hold.
+
+    Returns:
+        None if the object is not held.
 
     Raises:
-        ValueError: What was kept cannot be read.
+        ValueError: The saved values cannot be read.
     """
     annotations = get_annotations(obj)
-    ended = {name: None for name in ("hold", HELD_TTL) if name in annotations}
-    if not ended:
+    removed = {name: None for name in ("hold", HELD_TTL) if name in annotations}
+    if not removed:
         return None
-    kept = _read_held(obj, rule)
-    present = {path: get_in(obj, path) for path in kept}
-    back = {path: value for path, value in kept.items() if present[path] is None}
-    told = [f"{path}: {json.dumps(value)} is back" for path, value in back.items()]
-    told += [
-        f"{path} was set to {quote(present[path])} while it was held, and stays so; before, it was {json.dumps(value)}"
-        for path, value in kept.items()
-        if path not in back
+    saved = _read_saved(obj, rule)
+    present = {path: get_in(obj, path) for path in saved}
+    restored = {path: value for path, value in saved.items() if present[path] is None}
+    message = [f"{path}: {json.dumps(value)} is restored" for path, value in restored.items()]
+    message += [
+        f"{path} was set to {quote(present[path])} during the hold, and is kept; before, it was {json.dumps(value)}"
+        for path, value in saved.items()
+        if path not in restored
     ]
-    return Edit(ended, back, tuple(told))
+    return Edit(removed, restored, tuple(message))
 
 
 def find_held_problem(obj: Any, rule: KindRule) -> str:
-    """Why the values that a hold put aside cannot be read; empty if they can, or if there are none."""
+    """Why the values that a hold saved cannot be read; empty if they can be read, or if there are none."""
     try:
-        _read_held(obj, rule)
+        _read_saved(obj, rule)
     except ValueError as error:
         return str(error)
     return ""
 
 
 def describe_parked(obj: Any, rule: KindRule) -> str:
-    """What a hold put aside and nobody put back, since its annotation was taken away by hand; empty where all is well.
+    """The TTL that a hold saved, if the hold was removed by hand and the TTL was not restored; else empty.
 
-    Nothing acts on a field that is not there: the object may stay for good.
+    No controller acts on a field that was removed, so the object may be kept for ever.
     """
     annotations = get_annotations(obj)
     if "hold" in annotations or HELD_TTL not in annotations:
         return ""
     try:
-        kept = _read_held(obj, rule)
+        saved = _read_saved(obj, rule)
     except ValueError as error:
-        return f"a hold that is gone put a TTL aside, and it cannot be put back until this is fixed: {error}"
-    missing = [f"{path}: {json.dumps(value)}" for path, value in kept.items() if get_in(obj, path) is None]
-    return f"a hold that is gone put {', '.join(missing)} aside, and nothing acts on it" if missing else ""
+        return f"a hold that was removed left a saved TTL, which cannot be restored until this is fixed: {error}"
+    missing = [f"{path}: {json.dumps(value)}" for path, value in saved.items() if get_in(obj, path) is None]
+    return f"a hold that was removed left {', '.join(missing)} saved, and no controller acts on it" if missing else ""
 
 
-def set_ttl(obj: Any, rule: KindRule, wish: str, outcome: Outcome | None = None) -> Edit:
-    """Say how long the object stays: a duration since its finish, `never`, or an instant.
+def set_ttl(obj: Any, rule: KindRule, value: str, outcome: Outcome | None = None) -> Edit:
+    """Set the TTL of the object: a duration from its finish, `never`, or an instant.
 
     Args:
         obj: The object.
-        rule: Its kind.
-        wish: `1h`, `never`, `2026-01-02T03:04:05Z`.
-        outcome: Only if it ends so; not with an instant.
+        rule: Its kind rule.
+        value: `1h`, `never`, `2026-01-02T03:04:05Z`.
+        outcome: Set the TTL for this outcome only; not with an instant.
 
     Raises:
-        ValueError: The wish cannot be read, or cannot count.
+        ValueError: The value cannot be read, or does not fit the outcome.
     """
     _check_changeable(obj, rule)
-    name = _annotation_for(wish)
+    name = _annotation_for(value)
     annotations = get_annotations(obj)
     if name == "expire-at":
         if outcome:
-            raise ValueError("expected a duration or never for one outcome: an instant counts for each")
-        return Edit({name: wish})
+            expected = "expected a duration or never for one outcome"
+            raise ValueError(f"{expected}, got the instant {value}: an instant is for each outcome")
+        return Edit({name: value})
     name = f"{name}-{outcome}" if outcome else name
-    told = [
-        f"what {ANNOTATION_DOMAIN}/{other} says, {annotations[other]}, still counts if it {other.removeprefix('ttl-')}"
+    message = [
+        f"{ANNOTATION_DOMAIN}/{other}, {annotations[other]}, takes precedence if it {other.removeprefix('ttl-')}"
         for other in ("ttl-succeeded", "ttl-failed")
         if other in annotations and not outcome
     ]
     if "expire-at" not in annotations:
-        return Edit({name: wish}, message=tuple(told))
-    gone = f"{ANNOTATION_DOMAIN}/expire-at, {annotations['expire-at']}, is gone: it would count before this"
-    return Edit({name: wish, "expire-at": None}, message=(gone, *told))
+        return Edit({name: value}, message=tuple(message))
+    instant = annotations["expire-at"]
+    removed = f"{ANNOTATION_DOMAIN}/expire-at, {instant}, is removed: it would take precedence over {value}"
+    return Edit({name: value, "expire-at": None}, message=(removed, *message))
 
 
 def unset_ttl(obj: Any, outcome: Outcome | None = None) -> Edit | None:
-    """Take back what was said of the TTL, of one outcome or at all. None where nothing was."""
+    """Remove the TTL annotations, of one outcome or all. None if there are none."""
     names = (f"ttl-{outcome}",) if outcome else ("ttl", "ttl-succeeded", "ttl-failed", "expire-at")
-    gone = {name: None for name in names if name in get_annotations(obj)}
-    return Edit(gone) if gone else None
+    removed = {name: None for name in names if name in get_annotations(obj)}
+    return Edit(removed) if removed else None
 
 
-def by(rule: KindRule) -> str:
-    """Who acts on the kind's own TTL field."""
-    return (rule.ttl and rule.ttl.honoured_by) or "nobody"
+def _controller_of(rule: KindRule) -> str:
+    """The controller that acts on the kind's own TTL fields."""
+    return (rule.ttl and rule.ttl.honoured_by) or "another controller"
 
 
-def describe_maximum(wish: str, maximum: timedelta | None, finished_at: datetime | None) -> str:
-    """How a namespace's maximum shortens what `set_ttl` wrote; empty where it does not.
+def describe_maximum(value: str, maximum: timedelta | None, finished_at: datetime | None) -> str:
+    """How a namespace's max-ttl shortens the TTL that `set_ttl` wrote; empty if it does not.
 
     Args:
-        wish: As given to `set_ttl`, which has read it.
-        maximum: The namespace's; None for none.
-        finished_at: When the object finished; None while unknown.
+        value: The value that `set_ttl` accepted.
+        maximum: The namespace's max-ttl; None for none.
+        finished_at: When the object finished; None if that is unknown.
     """
-    if maximum is None or wish == "never":
+    if maximum is None or value == "never":
         return ""
-    if _annotation_for(wish) == "expire-at":
-        if finished_at is not None and parse_instant(wish) - finished_at <= maximum:
+    if _annotation_for(value) == "expire-at":
+        if finished_at is not None and parse_instant(value) - finished_at <= maximum:
             return ""
-    elif parse_duration(wish) <= maximum:
+    elif parse_duration(value) <= maximum:
         return ""
     most = f"at most {format_duration(maximum)} after it finishes"
-    return f"max-ttl of its namespace takes precedence over {wish}: {most}"
+    return f"max-ttl of its namespace takes precedence over {value}: {most}"
 
 
 def _check_changeable(obj: Any, rule: KindRule) -> None:
     if rule.never_finishes:
         raise ValueError(f"a {rule.kind} never finishes: {rule.never_finishes}")
     if get_in(obj, "metadata.deletionTimestamp") is not None:
-        raise ValueError("it is being deleted already, which nothing can stop")
+        raise ValueError("the object is being deleted already, which cannot be stopped")
 
 
-def _fields_of_others(obj: Any, rule: KindRule) -> dict[str, Any]:
-    """The TTL fields that another acts on. What stands in the status is not ours to write."""
+def _fields_of_controller(obj: Any, rule: KindRule) -> dict[str, Any]:
+    """The set TTL fields on which the kind's own controller acts, without those of the status."""
     if rule.ttl is None or rule.ttl.honoured_by is None:
         return {}
     paths = [one.path for one in rule.ttl.fields if not one.path.startswith(_STATUS)]
     return {path: value for path in paths if (value := get_in(obj, path)) is not None}
 
 
-def _read_held(obj: Any, rule: KindRule) -> dict[str, Any]:
-    """The values that wait for the release. Only TTL fields of the kind: an annotation must not write all else."""
+def _read_saved(obj: Any, rule: KindRule) -> dict[str, Any]:
+    """The TTL fields that a hold saved. Other fields are rejected: an annotation must not write any other field."""
     text = get_annotations(obj).get(HELD_TTL)
     if text is None:
         return {}
     paths = [one.path for one in rule.ttl.fields] if rule.ttl else []
     try:
-        kept = parse_json(text) if isinstance(text, str) else None
+        saved = parse_json(text) if isinstance(text, str) else None
     except ValueError:
-        kept = None
-    if not isinstance(kept, dict) or not set(kept) <= set(paths):
-        expected = f"JSON of values of {', '.join(paths)}" if paths else f"none on a {rule.kind}"
-        told = f"annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: expected {expected}, got {quote(text)}"
-        raise ValueError(f"{told}; correct it or remove it (`explain` prints the command)")
-    return kept
+        saved = None
+    if not isinstance(saved, dict) or not set(saved) <= set(paths):
+        expected = f"JSON of values of {', '.join(paths)}" if paths else f"no such annotation on a {rule.kind}"
+        problem = f"annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: expected {expected}, got {quote(text)}"
+        raise ValueError(f"{problem}; correct it or remove it (`explain` prints the command)")
+    return saved
 
 
-def _annotation_for(wish: str) -> str:
-    if wish == "never":
+def _annotation_for(value: str) -> str:
+    """The annotation, without its domain, that holds a value of `set`."""
+    if value == "never":
         return "ttl"
     try:
-        parse_duration(wish)
+        parse_duration(value)
     except ValueError:
         try:
-            parse_instant(wish)
+            parse_instant(value)
         except ValueError:
             raise ValueError(
                 "expected seconds (3600), a duration such as 90s, 1h30m, 2d, 1w, never, or an instant such as "
-                f"2026-01-02T03:04:05Z, got {quote(wish)}"
+                f"2026-01-02T03:04:05Z, got {quote(value)}"
             ) from None
         return "expire-at"
     return "ttl"

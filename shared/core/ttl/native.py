@@ -1,4 +1,4 @@
-"""The TTL field that a kind brings itself: where it is, in which unit, and what its odd values mean."""
+"""Read the TTL fields that a kind defines itself, such as `spec.ttlSecondsAfterFinished`, by the kind's rule."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,29 +12,32 @@ _UNITS = {"seconds": timedelta(seconds=1), "milliseconds": timedelta(millisecond
 
 
 class InvalidFieldError(ValueError):
-    """The field has a value that it cannot have; the message names it and what was expected."""
+    """A TTL field has an invalid value; the message names the field and what was expected."""
 
 
 def has_native_ttl(obj: Any, ttl: NativeTtl | None) -> bool:
-    """Whether one of the kind's TTL fields is set, whatever it says."""
+    """Whether one of the kind's TTL fields is set, to any value."""
     return ttl is not None and any(get_in(obj, field.path) is not None for field in ttl.fields)
 
 
 def is_left_to_controller(obj: Any, ttl: NativeTtl | None) -> bool:
-    """Whether a field speaks on which we leave it to the kind's own controller to act."""
+    """Whether a TTL field is set on which, by the kind rule, only the kind's own controller acts."""
     if ttl is None or ttl.native == "act":
         return False
     try:
         return any(get_in(obj, field.path) is not None and _applies(field, obj) for field in ttl.fields)
     except InvalidFieldError:
-        return True  # as far as can be told, it is not ours
+        return True  # whether the field applies is unknown, so it is left to the controller
 
 
 def read_native_ttl(obj: Any, ttl: NativeTtl) -> tuple[str, timedelta | None] | None:
-    """The field that speaks, and how long; None for the time where it says never, None where no field speaks.
+    """The path of the first TTL field that is set and applies, and its TTL.
+
+    Returns:
+        None if no field is set. The TTL is None if the field's value means `never`.
 
     Raises:
-        InvalidFieldError: Its value has another type than the field's, or is out of range.
+        InvalidFieldError: The value has the wrong type, or is out of range.
     """
     for field in ttl.fields:
         value = get_in(obj, field.path)
@@ -47,11 +50,11 @@ def _applies(field: TtlField, obj: Any) -> bool:
     try:
         return field.when is None or holds(field.when, obj)
     except UnknownShapeError as error:
-        raise InvalidFieldError(f"{field.path}: cannot be told whether it counts: {error}") from None
+        raise InvalidFieldError(f"{field.path}: it is unknown whether the field applies: {error}") from None
 
 
 def _meant(ttl: NativeTtl, field: TtlField, value: Any) -> timedelta | None:
-    """The time that the value stands for, by what the kind says of zero and less."""
+    """The TTL that a value means, by the kind's meaning of zero and of negative values."""
     after = _parse(field, value, with_negative=ttl.negative != "invalid")
     if after < timedelta(0):
         return None if ttl.negative == "never" else timedelta(0)
@@ -68,7 +71,7 @@ def _parse(field: TtlField, value: Any, *, with_negative: bool) -> timedelta:
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or value > limit or (value < 0 and not with_negative):
         raise InvalidFieldError(f"{field.path}: expected whole {field.unit} from 0 to {limit}, got {quote(value)}")
-    return max(int(value), -1) * unit  # how far below zero makes no difference
+    return max(int(value), -1) * unit  # all negative values mean the same
 
 
 def _parse_text(field: TtlField, value: Any, *, with_negative: bool) -> timedelta:

@@ -1,4 +1,4 @@
-"""What is told where a kind's own controller deletes an object sooner than what is asked for on it."""
+"""Describe that a kind's own controller deletes an object before its TTL, or in spite of a hold."""
 
 import json
 from typing import Any
@@ -8,13 +8,13 @@ from shared.core.objects import get_in
 
 
 def describe_overridden(obj: Any, rule: KindRule, field: str) -> str:
-    """Who acts on that field, whatever we say; one sentence without its end."""
-    who = (rule.ttl and rule.ttl.honoured_by) or "another controller"
-    return f"{who} acts on {field}: {json.dumps(get_in(obj, field))}, whatever else is said of it"
+    """Which controller acts on a TTL field, whatever the other settings are; one sentence without a period."""
+    controller = (rule.ttl and rule.ttl.honoured_by) or "another controller"
+    return f"{controller} acts on {field}: {json.dumps(get_in(obj, field))}, whatever the other settings are"
 
 
 def advise_overridden(field: str) -> str:
-    """What can be done about it."""
+    """What an operator can do about it."""
     if field.startswith("status."):
-        return "it is a part of the status, which nobody else can change"
-    return "change the field, or have it taken away with `kubectl ttl hold`"
+        return "the field is part of the status, which only its controller can change"
+    return "change the field, or remove it with `kubectl ttl hold`"

@@ -1,4 +1,4 @@
-"""How long a finished object stays, and who said so: annotations first, then the kind's own field."""
+"""Find the TTL that an object sets itself, and its source: the annotations first, then the kind's own field."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ Origin = Literal["object", "native", "policy", "namespace"]
 
 
 class InvalidTtlError(ValueError):
-    """A value that speaks of the TTL cannot be read; the message names the field and what was expected."""
+    """A value that sets a TTL cannot be read; the message names the field and what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """When an object is due.
+    """A TTL, or an absolute instant, at which a finished object is due.
 
     Attributes:
-        source: The annotation or the field that spoke; empty where nothing did.
-        after: Time from finish to due; None where an instant is given, and for `never`.
+        source: The annotation, field or policy rule that sets it.
+        after: The time from finish to due; None for `never`, and if `at` is set.
         at: The absolute instant of `expire-at`.
-        origin: Who spoke: the object's own annotation, its kind's field, a policy rule, or its namespace.
+        origin: The type of the source: the object's annotation, its kind's field, a policy rule, or its namespace.
     """
 
     source: str
@@ -40,11 +40,11 @@ class Ttl:
 
     @property
     def is_never(self) -> bool:
-        """Whether it says that the object stays for good."""
+        """Whether it keeps the object for ever."""
         return self.after is None and self.at is None
 
     def due_at(self, finished_at: datetime | None) -> datetime | None:
-        """The instant the object is due, never before it finished; None for `never`, and without a finish time."""
+        """The instant at which the object is due, never before its finish; None for `never` or no known finish time."""
         if self.at is not None:
             return max(self.at, finished_at or self.at)
         if self.after is None or finished_at is None:
@@ -58,45 +58,48 @@ class Ttl:
 def find_ttl(
     obj: Any, rule: KindRule, outcome: Outcome | None, annotations: Mapping[str, Any] | None = None
 ) -> Ttl | None:
-    """The TTL that the object itself speaks of, as far as we act on it, or None: its annotations before its field.
+    """The TTL that the object itself sets: its annotations take precedence over its kind's field.
+
+    A field on which, by the kind rule, only the kind's controller acts is ignored.
 
     Args:
         obj: The object.
-        rule: Its kind.
+        rule: Its kind rule.
         outcome: How it ended.
-        annotations: Ours on it, where they were read before.
+        annotations: Its annotations without their domain, if the caller has them; None to read them.
 
     Raises:
         InvalidTtlError: An annotation or the field has a malformed value.
     """
-    spoken = annotated_ttl(get_annotations(obj) if annotations is None else annotations, outcome)
-    if spoken is not None or rule.ttl is None or rule.ttl.native == "leave":
-        return spoken
+    annotated = annotated_ttl(get_annotations(obj) if annotations is None else annotations, outcome)
+    if annotated is not None or rule.ttl is None or rule.ttl.native == "leave":
+        return annotated
     return native_ttl(obj, rule)
 
 
 def annotated_ttl(annotations: Mapping[str, Any], outcome: Outcome | None) -> Ttl | None:
-    """What our annotations say, or None: `expire-at` before the outcome's own, that before `ttl`.
+    """The TTL that an object's annotations set: `expire-at` first, then that of the outcome, then `ttl`.
 
-    Every annotation must be readable, also one that does not count: a slip is a reason to keep, not to fall through.
+    Every TTL annotation must be readable, also one without precedence: a mistake keeps the object, and the next source
+    does not apply.
 
     Args:
-        annotations: The object's, without their domain.
+        annotations: The object's annotations, without their domain.
         outcome: How it ended.
 
     Raises:
-        InvalidTtlError: One has a malformed value.
+        InvalidTtlError: An annotation has a malformed value.
     """
     if not annotations:
         return None
-    spoken = {name: read_duration(name, annotations[name]) for name in _DURATIONS if name in annotations}
+    durations = {name: read_duration(name, annotations[name]) for name in _DURATIONS if name in annotations}
     if "expire-at" in annotations:
         return _read_expire_at(annotations["expire-at"])
-    return spoken.get(f"ttl-{outcome}") or spoken.get("ttl")
+    return durations.get(f"ttl-{outcome}") or durations.get("ttl")
 
 
 def native_ttl(obj: Any, rule: KindRule) -> Ttl | None:
-    """What the kind's own field says, or None; also where it is left to the kind's own controller to act on.
+    """The TTL that the kind's own field sets, also if only the kind's controller acts on that field.
 
     Raises:
         InvalidTtlError: The field has a malformed value.
@@ -104,17 +107,17 @@ def native_ttl(obj: Any, rule: KindRule) -> Ttl | None:
     if rule.ttl is None:
         return None
     try:
-        spoken = read_native_ttl(obj, rule.ttl)
+        native = read_native_ttl(obj, rule.ttl)
     except InvalidFieldError as error:
         raise InvalidTtlError(str(error)) from None
-    return None if spoken is None else Ttl(spoken[0], after=spoken[1], origin="native")
+    return None if native is None else Ttl(native[0], after=native[1], origin="native")
 
 
 def read_duration(name: str, value: Any, *, origin: Origin = "object") -> Ttl:
-    """A duration, or `never`, as an annotation gives it.
+    """Read the value of an annotation that is a duration or `never`.
 
     Raises:
-        InvalidTtlError: It is anything else.
+        InvalidTtlError: The value is anything else.
     """
     source = f"{ANNOTATION_DOMAIN}/{name}"
     if value == _NEVER:

@@ -1,0 +1,85 @@
+"""Parts of CEL expressions over `oldObject`, as texts for an admission policy of Kubernetes."""
+
+import json
+import re
+from collections.abc import Sequence
+
+NULL = "dyn(null)"
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_QUOTABLE = re.compile(r"[\w ./:@-]*", re.ASCII)
+_RESERVED = frozenset(
+    {"as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let", "loop"}
+    | {"namespace", "null", "package", "return", "true", "var", "void", "while"}
+)
+_TOKEN = re.compile(
+    r"""\s+|//[^\n]*|[rRbB]*(?:\"{3}[\s\S]*?\"{3}|'{3}[\s\S]*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')|\.\s*\??\s*\w+|\w+"""
+)
+
+
+def negate(expression: str) -> str:
+    """The negation of an expression; one that starts with a parenthesis must end with its counterpart."""
+    return f"!{expression}" if expression.startswith("(") else f"!({expression})"
+
+
+def is_scalar(value: str) -> str:
+    """Whether a value is neither a map nor a list."""
+    return f"!(type({value}) in [dyn(map), dyn(list)])"
+
+
+def is_text(optional: str, values: Sequence[str]) -> str:
+    """Whether a text is one of these; an absent value and null count as the empty text."""
+    if "" in values:
+        return f"{optional}.orValue({NULL}) in {list_of([*values, None])}"
+    return is_one_of(optional, values)
+
+
+def is_value(optional: str, values: Sequence[object]) -> str:
+    """Whether a value is one of these; if `values` is empty, whether a value is set and not empty."""
+    return is_one_of(optional, values) if values else f"!({optional}.orValue({NULL}) in [dyn(''), {NULL}])"
+
+
+def is_one_of(optional: str, values: Sequence[object]) -> str:
+    """Whether a value is set and is one of these; a value of another type never is."""
+    absent = "''" if all(isinstance(value, str) and value for value in values) else NULL
+    if len(values) == 1:
+        return f"{optional}.orValue({absent}) == {literal(values[0])}"
+    return f"{optional}.orValue({absent}) in {list_of(values)}"
+
+
+def optional_field(root: str, path: str) -> str:
+    """The optional value at a dotted path; it is absent if a step is absent, null or no mapping."""
+    for name in path.split("."):
+        root = f"{root}.?{name}" if _PLAIN.fullmatch(name) and name not in _RESERVED else optional_entry(root, name)
+    return root
+
+
+def optional_entry(optional: str, key: str) -> str:
+    """The optional value of one key of an optional map."""
+    return f"{optional}[?{literal(key)}]"
+
+
+def list_of(values: Sequence[object]) -> str:
+    """A list literal; Kubernetes accepts values of different types only if each is `dyn`."""
+    literals = [literal(value) for value in values]
+    if len({type(value) for value in values}) > 1:
+        literals = [f"dyn({literal})" for literal in literals]
+    return f"[{', '.join(literals)}]"
+
+
+def literal(value: object) -> str:
+    """A scalar as a CEL literal."""
+    if isinstance(value, str) and _QUOTABLE.fullmatch(value):
+        return f"'{value}'"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def of_old_object(expression: str) -> str:
+    """A rule's expression with the variable `object` renamed to `oldObject`; strings and fields are unchanged."""
+
+    def rename(token: re.Match[str]) -> str:
+        text = token[0]
+        if text.isspace() or text.startswith("//"):
+            return " "
+        return "oldObject" if text == "object" else text
+
+    return _TOKEN.sub(rename, expression)
