@@ -15,9 +15,13 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.requests import Answer
-from shared.cli import options
-from shared.cli.scope_options import command, namespace_name
-from shared.cli.width import echo
+from shared.cli.options.click_options import cluster_options
+from shared.cli.options.scope import command, namespace_name
+from shared.cli.options.values import cluster_flags, home_namespace
+from shared.cli.output.messages import warn
+from shared.cli.output.width import echo
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected
 from shared.core.objects import get_text, list_mappings, printable
 from shared.errors import ForbiddenError, TtlError
 from shared.installation.defaults import HOME, LEASE, RUN
@@ -63,11 +67,11 @@ class _Places:
 @command()
 @click.option("--reason", required=True, metavar="WHY", help="Shown in logs, Events and commands until `start`.")
 @_NAMESPACE
-@options.cluster_options
-@options.asynchronous
+@cluster_options
+@asynchronous
 async def stop(reason: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
     """Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE; nothing is lost."""
-    async with options.connected(kubeconfig, context) as cluster:
+    async with connected(kubeconfig, context) as cluster:
         places, (by, at) = await asyncio.gather(_find_places(cluster, namespace), _who(cluster))
         told = await asyncio.gather(*(_stop(cluster, place, Stop(at, reason, by)) for place in places.namespaces))
         failed = await _report(cluster, places, dict(zip(places.namespaces, told, strict=True)))
@@ -88,11 +92,11 @@ async def stop(reason: str, namespace: str | None, kubeconfig: str | None, conte
 
 @command()
 @_NAMESPACE
-@options.cluster_options
-@options.asynchronous
+@cluster_options
+@asynchronous
 async def start(namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
     """Start the deletions that `stop` stopped. The next sweep deletes the objects that fell due meanwhile."""
-    async with options.connected(kubeconfig, context) as cluster:
+    async with connected(kubeconfig, context) as cluster:
         places, (by, _) = await asyncio.gather(_find_places(cluster, namespace), _who(cluster))
         ended: dict[str, Stop | None] = {}
         told = await asyncio.gather(*(_start(cluster, place, by, ended) for place in places.namespaces))
@@ -130,7 +134,7 @@ async def find_stop(cluster: KubernetesCluster, namespace: str, *, is_dry_run: b
 async def _find_places(cluster: KubernetesCluster, named: str | None) -> _Places:
     if named is not None:
         return _Places((named,), await _read_leaders(cluster, (named,)), is_named=True)
-    usual = (options.home_namespace(), RUN)
+    usual = (home_namespace(), RUN)
     path = f"/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.name%3D{LEASE}&resourceVersion=0"
     try:
         async with asyncio.timeout(LOOK_SECONDS_MAX):
@@ -212,13 +216,11 @@ async def _report(
         failed[place] = error
         if not places.is_named and await _is_absent(cluster, place):
             failed[place] = None
-            options.warn(f"there is no namespace {place}{_READ_BY_DEFAULT if place == HOME else ''}")
+            warn(f"there is no namespace {place}{_READ_BY_DEFAULT if place == HOME else ''}")
         else:
-            options.warn(f"FAILED: namespace {place}: {error}")
+            warn(f"FAILED: namespace {place}: {error}")
     if places.problem:
-        options.warn(
-            f"could not find every `run`: {printable(places.problem)}; repeat this with -n for each other namespace"
-        )
+        warn(f"could not find every `run`: {printable(places.problem)}; repeat this with -n for each other namespace")
     return failed
 
 
@@ -246,7 +248,7 @@ def _describe(namespace: str, leaders: Sequence[Leader]) -> str:
 
 def _command(word: str, places: _Places, kubeconfig: str | None, context: str | None) -> str:
     named = ("-n", *places.namespaces) if places.is_named else ()
-    return " ".join(("kubectl", "ttl", word, *named, *options.flags(kubeconfig, context)))
+    return " ".join(("kubectl", "ttl", word, *named, *cluster_flags(kubeconfig, context)))
 
 
 def _end(places: _Places, failed: dict[str, TtlError | None], verb: str) -> None:

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.telemetry.logs import configure_logging
-from shared.cli import options
-from shared.cli.scope_options import command
+from shared.cli.options.scope import command
+from shared.cli.process.asynchronous import asynchronous
 from shared.devserver.demo import Actor, Show, running_show
 from shared.errors import TtlError
 
@@ -27,7 +27,7 @@ In a clone, the program is .venv/bin/ttl-after-finished."""
 
 @command()
 @click.option("-v", "--verbose", is_flag=True, help="Show the log instead of the live view.")
-@options.asynchronous
+@asynchronous
 async def demo(verbose: bool) -> None:
     """Watch finished Jobs and Pods go, each at its time. Needs no cluster; ends by itself."""
     configure_logging("text", level=logging.INFO if verbose else logging.CRITICAL)

@@ -11,9 +11,12 @@ from rich.text import Text
 
 import shared
 from shared.adapters.clock import SystemClock
-from shared.cli import options
-from shared.cli.scope_options import command, namespace_name
-from shared.cli.width import terminal_width, wrap, wrap_command
+from shared.cli.options.click_options import cluster_options, output_option
+from shared.cli.options.scope import command, namespace_name
+from shared.cli.options.values import cluster_flags, home_namespace
+from shared.cli.output.width import terminal_width, wrap, wrap_command
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, Place, as_json
 from shared.installation.defaults import HOME
@@ -32,21 +35,21 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
     help=f"Of the installation. Default: $TTL_NAMESPACE, else {HOME}.",
 )
 @click.option("--overlay", default="", metavar="FOLDER", help="What was applied; the commands name it.")
-@options.cluster_options
-@options.output
-@options.asynchronous
+@cluster_options
+@output_option
+@asynchronous
 async def doctor(namespace: str | None, overlay: str, kubeconfig: str | None, context: str | None, output: str) -> None:
     """Check an installation: a line for each check, and below what is wrong the command that mends it.
 
     Changes nothing. The exit code is 0 where everything could be checked and is well, else 1.
     """
     place = Place(
-        namespace=namespace or options.home_namespace(),
+        namespace=namespace or home_namespace(),
         manifests=_short(MANIFESTS),
         overlay=overlay,
-        options=options.flags(kubeconfig, context),
+        options=cluster_flags(kubeconfig, context),
     )
-    async with options.connected(kubeconfig, context) as cluster:
+    async with connected(kubeconfig, context) as cluster:
         findings = await examine(cluster, SystemClock(), place, version=shared.__version__)
     if output == "json":
         click.echo(as_json(findings))

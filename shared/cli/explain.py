@@ -9,17 +9,26 @@ from pathlib import Path
 import click
 
 from shared.adapters.clock import SystemClock
-from shared.cli import options
-from shared.cli.documents import open_file, read_documents
-from shared.cli.explanation import as_text
-from shared.cli.in_force import read_in_force
-from shared.cli.object_report import as_json
-from shared.cli.obstacles import ExplainContext, find_obstacles, find_stale_guard
-from shared.cli.output import show_count
-from shared.cli.preview import ObjectPreview, find_offline, find_one, uncollected
-from shared.cli.scope_options import command
-from shared.cli.target import find_rule, parse_target, split_target
-from shared.cli.width import terminal_width
+from shared.cli.deleters.in_force import read_in_force
+from shared.cli.deleters.obstacles import ExplainContext, find_obstacles, find_stale_guard
+from shared.cli.documents.documents import open_file, read_documents
+from shared.cli.objects.explanation import as_text
+from shared.cli.objects.object_report import as_json
+from shared.cli.objects.preview import ObjectPreview, find_offline, find_one, uncollected
+from shared.cli.options.click_options import (
+    cluster_options,
+    kinds_dir_option,
+    namespace_option,
+    output_option,
+    policy_in_force_option,
+)
+from shared.cli.options.scope import command
+from shared.cli.options.target import find_rule, parse_target, split_target
+from shared.cli.options.values import known_kinds, read_policy
+from shared.cli.output.messages import show_count
+from shared.cli.output.width import terminal_width
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected, context_namespace
 from shared.core.objects import parse_instant
 from shared.installation.guard_status import read_guard
 
@@ -35,12 +44,12 @@ def _instant(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.argument("target", nargs=-1, metavar="KIND/NAME")
 @click.option("-f", "--filename", metavar="FILE", help="Every document of a YAML file instead, offline; - for stdin.")
 @click.option("--now", callback=_instant, metavar="TIME", help="With -f: as of this instant (RFC 3339).")
-@options.namespace_option
-@options.kinds_dir_option
-@options.judged_option
-@options.cluster_options
-@options.output
-@options.asynchronous
+@namespace_option
+@kinds_dir_option
+@policy_in_force_option
+@cluster_options
+@output_option
+@asynchronous
 async def explain(
     target: tuple[str, ...],
     filename: str | None,
@@ -59,8 +68,8 @@ async def explain(
     if filename is not None:
         if target:
             raise click.UsageError("expected either KIND/NAME or -f FILE, got both")
-        known = options.known_kinds(kinds_dir)
-        in_force = options.read_policy(policy, known)
+        known = known_kinds(kinds_dir)
+        in_force = read_policy(policy, known)
         with sys.stdin if filename == "-" else open_file(filename) as stream:
             moment = now or SystemClock().now()
             with uncollected():
@@ -71,12 +80,12 @@ async def explain(
     if now is not None:
         raise click.UsageError("--now goes with -f: a cluster is asked at its own clock")
     split_target(target, or_else=", or -f FILE")
-    async with options.connected(kubeconfig, context) as cluster:
+    async with connected(kubeconfig, context) as cluster:
         force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
         named = force.choose(policy)
         rules, name = parse_target(target, force.kinds)
         rule = await find_rule(cluster, rules, target[0])
-        place = namespace or options.context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
+        place = namespace or context_namespace(kubeconfig, context) if rule.scope == "Namespaced" else ""
         one = await find_one(
             cluster, rule, kinds=force.kinds, namespace=place, name=name, policy=named.policy, flags=force.flags
         )

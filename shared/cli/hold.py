@@ -9,14 +9,17 @@ import click
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.state_configmap import release as release_breaker
-from shared.cli import options
-from shared.cli.in_force import InForce, PolicyInForce, read_in_force
-from shared.cli.object_report import describe_fate, is_ahead
-from shared.cli.obstacles import find_obstacles
-from shared.cli.owners import DeletingOwner, find_deleting_owners
-from shared.cli.scope_options import command, namespace_name
-from shared.cli.target import find_rule, parse_target, ref_to, split_target
-from shared.cli.width import echo
+from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
+from shared.cli.deleters.obstacles import find_obstacles
+from shared.cli.objects.object_report import describe_fate, is_ahead
+from shared.cli.objects.owners import DeletingOwner, find_deleting_owners
+from shared.cli.options.click_options import cluster_options, kinds_dir_option, namespace_option, policy_in_force_option
+from shared.cli.options.scope import command, namespace_name
+from shared.cli.options.target import find_rule, parse_target, ref_to, split_target
+from shared.cli.options.values import home_namespace
+from shared.cli.output.width import echo
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected, context_namespace
 from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
@@ -44,11 +47,11 @@ class _Aim:
 @command()
 @_TARGET
 @click.option("--reason", required=True, metavar="WHY", help="For the people who find it there.")
-@options.namespace_option
-@options.kinds_dir_option
-@options.judged_option
-@options.cluster_options
-@options.asynchronous
+@namespace_option
+@kinds_dir_option
+@policy_in_force_option
+@cluster_options
+@asynchronous
 async def hold(
     target: tuple[str, ...],
     reason: str,
@@ -90,10 +93,10 @@ async def hold(
     metavar="NAME",
     help=f"Default: the context's; with --breaker, $TTL_NAMESPACE, else {HOME}. For `run`, its Lease's.",
 )
-@options.kinds_dir_option
-@options.judged_option
-@options.cluster_options
-@options.asynchronous
+@kinds_dir_option
+@policy_in_force_option
+@cluster_options
+@asynchronous
 async def release(
     target: tuple[str, ...],
     breaker: bool,
@@ -107,7 +110,7 @@ async def release(
     if breaker:
         if target:
             raise click.UsageError("expected either KIND/NAME or --breaker, got both")
-        await _release_breaker(namespace or options.home_namespace(), kubeconfig, context)
+        await _release_breaker(namespace or home_namespace(), kubeconfig, context)
         return
     async with _aimed(target, namespace, kinds_dir, policy, kubeconfig, context) as aim:
         written = await write(aim.rule, aim.ref, lambda obj: edits.release(obj, aim.rule), editor=aim.cluster)
@@ -124,11 +127,11 @@ async def release(
 @click.option("--succeeded", is_flag=True, help="Only if it succeeds.")
 @click.option("--failed", is_flag=True, help="Only if it fails.")
 @click.option("--unset", is_flag=True, help="Without TIME: take back what was said before.")
-@options.namespace_option
-@options.kinds_dir_option
-@options.judged_option
-@options.cluster_options
-@options.asynchronous
+@namespace_option
+@kinds_dir_option
+@policy_in_force_option
+@cluster_options
+@asynchronous
 async def set_ttl(
     words: tuple[str, ...],
     succeeded: bool,
@@ -169,10 +172,10 @@ async def set_ttl(
 
 
 async def _release_breaker(namespace: str, kubeconfig: str | None, context: str | None) -> None:
-    async with options.connected(kubeconfig, context) as cluster:
+    async with connected(kubeconfig, context) as cluster:
         trip = await release_breaker(cluster, namespace)
     if trip is None:
-        home = options.home_namespace()
+        home = home_namespace()
         elsewhere = f"an installation is in -n {home}" if namespace == RUN else f"a plain `run` is in -n {RUN}"
         raise TtlError(f"no breaker is open in namespace {namespace}; that of {elsewhere}")
     echo(f"the breaker of the installation in namespace {namespace} is released; nothing was deleted {trip}")
@@ -188,12 +191,12 @@ async def _aimed(
     context: str | None,
 ) -> AsyncIterator[_Aim]:
     split_target(target)
-    async with options.connected(kubeconfig, context) as cluster:
+    async with connected(kubeconfig, context) as cluster:
         force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
         named = force.choose(policy)
         rules, name = parse_target(target, force.kinds)
         rule = await find_rule(cluster, rules, target[0])
-        place = namespace or options.context_namespace(kubeconfig, context)
+        place = namespace or context_namespace(kubeconfig, context)
         yield _Aim(cluster, force, named, rule, ref_to(rule, place, name))
 
 

@@ -13,13 +13,15 @@ from rich.table import Table
 from shared.adapters.config.kind_files import RuleFile, read_rule_files
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import read_model
-from shared.cli import options
-from shared.cli.cases import test_all
-from shared.cli.documents import open_file, read_documents
+from shared.cli.documents.documents import open_file, read_documents
 from shared.cli.manifests import manifests
-from shared.cli.rule_text import describe_rule, summarize_finished, summarize_ttl
-from shared.cli.scope_options import Command
-from shared.cli.width import echo, terminal_width, wrap
+from shared.cli.options.click_options import kinds_dir_option, output_option
+from shared.cli.options.scope import Command
+from shared.cli.options.values import known_kinds
+from shared.cli.output.width import echo, terminal_width, wrap
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.rules.cases import test_all
+from shared.cli.rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
@@ -57,9 +59,9 @@ kinds.add_command(manifests)
 
 @kinds.command()
 @click.argument("name", required=False)
-@options.kinds_dir_option
-@options.output
-@options.asynchronous
+@kinds_dir_option
+@output_option
+@asynchronous
 async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
     """List all kinds, or explain the one of this NAME. What `kinds` does without another word."""
     files = read_rule_files(kinds_dir or read_settings().kinds_dir)
@@ -81,15 +83,15 @@ async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
 @kinds.command()
 @click.argument("filename", metavar="FILE")
 @click.option("--rule", metavar="RULE", type=click.Path(path_type=Path), help="This kind rule, whatever else is known.")
-@options.kinds_dir_option
-@options.asynchronous
+@kinds_dir_option
+@asynchronous
 async def test(filename: str, rule: Path | None, kinds_dir: Path | None) -> None:
     """Say what the rules say of the objects in a YAML FILE (- for stdin).
 
     A document may also be a case: `name`, `expect: {finished: true, at: TIME, outcome: succeeded, ttl: 1h}` and
     `object`. What is not as expected is said, and the exit code is 1.
     """
-    known = Catalogue((read_model(rule, KindRule),)) if rule else options.known_kinds(kinds_dir)
+    known = Catalogue((read_model(rule, KindRule),)) if rule else known_kinds(kinds_dir)
     name, stream = ("stdin", sys.stdin) if filename == "-" else (filename, open_file(filename))
     with stream:
         results = list(test_all(list(read_documents(stream, name)), known, name))

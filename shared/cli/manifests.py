@@ -10,8 +10,9 @@ import yaml
 
 from shared.adapters.config.kind_files import RuleFile, read_rule_files
 from shared.adapters.config.settings import read_settings
-from shared.cli import options
-from shared.cli.scope_options import command, namespace_name
+from shared.cli.options.click_options import kinds_dir_option
+from shared.cli.options.scope import command, namespace_name
+from shared.cli.process.asynchronous import asynchronous
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
@@ -59,8 +60,8 @@ _Folding.add_representer(str, _Folding.represent_str)
     help="Only the rights, and the source; or only the delete guard: the admission policies.",
 )
 @click.option("--user", "users", metavar="NAME", multiple=True, help="The delete guard binds this user, too.")
-@options.kinds_dir_option
-@options.asynchronous
+@kinds_dir_option
+@asynchronous
 async def manifests(
     names: tuple[str, ...],
     source: str,

@@ -12,17 +12,26 @@ from rich.console import Console
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli import options
-from shared.cli.comparison import Comparison
-from shared.cli.comparison_output import as_document, show
-from shared.cli.in_force import InForce, PolicyInForce, read_in_force
-from shared.cli.object_report import as_json, is_ahead
-from shared.cli.obstacles import find_idle, find_open, looped_until
-from shared.cli.policy_warnings import LIMIT, PolicyWarning, describe_safeguards, find_unused, sound
-from shared.cli.preview import Preview, find_all
-from shared.cli.scope_options import command, split_kinds
-from shared.cli.target import find_kinds, is_absent
-from shared.cli.width import WIDE, echo, make_table, terminal_width
+from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
+from shared.cli.deleters.obstacles import find_idle, find_open, looped_until
+from shared.cli.objects.object_report import as_json, is_ahead
+from shared.cli.objects.preview import Preview, find_all
+from shared.cli.options.click_options import (
+    all_namespaces_option,
+    cluster_options,
+    kinds_dir_option,
+    kinds_option,
+    output_option,
+)
+from shared.cli.options.scope import command, split_kinds
+from shared.cli.options.target import find_kinds, is_absent
+from shared.cli.output.messages import warn
+from shared.cli.output.width import WIDE, echo, make_table, terminal_width
+from shared.cli.policies.comparison import Comparison
+from shared.cli.policies.comparison_output import as_document, show
+from shared.cli.policies.policy_warnings import LIMIT, PolicyWarning, describe_safeguards, find_unused, sound
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected
 from shared.core.decide import Expire, Reason, Wait
 from shared.core.kinds.rule import Catalogue
 from shared.core.objects import ObjectRef, printable
@@ -54,9 +63,9 @@ _HELD_BACK = (
 
 
 @command()
-@options.all_namespaces_option
-@options.kinds_option
-@options.kinds_dir_option
+@all_namespaces_option
+@kinds_option
+@kinds_dir_option
 @click.option(
     "--policy",
     metavar="FILE|none",
@@ -77,10 +86,10 @@ _HELD_BACK = (
     help=f"With --policy: so many may go at once. Default: as many as its breaker's count says, else {LIMIT:,}.",
 )
 @click.option("--yes", is_flag=True, help="With --policy: more may go; the exit code is 0 all the same.")
-@options.cluster_options
+@cluster_options
 @click.option("--all", "everything", is_flag=True, help="All rows and objects; with -o json also those that stay.")
-@options.output
-@options.asynchronous
+@output_option
+@asynchronous
 async def plan(
     namespace: str,
     kinds: str,
@@ -103,7 +112,7 @@ async def plan(
     enabled = () if kinds else read_settings().kinds
     if policy is None and (against is not None or limit is not None or yes):
         raise click.UsageError("--against, --limit and --yes go with --policy FILE")
-    async with options.connected(kubeconfig, context) as cluster:
+    async with connected(kubeconfig, context) as cluster:
         force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
         if namespace and await is_absent(namespace, cluster):
             raise TtlError(f"namespace {namespace} does not exist on {cluster.server}")
@@ -112,7 +121,7 @@ async def plan(
         words, named_by = (",".join(enabled), "TTL_KINDS") if enabled else (kinds, "--kinds")
         sight = await _look(cluster, force.kinds, policies, kinds=words, named_by=named_by, namespace=namespace)
     if enabled:
-        options.warn(f"only {', '.join(enabled)}, by TTL_KINDS; --kinds all: every kind")
+        warn(f"only {', '.join(enabled)}, by TTL_KINDS; --kinds all: every kind")
     is_compared = old is not None
     is_whole = _tell(sight, force, old or new, is_named=not is_compared and output == "text", is_compared=is_compared)
     code = 0 if is_whole else 1
@@ -144,24 +153,24 @@ def _tell(sight: Preview, force: InForce, in_force: PolicyInForce, *, is_named: 
     """
     unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in sight.objects)
     if unread:
-        options.warn(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them")
+        warn(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them")
     if (not in_force.is_known or in_force.differs) and not is_named:
-        options.warn(f"policy: {printable(in_force.message)}")
+        warn(f"policy: {printable(in_force.message)}")
     if sight.objects:
         for one in find_open(force, sight.objects[0].now):
-            options.warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
+            warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
     ahead = [one for one in sight.objects if is_ahead(one.decisions[-1])]
     idle = Counter(
         f"{at.message}; {at.cure}" for one in ahead for at in find_idle(force, one.ref, one.rule, one.decisions[-1])
     )
     for told, count in idle.items() if not is_compared else ():
-        options.warn(f"{count} due, now or later: {printable(told)}", fg="yellow")
+        warn(f"{count} due, now or later: {printable(told)}", fg="yellow")
     if looped := [one.ref for one in ahead if looped_until(force, one.ref, one.now)]:
         said = "whose name is in a recreate loop, so that they are left alone for a while"
-        options.warn(f"{len(looped)} {said}: {_shown(looped)}", fg="yellow")
+        warn(f"{len(looped)} {said}: {_shown(looped)}", fg="yellow")
     if sight.saved:
         said = "a TTL that a hold put aside, which is gone: nothing acts on it until `kubectl ttl release` puts it back"
-        options.warn(f"{len(sight.saved)} with {said}: {_shown(sight.saved)}")
+        warn(f"{len(sight.saved)} with {said}: {_shown(sight.saved)}")
     unreadable = bool(force.policy_problem) and not in_force.is_known
     return not (sight.refused or sight.unreadable or unread or unreadable)
 
@@ -187,12 +196,12 @@ async def _look(
     wanted = await find_kinds(cluster, known, kinds, named_by=named_by)
     served = await list_served(wanted, cluster=cluster, namespace=namespace)
     for word in list_unserved(split_kinds(kinds), served):  # who names a kind wants to know that there is none
-        options.warn(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}")
+        warn(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}")
     sight = await find_all(cluster, served, policies=policies, kinds=known, namespace=namespace)
     for rule, error in sight.refused:
-        options.warn(printable(f"{rule.plural}: {error}"))
+        warn(printable(f"{rule.plural}: {error}"))
     for left_out in sight.unreadable:
-        options.warn(printable(f"{left_out.ref}: cannot be read and is kept: {left_out.problem}"))
+        warn(printable(f"{left_out.ref}: cannot be read and is kept: {left_out.problem}"))
     if sight.refused and len(sight.refused) == len(served):
         raise sight.refused[0][1]
     return sight
@@ -221,10 +230,10 @@ def _print_comparison(
         if unused := ", ".join(find_unused(comparison, new.policy)):
             echo(f"no finished object here has its ttl by: {unused}")
     for sentence in safeguards:
-        options.warn(sentence, fg="yellow")
+        warn(sentence, fg="yellow")
     if alarm.is_raised:
         mind = "" if yes else f". The exit code is {TOO_MANY}; --yes or a higher --limit says that it is meant"
-        options.warn(f"WARNING: {alarm}{mind}", fg="red", bold=True)
+        warn(f"WARNING: {alarm}{mind}", fg="red", bold=True)
     return alarm
 
 

@@ -16,10 +16,19 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import WOULD_DELETE_MAX, LogTelemetry, configure_logging
 from shared.adapters.timers.sqlite_file import OwnedError, TimerFile
 from shared.bootstrap.world import World, build
-from shared.cli import options
 from shared.cli.brake import find_stop
-from shared.cli.scope_options import command, named_by_option, namespace_name
-from shared.cli.target import is_absent
+from shared.cli.options.click_options import (
+    all_namespaces_option,
+    cluster_options,
+    kinds_dir_option,
+    kinds_option,
+    policy_option,
+)
+from shared.cli.options.scope import command, named_by_option, namespace_name
+from shared.cli.options.target import is_absent
+from shared.cli.output.messages import inform
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected, name_served
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE, RUN
@@ -30,10 +39,10 @@ from shared.standalone.runner import Runner
 
 @command()
 @click.option("--dry-run", is_flag=True, help="Delete nothing, write nothing; say what would be deleted.")
-@options.all_namespaces_option
-@options.kinds_option
-@options.kinds_dir_option
-@options.policy_option
+@all_namespaces_option
+@kinds_option
+@kinds_dir_option
+@policy_option
 @click.option("--sweep-interval", metavar="TIME", help="Between two looks at everything (10m).")
 @click.option("--concurrency", metavar="N", help="DELETEs at once (64).")
 @click.option(
@@ -49,8 +58,8 @@ from shared.standalone.runner import Runner
     help="Where the Lease and the shared state are.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Also say what is kept, and why.")
-@options.cluster_options
-@options.asynchronous
+@cluster_options
+@asynchronous
 async def run(
     dry_run: bool,
     namespace: str,
@@ -82,7 +91,7 @@ async def run(
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     telemetry = LogTelemetry()
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(options.connected(kubeconfig, context, memory=Memory()))
+        cluster = await stack.enter_async_context(connected(kubeconfig, context, memory=Memory()))
         path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
         world.settings = settings.model_copy(update={"timers_path": path})
         world.cluster, world.namespace, world.telemetry = cluster, namespace, telemetry
@@ -103,16 +112,16 @@ async def run(
             scope=world.scope,
         )
         if namespace and await is_absent(namespace, cluster):
-            options.say(f"warning: namespace {namespace} does not exist; nothing is deleted until it is created")
-        options.say(_banner(world, cluster.server, await options.name_served(world, cluster)))
+            inform(f"warning: namespace {namespace} does not exist; nothing is deleted until it is created")
+        inform(_banner(world, cluster.server, await name_served(world, cluster)))
         if stop:
-            options.say(stop)
+            inform(stop)
         try:
             await _work(world, cluster, candidate if is_candidate else None)
         except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was in flight is finished
-            options.say("stopped")
+            inform("stopped")
         finally:
-            options.say(_summary(telemetry, dry_run=settings.dry_run))
+            inform(_summary(telemetry, dry_run=settings.dry_run))
 
 
 async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | None) -> None:
@@ -121,10 +130,10 @@ async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | Non
         try:
             async with candidate.held(_tell_wait) if candidate else nullcontext():
                 interval = format_duration(world.settings.sweep_interval)
-                options.say(f"sweep at start and every {interval}; Ctrl-C stops")
+                inform(f"sweep at start and every {interval}; Ctrl-C stops")
                 await Runner(world, cluster).run()
         except LeadershipLostError as error:
-            options.say(f"stopped leading: {error}")
+            inform(f"stopped leading: {error}")
 
 
 async def _check_timers(path: Path, cluster: KubernetesCluster, lease_namespace: str | None) -> None:
@@ -180,4 +189,4 @@ def _timers_path(server: str, *, dry_run: bool) -> Path:
 
 
 def _tell_wait(reason: str) -> None:
-    options.say(f"waiting to lead: {reason}")
+    inform(f"waiting to lead: {reason}")

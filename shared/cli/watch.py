@@ -10,9 +10,12 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.world import build, http_publisher
-from shared.cli import options
-from shared.cli.scope_options import command, named_by_option
-from shared.cli.target import is_absent
+from shared.cli.options.click_options import all_namespaces_option, cluster_options, kinds_dir_option, kinds_option
+from shared.cli.options.scope import command, named_by_option
+from shared.cli.options.target import is_absent
+from shared.cli.output.messages import inform
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected, name_served
 from shared.source.watches import KindWatches
 
 SWEEP_SECONDS_MAX = 900.0
@@ -20,12 +23,12 @@ SWEEP_SECONDS_MAX = 900.0
 
 
 @command()
-@options.all_namespaces_option
-@options.kinds_option
-@options.kinds_dir_option
+@all_namespaces_option
+@kinds_option
+@kinds_dir_option
 @click.option("--sink", metavar="URL", help="Where the events go: the Broker. Default: $K_SINK.")
-@options.cluster_options
-@options.asynchronous
+@cluster_options
+@asynchronous
 async def watch(
     namespace: str,
     kinds: str,
@@ -52,16 +55,16 @@ async def watch(
         sweeps = http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX, **token)
         stack.push_async_callback(events.close)
         stack.push_async_callback(sweeps.close)
-        cluster = world.cluster = await stack.enter_async_context(options.connected(kubeconfig, context))
+        cluster = world.cluster = await stack.enter_async_context(connected(kubeconfig, context))
         await cluster.check()
         if namespace and await is_absent(namespace, cluster):
-            options.say(f"warning: namespace {namespace} does not exist; no event is sent until it is created")
-        plurals = await options.name_served(world, cluster)
-        options.say(f"watching {plurals} of {cluster.server}, telling {settings.sink}")
+            inform(f"warning: namespace {namespace} does not exist; no event is sent until it is created")
+        plurals = await name_served(world, cluster)
+        inform(f"watching {plurals} of {cluster.server}, telling {settings.sink}")
         watches = KindWatches(
             world, cluster, await world.evaluator(), send=retrying(events.send), publish=retrying(sweeps.publish)
         )
         try:
             raise await watches.run()
         except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was not told is found by the sweep at the next start
-            options.say("stopped")
+            inform("stopped")

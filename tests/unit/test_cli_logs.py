@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 import pytest
 
 from shared.adapters.telemetry.logs import LogTelemetry, configure_logging
-from shared.cli import options
+from shared.cli.output.messages import warn
+from shared.cli.process.asynchronous import asynchronous
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectDeleted
@@ -57,16 +58,16 @@ def test_what_a_command_says_beside_its_answer_is_json_where_the_log_is(monkeypa
     monkeypatch.setattr(logging.getLogger("ttl"), "level", logging.WARNING)
     configure_logging("json", level=logging.WARNING)
     try:
-        options.warn("one", fg="red", bold=True)
-        options.warn("two")
+        warn("one", fg="red", bold=True)
+        warn("two")
     finally:
         logging.basicConfig(force=True)
     assert [json.loads(line)["message"] for line in capsys.readouterr().err.splitlines()] == ["one", "two"]
 
 
-@pytest.mark.parametrize("module", sorted((ROOT / "shared/cli").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("module", sorted((ROOT / "shared/cli").rglob("*.py")), ids=lambda path: path.name)
 def test_commands_write_to_standard_error_by_one_way(module):
-    assert module.name == "options.py" or "err=True" not in module.read_text()
+    assert module.name == "messages.py" or "err=True" not in module.read_text()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ def test_loop_error_about_a_closed_connection_is_not_logged(logged):
 def report_loop_error(context) -> None:
     """Report an error in the event loop of a command, as uvloop does."""
 
-    @options.asynchronous
+    @asynchronous
     async def command() -> None:
         loop = asyncio.get_running_loop()
         error = RuntimeError("unable to perform operation on the transport; the handler is closed")

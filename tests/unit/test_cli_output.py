@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.cli.output import COUNT_STEP, show_count
+from shared.cli.output.messages import COUNT_STEP, show_count
 from shared.errors import TtlError
 
 PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]
@@ -84,7 +84,10 @@ def test_standard_error_that_is_full_changes_no_exit_code(words):
 
 
 def test_what_is_said_beside_an_answer_is_lost_if_standard_error_takes_nothing():
-    said = "from shared.cli import options, output; output.prepare_errors(); options.warn('lost'); print('told')"
+    said = (
+        "from shared.cli.output.messages import warn; from shared.cli.process.streams import prepare_errors\n"
+        "prepare_errors(); warn('lost'); print('told')"
+    )
     for program in ("exec 2>/dev/full", "exec 2>&-"):
         script = f'{program}; exec "$0" -c "$1"'
         ended = subprocess.run(

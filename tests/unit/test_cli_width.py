@@ -14,9 +14,9 @@ from rich.cells import cell_len
 from shared.adapters.config.kind_files import read_catalogue
 from shared.cli.doctor import _print as print_findings
 from shared.cli.main import main
+from shared.cli.objects.preview import find_all
+from shared.cli.output.width import echo, shorten, terminal_width, wrap, wrap_command
 from shared.cli.plan import _print_comparison, print_table
-from shared.cli.preview import find_all
-from shared.cli.width import echo, shorten, terminal_width, wrap, wrap_command
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.doctor.findings import Place, fail, ok, warn

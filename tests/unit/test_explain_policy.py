@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.cli.object_report import WORDS
+from shared.cli.objects.object_report import WORDS
 from shared.core.decide import Reason
 from tests.builders import NOW, ago, job, namespace, owned_by, pod, stamp
 

@@ -7,7 +7,7 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.cli.rule_text import describe_rule, describe_test, summarize_finished
+from shared.cli.rules.rule_text import describe_rule, describe_test, summarize_finished
 from shared.core.kinds.predicates import Predicate
 from tests.builders import FIXTURES, ago, job, kind_rules, stamp
 

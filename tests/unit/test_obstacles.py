@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.cli.explanation import as_text
-from shared.cli.in_force import InForce, NamespaceState, PolicyInForce
-from shared.cli.obstacles import STALE_GUARD, ExplainContext, find_obstacles, find_stale_guard
-from shared.cli.related import look_around
+from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
+from shared.cli.deleters.obstacles import STALE_GUARD, ExplainContext, find_obstacles, find_stale_guard
+from shared.cli.objects.explanation import as_text
+from shared.cli.objects.related import look_around
 from shared.core.decide import Context, decide
 from shared.core.kinds.rule import Catalogue
 from shared.core.namespaces import plain_namespace

@@ -9,11 +9,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from shared.cli.comparison import Comparison, Count, Term
-from shared.cli.comparison_output import as_document, show
+from shared.cli.objects.preview import find_all
 from shared.cli.plan import print_table
-from shared.cli.policy_warnings import describe_safeguards, find_unused, sound
-from shared.cli.preview import find_all
+from shared.cli.policies.comparison import Comparison, Count, Term
+from shared.cli.policies.comparison_output import as_document, show
+from shared.cli.policies.policy_warnings import describe_safeguards, find_unused, sound
 from shared.core.decide import Reason
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy

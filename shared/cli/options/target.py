@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shared.cli.scope_options import split_kinds
+from shared.cli.options.scope import split_kinds
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import ObjectRef, printable
 from shared.errors import PermanentError, TtlError

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from shared.cli.comparison import Comparison, Term
+from shared.cli.policies.comparison import Comparison, Term
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shared.cli.owners import DeletingOwner
+from shared.cli.objects.owners import DeletingOwner
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
 from shared.core.finish.finish import finish_of

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.cli.advice import advise
-from shared.cli.object_report import WORDS, describe_time
-from shared.cli.obstacles import ExplainContext
-from shared.cli.related import RelatedFacts
-from shared.cli.width import wrap
+from shared.cli.deleters.obstacles import ExplainContext
+from shared.cli.objects.advice import advise
+from shared.cli.objects.object_report import WORDS, describe_time
+from shared.cli.objects.related import RelatedFacts
+from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy.conditions import Grouping

@@ -3,8 +3,8 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.cli.obstacles import ExplainContext
-from shared.cli.related import RelatedFacts
+from shared.cli.deleters.obstacles import ExplainContext
+from shared.cli.objects.related import RelatedFacts
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import ObjectRef, format_instant
 from shared.core.ttl.durations import format_duration

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from shared.cli.comparison import Comparison, Count, Row, Term
-from shared.cli.object_report import as_json, describe_time
-from shared.cli.policy_warnings import PolicyWarning
-from shared.cli.width import make_table
+from shared.cli.objects.object_report import as_json, describe_time
+from shared.cli.output.width import make_table
+from shared.cli.policies.comparison import Comparison, Count, Row, Term
+from shared.cli.policies.policy_warnings import PolicyWarning
 from shared.core.decide import Decision, Expire, Ignore, Wait
 from shared.core.objects import printable
 from shared.evaluation.batch import BatchResult

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.adapters.config.settings import read_settings
-from shared.cli import options
+from shared.cli.options.click_options import NONE
+from shared.cli.options.values import cluster_flags, home_namespace, known_kinds, read_policy
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
@@ -122,11 +123,11 @@ class InForce:
         return replace(named, differs=theirs)
 
     def _choose(self, asked: Path | None) -> PolicyInForce:
-        if asked == Path(options.NONE):
+        if asked == Path(NONE):
             return PolicyInForce(NO_POLICY, why="as was asked for")
         path = None if asked == Path(CLUSTER) else asked or read_settings().policy
         if path is not None:
-            return PolicyInForce(options.read_policy(path, self.kinds), str(path))
+            return PolicyInForce(read_policy(path, self.kinds), str(path))
         problem = self.policy_problem
         if asked and (problem or self.installed is None):
             raise TtlError(problem or f"nothing is installed in namespace {self.home}: expected a file, or none")
@@ -164,14 +165,14 @@ async def read_in_force(
     Raises:
         TtlError: A rule of the directory is none.
     """
-    home, kinds = options.home_namespace(), options.known_kinds(kinds_dir)
+    home, kinds = home_namespace(), known_kinds(kinds_dir)
     (installed, problem), homes = await asyncio.gather(
         _read_installed(cluster, home),
         _read_homes(cluster, home),
     )
     if installed and kinds_dir is None and read_settings().kinds_dir is None:
         kinds = installed.kinds
-    return InForce(home, kinds, installed, problem, homes, options.flags(kubeconfig, context))
+    return InForce(home, kinds, installed, problem, homes, cluster_flags(kubeconfig, context))
 
 
 async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple[Installed | None, str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shared.cli.owners import find_deleting_owners
-from shared.cli.related import Owner, RelatedFacts, find_owner, look_around, read_owner
+from shared.cli.objects.owners import find_deleting_owners
+from shared.cli.objects.related import Owner, RelatedFacts, find_owner, look_around, read_owner
 from shared.core.decide import Decision, Facts, Ignore, Reason
 from shared.core.finish.finish import Finish
 from shared.core.kinds.rule import Catalogue, KindRule

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.cli.in_force import InForce, NamespaceState, PolicyInForce
+from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
 from shared.core.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
