@@ -1,4 +1,4 @@
-"""`doctor`: what is wrong with an installation, and the command that mends it."""
+"""`doctor`: check an installation, and show the command that fixes each problem."""
 
 import os
 from collections.abc import Iterator
@@ -32,16 +32,18 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
     "--namespace",
     type=namespace_name,
     metavar="NAME",
-    help=f"Of the installation. Default: $TTL_NAMESPACE, else {HOME}.",
+    help=f"The installation's. Default: $TTL_NAMESPACE, else {HOME}.",
 )
-@click.option("--overlay", default="", metavar="FOLDER", help="What was applied; the commands name it.")
+@click.option(
+    "--overlay", default="", metavar="FOLDER", help="The overlay that is installed, for the commands in the output."
+)
 @cluster_options
 @output_option
 @asynchronous
 async def doctor(namespace: str | None, overlay: str, kubeconfig: str | None, context: str | None, output: str) -> None:
-    """Check an installation: a line for each check, and below what is wrong the command that mends it.
+    """Check an installation: one line for each check, and below each problem the command that fixes it.
 
-    Changes nothing. The exit code is 0 where everything could be checked and is well, else 1.
+    Changes nothing. The exit code is 0 if every check passes, else 1.
     """
     place = Place(
         namespace=namespace or home_namespace(),
@@ -66,16 +68,14 @@ def _print(findings: list[Finding]) -> None:
         text = Text("\n".join(_wrap(finding, width)) if width else str(finding))
         text.stylize(_STYLES[finding.level], 0, level)
         console.print(text)
-    troubles = sum(one.level is not Level.OK for one in findings)
-    console.print(
-        f"{troubles} of {len(findings)} checks want a look" if troubles else f"{len(findings)} checks, all well"
-    )
+    failed = sum(one.level is not Level.OK for one in findings)
+    console.print(f"{failed} of {len(findings)} checks did not pass" if failed else f"{len(findings)} checks passed")
 
 
 def _wrap(finding: Finding, width: int) -> Iterator[str]:
-    """The lines of one check; a comment beside its command follows below, so that the command stays whole longer."""
-    told = f"{finding.what} — {finding.detail}" if finding.detail else finding.what
-    yield from wrap(told, width, first=f"{finding.level:4}  ", indent=_INDENT)
+    """Yield the lines of one check; the comment beside its command moves below it if both do not fit one line."""
+    text = f"{finding.what} — {finding.detail}" if finding.detail else finding.what
+    yield from wrap(text, width, first=f"{finding.level:4}  ", indent=_INDENT)
     if _INDENT + cell_len(finding.fix) <= width:
         yield from [" " * _INDENT + finding.fix] if finding.fix else []
         return
@@ -86,6 +86,6 @@ def _wrap(finding: Finding, width: int) -> Iterator[str]:
 
 
 def _short(folder: Path) -> str:
-    """As seen from here, where that is shorter: a path to paste."""
+    """Return the path relative to the working directory if it is below it, so that it can be pasted."""
     relative = os.path.relpath(folder)
     return relative if not relative.startswith("..") else str(folder)

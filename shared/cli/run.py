@@ -1,4 +1,4 @@
-"""`run`: the whole thing in one process, on the cluster of the current context."""
+"""`run`: watch, timers, sweep and deletion in one process, on the cluster of the current context."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import WOULD_DELETE_MAX, LogTelemetry, configure_logging
 from shared.adapters.timers.sqlite_file import OwnedError, TimerFile
 from shared.bootstrap.world import World, build
-from shared.cli.brake import find_stop
+from shared.cli.deleters.brakes import find_stop
 from shared.cli.options.click_options import (
     all_namespaces_option,
     cluster_options,
@@ -38,26 +38,26 @@ from shared.standalone.runner import Runner
 
 
 @command()
-@click.option("--dry-run", is_flag=True, help="Delete nothing, write nothing; say what would be deleted.")
+@click.option("--dry-run", is_flag=True, help="Delete and write nothing; log each object that would be deleted.")
 @all_namespaces_option
 @kinds_option
 @kinds_dir_option
 @policy_option
-@click.option("--sweep-interval", metavar="TIME", help="Between two looks at everything (10m).")
-@click.option("--concurrency", metavar="N", help="DELETEs at once (64).")
+@click.option("--sweep-interval", metavar="TIME", help="The time between two sweeps (10m).")
+@click.option("--concurrency", metavar="N", help="Concurrent DELETEs (64).")
 @click.option(
-    "--timers", metavar="FILE", help="The timers' SQLite file. Default: one per cluster, in your state folder."
+    "--timers", metavar="FILE", help="The SQLite file of the timers. Default: one per cluster, in your state folder."
 )
-@click.option("--lease/--no-lease", default=True, help="Be the only one of its kind in the cluster.")
+@click.option("--lease/--no-lease", default=True, help="Delete only while this process holds the Lease.")
 @click.option(
     "--lease-namespace",
     type=namespace_name,
     default=RUN,
     show_default=True,
     metavar="NAME",
-    help="Where the Lease and the shared state are.",
+    help="The namespace of the Lease and the shared state.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Also say what is kept, and why.")
+@click.option("-v", "--verbose", is_flag=True, help="Also log each object that is kept, and why.")
 @cluster_options
 @asynchronous
 async def run(
@@ -75,7 +75,7 @@ async def run(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Delete finished objects when their TTL is over, on the cluster of the current context, until Ctrl-C."""
+    """Delete finished objects when their TTL expires, on the cluster of the current context, until Ctrl-C."""
     given = {
         "TTL_KINDS": ("--kinds", kinds),
         "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
@@ -100,7 +100,9 @@ async def run(
         await cluster.check()
         is_candidate = lease and not settings.dry_run
         if is_candidate and await is_absent(lease_namespace, cluster):
-            raise TtlError(f"namespace {lease_namespace} of the Lease does not exist; create it, or name another")
+            raise TtlError(
+                f"namespace {lease_namespace} of the Lease does not exist; create it or set --lease-namespace"
+            )
         await _check_timers(path, cluster, lease_namespace if is_candidate else None)
         stop = await find_stop(cluster, world.home_namespace, is_dry_run=settings.dry_run)
         candidate = Lease(
@@ -118,17 +120,17 @@ async def run(
             inform(stop)
         try:
             await _work(world, cluster, candidate if is_candidate else None)
-        except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was in flight is finished
+        except asyncio.CancelledError:  # Ctrl-C or SIGTERM: requests in flight have finished
             inform("stopped")
         finally:
             inform(_summary(telemetry, dry_run=settings.dry_run))
 
 
 async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | None) -> None:
-    """Run, as the leader if there is to be one; who loses the Lease waits for it again."""
+    """Run; with a Lease only while this process holds it: after a loss it waits to acquire the Lease again."""
     while True:
         try:
-            async with candidate.held(_tell_wait) if candidate else nullcontext():
+            async with candidate.held(_report_wait) if candidate else nullcontext():
                 interval = format_duration(world.settings.sweep_interval)
                 inform(f"sweep at start and every {interval}; Ctrl-C stops")
                 await Runner(world, cluster).run()
@@ -137,12 +139,12 @@ async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | Non
 
 
 async def _check_timers(path: Path, cluster: KubernetesCluster, lease_namespace: str | None) -> None:
-    """Find out before the start whether the timer file can be used.
+    """Check before the start that the timer file can be used.
 
     Args:
         path: The timer file.
-        cluster: Where the Lease is.
-        lease_namespace: Of the Lease that this process waits for: the file may belong to the process that leads now.
+        cluster: The cluster of the Lease.
+        lease_namespace: The namespace of the Lease, else None. The current leader on this machine may own the file.
 
     Raises:
         TtlError: The file cannot be used.
@@ -156,18 +158,18 @@ async def _check_timers(path: Path, cluster: KubernetesCluster, lease_namespace:
 
 
 def _banner(world: World, server: str, plurals: str) -> str:
-    place = f"namespace {world.namespace}" if world.namespace else "all namespaces"
+    where = f"namespace {world.namespace}" if world.namespace else "all namespaces"
     dry_run = "\ndry run: nothing will be deleted" if world.settings.dry_run else ""
-    return f"ttl-after-finished: {plurals} in {place} of {server}\n{_name_policy(world)}{dry_run}"
+    return f"ttl-after-finished: {plurals} in {where} of {server}\n{_name_policy(world)}{dry_run}"
 
 
 def _summary(telemetry: LogTelemetry, *, dry_run: bool) -> str:
     if dry_run:
-        would = len(telemetry.would_delete)
-        more = "at least " if would == WOULD_DELETE_MAX else ""
-        return f"dry run: {more}{would} {'object' if would == 1 else 'objects'} would have been deleted"
+        count = len(telemetry.would_delete)
+        more = "at least " if count == WOULD_DELETE_MAX else ""
+        return f"dry run: {more}{count} {'object' if count == 1 else 'objects'} would have been deleted"
     deleted, missed = (telemetry.counts[what] for what in ("deleted", "missed-by-events"))
-    return f"{deleted} deleted, {missed} of them found by a sweep only"
+    return f"{deleted} deleted, {missed} of them found only by a sweep"
 
 
 def _name_policy(world: World) -> str:
@@ -178,15 +180,15 @@ def _name_policy(world: World) -> str:
 
 
 def _timers_path(server: str, *, dry_run: bool) -> Path:
-    """One file a cluster: a timer of another cluster would find its object gone, and be dropped."""
+    """Return one file for each cluster: a timer of another cluster would find no object, and would be dropped."""
     digest = hashlib.sha256(server.encode()).hexdigest()[:12]
     try:
         folder = state_folder() / "ttl-after-finished"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        raise TtlError(f"no place for the timers: {error}; --timers FILE names another") from None
+        raise TtlError(f"cannot create the folder of the timer file: {error}; set --timers FILE") from None
     return folder / f"timers-{digest}{'-dry-run' if dry_run else ''}.db"
 
 
-def _tell_wait(reason: str) -> None:
+def _report_wait(reason: str) -> None:
     inform(f"waiting to lead: {reason}")

@@ -1,4 +1,4 @@
-"""`watch`: tell a Broker what may have to be deleted; on Knative a ContainerSource."""
+"""`watch`: send an event for each object that may be due to a Broker; on Knative this is a ContainerSource."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -19,14 +19,14 @@ from shared.cli.process.connection import connected, name_served
 from shared.source.watches import KindWatches
 
 SWEEP_SECONDS_MAX = 900.0
-"""An in-memory channel answers once all pages are swept, for at most so long, and stops where nobody waits for it."""
+"""The longest wait for a sweep: an in-memory channel answers after all pages, and stops if the client disconnects."""
 
 
 @command()
 @all_namespaces_option
 @kinds_option
 @kinds_dir_option
-@click.option("--sink", metavar="URL", help="Where the events go: the Broker. Default: $K_SINK.")
+@click.option("--sink", metavar="URL", help="The Broker that receives the events. Default: $K_SINK.")
 @cluster_options
 @asynchronous
 async def watch(
@@ -37,7 +37,7 @@ async def watch(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Send what changes and may have to be deleted to a Broker, as CloudEvents, until Ctrl-C. Deletes nothing."""
+    """Send a CloudEvent for each changed object that may be due to a Broker, until Ctrl-C. Deletes nothing."""
     given = {
         "TTL_KINDS": ("--kinds", kinds),
         "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
@@ -60,11 +60,11 @@ async def watch(
         if namespace and await is_absent(namespace, cluster):
             inform(f"warning: namespace {namespace} does not exist; no event is sent until it is created")
         plurals = await name_served(world, cluster)
-        inform(f"watching {plurals} of {cluster.server}, telling {settings.sink}")
+        inform(f"watching {plurals} of {cluster.server}, sending events to {settings.sink}")
         watches = KindWatches(
             world, cluster, await world.evaluator(), send=retrying(events.send), publish=retrying(sweeps.publish)
         )
         try:
             raise await watches.run()
-        except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was not told is found by the sweep at the next start
+        except asyncio.CancelledError:  # Ctrl-C or SIGTERM: the next sweep finds the objects of unsent events
             inform("stopped")

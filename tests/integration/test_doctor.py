@@ -142,7 +142,7 @@ def test_a_sound_installation_is_a_line_for_each_check_and_no_command(standalone
     assert done.returncode == 0, done.stdout
     *lines, last = done.stdout.splitlines()
     assert all(line.startswith("ok    ") for line in lines)
-    assert last == f"{len(lines)} checks, all well"
+    assert last == f"{len(lines)} checks passed"
     assert "\x1b" not in done.stdout
     said = done.stdout
     for what in ("Deployment standalone", "kind jobs", "rights of standalone on pods", "Lease", "last sweep"):

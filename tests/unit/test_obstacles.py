@@ -11,7 +11,7 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
 from shared.cli.deleters.obstacles import STALE_GUARD, ExplainContext, find_obstacles, find_stale_guard
 from shared.cli.objects.explanation import as_text
-from shared.cli.objects.related import look_around
+from shared.cli.objects.related import find_related
 from shared.core.decide import Context, decide
 from shared.core.kinds.rule import Catalogue
 from shared.core.namespaces import plain_namespace
@@ -291,7 +291,7 @@ def test_a_guard_that_is_not_ours_may_refuse_what_is_due(guard):
 def test_what_the_api_server_refuses_as_well_is_told(obj, is_refused):
     decision = decide(obj, JOB, NOW, Context(namespace=plain_namespace("ci")))
     for guard in (GuardState.CURRENT, GuardState.STALE, None):
-        around = look_around(obj, JOB, decision.facts, None, None)
+        around = find_related(obj, JOB, decision.facts, None, None)
         text = as_text(ref_of(obj), decision, NOW, around, ExplainContext(PolicyInForce(RULES), guard=guard))
         told = [line for line in text.splitlines() if line.startswith("  guard ")]
         expected = is_refused and guard is GuardState.CURRENT

@@ -1,4 +1,4 @@
-"""Why what is due is not deleted, as far as a cluster tells: nobody deletes, or not this kind, or not now."""
+"""Obstacles: what prevents the deletion of a due object, as far as the cluster shows."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -23,20 +23,20 @@ from shared.safeguards.state_schema import Stop, Trip
 DRY_RUN = "dry-run"
 NOT_ENABLED = "kind-not-enabled"
 OTHER_NAMESPACE = "namespace-not-enabled"
-NOBODY = "nobody-deletes"
+NO_DELETER = "nobody-deletes"
 _NAMES_SHOWN = 5
 STALE_GUARD = "delete-guard-stale"
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """One reason.
+    """One reason why a due object is not deleted.
 
     Attributes:
-        reason: In a word, for programs.
-        message: In a sentence.
-        cure: What to do, a command where there is one.
-        since: When it began, where that is known.
+        reason: The reason in one word, for programs.
+        message: The reason in one sentence.
+        cure: What to do: a command if there is one.
+        since: When it began, if that is known.
         until: When it ends by itself, if it does.
     """
 
@@ -47,7 +47,7 @@ class Obstacle:
     until: datetime | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The documented JSON."""
+        """Return the documented JSON."""
         instants = {"since": self.since, "until": self.until}
         return {
             "reason": self.reason,
@@ -59,16 +59,16 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class ExplainContext:
-    """What was found of the cluster, where one was asked.
+    """What `explain` found on the cluster of an object.
 
     Attributes:
-        named: The policy that the object is judged by.
-        obstacles: What keeps it although it is due, now or later.
-        flags: What leads kubectl there.
-        guard: The state of the kind's delete guard; None where it could not be read.
+        chosen: The policy that was applied to the object.
+        obstacles: What prevents its deletion if it is due, now or later.
+        flags: The flags that make kubectl use this cluster.
+        guard: The state of the kind's delete guard; None if it could not be read.
     """
 
-    named: PolicyInForce
+    chosen: PolicyInForce
     obstacles: Sequence[Obstacle] = ()
     flags: tuple[str, ...] = ()
     guard: GuardState | None = None
@@ -77,19 +77,19 @@ class ExplainContext:
 def find_obstacles(
     found: InForce, ref: ObjectRef, rule: KindRule, decision: Decision, now: datetime
 ) -> Iterator[Obstacle]:
-    """What keeps an object that is due, now or later, from being deleted; nothing for one that stays anyway.
+    """Find what prevents the deletion of an object that is due, now or later; an object that is kept has no obstacles.
 
     Args:
-        found: What is in force.
+        found: What is in force on the cluster.
         ref: The object.
-        rule: Its kind.
-        decision: About it.
-        now: By the API server's clock.
+        rule: The rule of its kind.
+        decision: The decision about it.
+        now: The time by the API server's clock.
     """
     if isinstance(decision, Ignore):
         return
-    yield from find_idle(found, ref, rule, decision)
-    yield from find_open(found, now)
+    yield from find_missing_deleter(found, ref, rule, decision)
+    yield from find_stops(found, now)
     until = looped_until(found, ref, now)
     if until is not None:
         yield _loop(ref, until, now, found)
@@ -98,55 +98,57 @@ def find_obstacles(
 def find_stale_guard(
     found: InForce, rule: KindRule, decision: Decision, guard: GuardState | None
 ) -> Iterator[Obstacle]:
-    """That the API server may refuse the DELETE of what is due, since its policy is made from another rule."""
+    """Report a delete guard that was made from another version of the rule: it may deny the DELETE of a due object."""
     if isinstance(decision, Ignore) or guard not in (GuardState.STALE, GuardState.ALTERED):
         return
-    told = f"the API server may refuse the DELETE: {guard_name(rule)} is not what this version makes of the rule"
+    message = (
+        f"the API server may deny the DELETE: {guard_name(rule)} differs from the guard that this version generates"
+    )
     place = Place(found.home, manifests="", options=found.flags)
-    yield Obstacle(STALE_GUARD, told, f"`{place.guard([rule.name])}`")
+    yield Obstacle(STALE_GUARD, message, f"`{place.guard([rule.name])}`")
 
 
 def looped_until(found: InForce, ref: ObjectRef, now: datetime) -> datetime | None:
-    """Until when an object is left alone since its name is in a recreate loop; None where it is in none."""
-    known = [home.contents.loops for home in _active(found) if home.contents.loops]
-    untils = [loops[name] for loops in known if (name := name_of(ref)) in loops]
+    """Return when the recreate loop of an object's name ends; None if the name is in no loop."""
+    states = [state.contents.loops for state in _active(found) if state.contents.loops]
+    untils = [loops[name] for loops in states if (name := name_of(ref)) in loops]
     return max((until for until in untils if until > now), default=None)
 
 
-def find_open(found: InForce, now: datetime) -> Iterator[Obstacle]:
-    """What keeps everything: a stop, a breaker that is open, or that neither can be read, and a dry run."""
+def find_stops(found: InForce, now: datetime) -> Iterator[Obstacle]:
+    """Find what prevents every deletion: a dry run, a stop, an open breaker, or an unreadable shared state."""
     installed = found.installed
     if installed and installed.dry_run and found.leader is None:
-        told = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
-        yield Obstacle(DRY_RUN, told, f"apply it with TTL_DRY_RUN=false: `{_command(found, 'doctor', found.home)}`")
-    for home in _active(found):
-        if home.contents.stop:
-            yield _stopped(home, home.contents.stop, found)
-        if home.contents.trip:
-            yield _open(home, home.contents.trip, now, found)
-    if problem := next((one.problem for one in _active(found) if one.problem), ""):
-        cure = "ask somebody who may read ConfigMaps and Leases there"
-        yield Obstacle(
-            Safeguard.STOP_UNREAD, f"could not read whether deletions are stopped or a breaker is open: {problem}", cure
-        )
+        message = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
+        cure = f"set TTL_DRY_RUN=false and apply the installation again: `{_command(found, 'doctor', found.home)}`"
+        yield Obstacle(DRY_RUN, message, cure)
+    for state in _active(found):
+        if state.contents.stop:
+            yield _stopped(state, state.contents.stop, found)
+        if state.contents.trip:
+            yield _open(state, state.contents.trip, now, found)
+    if problem := next((state.problem for state in _active(found) if state.problem), ""):
+        message = f"could not read whether deletions are stopped or a breaker is open: {problem}"
+        cure = "run the command as a user with `get` on ConfigMaps and Leases in that namespace"
+        yield Obstacle(Safeguard.STOP_UNREAD, message, cure)
 
 
 def _active(found: InForce) -> Iterator[NamespaceState]:
-    """Where what stands counts: with an installation or a `run`, or nobody knows whose it is."""
-    leaders = [home.leader for home in found.homes if home.leader and home.leader.leads]
-    for home in found.homes:
-        is_installed = found.installed is not None and home.namespace == found.home
-        is_elsewhere = home.leader in leaders and home.leader is not None and home.leader.state != home.namespace
+    """Yield the states that apply: of the installation, of a leading `run`, or of an unknown process."""
+    leaders = [state.leader for state in found.states if state.leader and state.leader.leads]
+    for state in found.states:
+        is_installed = found.installed is not None and state.namespace == found.home
+        is_elsewhere = state.leader in leaders and state.leader is not None and state.leader.state != state.namespace
         is_unknown = found.installed is None and not is_elsewhere
-        if is_installed or is_unknown or any(one.state == home.namespace for one in leaders):
-            yield home
+        if is_installed or is_unknown or any(leader.state == state.namespace for leader in leaders):
+            yield state
 
 
-def find_idle(found: InForce, ref: ObjectRef, rule: KindRule, decision: Decision) -> Iterator[Obstacle]:
-    """That nobody deletes what is due, or nobody of its kind, or in its namespace."""
+def find_missing_deleter(found: InForce, ref: ObjectRef, rule: KindRule, decision: Decision) -> Iterator[Obstacle]:
+    """Report that no active process deletes objects, or objects of this kind, or objects in this namespace."""
     ttl, installed = decision.facts.ttl, found.installed
     if rule.ttl and rule.ttl.honoured_by and ttl and ttl.origin == "native":
-        return  # its own controller deletes it, too
+        return  # its own controller deletes it too
     if found.leader is not None:
         left_out = _left_out(found.leader, ref, rule)
         if left_out and installed is None:
@@ -154,65 +156,75 @@ def find_idle(found: InForce, ref: ObjectRef, rule: KindRule, decision: Decision
         if left_out is None or installed is None:
             return
     if installed and installed.enabled is not None and rule.name not in installed.enabled:
-        named = ",".join(installed.kinds_named)
-        told = f"the installation in namespace {found.home} leaves {rule.name} alone: TTL_KINDS is {named}"
-        yield Obstacle(NOT_ENABLED, told, f"let {rule.name} join: knative/README.md says how")
-    if installed is None and not found.problem and not any(one.problem for one in found.homes):
-        places = " or ".join(one.namespace for one in found.homes)
-        told = f"nobody deletes it: nothing is installed in namespace {found.home}, and no `run` leads in {places}"
-        yield Obstacle(NOBODY, told, "`ttl-after-finished run`, or an installation; another namespace: $TTL_NAMESPACE")
+        enabled = ",".join(installed.kinds_named)
+        message = f"the installation in namespace {found.home} does not handle {rule.name}: TTL_KINDS is {enabled}"
+        yield Obstacle(NOT_ENABLED, message, f"add {rule.name} to the installation, see knative/README.md")
+    if installed is None and not found.problem and not any(state.problem for state in found.states):
+        namespaces = " or ".join(state.namespace for state in found.states)
+        message = (
+            f"no active deleter: nothing is installed in namespace {found.home}, and no `run` holds the Lease in "
+            f"{namespaces}"
+        )
+        cure = "start `ttl-after-finished run` or install it; if the installation is elsewhere, set $TTL_NAMESPACE"
+        yield Obstacle(NO_DELETER, message, cure)
     if installed and _is_leaderless(found, installed):
-        told = f"nobody deletes it: no Pod of Deployment {found.home}/standalone leads"
-        yield Obstacle(NOBODY, told, f"`{_command(found, 'doctor', found.home)}` says why")
+        message = f"no active deleter: no Pod of Deployment {found.home}/standalone holds the Lease"
+        yield Obstacle(NO_DELETER, message, f"to find out why: `{_command(found, 'doctor', found.home)}`")
 
 
 def _is_leaderless(found: InForce, installed: Installed) -> bool:
-    """Whether an installation of one Deployment deletes nothing since none of its Pods leads."""
-    if not installed.is_alone or installed.dry_run or any(one.problem for one in found.homes):
+    """Return whether an installation of one Deployment deletes nothing because none of its Pods leads."""
+    if not installed.is_alone or installed.dry_run or any(state.problem for state in found.states):
         return False
-    home = next(one for one in found.homes if one.namespace == found.home)
+    home = next(state for state in found.states if state.namespace == found.home)
     return not (home.leader and home.leader.leads)
 
 
 def _left_out(leader: Leader, ref: ObjectRef, rule: KindRule) -> Obstacle | None:
-    """That the `run` which leads does not handle the object; None where it does, or does not say what it handles."""
-    scope, who = leader.scope, f"`run` {leader.holder}, which leads,"
+    """Report that the leading `run` does not handle the object; None if it does, or if its Lease has no scope."""
+    scope, run = leader.scope, f"the leading `run` {leader.holder}"
     if scope is None:
         return None
     if scope.dry_run:
-        return Obstacle(DRY_RUN, f"{who} deletes nothing: it is a dry run", "run it without --dry-run")
+        return Obstacle(DRY_RUN, f"{run} deletes nothing: it is a dry run", "start it without --dry-run")
     if not scope.handles_kind(rule.name):
-        told = f"{who} handles only {scope.named_kinds}, not {rule.name}"
-        return Obstacle(NOT_ENABLED, told, f"run it with {rule.name} among its --kinds")
+        message = f"{run} handles only {scope.named_kinds}, not {rule.name}"
+        return Obstacle(NOT_ENABLED, message, f"add {rule.name} to its --kinds")
     if not scope.handles_namespace(ref.namespace):
-        told = f"{who} handles only namespace {scope.namespace}"
-        return Obstacle(OTHER_NAMESPACE, told, "run it without --namespace, or another one with a --lease-namespace")
+        message = f"{run} handles only namespace {scope.namespace}"
+        cure = "start it without --namespace, or start another one with another --lease-namespace"
+        return Obstacle(OTHER_NAMESPACE, message, cure)
     return None
 
 
-def _stopped(home: NamespaceState, stop: Stop, found: InForce) -> Obstacle:
-    told = f"deletions are stopped in namespace {home.namespace} {stop}"
-    cure = f"`{_command(found, 'start', home.namespace)}` starts them again"
-    return Obstacle(Safeguard.STOPPED, told, cure, since=stop.at)
+def _stopped(state: NamespaceState, stop: Stop, found: InForce) -> Obstacle:
+    message = f"deletions are stopped in namespace {state.namespace} {stop}"
+    cure = f"to start them again: `{_command(found, 'start', state.namespace)}`"
+    return Obstacle(Safeguard.STOPPED, message, cure, since=stop.at)
 
 
-def _open(home: NamespaceState, trip: Trip, now: datetime, found: InForce) -> Obstacle:
+def _open(state: NamespaceState, trip: Trip, now: datetime, found: InForce) -> Obstacle:
     lasts = f" for {_distance(trip.at, now)}" if trip.at else ""
-    told = f"the breaker in namespace {home.namespace} is open{lasts}; nothing is deleted {trip}"
-    told += home.contents.name_kept(_NAMES_SHOWN)
-    cure = f"see what wants to be deleted, then `{_command(found, 'release', home.namespace, '--breaker')}`"
-    return Obstacle(Safeguard.BREAKER_OPEN, told, cure, since=trip.at)
+    message = f"the breaker in namespace {state.namespace} is open{lasts}; nothing is deleted {trip}"
+    message += state.contents.name_kept(_NAMES_SHOWN)
+    release = _command(found, "release", state.namespace, "--breaker")
+    cure = f"check which objects are due (`{_plan(found)}`), then `{release}`"
+    return Obstacle(Safeguard.BREAKER_OPEN, message, cure, since=trip.at)
 
 
 def _loop(ref: ObjectRef, until: datetime, now: datetime, found: InForce) -> Obstacle:
-    told = (
-        f"its name is in a recreate loop: whenever it was deleted it came back, so it is left alone until "
+    message = (
+        f"its name is in a recreate loop: each time it is deleted, it is created again; it is kept until "
         f"{format_instant(until.replace(microsecond=0))}, for another {_distance(now, until)}"
     )
     place = ("-n", ref.namespace) if ref.namespace else ("-A",)
-    look = shlex.join(("kubectl", "get", "events", *place, "--field-selector", "reason=RecreateLoop", *found.flags))
-    cure = f"have what makes it stop: `{look}` names it; then it goes by itself, with nothing to release"
-    return Obstacle(Safeguard.RECREATE_LOOP, told, cure, until=until)
+    events = shlex.join(("kubectl", "get", "events", *place, "--field-selector", "reason=RecreateLoop", *found.flags))
+    cure = f"stop the controller that creates it again, named by `{events}`; then the loop ends by itself"
+    return Obstacle(Safeguard.RECREATE_LOOP, message, cure, until=until)
+
+
+def _plan(found: InForce) -> str:
+    return shlex.join(("kubectl", "ttl", "plan", *found.flags))
 
 
 def _command(found: InForce, command: str, namespace: str, *words: str) -> str:

@@ -1,4 +1,4 @@
-"""What people can do about an object: a command where there is one."""
+"""What the operator can do about a decision: a command if there is one."""
 
 import shlex
 from collections.abc import Container, Mapping
@@ -13,24 +13,26 @@ _TO_KEEP = "to keep it: {hold}"
 _ADVICE: Mapping[Reason, str] = {
     Reason.EXPIRED: _TO_KEEP,
     Reason.NOT_DUE: _TO_KEEP,
-    Reason.SERVER_CLOCK_AHEAD: "set the clock that is wrong; ttl-after-finished doctor compares the two",
-    Reason.HELD: "{release} ends the hold",
-    Reason.INVALID_TTL: "mend that; {unset} takes back what its annotations say",
-    Reason.INVALID_POLICY: "mend that: until then it stays",
-    Reason.NO_TTL: "{set} has it deleted an hour after it finished",
-    Reason.NEVER: "{set} has it deleted an hour after it finished",
-    Reason.FINISH_TIME_UNKNOWN: "{at}, with an instant of yours, needs no finish time",
-    Reason.EXEMPT: "{include} ends that for all that is in the namespace",
-    Reason.NAMESPACE_UNREAD: "ask as somebody who may get namespaces",
-    Reason.OWNER_UNFINISHED: "wait for the owner, or do without: {disown}",
-    Reason.DISPATCHED: "wait for the cluster that sent it, or allow it by a policy rule with `onDispatched: delete`",
-    Reason.AGGREGATED_API: "let `list` of apiservices be allowed; or write a rule with `preconditions: honoured`",
-    Reason.KEPT_LAST: "wait: it goes once enough newer ones have finished",
-    Reason.UNKNOWN_SHAPE: "{kinds} says what is known of its kind; a rule of yours may say more",
+    Reason.SERVER_CLOCK_AHEAD: "correct the clock that is wrong; `ttl-after-finished doctor` compares the two",
+    Reason.HELD: "to end the hold: {release}",
+    Reason.INVALID_TTL: "fix the problem; to remove its TTL annotations: {unset}",
+    Reason.INVALID_POLICY: "fix the problem: until then the object is kept",
+    Reason.NO_TTL: "to delete it 1h after it finished: {set}",
+    Reason.NEVER: "to delete it 1h after it finished: {set}",
+    Reason.FINISH_TIME_UNKNOWN: "to delete it at a time that you choose: {at}",
+    Reason.EXEMPT: "to end the exemption of every object in the namespace: {include}",
+    Reason.NAMESPACE_UNREAD: "run the command as a user with `get` on namespaces",
+    Reason.OWNER_UNFINISHED: "wait until the owner finishes, or ignore the owner: {disown}",
+    Reason.DISPATCHED: "wait for the cluster that dispatched it, or allow it in a policy rule: `onDispatched: delete`",
+    Reason.AGGREGATED_API: "grant `list` on apiservices, or write a kind rule with `preconditions: honoured`",
+    Reason.KEPT_LAST: "wait: it is deleted after enough newer objects have finished",
+    Reason.UNKNOWN_SHAPE: "{kinds} shows the rule of its kind; a kind rule that you write replaces it",
 }
 
-_UNREADABLE_PARKED = "{forget} removes what cannot be read, and {set} then sets a TTL"
-_UNREADABLE_HELD = "{forget} removes what cannot be read, and {release} then ends the hold; set its former TTL again"
+_UNREADABLE_SAVED = "remove the unreadable annotation: {forget}; then set a TTL: {set}"
+_UNREADABLE_HELD = (
+    "remove the unreadable annotation: {forget}; then end the hold: {release}; then set its former TTL again"
+)
 
 
 def advise(
@@ -39,32 +41,32 @@ def advise(
     rule: KindRule,
     *,
     flags: tuple[str, ...] = (),
-    is_parked: bool = False,
+    is_saved: bool = False,
     is_readable: bool = True,
 ) -> str:
-    """What to do where the decision is not what was wanted; empty where nothing can be done.
+    """Say what the operator can do to change a decision; return an empty text if there is nothing to do.
 
     Args:
-        decision: About the object.
+        decision: The decision about the object.
         ref: The object.
-        rule: Its kind.
-        flags: What leads kubectl to its cluster.
-        is_parked: Whether a TTL waits for a release that nobody asked for.
-        is_readable: Whether the TTL that a hold put aside can be read; a release needs it.
+        rule: The rule of its kind.
+        flags: The flags that make kubectl use the object's cluster.
+        is_saved: Whether the object has a saved TTL and no hold, so that only a release puts the TTL back.
+        is_readable: Whether the saved TTL can be read, which a release requires.
     """
     template = _ADVICE.get(decision.reason, "")
     if field := decision.facts.overridden:
         template = "" if field.startswith("status.") else _TO_KEEP
-    if is_parked:
-        template = "{release} puts it back"
+    if is_saved:
+        template = "to put its TTL back: {release}"
     if not is_readable:
-        template = _UNREADABLE_PARKED if is_parked else _UNREADABLE_HELD
-    named = {about for _, about, _, _ in Formatter().parse(template) if about}
-    return template.format_map(_commands(named, ref, rule, flags))
+        template = _UNREADABLE_SAVED if is_saved else _UNREADABLE_HELD
+    fields = {field for _, field, _, _ in Formatter().parse(template) if field}
+    return template.format_map(_commands(fields, ref, rule, flags))
 
 
-def _commands(named: Container[str], ref: ObjectRef, rule: KindRule, flags: tuple[str, ...]) -> Mapping[str, str]:
-    """Those that are named: quoting all takes a tenth of the time of `explain -f`."""
+def _commands(fields: Container[str], ref: ObjectRef, rule: KindRule, flags: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the commands of these fields; quoting every command takes a tenth of the time of `explain -f`."""
     name, place = f"{rule.name}/{ref.name}", ("-n", ref.namespace) if ref.namespace else ()
     words = {
         "hold": ("ttl", "hold", name, "--reason", "WHY", *place),
@@ -76,5 +78,7 @@ def _commands(named: Container[str], ref: ObjectRef, rule: KindRule, flags: tupl
         "disown": ("annotate", name, f"{ANNOTATION_DOMAIN}/owner=ignore", *place),
         "include": ("annotate", "namespace", ref.namespace, f"{ANNOTATION_DOMAIN}/exempt-"),
     }
-    told = {about: f"`{shlex.join(('kubectl', *said, *flags))}`" for about, said in words.items() if about in named}
-    return {**told, "kinds": f"`kubectl ttl kinds {rule.name}`"}  # asks no cluster
+    commands = {
+        field: f"`{shlex.join(('kubectl', *parts, *flags))}`" for field, parts in words.items() if field in fields
+    }
+    return {**commands, "kinds": f"`kubectl ttl kinds {rule.name}`"}  # without flags: it needs no cluster

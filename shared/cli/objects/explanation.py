@@ -1,11 +1,11 @@
-"""What `explain` tells people: first what becomes of an object, why, and what to do, then all that is known."""
+"""The text of `explain`: the decision first, then the reasons and what to do, then all facts."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from shared.cli.deleters.obstacles import ExplainContext
 from shared.cli.objects.advice import advise
-from shared.cli.objects.object_report import WORDS, describe_time
+from shared.cli.objects.object_report import describe_reason, describe_time
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
@@ -17,35 +17,41 @@ from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
 
 _INDENT = 12
-"""Columns before what is told."""
+"""Columns before the text of a line."""
 
-_OF_OTHERS = "none of its own; what a policy or its namespace says is told once it has finished"
-_HOW_TO_OPT_IN = "so nothing but its own annotation has it deleted, or a policy rule that names its kind"
+_TTL_WHILE_UNFINISHED = "none set on the object; a policy and its namespace apply after it finishes"
+_HOW_TO_OPT_IN = "it is deleted only if its own annotation or a policy rule that names its kind sets a TTL"
 
 
 def as_text(
     ref: ObjectRef,
     decision: Decision,
     now: datetime,
-    around: RelatedFacts | None = None,
+    related: RelatedFacts | None = None,
     scene: ExplainContext | None = None,
     width: int | None = None,
 ) -> str:
-    """A few lines: first what becomes of it, why, and what to do, then all that is known.
+    """Return the lines of one object: the decision first, then the reasons and what to do, then all facts.
 
-    Without a width lines are not wrapped.
+    Args:
+        ref: The object.
+        decision: The decision about it.
+        now: The time of the decision.
+        related: Its owner, cleaners and finalizers; None if its kind has no rule.
+        scene: What was found on its cluster; None if the object is from a file.
+        width: The most columns of a line; None to wrap no line.
     """
-    beside = "policy" if _is_unsure(decision, scene) else _BESIDE.get(decision.reason, "")
-    first = ("decision", "but", "problem", beside, "overridden", "saved", "do")
-    lines = list(_lines(ref, decision, now, around, scene))
+    reason = "policy" if _is_unsure(decision, scene) else _REASON_LINES.get(decision.reason, "")
+    first = ("decision", "but", "problem", reason, "overridden", "saved", "do")
+    lines = list(_lines(ref, decision, now, related, scene))
     lines.sort(key=lambda line: first.index(line[0]) if line[0] in first else len(first))
-    told = [("", printable(str(ref))), *_columns(lines)]
+    columns = [("", printable(str(ref))), *_columns(lines)]
     if width is None:
-        return "\n".join(name + text for name, text in told)
-    return "\n".join(line for name, text in told for line in wrap(text, width, first=name, indent=_INDENT))
+        return "\n".join(name + text for name, text in columns)
+    return "\n".join(line for name, text in columns for line in wrap(text, width, first=name, indent=_INDENT))
 
 
-_BESIDE = {
+_REASON_LINES = {
     Reason.HELD: "hold",
     Reason.TERMINATING: "finalizer",
     Reason.NEVER_FINISHES: "kind",
@@ -55,108 +61,111 @@ _BESIDE = {
     Reason.LEFT_TO_CONTROLLER: "others",
     Reason.NO_TTL: "policy",
 }
-"""What explains the answer, and so stands beside it, as a problem always does."""
+"""The line that explains a reason, and so follows the decision. A line `problem` always does."""
 
 _GUARDED = (Reason.UNFINISHED, Reason.HELD, Reason.EXEMPT, Reason.UNKNOWN_SHAPE)
-"""What a ValidatingAdmissionPolicy refuses as well."""
+"""The reasons for which a ValidatingAdmissionPolicy denies the DELETE too."""
 
-_RULED = (Reason.NO_TTL, Reason.NOT_DUE, Reason.SERVER_CLOCK_AHEAD, Reason.EXPIRED)
-"""What a policy may well say otherwise."""
+_DEPENDS_ON_POLICY = (Reason.NO_TTL, Reason.NOT_DUE, Reason.SERVER_CLOCK_AHEAD, Reason.EXPIRED)
+"""The reasons that another policy may change."""
 
 
 def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Each line in two parts; a name stands before the first of its lines only."""
+    """Yield each line in two columns; of lines with one name, only the first shows it."""
     before = ""
-    for name, told in lines:
-        yield f"  {'' if name == before else name:9} ", printable(told)
+    for name, text in lines:
+        yield f"  {'' if name == before else name:9} ", printable(text)
         before = name
 
 
 def _lines(
-    ref: ObjectRef, decision: Decision, now: datetime, around: RelatedFacts | None, scene: ExplainContext | None
+    ref: ObjectRef, decision: Decision, now: datetime, related: RelatedFacts | None, scene: ExplainContext | None
 ) -> Iterator[tuple[str, str]]:
     facts = decision.facts
     yield "decision", _decision(decision, now, scene)
     yield from (("but", one.message) for one in (scene.obstacles if scene else ()))
-    yield from (("but", one.message) for one in (around.deleting_owners if around else ()))
-    yield from (("do", cure) for cure in _cures(ref, decision, around, scene) if cure)
-    yield "finished", _finished(facts, now, around)
-    yield "ttl", _OF_OTHERS if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
+    yield from (("but", one.message) for one in (related.deleting_owners if related else ()))
+    yield from (("do", fix) for fix in _fixes(ref, decision, related, scene) if fix)
+    yield "finished", _finished(facts, now, related)
+    yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
     if facts.keeper:
         yield "keeper", _keeper(facts, facts.keeper)
     if scene:
-        yield "policy", scene.named.message
+        yield "policy", scene.chosen.message
     if facts.problem:
         yield "problem", facts.problem
-    if around:
-        yield from _around_as_lines(decision, around)
-    if around and scene and scene.guard is GuardState.CURRENT and decision.reason in _GUARDED:
-        yield "guard", f"the API server refuses our accounts its DELETE, too, by {guard_name(around.rule)}"
+    if related:
+        yield from _related_lines(decision, related)
+    if related and scene and scene.guard is GuardState.CURRENT and decision.reason in _GUARDED:
+        yield "guard", f"the API server also denies our accounts the DELETE, by {guard_name(related.rule)}"
 
 
 def _decision(decision: Decision, now: datetime, scene: ExplainContext | None) -> str:
-    """What becomes of it: `stays (held): ...`, `goes in 5m (not-due): ...`, `goes now (expired): ...`."""
-    words = f"({decision.reason}): {WORDS[decision.reason]}"
+    """Say the decision: `kept (held): …`, `due in 5m (not-due): …`, `deleted now (expired): …`."""
+    reason = f"({decision.reason}): {describe_reason(decision, now)}"
     if _is_unsure(decision, scene):
-        words += ", as far as can be told without its policy"
-    bound = not decision.facts.overridden  # whether its own controller does as is said here
+        reason += "; its policy is unknown, and may change this"
+    is_overridden = bool(decision.facts.overridden)  # then its own controller may delete it earlier
     match decision:
         case Ignore():
-            return f"{'stays' if bound else 'stays, as far as we go'} {words}"
+            return f"{'not deleted by ttl-after-finished' if is_overridden else 'kept'} {reason}"
         case Wait(until):
-            return f"{'goes' if bound else 'we would delete it'} {describe_time(until, now)} {words}"
+            due = f"due {describe_time(until, now)}"
+            return (
+                f"{due}, but its own controller may delete it earlier {reason}" if is_overridden else f"{due} {reason}"
+            )
         case Expire() if scene is None:
-            return f"goes now {words}, unless a budget, an open breaker or a recreate loop holds it back"
+            return f"deleted now {reason}, unless a budget, an open breaker or a recreate loop delays it"
         case Expire():
-            return f"{'is due' if scene.obstacles else 'goes now'} {words}"
+            return f"{'due' if scene.obstacles else 'deleted now'} {reason}"
 
 
 def _is_unsure(decision: Decision, scene: ExplainContext | None) -> bool:
-    """Whether a policy may have another say that is not known."""
-    return scene is not None and not scene.named.is_known and decision.reason in _RULED
+    """Return whether an unknown policy may change the decision."""
+    return scene is not None and not scene.chosen.is_known and decision.reason in _DEPENDS_ON_POLICY
 
 
-def _cures(
-    ref: ObjectRef, decision: Decision, around: RelatedFacts | None, scene: ExplainContext | None
+def _fixes(
+    ref: ObjectRef, decision: Decision, related: RelatedFacts | None, scene: ExplainContext | None
 ) -> Iterator[str]:
     obstacles, flags = (scene.obstacles, scene.flags) if scene else ((), ())
     yield from (one.cure for one in obstacles)
-    yield from (one.fix for one in (around.deleting_owners if around else ()))
-    if around and (around.saved or not obstacles):
-        is_readable = not around.held_problem
-        yield advise(decision, ref, around.rule, flags=flags, is_parked=bool(around.saved), is_readable=is_readable)
+    yield from (one.fix for one in (related.deleting_owners if related else ()))
+    if related and (related.saved or not obstacles):
+        is_readable = not related.held_problem
+        yield advise(decision, ref, related.rule, flags=flags, is_saved=bool(related.saved), is_readable=is_readable)
 
 
-def _around_as_lines(decision: Decision, around: RelatedFacts) -> Iterator[tuple[str, str]]:
-    rule = around.rule
-    yield from (("problem", slip) for slip in around.slips)
-    if around.hold:
-        yield "hold", around.hold
-        yield from (("problem", one) for one in (around.held_problem,) if one)
-    if around.saved:
-        yield "saved", around.saved
-    if around.overridden:
-        yield "overridden", around.overridden
+def _related_lines(decision: Decision, related: RelatedFacts) -> Iterator[tuple[str, str]]:
+    rule = related.rule
+    yield from (("problem", one) for one in related.unknown_annotations)
+    if related.hold:
+        yield "hold", related.hold
+        yield from (("problem", one) for one in (related.held_problem,) if one)
+    if related.saved:
+        yield "saved", related.saved
+    if related.overridden:
+        yield "overridden", related.overridden
     if rule.never_finishes:
         yield "kind", rule.never_finishes
     if rule.opt_in and not rule.never_finishes:
         yield "opt-in", f"{rule.opt_in}; {_HOW_TO_OPT_IN}" if decision.reason is Reason.NO_TTL else rule.opt_in
-    if around.owner:
-        yield "owner", f"{around.owner.ref}: {around.owner.state}"
-    yield from (("others", f"{who}: {does}") for who, does in around.cleaners)
-    yield from (("finalizer", f"{who}: {does}") for who, does in around.finalizers)
+    if related.owner:
+        yield "owner", f"{related.owner.ref}: {related.owner.state}"
+    yield from (("others", f"{name}: {does}") for name, does in related.cleaners)
+    yield from (("finalizer", f"{name}: {does}") for name, does in related.finalizers)
     if rule.notes:
         yield "note", rule.notes
 
 
-def _finished(facts: Facts, now: datetime, around: RelatedFacts | None) -> str:
+def _finished(facts: Facts, now: datetime, related: RelatedFacts | None) -> str:
     if not facts.finish.finished:
-        why = f": {around.unfinished.why}" if around and around.unfinished else ""
+        why = f": {related.unfinished.why}" if related and related.unfinished else ""
         return f"{'no' if facts.finish.finished is False else 'unknown'}{why}"
     outcome = facts.finish.outcome or "yes"
     if facts.finish.at is None:
-        return f"{outcome}, nothing tells when"
+        return f"{outcome}, finish time unknown"
     return f"{outcome} at {format_instant(facts.finish.at)} ({describe_time(facts.finish.at, now)})"
 
 
@@ -178,10 +187,10 @@ def _due(facts: Facts, now: datetime) -> str:
 
 
 def _keeper(facts: Facts, rule: PolicyRule) -> str:
-    """`policy rule ci keeps the newest 3 by owner, and 1 is newer`."""
+    """Say what a rule keeps: `policy rule ci keeps the newest 3 of its kind in this namespace; 1 finished later`."""
     what = "failed ones" if rule.counts_apart(facts.finish.outcome) else "of its kind in this namespace"
     by = "" if rule.keep_last_by.by == "namespace" else f", by {_grouping(rule.keep_last_by)}"
-    newer = "nobody counted how many are newer" if facts.newer is None else f"{facts.newer or 'none'} finished later"
+    newer = "its rank is unknown" if facts.newer is None else f"{facts.newer or 'none'} finished later"
     return f"{rule.source} keeps the newest {rule.kept_of(facts.finish.outcome)} {what}{by}; {newer}"
 
 

@@ -1,4 +1,4 @@
-"""What is told about an object: as JSON, and in one sentence."""
+"""A decision about one object as JSON and as one sentence."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,35 +10,36 @@ from shared.core.objects import ObjectRef, format_instant
 from shared.core.ttl.durations import format_duration
 
 WORDS = {
-    Reason.EXPIRED: "its time has come",
-    Reason.NOT_DUE: "it has finished, and its time has not come",
+    Reason.EXPIRED: "its TTL has expired",
+    Reason.NOT_DUE: "it has finished, and its TTL has not expired",
     Reason.SERVER_CLOCK_AHEAD: (
-        "it is due by the Date of the API server alone, which is more than 60 s ahead of this machine's clock"
+        "it is due only by the Date of the API server, which is more than 60 s ahead of this machine's clock"
     ),
-    Reason.TERMINATING: "it is being deleted already",
-    Reason.HELD: "held by annotation ttlafterfinished.dev/hold",
-    Reason.INVALID_TTL: "kept, because what speaks of its TTL cannot be read",
-    Reason.UNFINISHED: "it has not finished, and its TTL begins when it has",
+    Reason.TERMINATING: "it is already being deleted",
+    Reason.HELD: "annotation ttlafterfinished.dev/hold is set",
+    Reason.INVALID_TTL: "what sets its TTL is invalid",
+    Reason.UNFINISHED: "it has not finished, and its TTL starts when it finishes",
     Reason.NEVER_FINISHES: "objects of its kind never finish",
-    Reason.LEFT_TO_CONTROLLER: "its kind's own controller acts on its TTL field, and does more than delete",
-    Reason.NO_TTL: "nothing gives it a TTL",
-    Reason.NEVER: "it is never to be deleted",
-    Reason.FINISH_TIME_UNKNOWN: "it finished, but nothing tells when",
-    Reason.OWNER_UNFINISHED: "the owner that controls it has not finished, or cannot be told to have",
-    Reason.DISPATCHED: "another cluster sent it here, and has to read its end first",
-    Reason.AGGREGATED_API: "an aggregated API server serves its kind, or may, and may ignore preconditions",
-    Reason.EXEMPT: "its namespace is exempt, by annotation ttlafterfinished.dev/exempt",
-    Reason.INVALID_POLICY: "kept, because what is said for its namespace, or for many, cannot be read",
-    Reason.NAMESPACE_UNREAD: "its namespace could not be read, which may exempt it",
-    Reason.KEPT_LAST: "it is among the newest that a policy rule keeps, or nobody could count them",
-    Reason.UNKNOWN_SHAPE: "its kind or its status is not one that is known here",
+    Reason.LEFT_TO_CONTROLLER: "the kind's own controller acts on its TTL field, and does more than delete",
+    Reason.NO_TTL: "no source sets a TTL",
+    Reason.NEVER: "its TTL is never",
+    Reason.FINISH_TIME_UNKNOWN: "it has finished, but its finish time is unknown",
+    Reason.OWNER_UNFINISHED: "its controller owner has not finished, or the owner's state is unknown",
+    Reason.DISPATCHED: "another cluster dispatched it here, and must read its result first",
+    Reason.AGGREGATED_API: "an aggregated API server serves its kind, or may serve it, and may ignore preconditions",
+    Reason.EXEMPT: "annotation ttlafterfinished.dev/exempt is set on its namespace",
+    Reason.INVALID_POLICY: "its namespace or the policy has an invalid setting",
+    Reason.NAMESPACE_UNREAD: "its namespace could not be read, and may be exempt",
+    Reason.KEPT_LAST: "a policy rule keeps the newest objects; it is one of them, or its rank is unknown",
+    Reason.UNKNOWN_SHAPE: "its kind or the shape of its status is unknown",
 }
+"""Each reason of a decision in one sentence."""
 
 
 def as_json(
-    ref: ObjectRef, decision: Decision, around: RelatedFacts | None = None, scene: ExplainContext | None = None
+    ref: ObjectRef, decision: Decision, related: RelatedFacts | None = None, scene: ExplainContext | None = None
 ) -> dict[str, Any]:
-    """The documented JSON of one object; instants are RFC 3339 in UTC, what is unknown is null."""
+    """Return the documented JSON of one object; instants are RFC 3339 in UTC, unknown values are null."""
     facts = decision.facts
     return {
         "apiVersion": ref.api_version,
@@ -57,53 +58,60 @@ def as_json(
         "decision": type(decision).__name__.lower(),
         "reason": str(decision.reason),
         **({"problem": facts.problem} if facts.problem else {}),
-        **(_around_as_json(facts, around) if around else {}),
+        **(_related_as_json(facts, related) if related else {}),
         **(_scene_as_json(scene) if scene else {}),
     }
 
 
-def _around_as_json(facts: Facts, around: RelatedFacts) -> dict[str, Any]:
-    owner = around.owner
+def _related_as_json(facts: Facts, related: RelatedFacts) -> dict[str, Any]:
+    owner = related.owner
     return {
-        "unfinished": around.unfinished.as_json() if around.unfinished else None,
-        "hold": around.hold or None,
-        "parkedTtl": around.saved or None,
+        "unfinished": related.unfinished.as_json() if related.unfinished else None,
+        "hold": related.hold or None,
+        "parkedTtl": related.saved or None,
         "powerlessAgainst": facts.overridden or None,
-        "unknownAnnotations": list(around.slips),
-        "neverFinishes": around.rule.never_finishes,
-        "optIn": around.rule.opt_in,
-        "deletedWith": [one.as_json() for one in around.deleting_owners],
+        "unknownAnnotations": list(related.unknown_annotations),
+        "neverFinishes": related.rule.never_finishes,
+        "optIn": related.rule.opt_in,
+        "deletedWith": [one.as_json() for one in related.deleting_owners],
         "owner": {"kind": owner.ref.kind, "name": owner.ref.name, "state": owner.state} if owner else None,
-        "cleaners": [{"name": name, "does": does} for name, does in around.cleaners],
-        "finalizers": [{"name": name, "does": does} for name, does in around.finalizers],
+        "cleaners": [{"name": name, "does": does} for name, does in related.cleaners],
+        "finalizers": [{"name": name, "does": does} for name, does in related.finalizers],
     }
 
 
 def _scene_as_json(scene: ExplainContext) -> dict[str, Any]:
-    named = scene.named
+    chosen = scene.chosen
     policy = {
-        "name": named.name or None,
-        "known": named.is_known,
-        "why": named.why or None,
-        "differs": named.differs or None,
+        "name": chosen.name or None,
+        "known": chosen.is_known,
+        "why": chosen.why or None,
+        "differs": chosen.differs or None,
     }
     return {"policy": policy, "obstacles": [one.as_json() for one in scene.obstacles], "guard": scene.guard}
 
 
 def describe_fate(decision: Decision, now: datetime) -> str:
-    """What becomes of the object, in one sentence: `it is due in 5m, at …, by spec.ttlSecondsAfterFinished`."""
+    """Say the decision in one sentence: `due in 5m, at …, by spec.ttlSecondsAfterFinished`."""
     source = f", by {decision.facts.ttl.source}" if decision.facts.ttl else ""
     match decision:
         case Ignore(reason):
-            return f"it stays ({reason}): {WORDS[reason]}"
+            return f"kept ({reason}): {WORDS[reason]}"
         case Wait(until):
-            return f"it is due {describe_time(until, now)}, at {format_instant(until)}{source}"
+            return f"due {describe_time(until, now)}, at {format_instant(until)}{source}"
         case Expire(since):
-            return f"it is due since {format_instant(since)}, {describe_time(since, now)}{source}: it can go at once"
+            return f"due now: {describe_reason(decision, now)}, at {format_instant(since)}{source}"
+
+
+def describe_reason(decision: Decision, now: datetime) -> str:
+    """Say why, in one sentence; an object that is due `expired 3m ago`."""
+    if isinstance(decision, Expire) and decision.since < now:
+        return f"expired {describe_time(decision.since, now)}"
+    return WORDS[decision.reason]
 
 
 def describe_time(instant: datetime, now: datetime) -> str:
-    """`in 5m` or `3h ago`."""
+    """Return `in 5m` or `3h ago`."""
     distance = instant - now
     if distance < timedelta(0):
         return f"{format_duration(now - instant)} ago"
@@ -128,7 +136,7 @@ def _instant(instant: datetime | None) -> str | None:
 
 
 def is_ahead(decision: Decision) -> bool:
-    """Whether the object will be deleted, now or later, if nothing changes."""
+    """Return whether the object will be deleted, now or later, if nothing changes."""
     match decision:
         case Ignore():
             return False
