@@ -122,7 +122,8 @@ def _opt_in(rules: tuple[KindRule, ...]) -> Iterator[str]:
     for rule in rules:
         if rule.opt_in:
             why = " ".join(rule.opt_in.split())
-            yield f"{rule.name}: opt-in, deleted only if the object or a policy rule that names the kind sets a TTL: {why}"
+            condition = "deleted only if the object or a policy rule that names the kind sets a TTL"
+            yield f"{rule.name}: opt-in, {condition}: {why}"
 
 
 def _about_sources(rules: tuple[KindRule, ...], namespace: str) -> Iterator[str]:

@@ -47,14 +47,14 @@ def run_program(code, *words, **environment):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_errors_of_a_command_are_json_where_the_log_is(words, environment, code):
+def test_errors_of_a_command_are_json_if_the_log_is(words, environment, code):
     ended = run_program(MAIN, *words, TTL_LOG="json", **environment)
     assert ended.returncode == code
     (line,) = ended.stderr.splitlines()
     assert json.loads(line)["level"] == "critical"
 
 
-def test_what_a_command_says_beside_its_answer_is_json_where_the_log_is(monkeypatch, capsys):
+def test_warnings_of_a_command_are_json_if_the_log_is(monkeypatch, capsys):
     monkeypatch.setattr(logging.getLogger("ttl"), "level", logging.WARNING)
     configure_logging("json", level=logging.WARNING)
     try:
@@ -66,7 +66,7 @@ def test_what_a_command_says_beside_its_answer_is_json_where_the_log_is(monkeypa
 
 
 @pytest.mark.parametrize("module", sorted((ROOT / "shared/cli").rglob("*.py")), ids=lambda path: path.name)
-def test_commands_write_to_standard_error_by_one_way(module):
+def test_only_messages_writes_to_standard_error(module):
     assert module.name == "messages.py" or "err=True" not in module.read_text()
 
 
@@ -80,7 +80,7 @@ def test_commands_write_to_standard_error_by_one_way(module):
         "import logging; logging.getLogger('uvicorn.error').warning('slow')",
     ],
 )
-def test_warnings_and_stack_traces_are_json_where_the_log_is(code):
+def test_python_warnings_and_stack_traces_are_json_if_the_log_is(code):
     uvicorn = "from uvicorn.config import Config; Config('x:y')"
     ended = run_program(f"{uvicorn}\n{LOGGING}\n{code}")
     lines = [json.loads(line) for line in ended.stderr.splitlines()]
@@ -88,7 +88,7 @@ def test_warnings_and_stack_traces_are_json_where_the_log_is(code):
     assert ("exception" in lines[0]) == ("1 / 0" in code)
 
 
-def test_help_is_help_where_the_log_is_json():
+def test_help_is_text_if_the_log_is_json():
     ended = run_program(MAIN, "run", "--help", TTL_LOG="json")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("Usage: ")

@@ -14,9 +14,10 @@ from rich.cells import cell_len
 from shared.adapters.config.kind_files import read_catalogue
 from shared.cli.doctor import _print as print_findings
 from shared.cli.main import main
+from shared.cli.objects.plan_table import print_table
 from shared.cli.objects.preview import find_all
 from shared.cli.output.width import echo, shorten, terminal_width, wrap, wrap_command
-from shared.cli.plan import _print_comparison, print_table
+from shared.cli.plan import _print_comparison
 from shared.core.kinds.rule import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.doctor.findings import Place, fail, ok, warn
@@ -149,7 +150,7 @@ def explain(file, *options):
 
 
 @pytest.mark.parametrize("width", [40, 80, 132])
-def test_explain_fits_the_terminal_and_says_the_same_words(documents, monkeypatch, width):
+def test_explain_fits_the_terminal_and_keeps_every_word(documents, monkeypatch, width):
     piped = explain(documents)
     assert longest(piped) > width
     monkeypatch.setenv("COLUMNS", str(width))

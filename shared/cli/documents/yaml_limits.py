@@ -1,4 +1,4 @@
-"""Limits of a YAML document, checked before the C library reads it: deep nesting overflows the stack of that library."""
+"""Limits of a YAML document, checked before the C library reads it: that library overflows its stack on deep data."""
 
 import re
 
