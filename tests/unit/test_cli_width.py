@@ -76,7 +76,7 @@ def test_table_of_kinds_fits_80_columns_and_has_whole_names():
     )
     assert longest(ended.stdout) <= 80
     lines = ended.stdout.splitlines()
-    rows = lines[3 : lines.index(next(line for line in lines if " that finish, " in line))]
+    rows = lines[3 : lines.index(next(line for line in lines if " kinds finish, " in line))]
     assert {row.split()[0] for row in rows if row.strip()} == {one.name for one in read_catalogue().rules}
 
 

@@ -60,7 +60,7 @@ async def find_stop(cluster: KubernetesCluster, namespace: str, *, is_dry_run: b
         ) from None
     if stopped is None:
         return ""
-    return f"deletions are stopped {stopped}; to start them again: `kubectl ttl start -n {namespace}`"
+    return f"deletions are stopped {stopped}; to start deletions again: `kubectl ttl start -n {namespace}`"
 
 
 async def find_brake_namespaces(cluster: KubernetesCluster, named: str | None) -> BrakeNamespaces:

@@ -199,7 +199,7 @@ def _left_out(leader: Leader, ref: ObjectRef, rule: KindRule) -> Obstacle | None
 
 def _stopped(state: NamespaceState, stop: Stop, found: InForce) -> Obstacle:
     message = f"deletions are stopped in namespace {state.namespace} {stop}"
-    cure = f"to start them again: `{_command(found, 'start', state.namespace)}`"
+    cure = f"to start deletions again: `{_command(found, 'start', state.namespace)}`"
     return Obstacle(Safeguard.STOPPED, message, cure, since=stop.at)
 
 

@@ -62,7 +62,7 @@ def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
         console.print(_changes(islice(changed, most), console.width))
         _print_rest(console, len(changed), most)
     sums = ", ".join(f"{_cell(comparison.totals[term])} {_WORDS[term]}" for term in Term)
-    console.print(f"{sums}; of {len(comparison.objects):,} objects {len(changed):,} change")
+    console.print(f"{sums}; {len(changed):,} of {len(comparison.objects):,} objects change")
 
 
 def _print_rest(console: Console, count: int, most: int | None) -> None:
