@@ -104,12 +104,12 @@ async def explain(
 
 def _print(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], output: str) -> None:
     if output == "json":
-        reports = [as_json(one.ref, one.decision, one.related, scene) for one, scene in findings]
+        reports = [as_json(one.ref, one.decision, one.related, context) for one, context in findings]
         click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
         return
     width = terminal_width()
-    for one, scene in findings:
+    for one, context in findings:
         sys.stdout.write(
-            as_text(one.ref, one.decision, one.now, one.related, scene, width) + "\n"
+            as_text(one.ref, one.decision, one.now, one.related, context, width) + "\n"
         )  # click flushes each
     sys.stdout.flush()

@@ -186,7 +186,7 @@ async def _preview(
     wanted = await find_kinds(cluster, rules, kinds, named_by=named_by)
     served = await list_served(wanted, cluster=cluster, namespace=namespace)
     for word in list_unserved(split_kinds(kinds), served):  # the operator named the kind
-        warn(f"{word}: not served by {cluster.server}{', or not namespaced' if namespace else ''}")
+        warn(f"{word}: not served by {cluster.server}{', or cluster-scoped' if namespace else ''}")
     preview = await find_all(cluster, served, policies=policies, kinds=rules, namespace=namespace)
     for rule, error in preview.refused:
         warn(printable(f"{rule.plural}: {error}"))

@@ -237,8 +237,8 @@ def test_width_is_of_columns_if_there_is_no_terminal(monkeypatch, columns, width
 
 def test_printed_line_fits_80_columns_with_its_indent(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    echo("mind: " + "word " * 30, indent=2)
+    echo("note: " + "word " * 30, indent=2)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 1
     assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
-    assert " ".join(" ".join(lines).split()) == "mind: " + ("word " * 30).strip()
+    assert " ".join(" ".join(lines).split()) == "note: " + ("word " * 30).strip()

@@ -73,7 +73,7 @@ def test_the_readme_counts_the_kinds():
     finishing = [rule for rule in rules if not rule.never_finishes]
     opt_in = sum(1 for rule in finishing if rule.opt_in)
     never = len(rules) - len(finishing)
-    counts = f"{len(finishing)} that finish, {opt_in} of them by opt-in only; {never} that never do"
+    counts = f"{len(finishing)} kinds finish, {opt_in} of them are opt-in; {never} never finish"
     assert counts in (ROOT / "README.md").read_text()
 
 

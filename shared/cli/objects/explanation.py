@@ -28,7 +28,7 @@ def as_text(
     decision: Decision,
     now: datetime,
     related: RelatedFacts | None = None,
-    scene: ExplainContext | None = None,
+    context: ExplainContext | None = None,
     width: int | None = None,
 ) -> str:
     """Return the lines of one object: the decision first, then the reasons and what to do, then all facts.
@@ -38,12 +38,12 @@ def as_text(
         decision: The decision about it.
         now: The time of the decision.
         related: Its owner, cleaners and finalizers; None if its kind has no rule.
-        scene: What was found on its cluster; None if the object is from a file.
+        context: What was found on its cluster; None if the object is from a file.
         width: The most columns of a line; None to wrap no line.
     """
-    reason = "policy" if _is_unsure(decision, scene) else _REASON_LINES.get(decision.reason, "")
+    reason = "policy" if _is_unsure(decision, context) else _REASON_LINES.get(decision.reason, "")
     first = ("decision", "but", "problem", reason, "overridden", "saved", "do")
-    lines = list(_lines(ref, decision, now, related, scene))
+    lines = list(_lines(ref, decision, now, related, context))
     lines.sort(key=lambda line: first.index(line[0]) if line[0] in first else len(first))
     columns = [("", printable(str(ref))), *_columns(lines)]
     if width is None:
@@ -79,32 +79,32 @@ def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def _lines(
-    ref: ObjectRef, decision: Decision, now: datetime, related: RelatedFacts | None, scene: ExplainContext | None
+    ref: ObjectRef, decision: Decision, now: datetime, related: RelatedFacts | None, context: ExplainContext | None
 ) -> Iterator[tuple[str, str]]:
     facts = decision.facts
-    yield "decision", _decision(decision, now, scene)
-    yield from (("but", one.message) for one in (scene.obstacles if scene else ()))
+    yield "decision", _decision(decision, now, context)
+    yield from (("but", one.message) for one in (context.obstacles if context else ()))
     yield from (("but", one.message) for one in (related.deleting_owners if related else ()))
-    yield from (("do", fix) for fix in _fixes(ref, decision, related, scene) if fix)
+    yield from (("do", fix) for fix in _fixes(ref, decision, related, context) if fix)
     yield "finished", _finished(facts, now, related)
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
     if facts.keeper:
         yield "keeper", _keeper(facts, facts.keeper)
-    if scene:
-        yield "policy", scene.chosen.message
+    if context:
+        yield "policy", context.chosen.message
     if facts.problem:
         yield "problem", facts.problem
     if related:
         yield from _related_lines(decision, related)
-    if related and scene and scene.guard is GuardState.CURRENT and decision.reason in _GUARDED:
+    if related and context and context.guard is GuardState.CURRENT and decision.reason in _GUARDED:
         yield "guard", f"the API server also denies our accounts the DELETE, by {guard_name(related.rule)}"
 
 
-def _decision(decision: Decision, now: datetime, scene: ExplainContext | None) -> str:
+def _decision(decision: Decision, now: datetime, context: ExplainContext | None) -> str:
     """Say the decision: `kept (held): …`, `due in 5m (not-due): …`, `deleted now (expired): …`."""
     reason = f"({decision.reason}): {describe_reason(decision, now)}"
-    if _is_unsure(decision, scene):
+    if _is_unsure(decision, context):
         reason += "; its policy is unknown, and may change this"
     is_overridden = bool(decision.facts.overridden)  # then its own controller may delete it earlier
     match decision:
@@ -115,21 +115,21 @@ def _decision(decision: Decision, now: datetime, scene: ExplainContext | None) -
             return (
                 f"{due}, but its own controller may delete it earlier {reason}" if is_overridden else f"{due} {reason}"
             )
-        case Expire() if scene is None:
+        case Expire() if context is None:
             return f"deleted now {reason}, unless a budget, an open breaker or a recreate loop delays it"
         case Expire():
-            return f"{'due' if scene.obstacles else 'deleted now'} {reason}"
+            return f"{'due' if context.obstacles else 'deleted now'} {reason}"
 
 
-def _is_unsure(decision: Decision, scene: ExplainContext | None) -> bool:
+def _is_unsure(decision: Decision, context: ExplainContext | None) -> bool:
     """Return whether an unknown policy may change the decision."""
-    return scene is not None and not scene.chosen.is_known and decision.reason in _DEPENDS_ON_POLICY
+    return context is not None and not context.chosen.is_known and decision.reason in _DEPENDS_ON_POLICY
 
 
 def _fixes(
-    ref: ObjectRef, decision: Decision, related: RelatedFacts | None, scene: ExplainContext | None
+    ref: ObjectRef, decision: Decision, related: RelatedFacts | None, context: ExplainContext | None
 ) -> Iterator[str]:
-    obstacles, flags = (scene.obstacles, scene.flags) if scene else ((), ())
+    obstacles, flags = (context.obstacles, context.flags) if context else ((), ())
     yield from (one.cure for one in obstacles)
     yield from (one.fix for one in (related.deleting_owners if related else ()))
     if related and (related.saved or not obstacles):

@@ -37,7 +37,7 @@ WORDS = {
 
 
 def as_json(
-    ref: ObjectRef, decision: Decision, related: RelatedFacts | None = None, scene: ExplainContext | None = None
+    ref: ObjectRef, decision: Decision, related: RelatedFacts | None = None, context: ExplainContext | None = None
 ) -> dict[str, Any]:
     """Return the documented JSON of one object; instants are RFC 3339 in UTC, unknown values are null."""
     facts = decision.facts
@@ -59,7 +59,7 @@ def as_json(
         "reason": str(decision.reason),
         **({"problem": facts.problem} if facts.problem else {}),
         **(_related_as_json(facts, related) if related else {}),
-        **(_scene_as_json(scene) if scene else {}),
+        **(_context_as_json(context) if context else {}),
     }
 
 
@@ -80,15 +80,15 @@ def _related_as_json(facts: Facts, related: RelatedFacts) -> dict[str, Any]:
     }
 
 
-def _scene_as_json(scene: ExplainContext) -> dict[str, Any]:
-    chosen = scene.chosen
+def _context_as_json(context: ExplainContext) -> dict[str, Any]:
+    chosen = context.chosen
     policy = {
         "name": chosen.name or None,
         "known": chosen.is_known,
         "why": chosen.why or None,
         "differs": chosen.differs or None,
     }
-    return {"policy": policy, "obstacles": [one.as_json() for one in scene.obstacles], "guard": scene.guard}
+    return {"policy": policy, "obstacles": [one.as_json() for one in context.obstacles], "guard": context.guard}
 
 
 def describe_fate(decision: Decision, now: datetime) -> str:
