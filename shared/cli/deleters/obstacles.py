@@ -120,7 +120,8 @@ def find_stops(found: InForce, now: datetime) -> Iterator[Obstacle]:
     installed = found.installed
     if installed and installed.dry_run and found.leader is None:
         message = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
-        cure = f"set TTL_DRY_RUN=false and apply the installation again; to check it: `{_command(found, 'doctor', found.home)}`"
+        doctor = _command(found, "doctor", found.home)
+        cure = f"set TTL_DRY_RUN=false and apply the installation again; to check it: `{doctor}`"
         yield Obstacle(DRY_RUN, message, cure)
     for state in _active(found):
         if state.contents.stop:
