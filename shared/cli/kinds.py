@@ -13,15 +13,15 @@ from rich.table import Table
 from shared.adapters.config.kind_files import RuleFile, read_rule_files
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import read_model
-from shared.cli.documents.documents import open_file, read_documents
+from shared.cli.documents.reader import open_file, read_documents
+from shared.cli.kind_rules.cases import test_all
+from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.cli.manifests import manifests
 from shared.cli.options.click_options import kinds_dir_option, output_option
 from shared.cli.options.scope import Command
 from shared.cli.options.values import known_kinds
 from shared.cli.output.width import echo, terminal_width, wrap
 from shared.cli.process.asynchronous import asynchronous
-from shared.cli.rules.cases import test_all
-from shared.cli.rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.core.kinds.rule import Catalogue, KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError

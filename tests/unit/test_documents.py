@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from shared.cli.documents import documents
-from shared.cli.documents.documents import read_documents
+from shared.cli.documents import reader
+from shared.cli.documents.reader import read_documents
 from shared.core.jsontext import DEPTH_MAX
 from shared.errors import TtlError
 from tests.builders import ROOT
@@ -132,7 +132,7 @@ def test_document_that_is_no_object_is_rejected(text):
 
 
 def test_document_that_is_too_large_is_rejected_while_it_is_read(monkeypatch):
-    monkeypatch.setattr(documents, "DOCUMENT_MAX", 1_000)
+    monkeypatch.setattr(reader, "DOCUMENT_MAX", 1_000)
     endless = (f"k{number}: v\n" for number in iter(int, 1))
     with pytest.raises(TtlError, match=r"^file: expected at most 1000 characters in one document"):
         list(read_documents(endless, "file"))

@@ -6,8 +6,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from shared.cli.kind_rules.rule_text import describe_rule, describe_test, summarize_finished
 from shared.cli.main import main
-from shared.cli.rules.rule_text import describe_rule, describe_test, summarize_finished
 from shared.core.kinds.predicates import Predicate
 from tests.builders import FIXTURES, ago, job, kind_rules, stamp
 
