@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+import shared.cli
 from shared.cli.main import COMMANDS, main
 
 PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]
@@ -43,6 +45,12 @@ def run_program(*words, **environment):
 
 def test_every_command_is_checked():
     assert {words[0] for words, _ in all_commands()} == set(COMMANDS)
+
+
+def test_package_of_the_commands_directly_holds_nothing_else():
+    modules = {path.stem for path in Path(shared.cli.__file__).parent.glob("*.py")}
+    commands = {command.partition(":")[0] for command in COMMANDS.values()}
+    assert modules - commands == {"__init__", "main", "manifests"}  # `manifests` is a command of `kinds`
 
 
 @pytest.mark.parametrize("value", ["", " "])
