@@ -232,7 +232,7 @@ async def test_warning_is_raised_above_the_limit(breaker, limit, raised, of):
         ({"breaker": {"count": 5}}, []),
         ({"breaker": {"count": 4}}, ["the policy's breaker would trip: 5 are due within 10m, and 4 are allowed"]),
         ({"breaker": {"count": 4, "window": "1s"}}, []),
-        ({"breaker": {"share": "50%", "atLeast": 4}}, ["the policy's breaker would trip: 5 of 6 jobs.batch go"]),
+        ({"breaker": {"share": "50%", "atLeast": 4}}, ["the policy's breaker would trip: 5 of 6 jobs.batch are due"]),
         ({"breaker": {"share": "50%"}}, []),
         ({"global": {"perSecond": 1, "burst": 2}}, ["the policy's budget: 1 a second after the first 2, so 4 take 2s"]),
         ({"global": {"perSecond": 1, "burst": 4}}, []),
