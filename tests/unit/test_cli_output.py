@@ -93,7 +93,7 @@ def test_warning_is_lost_if_standard_error_cannot_be_written():
         ended = subprocess.run(
             ["/bin/sh", "-c", script, sys.executable, said], check=False, capture_output=True, text=True, timeout=60
         )
-        assert (ended.returncode, ended.stdout) == (0, "told\n")
+        assert (ended.returncode, ended.stdout) == (0, "result\n")
 
 
 def test_closed_standard_error_leaves_standard_output_alone():
