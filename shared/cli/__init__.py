@@ -1,1 +1,1 @@
-"""The command line: one module for each command, and what several commands print."""
+"""The command line: one module for each command, and packages for the parts that several commands share."""

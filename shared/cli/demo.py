@@ -1,4 +1,4 @@
-"""`demo`: the main job on one machine, in half a minute, without a cluster."""
+"""`demo`: delete finished Jobs and Pods on a local API server, in half a minute, without a cluster."""
 
 import asyncio
 import logging
@@ -12,27 +12,27 @@ from rich.table import Table
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.telemetry.logs import configure_logging
-from shared.cli import options
-from shared.cli.scope_options import command
+from shared.cli.options.scope import command
+from shared.cli.process.asynchronous import asynchronous
 from shared.devserver.demo import Actor, Show, running_show
 from shared.errors import TtlError
 
 NEXT = """
 Try next, on the cluster of your current context (nothing is deleted):
   ttl-after-finished plan                 what would be deleted now, and what is due when
-  ttl-after-finished explain job/NAME     what becomes of one object, and why
-  ttl-after-finished run --dry-run        the whole thing, without a DELETE
+  ttl-after-finished explain job/NAME     the decision about one object, and its reason
+  ttl-after-finished run --dry-run        every step except the DELETE
 In a clone, the program is .venv/bin/ttl-after-finished."""
 
 
 @command()
 @click.option("-v", "--verbose", is_flag=True, help="Show the log instead of the live view.")
-@options.asynchronous
+@asynchronous
 async def demo(verbose: bool) -> None:
-    """Show how finished Jobs and Pods are deleted, each on time. Needs no cluster, and ends after about 15 seconds."""
+    """Show finished Jobs and Pods that are deleted when their TTL expires. Needs no cluster; ends by itself."""
     configure_logging("text", level=logging.INFO if verbose else logging.CRITICAL)
     console = Console()
-    console.print("starting an API server and `run` on it; the show then takes about 15 seconds", soft_wrap=True)
+    console.print("starting an API server and `run` on it; the demo then takes about 15 seconds", soft_wrap=True)
     async with running_show() as (what, show, playing):
         console.print(f"API server: {what}", soft_wrap=True)
         with Live(console=console, refresh_per_second=10, transient=True) as live:
@@ -42,19 +42,19 @@ async def demo(verbose: bool) -> None:
                 await asyncio.sleep(0.1)
         await playing
     console.print(_view(show, SystemClock().now()))
-    _evaluator(show)
+    _print_result(show)
     click.echo(NEXT)
 
 
-def _evaluator(show: Show) -> None:
+def _print_result(show: Show) -> None:
     problems = [f"{actor.kind} {actor.name}: {actor.problem}" for actor in show.actors if actor.problem]
-    problems += [f"{actor.kind} {actor.name}: left over" for actor in show.left_over]
+    problems += [f"{actor.kind} {actor.name}: not deleted" for actor in show.left_over]
     if problems:
         raise TtlError("; ".join(problems))
     late = [(one.gone_at - one.due_at).total_seconds() for one in show.actors if one.gone_at and one.due_at]
     kept = sum(actor.ttl is None for actor in show.actors)
     click.echo(
-        f"{len(late)} gone on time (none early, at most {max(late) * 1000:.0f} ms late), {kept} kept as they should be"
+        f"{len(late)} deleted on time (none early, at most {max(late) * 1000:.0f} ms late), {kept} kept as expected"
     )
 
 
@@ -73,10 +73,10 @@ def _state(actor: Actor, now: datetime) -> tuple[str, str, str, str]:
     if actor.problem:
         return finished, "", f"[bold red]{actor.problem}", ""
     if actor.gone_at and actor.due_at:
-        return finished, "", "[green]gone", f"{(actor.gone_at - actor.due_at).total_seconds() * 1000:.0f} ms"
+        return finished, "", "[green]deleted", f"{(actor.gone_at - actor.due_at).total_seconds() * 1000:.0f} ms"
     if actor.finished_at is None:
-        return finished, "", "runs", ""
+        return finished, "", "running", ""
     if actor.due_at is None:
         return finished, "", "[cyan]kept", ""
     left = (actor.due_at - now).total_seconds()
-    return finished, f"{left:.1f} s" if left > 0 else "now", "waits", ""
+    return finished, f"{left:.1f} s" if left > 0 else "now", "waiting", ""

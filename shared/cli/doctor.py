@@ -1,4 +1,4 @@
-"""`doctor`: what is wrong with an installation, and the command that mends it."""
+"""`doctor`: check an installation, and show the command that fixes each problem."""
 
 import os
 from collections.abc import Iterator
@@ -11,9 +11,12 @@ from rich.text import Text
 
 import shared
 from shared.adapters.clock import SystemClock
-from shared.cli import options
-from shared.cli.scope_options import command, namespace_name
-from shared.cli.width import terminal_width, wrap, wrap_command
+from shared.cli.options.click_options import cluster_options, output_option
+from shared.cli.options.scope import command, namespace_name
+from shared.cli.options.values import cluster_flags, home_namespace
+from shared.cli.output.width import terminal_width, wrap, wrap_command
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, Place, as_json
 from shared.installation.defaults import HOME
@@ -29,26 +32,26 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
     "--namespace",
     type=namespace_name,
     metavar="NAME",
-    help=f"The namespace of the installation. Default: $TTL_NAMESPACE, else {HOME}.",
+    help=f"The installation's. Default: $TTL_NAMESPACE, else {HOME}.",
 )
 @click.option(
-    "--overlay", default="", metavar="FOLDER", help="The overlay that you applied. The printed commands use it."
+    "--overlay", default="", metavar="FOLDER", help="The overlay that is installed, for the commands in the output."
 )
-@options.cluster_options
-@options.output
-@options.asynchronous
+@cluster_options
+@output_option
+@asynchronous
 async def doctor(namespace: str | None, overlay: str, kubeconfig: str | None, context: str | None, output: str) -> None:
-    """Check an installation: print a line for each check, and for each problem the command that fixes it.
+    """Check an installation: one line for each check, and below each problem the command that fixes it.
 
-    Changes nothing. The exit code is 0 if every check ran and found no problem, else 1.
+    Changes nothing. The exit code is 0 if every check passes, else 1.
     """
     place = Place(
-        namespace=namespace or options.home_namespace(),
+        namespace=namespace or home_namespace(),
         manifests=_short(MANIFESTS),
         overlay=overlay,
-        options=options.flags(kubeconfig, context),
+        options=cluster_flags(kubeconfig, context),
     )
-    async with options.connected(kubeconfig, context) as cluster:
+    async with connected(kubeconfig, context) as cluster:
         findings = await examine(cluster, SystemClock(), place, version=shared.__version__)
     if output == "json":
         click.echo(as_json(findings))
@@ -65,16 +68,14 @@ def _print(findings: list[Finding]) -> None:
         text = Text("\n".join(_wrap(finding, width)) if width else str(finding))
         text.stylize(_STYLES[finding.level], 0, level)
         console.print(text)
-    troubles = sum(one.level is not Level.OK for one in findings)
-    console.print(
-        f"{troubles} of {len(findings)} checks want a look" if troubles else f"{len(findings)} checks, all well"
-    )
+    failed = sum(one.level is not Level.OK for one in findings)
+    console.print(f"{failed} of {len(findings)} checks did not pass" if failed else f"{len(findings)} checks passed")
 
 
 def _wrap(finding: Finding, width: int) -> Iterator[str]:
-    """The lines of one check; a comment beside its command follows below, so that the command stays whole longer."""
-    told = f"{finding.what} — {finding.detail}" if finding.detail else finding.what
-    yield from wrap(told, width, first=f"{finding.level:4}  ", indent=_INDENT)
+    """Yield the lines of one check; the comment beside its command moves below it if both do not fit one line."""
+    text = f"{finding.what} — {finding.detail}" if finding.detail else finding.what
+    yield from wrap(text, width, first=f"{finding.level:4}  ", indent=_INDENT)
     if _INDENT + cell_len(finding.fix) <= width:
         yield from [" " * _INDENT + finding.fix] if finding.fix else []
         return
@@ -85,6 +86,6 @@ def _wrap(finding: Finding, width: int) -> Iterator[str]:
 
 
 def _short(folder: Path) -> str:
-    """As seen from here, where that is shorter: a path to paste."""
+    """Return the path relative to the working directory if it is below it, so that it can be pasted."""
     relative = os.path.relpath(folder)
     return relative if not relative.startswith("..") else str(folder)

@@ -1,4 +1,4 @@
-"""`kinds`: what is known of each kind, and `kinds test`: what a rule says of objects."""
+"""`kinds`: show the kind rules; `kinds test`: test rules with objects; `kinds manifests`: print their manifests."""
 
 import json
 import sys
@@ -13,29 +13,31 @@ from rich.table import Table
 from shared.adapters.config.kind_files import RuleFile, read_rule_files
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import read_model
-from shared.cli import options
-from shared.cli.cases import test_all
-from shared.cli.documents import open_file, read_documents
+from shared.cli.documents.reader import open_file, read_documents
+from shared.cli.kind_rules.cases import test_all
+from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.cli.manifests import manifests
-from shared.cli.rule_text import describe_rule, summarize_finished, summarize_ttl
-from shared.cli.scope_options import Command
-from shared.cli.width import echo, terminal_width, wrap
+from shared.cli.options.click_options import kinds_dir_option, output_option
+from shared.cli.options.scope import Command
+from shared.cli.options.values import known_kinds
+from shared.cli.output.width import echo, terminal_width, wrap
+from shared.cli.process.asynchronous import asynchronous
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
 
 _COLUMNS = {"NAME": 50, "VERSIONS": 17, "OPT-IN": 6, "FINISHED BY": 40, "ITS OWN TTL": 40, "RULE": 50}
-"""Each with the most characters of its cells; names are never cut, and what matters most stands first."""
+"""Each column with the most characters of its cells; names are never cut."""
 
 _WIDTH = 120
 
 _GAP = 3
-"""Spaces beside a column, those at the edges included."""
+"""Spaces beside a column, including those at the edges."""
 
 
 class _Kinds(click.Group):
-    """`kinds` and `kinds NAME` are `kinds show`."""
+    """A group in which `kinds` and `kinds NAME` mean `kinds show`."""
 
     command_class = Command
 
@@ -47,9 +49,9 @@ class _Kinds(click.Group):
 
 @click.group(cls=_Kinds)
 def kinds() -> None:
-    """List the known kinds, explain one, test a kind rule, or print the manifests of a kind.
+    """List the kind rules, explain one, test a rule, or print the manifests of a kind.
 
-    `kinds` lists the kinds, `kinds NAME` explains one.
+    `kinds` lists all rules, `kinds NAME` explains one.
     """
 
 
@@ -58,21 +60,21 @@ kinds.add_command(manifests)
 
 @kinds.command()
 @click.argument("name", required=False)
-@options.kinds_dir_option
-@options.output
-@options.asynchronous
+@kinds_dir_option
+@output_option
+@asynchronous
 async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
-    """List all kinds, or explain the kind NAME. This is what `kinds` does without a subcommand."""
+    """List all kind rules, or explain the rule of NAME. `kinds` without a subcommand does the same."""
     files = read_rule_files(kinds_dir or read_settings().kinds_dir)
     if name is not None:
         try:
-            named = Catalogue(tuple(one.rule for one in files)).meant_by(name)
+            rules = Catalogue(tuple(one.rule for one in files)).meant_by(name)
         except ValueError as error:
             raise TtlError(str(error)) from None
-        files = [one for one in files if one.rule in named]
+        files = [one for one in files if one.rule in rules]
     if output == "json":
-        told = [_as_json(one) for one in files]
-        click.echo(json.dumps(told[0] if name is not None and len(told) == 1 else told, indent=2))
+        reports = [_as_json(one) for one in files]
+        click.echo(json.dumps(reports[0] if name is not None and len(reports) == 1 else reports, indent=2))
     elif name is None:
         _print_table(files)
     else:
@@ -81,54 +83,54 @@ async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
 
 @kinds.command()
 @click.argument("filename", metavar="FILE")
-@click.option("--rule", metavar="RULE", type=click.Path(path_type=Path), help="Test this kind rule only.")
-@options.kinds_dir_option
-@options.asynchronous
+@click.option("--rule", metavar="RULE", type=click.Path(path_type=Path), help="Test this kind rule alone.")
+@kinds_dir_option
+@asynchronous
 async def test(filename: str, rule: Path | None, kinds_dir: Path | None) -> None:
-    """Apply the kind rules to the objects in a YAML FILE (- is standard input), and print the results.
+    """Apply the rules to the objects in a YAML FILE (- for stdin), and print the results.
 
     A document may also be a case: `name`, `expect: {finished: true, at: TIME, outcome: succeeded, ttl: 1h}` and
-    `object`. If a result differs from `expect`, it is reported, and the exit code is 1.
+    `object`. If a result differs from `expect`, it is printed as WRONG, and the exit code is 1.
     """
-    known = Catalogue((read_model(rule, KindRule),)) if rule else options.known_kinds(kinds_dir)
+    kinds = Catalogue((read_model(rule, KindRule),)) if rule else known_kinds(kinds_dir)
     name, stream = ("stdin", sys.stdin) if filename == "-" else (filename, open_file(filename))
     with stream:
-        results = list(test_all(list(read_documents(stream, name)), known, name))
+        results = list(test_all(list(read_documents(stream, name)), kinds, name))
     for result in results:
         click.echo(result.text)
     wrong = sum(not result.is_right for result in results)
     cases = sum(result.is_case for result in results)
-    click.echo(f"{len(results)} objects, {cases} of them with what is expected; {wrong} wrong")
+    click.echo(f"{len(results)} objects, {cases} of them with an expected result; {wrong} wrong")
     if wrong:
         raise SystemExit(1)
 
 
 def _print_table(files: list[RuleFile]) -> None:
-    has_theirs = any(not one.is_shipped for one in files)
+    has_user_rules = any(not one.is_shipped for one in files)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     width = terminal_width() or sum(_COLUMNS.values()) + 20
     widths = _fit(width, longest=max((len(one.rule.name) for one in files), default=0))
-    names = [name for name in _COLUMNS if name in widths and (has_theirs or name != "RULE")]
+    names = [name for name in _COLUMNS if name in widths and (has_user_rules or name != "RULE")]
     for name in names:
         table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=widths[name])
     for one in sorted(files, key=lambda one: (bool(one.rule.never_finishes), one.rule.name)):
         rule = one.rule
         versions = ", ".join(version.rpartition("/")[2] for version in rule.api_versions)
-        asked = "yes" if rule.opt_in else "-"
-        cells = (rule.name, versions, asked, summarize_finished(rule), summarize_ttl(rule), _mark(one))
-        told = dict(zip(_COLUMNS, cells, strict=True))
-        table.add_row(*(told[name] for name in names))
+        opt_in = "yes" if rule.opt_in else "-"
+        cells = (rule.name, versions, opt_in, summarize_finished(rule), summarize_ttl(rule), _mark(one))
+        row = dict(zip(_COLUMNS, cells, strict=True))
+        table.add_row(*(row[name] for name in names))
     Console(width=width, markup=False).print(table)
     finishing = [one for one in files if not one.rule.never_finishes]
-    opt_in = sum(bool(one.rule.opt_in) for one in finishing)
+    opt_ins = sum(bool(one.rule.opt_in) for one in finishing)
     echo(
-        f"{len(finishing)} that finish, {opt_in} of them by opt-in only; {len(files) - len(finishing)} that never do. "
+        f"{len(finishing)} kinds finish, {opt_ins} of them are opt-in; {len(files) - len(finishing)} never finish. "
         "`ttl-after-finished kinds NAME` explains one."
     )
 
 
 def _fit(width: int, *, longest: int) -> dict[str, int]:
-    """The columns that have room, by name; names are whole, and how a kind finishes is cut first."""
+    """Return the columns that fit, with their widths; names stay whole, FINISHED BY is cut first."""
     if width >= sum(_COLUMNS.values()):
         return _COLUMNS
     rest = width - longest - _COLUMNS["OPT-IN"] - 3 * _GAP
@@ -138,15 +140,15 @@ def _fit(width: int, *, longest: int) -> dict[str, int]:
 def _mark(one: RuleFile) -> str:
     if one.is_shipped:
         return "shipped"
-    return "yours, in place of the shipped one" if one.replaces else "yours"
+    return "yours, replaces the shipped one" if one.replaces else "yours"
 
 
 def _explain(one: RuleFile) -> str:
     rule = one.rule
     width = terminal_width() or _WIDTH
-    lines = [f"{rule.kind} ({rule.name}), {'namespaced' if rule.scope == 'Namespaced' else 'without namespaces'}"]
-    for about, sentences in [*describe_rule(rule), ("rule", [_origin(one)])]:
-        labels = [about, *[""] * (len(sentences) - 1)]
+    lines = [f"{rule.kind} ({rule.name}), {'namespaced' if rule.scope == 'Namespaced' else 'cluster-scoped'}"]
+    for name, sentences in [*describe_rule(rule), ("rule", [_origin(one)])]:
+        labels = [name, *[""] * (len(sentences) - 1)]
         for label, sentence in zip(labels, sentences, strict=True):
             lines += wrap(printable(sentence), width, first=f"  {label:13} ", indent=18)
     return "\n".join(lines)

@@ -10,7 +10,7 @@ import click
 from shared import __version__
 from shared.adapters.config.settings import log_form
 from shared.adapters.telemetry.logs import configure_logging, is_json
-from shared.cli.output import OutputError, explain_output, prepare_errors, prepare_output
+from shared.cli.process.streams import OutputError, explain_output, prepare_errors, prepare_output
 
 COMMANDS = {
     "run": "run:run",
@@ -26,14 +26,14 @@ COMMANDS = {
     "kinds": "kinds:kinds",
     "doctor": "doctor:doctor",
 }
-"""Each command, and the module and function that it is."""
+"""Each command with its module and function."""
 
 
 class _LazyGroup(click.Group):
-    """Imports a command when it is called: `explain -f` needs no server, no client and no loop of theirs."""
+    """Imports a command when it is called: `explain -f` needs neither the Kubernetes client nor a server."""
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run a command; for all of them a failed write to standard output ends in one sentence."""
+        """Run a command; if standard output cannot be written, end with one message."""
         prepare_errors()
         try:
             configure_logging(log_form() or "text", level=logging.WARNING)
@@ -42,16 +42,16 @@ class _LazyGroup(click.Group):
                 return _end(super().main(*args, **{**options, "standalone_mode": False}))
             return super().main(*args, **options)
         except OutputError as error:
-            ended = explain_output(error)
+            failure = explain_output(error)
         except click.ClickException as error:
-            ended = error
+            failure = error
         except click.Abort:
-            ended = click.ClickException("aborted")
+            failure = click.ClickException("aborted")
         if is_json():
-            logging.getLogger("ttl").critical(ended.format_message())
+            logging.getLogger("ttl").critical(failure.format_message())
         else:
-            ended.show()
-        sys.exit(ended.exit_code)
+            failure.show()
+        sys.exit(failure.exit_code)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -65,11 +65,11 @@ class _LazyGroup(click.Group):
 
 
 def _end(code: object) -> None:
-    """Exit as click does by itself."""
+    """Exit with the code of a command, as click does in standalone mode."""
     sys.exit(code if isinstance(code, int) else 0)
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ttl-after-finished")
 def main() -> None:
-    """Delete finished Kubernetes objects of any kind when their TTL is over."""
+    """Delete finished Kubernetes objects of any kind after a TTL."""

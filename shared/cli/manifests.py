@@ -1,4 +1,4 @@
-"""`kinds manifests`: what a cluster has to be told of kinds, so that nobody writes it by hand."""
+"""`kinds manifests`: print the manifests that add kinds to an installation: RBAC, sources and delete guard."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,8 +10,9 @@ import yaml
 
 from shared.adapters.config.kind_files import RuleFile, read_rule_files
 from shared.adapters.config.settings import read_settings
-from shared.cli import options
-from shared.cli.scope_options import command, namespace_name
+from shared.cli.options.click_options import kinds_dir_option
+from shared.cli.options.scope import command, namespace_name
+from shared.cli.process.asynchronous import asynchronous
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
@@ -22,11 +23,11 @@ from shared.installation.kind_manifests import Manifest, component_of, identity_
 
 _STYLE: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 120}
 _FOLDED_FROM = 100
-"""Characters of a text that is written over several lines."""
+"""A text of at least this many characters is written over several lines."""
 
 
 class _Folding(yaml.SafeDumper):
-    """Writes expressions so that people can read them."""
+    """Writes long expressions over several lines."""
 
     def represent_str(self, text: str) -> yaml.ScalarNode:
         is_long = len(text) >= _FOLDED_FROM and "\n" not in text
@@ -43,7 +44,7 @@ _Folding.add_representer(str, _Folding.represent_str)
     type=click.Choice(["apiserver", "watch"]),
     default="watch",
     show_default=True,
-    help="What sends their events: an ApiServerSource, which is then printed too, or the watch source.",
+    help="The source of their events: an ApiServerSource, which is then printed too, or our own watch.",
 )
 @click.option(
     "-n",
@@ -57,17 +58,11 @@ _Folding.add_representer(str, _Folding.represent_str)
 @click.option(
     "--only",
     type=click.Choice(["rights", "guard"]),
-    help="Print only the rights and the source, or only the delete guard.",
+    help="Only RBAC and the source, or only the delete guard: the admission policies.",
 )
-@click.option(
-    "--user",
-    "users",
-    metavar="NAME",
-    multiple=True,
-    help="A user that the delete guard also applies to. Can be repeated.",
-)
-@options.kinds_dir_option
-@options.asynchronous
+@click.option("--user", "users", metavar="NAME", multiple=True, help="Also bind the delete guard to this user.")
+@kinds_dir_option
+@asynchronous
 async def manifests(
     names: tuple[str, ...],
     source: str,
@@ -76,10 +71,10 @@ async def manifests(
     users: tuple[str, ...],
     kinds_dir: Path | None,
 ) -> None:
-    """Print the manifests that add the kinds of these NAMEs to an installation, for `kubectl apply -f -` or an overlay.
+    """Print the manifests that add kinds to an installation, for `kubectl apply -f -` or a file of an overlay.
 
-    These are the rights on the kinds, and the delete guard: admission policies by which the API server refuses the
-    deletion of unfinished, held and exempt objects to the accounts of ttl-after-finished.
+    These are RBAC rules for the kinds and the delete guard: admission policies by which the API server denies our
+    accounts the DELETE of an object that must be kept.
     """
     files = read_rule_files(kinds_dir or read_settings().kinds_dir)
     try:
@@ -92,11 +87,11 @@ async def manifests(
     )
     if only != "rights":
         documents += [_as_folded_yaml(one) for one in guards(rules, namespace, users)]
-    theirs = [one for one in files if one.rule in rules and not one.is_shipped]
-    head = [*_about(rules), *_theirs(theirs), *_opt_in(rules)]
-    head += _about_sources(rules, namespace) if with_source else ()
-    head = [_about_guard(rules)] if only == "guard" else head
-    click.echo("\n".join([*(f"# {printable(line)}" for line in head), "---", "---\n".join(documents)]), nl=False)
+    user_rules = [one for one in files if one.rule in rules and not one.is_shipped]
+    comments = [*_about(rules), *_about_user_rules(user_rules), *_opt_in(rules)]
+    comments += _about_sources(rules, namespace) if with_source else ()
+    comments = [_about_guard(rules)] if only == "guard" else comments
+    click.echo("\n".join([*(f"# {printable(line)}" for line in comments), "---", "---\n".join(documents)]), nl=False)
 
 
 def _as_yaml(one: Manifest) -> str:
@@ -110,32 +105,33 @@ def _as_folded_yaml(one: Manifest) -> str:
 
 def _about(rules: tuple[KindRule, ...]) -> Iterator[str]:
     names = dict.fromkeys(rule.name for rule in rules)
-    yield f"What lets {', '.join(names)} join an installation of ttl-after-finished."
-    yield f"TTL_KINDS of its settings has to be all, or to have these too: {','.join(names)}"
+    yield f"Adds {', '.join(names)} to an installation of ttl-after-finished."
+    yield f"TTL_KINDS in its settings must be all, or include: {','.join(names)}"
 
 
 def _about_guard(rules: tuple[KindRule, ...]) -> str:
     names = " ".join(dict.fromkeys(rule.name for rule in rules))
-    return f"Made by `ttl-after-finished kinds manifests {names} --only guard`; each version of a rule makes another."
+    return f"Made by `ttl-after-finished kinds manifests {names} --only guard`. If a rule changes, generate it again."
 
 
-def _theirs(files: list[RuleFile]) -> Iterator[str]:
+def _about_user_rules(files: list[RuleFile]) -> Iterator[str]:
     for one in files:
-        yield f"{one.rule.name}: a rule of your own; the functions need {one.path.name} as well, in components/kinds."
+        yield f"{one.rule.name}: your own rule; also add {one.path.name} to components/kinds for the functions."
 
 
 def _opt_in(rules: tuple[KindRule, ...]) -> Iterator[str]:
     for rule in rules:
         if rule.opt_in:
             why = " ".join(rule.opt_in.split())
-            yield f"{rule.name}: opt-in, goes only where the object itself or a policy naming the kind says so: {why}"
+            condition = "deleted only if the object or a policy rule that names the kind sets a TTL"
+            yield f"{rule.name}: opt-in, {condition}: {why}"
 
 
 def _about_sources(rules: tuple[KindRule, ...], namespace: str) -> Iterator[str]:
     versions = [(rule, version) for rule in rules for version in rule.api_versions]
     for first, others in itertools.groupby(versions, key=lambda one: one[0].name):
         if later := ", ".join(version for _, version in list(others)[1:]):
-            yield f"{first}: where a cluster serves it only as {later}, its ApiServerSource has to say so."
+            yield f"{first}: if a cluster serves it only as {later}, set that version in its ApiServerSource."
     if subjects := [identity_of(rule, namespace) for rule in rules if not component_of(rule.group, rule.plural)]:
-        yield "With components/eventpolicy: in the EventPolicy `sources`, under `from`,"
+        yield "With components/eventpolicy, add to `from` of the EventPolicy `sources`:"
         yield from (f"  - sub: {subject}" for subject in dict.fromkeys(subjects))

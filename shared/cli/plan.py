@@ -1,88 +1,81 @@
-"""`plan`: what would be deleted now, what is due when, and what another policy would make of it."""
+"""`plan`: what would be deleted now, what is due when, and what another policy would change."""
 
 import json
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli import options
-from shared.cli.comparison import Comparison
-from shared.cli.comparison_output import as_document, show
-from shared.cli.in_force import InForce, PolicyInForce, read_in_force
-from shared.cli.object_report import as_json, is_ahead
-from shared.cli.obstacles import find_idle, find_open, looped_until
-from shared.cli.policy_warnings import LIMIT, PolicyWarning, describe_safeguards, find_unused, sound
-from shared.cli.preview import Preview, find_all
-from shared.cli.scope_options import command, split_kinds
-from shared.cli.target import find_kinds, is_absent
-from shared.cli.width import WIDE, echo, make_table, terminal_width
-from shared.core.decide import Expire, Reason, Wait
+from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
+from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, looped_until
+from shared.cli.objects.object_report import as_json, is_ahead
+from shared.cli.objects.plan_table import print_table
+from shared.cli.objects.preview import Preview, find_all
+from shared.cli.options.click_options import (
+    all_namespaces_option,
+    cluster_options,
+    kinds_dir_option,
+    kinds_option,
+    output_option,
+)
+from shared.cli.options.scope import command, split_kinds
+from shared.cli.options.target import find_kinds, is_absent
+from shared.cli.output.messages import warn
+from shared.cli.output.width import echo, output_console
+from shared.cli.policies.comparison import Comparison
+from shared.cli.policies.comparison_output import as_document, show
+from shared.cli.policies.policy_warnings import LIMIT, PolicyWarning, check_limit, describe_safeguards, find_unused
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected
+from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef, printable
 from shared.core.policy.policy import Policy
-from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
-from shared.evaluation.batch import BatchResult
 from shared.evaluation.served import list_served, list_unserved
 
 TOO_MANY = 3
-"""The exit code where more would go at once than the limit."""
+"""The exit code if a policy would delete more objects at once than the limit."""
 
-_TITLES = ("NAMESPACE", "KIND", "DUE NOW", "WITHIN 1H", "LATER", "NEXT DUE", "HELD BACK", "OTHERS")
 _SHOWN = 5
-_UNIT = re.compile(r"\d+[a-z]+")
-_SOON = timedelta(hours=1)
-_HELD_BACK = (
-    Reason.HELD,
-    Reason.EXEMPT,
-    Reason.INVALID_POLICY,
-    Reason.INVALID_TTL,
-    Reason.OWNER_UNFINISHED,
-    Reason.DISPATCHED,
-    Reason.AGGREGATED_API,
-    Reason.FINISH_TIME_UNKNOWN,
-    Reason.NAMESPACE_UNREAD,
-    Reason.KEPT_LAST,
-)
+"""The most objects that a message names."""
 
 
 @command()
-@options.all_namespaces_option
-@options.kinds_option
-@options.kinds_dir_option
+@all_namespaces_option
+@kinds_option
+@kinds_dir_option
 @click.option(
     "--policy",
     metavar="FILE|none",
     type=click.Path(path_type=Path),
-    help="Compare this policy, or none, with the policy of --against. Default: no comparison.",
+    help="Show what this policy, or none, would change. Default: show the policy in force alone.",
 )
 @click.option(
     "--against",
     metavar="FILE|cluster|none",
     type=click.Path(path_type=Path),
-    help="With --policy: what it is compared with: a file, the policy of the installation, or none. Default: the file "
-    "of $TTL_POLICY, else the policy of the installation.",
+    help="Compare --policy with a file, with the installed policy, or with none. Default: $TTL_POLICY, else the "
+    "installed policy.",
 )
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"With --policy: how many objects may be due at once. Default: the count of its breaker, else {LIMIT:,}.",
+    help=f"With --policy: the most objects due at once. Default: its breaker's count, else {LIMIT:,}.",
 )
-@click.option("--yes", is_flag=True, help="With --policy: accept more than --limit, with exit code 0.")
-@options.cluster_options
+@click.option(
+    "--yes", is_flag=True, help="With --policy: exit with code 0 even if more objects than --limit are due at once."
+)
+@cluster_options
 @click.option(
     "--all", "everything", is_flag=True, help="Show all rows and objects; with -o json also those that are kept."
 )
-@options.output
-@options.asynchronous
+@output_option
+@asynchronous
 async def plan(
     namespace: str,
     kinds: str,
@@ -98,110 +91,114 @@ async def plan(
 ) -> None:
     """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing.
 
-    With --policy, compare this policy with another one: how many objects are due under each, per rule, kind and
-    namespace, and which objects change. `120 (+8)` means 120 under the new policy, 8 more than under the other. The
-    exit code is 3 if more objects than --limit are due at once. It is 1 if a part of the cluster could not be read.
+    With --policy: compare that policy with the one in force, per rule, kind and namespace, and list the objects whose
+    decision changes. `120 (+8)` is 120 under the new policy, 8 more than under the other. The exit code is 3 if more
+    objects than --limit would be deleted at once.
     """
     enabled = () if kinds else read_settings().kinds
     if policy is None and (against is not None or limit is not None or yes):
-        raise click.UsageError("--against, --limit and --yes go with --policy FILE")
-    async with options.connected(kubeconfig, context) as cluster:
+        raise click.UsageError("--against, --limit and --yes require --policy FILE")
+    async with connected(kubeconfig, context) as cluster:
         force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
         if namespace and await is_absent(namespace, cluster):
             raise TtlError(f"namespace {namespace} does not exist on {cluster.server}")
         new, old = force.choose(policy), force.choose(against) if policy else None
         policies = [old.policy, new.policy] if old else [new.policy]
-        words, named_by = (",".join(enabled), "TTL_KINDS") if enabled else (kinds, "--kinds")
-        sight = await _look(cluster, force.kinds, policies, kinds=words, named_by=named_by, namespace=namespace)
+        names, named_by = (",".join(enabled), "TTL_KINDS") if enabled else (kinds, "--kinds")
+        preview = await _preview(cluster, force.kinds, policies, kinds=names, named_by=named_by, namespace=namespace)
     if enabled:
-        options.warn(f"only {', '.join(enabled)}, by TTL_KINDS; --kinds all: every kind")
+        warn(f"only {', '.join(enabled)}, set by TTL_KINDS; for every kind, set --kinds all")
     is_compared = old is not None
-    is_whole = _tell(sight, force, old or new, is_named=not is_compared and output == "text", is_compared=is_compared)
-    code = 0 if is_whole else 1
+    is_shown = not is_compared and output == "text"
+    is_complete = _warn_about(preview, force, old or new, is_shown=is_shown, is_compared=is_compared)
+    code = 0 if is_complete else 1
     if old is not None:
-        alarm = _print_comparison(sight, new, old, limit, output=output, everything=everything, yes=yes)
-        code = TOO_MANY if alarm.is_raised and not yes else code
+        warning = _print_comparison(preview, new, old, limit, output=output, everything=everything, yes=yes)
+        code = TOO_MANY if warning.is_raised and not yes else code
     elif output == "json":
-        told = [one for one in sight.objects if everything or is_ahead(one.decisions[0])]
-        click.echo(json.dumps([as_json(one.ref, one.decisions[0]) for one in told], indent=2))
+        shown = [one for one in preview.objects if everything or is_ahead(one.decisions[0])]
+        click.echo(json.dumps([as_json(one.ref, one.decisions[0]) for one in shown], indent=2))
     else:
-        print_table(sight.objects)
+        print_table(preview.objects)
         echo(f"policy: {printable(new.message)}")
     if code:
         raise SystemExit(code)
 
 
-def _tell(sight: Preview, force: InForce, in_force: PolicyInForce, *, is_named: bool, is_compared: bool) -> bool:
-    """What must be known beside the numbers, on standard error.
+def _warn_about(
+    preview: Preview, force: InForce, in_force: PolicyInForce, *, is_shown: bool, is_compared: bool
+) -> bool:
+    """Warn about what the numbers do not show: unreadable objects, obstacles, saved TTLs.
 
     Args:
-        sight: What was seen.
-        force: What was found of who deletes.
-        in_force: The policy that counts.
-        is_named: Whether it is told beside the numbers anyway.
-        is_compared: Whether two policies are: what one would delete need have nobody yet who deletes it.
+        preview: The decisions about all objects.
+        force: What is in force on the cluster.
+        in_force: The policy in force.
+        is_shown: Whether the output shows that policy anyway.
+        is_compared: Whether two policies are compared: then a missing deleter is no problem yet.
 
     Returns:
-        Whether nothing is missing: a script must not take the rest for all.
+        Whether the numbers are complete; if not, the command exits with code 1.
     """
-    unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in sight.objects)
+    unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in preview.objects)
     if unread:
-        options.warn(f"namespaces may not be read (get, list): {unread} objects stay, whatever is said of them")
-    if (not in_force.is_known or in_force.differs) and not is_named:
-        options.warn(f"policy: {printable(in_force.message)}")
-    if sight.objects:
-        for one in find_open(force, sight.objects[0].now):
-            options.warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
-    ahead = [one for one in sight.objects if is_ahead(one.decisions[-1])]
-    idle = Counter(
-        f"{at.message}; {at.cure}" for one in ahead for at in find_idle(force, one.ref, one.rule, one.decisions[-1])
+        warn(f"{unread} objects are kept, since their namespaces could not be read: grant get and list on namespaces")
+    if (not in_force.is_known or in_force.differs) and not is_shown:
+        warn(f"policy: {printable(in_force.message)}")
+    if preview.objects:
+        for one in find_stops(force, preview.objects[0].now):
+            warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
+    ahead = [one for one in preview.objects if is_ahead(one.decisions[-1])]
+    missing = Counter(
+        f"{obstacle.message}; {obstacle.cure}"
+        for one in ahead
+        for obstacle in find_missing_deleter(force, one.ref, one.rule, one.decisions[-1])
     )
-    for told, count in idle.items() if not is_compared else ():
-        options.warn(f"{count} due, now or later: {printable(told)}", fg="yellow")
+    for text, count in missing.items() if not is_compared else ():
+        warn(f"{count} due, now or later: {printable(text)}", fg="yellow")
     if looped := [one.ref for one in ahead if looped_until(force, one.ref, one.now)]:
-        said = "whose name is in a recreate loop, so that they are left alone for a while"
-        options.warn(f"{len(looped)} {said}: {_shown(looped)}", fg="yellow")
-    if sight.saved:
-        said = "a TTL that a hold put aside, which is gone: nothing acts on it until `kubectl ttl release` puts it back"
-        options.warn(f"{len(sight.saved)} with {said}: {_shown(sight.saved)}")
+        warn(f"{len(looped)} kept for a while: their names are in a recreate loop: {_shown(looped)}", fg="yellow")
+    if preview.saved:
+        what = "with a saved TTL and no hold: the TTL has no effect until `kubectl ttl release` puts it back"
+        warn(f"{len(preview.saved)} {what}: {_shown(preview.saved)}")
     unreadable = bool(force.policy_problem) and not in_force.is_known
-    return not (sight.refused or sight.unreadable or unread or unreadable)
+    return not (preview.refused or preview.unreadable or unread or unreadable)
 
 
 def _shown(refs: Sequence[ObjectRef]) -> str:
     return printable(", ".join(map(str, refs[:_SHOWN])) + (", ..." if len(refs) > _SHOWN else ""))
 
 
-async def _look(
+async def _preview(
     cluster: KubernetesCluster,
-    known: Catalogue,
+    rules: Catalogue,
     policies: Sequence[Policy],
     *,
     kinds: str,
     named_by: str,
     namespace: str,
 ) -> Preview:
-    """Everything of the kinds that are meant; what is not to be had is said.
+    """Decide about every object of the named kinds, and warn about kinds and objects that could not be read.
 
     Raises:
-        TtlError: Nothing is to be had.
+        TtlError: No kind could be read.
     """
-    wanted = await find_kinds(cluster, known, kinds, named_by=named_by)
+    wanted = await find_kinds(cluster, rules, kinds, named_by=named_by)
     served = await list_served(wanted, cluster=cluster, namespace=namespace)
-    for word in list_unserved(split_kinds(kinds), served):  # who names a kind wants to know that there is none
-        options.warn(f"{word}: not served by {cluster.server}{', or in no namespace' if namespace else ''}")
-    sight = await find_all(cluster, served, policies=policies, kinds=known, namespace=namespace)
-    for rule, error in sight.refused:
-        options.warn(printable(f"{rule.plural}: {error}"))
-    for left_out in sight.unreadable:
-        options.warn(printable(f"{left_out.ref}: cannot be read and is kept: {left_out.problem}"))
-    if sight.refused and len(sight.refused) == len(served):
-        raise sight.refused[0][1]
-    return sight
+    for word in list_unserved(split_kinds(kinds), served):  # the operator named the kind
+        warn(f"{word}: not served by {cluster.server}{', or cluster-scoped' if namespace else ''}")
+    preview = await find_all(cluster, served, policies=policies, kinds=rules, namespace=namespace)
+    for rule, error in preview.refused:
+        warn(printable(f"{rule.plural}: {error}"))
+    for left_out in preview.unreadable:
+        warn(printable(f"{left_out.ref}: cannot be read and is kept: {left_out.problem}"))
+    if preview.refused and len(preview.refused) == len(served):
+        raise preview.refused[0][1]
+    return preview
 
 
 def _print_comparison(
-    sight: Preview,
+    preview: Preview,
     new: PolicyInForce,
     in_force: PolicyInForce,
     limit: int | None,
@@ -210,58 +207,21 @@ def _print_comparison(
     everything: bool,
     yes: bool,
 ) -> PolicyWarning:
-    """The comparison on standard output, and on the other what must not be overlooked."""
-    comparison = Comparison(sight.objects)
-    alarm = sound(comparison, new.policy.limits, limit)
+    """Print the comparison on standard output, and the warnings on standard error."""
+    comparison = Comparison(preview.objects)
+    warning = check_limit(comparison, new.policy.limits, limit)
     safeguards = list(describe_safeguards(comparison, new.policy.limits))
     if output == "json":
         names = {"policy": str(new), "inForce": str(in_force)}
-        click.echo(json.dumps(as_document(comparison, names, alarm, safeguards)))  # indented it takes a second more
+        click.echo(json.dumps(as_document(comparison, names, warning, safeguards)))  # indenting takes a second more
     else:
-        echo(f"{new}, compared with {in_force}; (+8) is 8 more than under that")
-        show(_console(), comparison, everything=everything)
+        echo(f"{new}, compared with {in_force}; (+8): 8 more than under {in_force}")
+        show(output_console(), comparison, everything=everything)
         if unused := ", ".join(find_unused(comparison, new.policy)):
-            echo(f"no finished object here has its ttl by: {unused}")
+            echo(f"no finished object gets its TTL from: {unused}")
     for sentence in safeguards:
-        options.warn(sentence, fg="yellow")
-    if alarm.is_raised:
-        mind = "" if yes else f". The exit code is {TOO_MANY}; --yes or a higher --limit says that it is meant"
-        options.warn(f"WARNING: {alarm}{mind}", fg="red", bold=True)
-    return alarm
-
-
-def print_table(objects: Sequence[BatchResult]) -> None:
-    """For each namespace and kind, how many objects are due and when, on standard output."""
-    groups: defaultdict[tuple[str, str], list[BatchResult]] = defaultdict(list)
-    for one in objects:
-        groups[one.ref.namespace, one.ref.kind].append(one)
-    rows = [(namespace or "-", kind, *_summary(group)) for (namespace, kind), group in sorted(groups.items())]
-    if rows:
-        console = _console()
-        console.print(make_table(_TITLES, rows, width=console.width, names=2, gap=2))
-    decisions = [one.decisions[0] for one in objects]
-    due_now = sum(isinstance(one, Expire) for one in decisions)
-    later = sum(isinstance(one, Wait) for one in decisions)
-    echo(f"{due_now} due now, {later} due later, {len(objects) - due_now - later} stay, of {len(objects)}")
-
-
-def _console() -> Console:
-    """As wide as the terminal; elsewhere lines are not wrapped, since scripts search them."""
-    return Console(width=terminal_width() or WIDE, highlight=False)
-
-
-def _describe_roughly(time_left: timedelta) -> str:
-    """`in 23h59m`: the two largest units, so that the table fits 80 columns."""
-    return f"in {''.join(_UNIT.findall(format_duration(time_left))[:2])}"
-
-
-def _summary(group: Sequence[BatchResult]) -> tuple[str, ...]:
-    now: datetime = group[0].now
-    decisions = [one.decisions[0] for one in group]
-    due_now = sum(isinstance(one, Expire) for one in decisions)
-    dues = sorted(one.until for one in decisions if isinstance(one, Wait))
-    soon = sum(due <= now + _SOON for due in dues)
-    held_back = sum(one.reason in _HELD_BACK for one in decisions)
-    rest = len(group) - due_now - len(dues) - held_back
-    next_due = _describe_roughly(dues[0] - now) if dues else "-"
-    return (str(due_now), str(soon), str(len(dues) - soon), next_due, str(held_back), str(rest))
+        warn(sentence, fg="yellow")
+    if warning.is_raised:
+        confirm = "" if yes else f". The exit code is {TOO_MANY}; to confirm, set --yes or a higher --limit"
+        warn(f"WARNING: {warning}{confirm}", fg="red", bold=True)
+    return warning

@@ -1,4 +1,4 @@
-"""`run`: the whole thing in one process, on the cluster of the current context."""
+"""`run`: watch, timers, sweep and deletion in one process, on the cluster of the current context."""
 
 import asyncio
 import hashlib
@@ -16,10 +16,19 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import WOULD_DELETE_MAX, LogTelemetry, configure_logging
 from shared.adapters.timers.sqlite_file import OwnedError, TimerFile
 from shared.bootstrap.world import World, build
-from shared.cli import options
-from shared.cli.brake import find_stop
-from shared.cli.scope_options import command, named_by_option, namespace_name
-from shared.cli.target import is_absent
+from shared.cli.deleters.brakes import find_stop
+from shared.cli.options.click_options import (
+    all_namespaces_option,
+    cluster_options,
+    kinds_dir_option,
+    kinds_option,
+    policy_option,
+)
+from shared.cli.options.scope import command, named_by_option, namespace_name
+from shared.cli.options.target import is_absent
+from shared.cli.output.messages import inform
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected, name_served
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE, RUN
@@ -29,34 +38,28 @@ from shared.standalone.runner import Runner
 
 
 @command()
-@click.option("--dry-run", is_flag=True, help="Delete and write nothing; report what would be deleted.")
-@options.all_namespaces_option
-@options.kinds_option
-@options.kinds_dir_option
-@options.policy_option
+@click.option("--dry-run", is_flag=True, help="Delete and write nothing; log each object that would be deleted.")
+@all_namespaces_option
+@kinds_option
+@kinds_dir_option
+@policy_option
+@click.option("--sweep-interval", metavar="TIME", help="The time between two sweeps (10m).")
+@click.option("--concurrency", metavar="N", help="Concurrent DELETEs (64).")
 @click.option(
-    "--sweep-interval", metavar="TIME", help="The time between two sweeps. Default: $TTL_SWEEP_INTERVAL, else 10m."
+    "--timers", metavar="FILE", help="The SQLite file of the timers. Default: one per cluster, in your state folder."
 )
-@click.option(
-    "--concurrency", metavar="N", help="Objects that a sweep handles at once. Default: $TTL_CONCURRENCY, else 64."
-)
-@click.option(
-    "--timers",
-    metavar="FILE",
-    help="The SQLite file of the timers. Default: $TTL_TIMERS_PATH, else one for each cluster, in your state folder.",
-)
-@click.option("--lease/--no-lease", default=True, help="Whether to wait for a Lease, so that only one `run` deletes.")
+@click.option("--lease/--no-lease", default=True, help="Delete only while this process holds the Lease.")
 @click.option(
     "--lease-namespace",
     type=namespace_name,
     default=RUN,
     show_default=True,
     metavar="NAME",
-    help="The namespace of the Lease, and of the shared state if $TTL_NAMESPACE is not set.",
+    help="The namespace of the Lease and the shared state.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Also log what is kept, and why.")
-@options.cluster_options
-@options.asynchronous
+@click.option("-v", "--verbose", is_flag=True, help="Also log each object that is kept, and why.")
+@cluster_options
+@asynchronous
 async def run(
     dry_run: bool,
     namespace: str,
@@ -72,7 +75,7 @@ async def run(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Delete finished objects when their TTL is over, on the cluster of the current context, until Ctrl-C."""
+    """Delete finished objects when their TTL expires, on the cluster of the current context, until Ctrl-C."""
     given = {
         "TTL_KINDS": ("--kinds", kinds),
         "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
@@ -88,7 +91,7 @@ async def run(
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     telemetry = LogTelemetry()
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(options.connected(kubeconfig, context, memory=Memory()))
+        cluster = await stack.enter_async_context(connected(kubeconfig, context, memory=Memory()))
         path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
         world.settings = settings.model_copy(update={"timers_path": path})
         world.cluster, world.namespace, world.telemetry = cluster, namespace, telemetry
@@ -97,7 +100,9 @@ async def run(
         await cluster.check()
         is_candidate = lease and not settings.dry_run
         if is_candidate and await is_absent(lease_namespace, cluster):
-            raise TtlError(f"namespace {lease_namespace} of the Lease does not exist; create it, or name another")
+            raise TtlError(
+                f"namespace {lease_namespace} of the Lease does not exist; create it or set --lease-namespace"
+            )
         await _check_timers(path, cluster, lease_namespace if is_candidate else None)
         stop = await find_stop(cluster, world.home_namespace, is_dry_run=settings.dry_run)
         candidate = Lease(
@@ -109,37 +114,37 @@ async def run(
             scope=world.scope,
         )
         if namespace and await is_absent(namespace, cluster):
-            options.say(f"warning: namespace {namespace} does not exist; nothing is deleted until it is created")
-        options.say(_banner(world, cluster.server, await options.name_served(world, cluster)))
+            inform(f"warning: namespace {namespace} does not exist; nothing is deleted until it is created")
+        inform(_banner(world, cluster.server, await name_served(world, cluster)))
         if stop:
-            options.say(stop)
+            inform(stop)
         try:
             await _work(world, cluster, candidate if is_candidate else None)
-        except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was in flight is finished
-            options.say("stopped")
+        except asyncio.CancelledError:  # Ctrl-C or SIGTERM: requests in flight have finished
+            inform("stopped")
         finally:
-            options.say(_summary(telemetry, dry_run=settings.dry_run))
+            inform(_summary(telemetry, dry_run=settings.dry_run))
 
 
 async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | None) -> None:
-    """Run, as the leader if there is to be one; who loses the Lease waits for it again."""
+    """Run; with a Lease only while this process holds it: after a loss it waits to acquire the Lease again."""
     while True:
         try:
-            async with candidate.held(_tell_wait) if candidate else nullcontext():
+            async with candidate.held(_report_wait) if candidate else nullcontext():
                 interval = format_duration(world.settings.sweep_interval)
-                options.say(f"sweep at start and every {interval}; Ctrl-C stops")
+                inform(f"sweep at start and every {interval}; Ctrl-C stops")
                 await Runner(world, cluster).run()
         except LeadershipLostError as error:
-            options.say(f"stopped leading: {error}")
+            inform(f"stopped leading: {error}")
 
 
 async def _check_timers(path: Path, cluster: KubernetesCluster, lease_namespace: str | None) -> None:
-    """Find out before the start whether the timer file can be used.
+    """Check before the start that the timer file can be used.
 
     Args:
         path: The timer file.
-        cluster: Where the Lease is.
-        lease_namespace: Of the Lease that this process waits for: the file may belong to the process that leads now.
+        cluster: The cluster of the Lease.
+        lease_namespace: The namespace of the Lease, else None. The current leader on this machine may own the file.
 
     Raises:
         TtlError: The file cannot be used.
@@ -153,18 +158,18 @@ async def _check_timers(path: Path, cluster: KubernetesCluster, lease_namespace:
 
 
 def _banner(world: World, server: str, plurals: str) -> str:
-    place = f"namespace {world.namespace}" if world.namespace else "all namespaces"
+    where = f"namespace {world.namespace}" if world.namespace else "all namespaces"
     dry_run = "\ndry run: nothing will be deleted" if world.settings.dry_run else ""
-    return f"ttl-after-finished: {plurals} in {place} of {server}\n{_name_policy(world)}{dry_run}"
+    return f"ttl-after-finished: {plurals} in {where} of {server}\n{_name_policy(world)}{dry_run}"
 
 
 def _summary(telemetry: LogTelemetry, *, dry_run: bool) -> str:
     if dry_run:
-        would = len(telemetry.would_delete)
-        more = "at least " if would == WOULD_DELETE_MAX else ""
-        return f"dry run: {more}{would} {'object' if would == 1 else 'objects'} would have been deleted"
+        count = len(telemetry.would_delete)
+        more = "at least " if count == WOULD_DELETE_MAX else ""
+        return f"dry run: {more}{count} {'object' if count == 1 else 'objects'} would have been deleted"
     deleted, missed = (telemetry.counts[what] for what in ("deleted", "missed-by-events"))
-    return f"{deleted} deleted, {missed} of them found by a sweep only"
+    return f"{deleted} deleted, {missed} of them found only by a sweep"
 
 
 def _name_policy(world: World) -> str:
@@ -175,15 +180,15 @@ def _name_policy(world: World) -> str:
 
 
 def _timers_path(server: str, *, dry_run: bool) -> Path:
-    """One file a cluster: a timer of another cluster would find its object gone, and be dropped."""
+    """Return one file for each cluster: a timer of another cluster would find no object, and would be dropped."""
     digest = hashlib.sha256(server.encode()).hexdigest()[:12]
     try:
         folder = state_folder() / "ttl-after-finished"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        raise TtlError(f"no place for the timers: {error}; --timers FILE names another") from None
+        raise TtlError(f"cannot create the folder of the timer file: {error}; set --timers FILE") from None
     return folder / f"timers-{digest}{'-dry-run' if dry_run else ''}.db"
 
 
-def _tell_wait(reason: str) -> None:
-    options.say(f"waiting to lead: {reason}")
+def _report_wait(reason: str) -> None:
+    inform(f"waiting to lead: {reason}")

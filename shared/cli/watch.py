@@ -1,4 +1,4 @@
-"""`watch`: tell a Broker what may have to be deleted; on Knative a ContainerSource."""
+"""`watch`: send an event for each object that may be due to a Broker; on Knative this is a ContainerSource."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -11,22 +11,25 @@ from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.publishing import http_publisher
 from shared.bootstrap.world import build
-from shared.cli import options
-from shared.cli.scope_options import command, named_by_option
-from shared.cli.target import is_absent
+from shared.cli.options.click_options import all_namespaces_option, cluster_options, kinds_dir_option, kinds_option
+from shared.cli.options.scope import command, named_by_option
+from shared.cli.options.target import is_absent
+from shared.cli.output.messages import inform
+from shared.cli.process.asynchronous import asynchronous
+from shared.cli.process.connection import connected, name_served
 from shared.source.watches import KindWatches
 
 SWEEP_SECONDS_MAX = 900.0
-"""An in-memory channel answers once all pages are swept, for at most so long, and stops where nobody waits for it."""
+"""The longest wait for a sweep: an in-memory channel answers after all pages, and stops if the client disconnects."""
 
 
 @command()
-@options.all_namespaces_option
-@options.kinds_option
-@options.kinds_dir_option
-@click.option("--sink", metavar="URL", help="The URL of the Broker. Default: $K_SINK.")
-@options.cluster_options
-@options.asynchronous
+@all_namespaces_option
+@kinds_option
+@kinds_dir_option
+@click.option("--sink", metavar="URL", help="The Broker that receives the events. Default: $K_SINK.")
+@cluster_options
+@asynchronous
 async def watch(
     namespace: str,
     kinds: str,
@@ -35,7 +38,7 @@ async def watch(
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
-    """Send changed objects that may have to be deleted to a Broker, as CloudEvents, until Ctrl-C. Deletes nothing."""
+    """Send a CloudEvent for each changed object that may be due to a Broker, until Ctrl-C. Deletes nothing."""
     given = {
         "TTL_KINDS": ("--kinds", kinds),
         "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
@@ -53,16 +56,16 @@ async def watch(
         sweeps = http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX, **token)
         stack.push_async_callback(events.close)
         stack.push_async_callback(sweeps.close)
-        cluster = world.cluster = await stack.enter_async_context(options.connected(kubeconfig, context))
+        cluster = world.cluster = await stack.enter_async_context(connected(kubeconfig, context))
         await cluster.check()
         if namespace and await is_absent(namespace, cluster):
-            options.say(f"warning: namespace {namespace} does not exist; no event is sent until it is created")
-        plurals = await options.name_served(world, cluster)
-        options.say(f"watching {plurals} of {cluster.server}, telling {settings.sink}")
+            inform(f"warning: namespace {namespace} does not exist; no event is sent until it is created")
+        plurals = await name_served(world, cluster)
+        inform(f"watching {plurals} of {cluster.server}, sending events to {settings.sink}")
         watches = KindWatches(
             world, cluster, await world.evaluator(), send=retrying(events.send), publish=retrying(sweeps.publish)
         )
         try:
             raise await watches.run()
-        except asyncio.CancelledError:  # Ctrl-C, or SIGTERM: what was not told is found by the sweep at the next start
-            options.say("stopped")
+        except asyncio.CancelledError:  # Ctrl-C or SIGTERM: the next sweep finds the objects of unsent events
+            inform("stopped")

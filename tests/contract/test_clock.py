@@ -9,7 +9,7 @@ from aiohttp import web
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
-from shared.cli.preview import find_all, find_one
+from shared.cli.objects.preview import find_all, find_one
 from shared.core.decide import Reason, Wait
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of

@@ -264,7 +264,7 @@ def test_explain_names_the_guard_that_refuses(admin, namespace):
     runner = CliRunner(env={"TTL_NAMESPACE": NAMESPACE})
     words = ["explain", f"job/{name}", "-n", namespace, "--kubeconfig", str(admin.server.kubeconfig)]
     result = runner.invoke(main, words)
-    assert "refuses our accounts its DELETE, too, by ttl-after-finished-delete-guard-job" in result.output
+    assert "also denies our accounts the DELETE, by ttl-after-finished-delete-guard-job" in result.output
     assert json.loads(runner.invoke(main, [*words, "-o", "json"]).output)["guard"] == "current"
 
 

@@ -216,7 +216,7 @@ def audit_log() -> Path | None:
 
 
 def test_doctor_finds_all_well_and_knows_what_was_added() -> None:
-    said: str = wait("doctor's content", lambda: "all well" in (out := doctor()) and out)
+    said: str = wait("doctor's content", lambda: "checks passed" in (out := doctor()) and out)
     for name in ("bakes", "workflows"):
         assert f"kind {name} — served" in said
     assert "newest-two-of-an-app, trials, team-bakery" in said
@@ -407,4 +407,4 @@ def test_the_printed_rights_are_enough_and_none_is_never_used(installed: int) ->
 
 def test_doctor_finds_all_well_again(unswept: ExitStack) -> None:
     unswept.close()
-    wait("doctor's content", lambda: "all well" in doctor())
+    wait("doctor's content", lambda: "checks passed" in doctor())

@@ -214,7 +214,7 @@ def test_after_a_stop_no_process_deletes_and_after_a_start_nothing_is_lost(
     assert {"Stopped", "Started"} <= {one["reason"] for one in api.call("GET", places[0].events)["items"]}
 
 
-def test_a_process_that_starts_while_stopped_says_so_and_deletes_nothing(
+def test_process_that_starts_during_a_stop_reports_it_and_deletes_nothing(
     api: Api, server: RealServer, namespace: str, tmp_path: Path, ttl: Ttl
 ) -> None:
     pods = Pods(api, namespace)
@@ -262,7 +262,7 @@ def test_stop_without_a_namespace_stops_wherever_a_run_has_its_lease(
         assert "stopped: namespace default: " in stopped.stdout
         assert f"stopped: namespace {namespace}: " in stopped.stdout
         assert "namespace ttl-after-finished:" not in stopped.stdout
-        assert "there is no namespace ttl-after-finished; a function without TTL_NAMESPACE" in stopped.stderr
+        assert "namespace ttl-after-finished does not exist; functions without TTL_NAMESPACE" in stopped.stderr
         assert "stop" in pods.data()
         assert "stop" in api.get(f"/api/v1/namespaces/default/configmaps/{NAME}")["data"]
     finally:
@@ -324,12 +324,12 @@ def test_run_that_may_not_read_the_brake_does_not_start(
     assert "forbidden" in stopped.stderr
 
 
-def test_an_empty_namespace_is_refused(ttl: Ttl) -> None:
+def test_stop_rejects_an_empty_namespace(ttl: Ttl) -> None:
     assert ttl("stop", "--reason", "x", "-n", "").returncode == 2
     assert ttl("start", "-n", "").returncode == 2
 
 
-def test_a_namespace_that_is_not_there_is_refused(ttl: Ttl) -> None:
+def test_stop_rejects_a_namespace_that_does_not_exist(ttl: Ttl) -> None:
     stopped = ttl("stop", "--reason", "x", "-n", "there-is-none")
     assert stopped.returncode == 1
     assert "there-is-none" in stopped.stderr

@@ -143,7 +143,7 @@ def test_healthy_installation_prints_one_line_for_each_check(standalone: Operato
     assert done.returncode == 0, done.stdout
     *lines, last = done.stdout.splitlines()
     assert all(line.startswith("ok    ") for line in lines)
-    assert last == f"{len(lines)} checks, all well"
+    assert last == f"{len(lines)} checks passed"
     assert "\x1b" not in done.stdout
     for what in ("Deployment standalone", "kind jobs", "rights of standalone on pods", "Lease", "last sweep"):
         assert f"ok    {what} — " in done.stdout

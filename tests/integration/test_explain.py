@@ -1,4 +1,4 @@
-"""What is in force on a real kube-apiserver, what stands in the way, who may read it: `explain`, `plan`, `doctor`."""
+"""What is in force on a real kube-apiserver, the obstacles, and the rights to read both: explain, plan, doctor."""
 
 import json
 import os
@@ -125,18 +125,18 @@ def reasons(told: Any) -> list[str]:
     return [one["reason"] for one in told["obstacles"]]
 
 
-def test_where_nothing_deletes_that_is_the_answer(job: Callable[..., str], ttl: Ttl) -> None:
+def test_explain_reports_a_missing_deleter(job: Callable[..., str], ttl: Ttl) -> None:
     job("due", ttl_succeeded="0s")
     job("native", ttl=3600)
 
     told = explain(ttl, "job/due")
 
-    assert (told["decision"], reasons(told)) == ("expire", ["nobody-deletes"])
+    assert (told["decision"], reasons(told)) == ("expire", ["no-active-deleter"])
     assert told["policy"]["why"] == "nothing is installed in namespace ttl-after-finished"
     assert reasons(explain(ttl, "job/native")) == []  # its own controller deletes it
 
 
-def test_the_installed_policy_counts_unless_another_is_named(
+def test_installed_policy_applies_unless_another_is_named(
     job: Callable[..., str], ttl: Ttl, install: Callable[..., None], tmp_path: Path
 ) -> None:
     job("build")
@@ -151,20 +151,20 @@ def test_the_installed_policy_counts_unless_another_is_named(
     assert (told["decision"], told["policyRule"], told["ttlSeconds"]) == ("wait", "fleet", 300)
     name = "ConfigMap ttl-after-finished/policy-x"
     assert told["policy"] == {"name": name, "why": None, "differs": None, "known": True}
-    assert text[1].startswith("  decision  goes in ")
+    assert text[1].startswith("  decision  due in ")
     assert "  policy    ConfigMap ttl-after-finished/policy-x" in text
     assert explain(ttl, "job/build", "--policy", "none")["reason"] == "no-ttl"
     assert explain(ttl, "job/build", "--policy", str(other))["policy"]["name"] == str(other)
     assert (planned.returncode, planned.stderr) == (0, "")
     assert planned.stdout.endswith(
-        "0 due now, 1 due later, 0 stay, of 1\npolicy: ConfigMap ttl-after-finished/policy-x\n"
+        "0 due now, 1 due later, 0 kept, of 1 objects\npolicy: ConfigMap ttl-after-finished/policy-x\n"
     )
     compared = json.loads(ttl("plan", "--policy", "none", "-o", "json").stdout)
     assert (compared["policy"], compared["inForce"]) == ("no policy", "ConfigMap ttl-after-finished/policy-x")
     assert compared["totals"]["within1h"] == {"inForce": 1, "new": 0}
 
 
-def test_release_and_set_say_what_the_installed_policy_makes_of_it(
+def test_release_shows_the_decision_under_the_installed_policy(
     job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
 ) -> None:
     job("build", hold="why")
@@ -174,10 +174,10 @@ def test_release_and_set_say_what_the_installed_policy_makes_of_it(
 
     assert released.returncode == 0, released.stderr
     assert "by policy rule fleet\n  policy: ConfigMap ttl-after-finished/policy-x" in released.stdout
-    assert "it stays (no-ttl)" in ttl("release", "job/build", "--policy", "none").stdout
+    assert "kept (no-ttl)" in ttl("release", "job/build", "--policy", "none").stdout
 
 
-def test_an_installation_that_deletes_nothing_or_not_this_kind_is_said_to(
+def test_explain_reports_a_dry_run_and_a_disabled_kind(
     job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
 ) -> None:
     job("build")
@@ -187,11 +187,11 @@ def test_an_installation_that_deletes_nothing_or_not_this_kind_is_said_to(
     planned = ttl("plan")
 
     assert sorted(reasons(told)) == ["dry-run", "kind-not-enabled"]
-    assert "leaves jobs.batch alone: TTL_KINDS is pods" in str(told["obstacles"])
+    assert "does not handle jobs.batch: TTL_KINDS is pods" in str(told["obstacles"])
     assert "TTL_DRY_RUN is on" in planned.stderr
 
 
-def test_an_installation_of_which_no_pod_leads_is_said_to_delete_nothing(
+def test_explain_reports_an_installation_without_a_leader(
     job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
 ) -> None:
     job("due", ttl_succeeded="0s")
@@ -201,14 +201,17 @@ def test_an_installation_of_which_no_pod_leads_is_said_to_delete_nothing(
     planned = ttl("plan")
     compared = ttl("plan", "--policy", "none")
 
-    assert (idle["reason"], idle["cure"]) == ("nobody-deletes", "`kubectl ttl doctor -n ttl-after-finished` says why")
-    assert (
-        "1 due, now or later: nobody deletes it: no Pod of Deployment ttl-after-finished/standalone" in planned.stderr
+    assert (idle["reason"], idle["cure"]) == (
+        "no-active-deleter",
+        "to find out why: `kubectl ttl doctor -n ttl-after-finished`",
     )
-    assert "nobody deletes it" not in compared.stderr
+    assert (
+        "1 due, now or later: no active deleter: no Pod of Deployment ttl-after-finished/standalone" in planned.stderr
+    )
+    assert "no active deleter" not in compared.stderr
 
 
-def test_a_policy_that_cannot_be_read_is_said_to_be_bad(
+def test_explain_reports_an_invalid_installed_policy(
     job: Callable[..., str], ttl: Ttl, install: Callable[..., None]
 ) -> None:
     job("build")
@@ -221,7 +224,7 @@ def test_a_policy_that_cannot_be_read_is_said_to_be_bad(
     assert ttl("plan").returncode == 1
 
 
-def test_an_open_breaker_and_a_loop_are_the_reason_and_how_to_release_is_told(
+def test_explain_reports_an_open_breaker_and_a_loop_with_their_fix(
     job: Callable[..., str],
     ttl: Ttl,
     install: Callable[..., None],
@@ -243,17 +246,16 @@ def test_an_open_breaker_and_a_loop_are_the_reason_and_how_to_release_is_told(
     assert "`kubectl ttl release --breaker -n ttl-after-finished`" in breaker["cure"]
     assert (loop["reason"], loop["until"]) == ("recreate-loop", until)
     assert f"kubectl get events -n {namespace} --field-selector reason=RecreateLoop" in loop["cure"]
-    assert "  decision  is due (expired)" in text
+    assert "  decision  due (expired): expired " in text
     assert "  but       the breaker in namespace ttl-after-finished is open for " in text
     assert explain(ttl, "job/held")["obstacles"] == []
     assert "the breaker in namespace ttl-after-finished is open" in planned.stderr
-    said = "whose name is in a recreate loop, so that they are left alone for a while"
-    assert f"1 {said}: Job {namespace}/due\n" in planned.stderr
+    assert f"1 kept for a while: their names are in a recreate loop: Job {namespace}/due\n" in planned.stderr
     released = ttl("release", "job/held").stdout
-    assert "mind: the breaker in namespace ttl-after-finished is open" in released
+    assert "note: the breaker in namespace ttl-after-finished is open" in released
 
 
-def test_a_ttl_that_a_hold_left_behind_is_told_with_its_cure(
+def test_explain_reports_a_saved_ttl_without_a_hold(
     api: Api, job: Callable[..., str], ttl: Ttl, namespace: str
 ) -> None:
     path = job("report", ttl=3600)
@@ -262,8 +264,8 @@ def test_a_ttl_that_a_hold_left_behind_is_told_with_its_cure(
 
     told, text, planned = explain(ttl, "job/report"), ttl("explain", "job/report").stdout, ttl("plan")
 
-    assert "spec.ttlSecondsAfterFinished: 3600" in told["parkedTtl"]
-    assert f"  do        `kubectl ttl release jobs.batch/report -n {namespace}` puts it back" in text
+    assert told["parkedTtl"].startswith("a hold that is gone put spec.ttlSecondsAfterFinished: 3600 aside")
+    assert f"  do        to put its TTL back: `kubectl ttl release jobs.batch/report -n {namespace}`" in text
     assert f"`kubectl ttl release` puts it back: Job {namespace}/report" in planned.stderr
     assert ttl("release", "job/report").returncode == 0
     assert explain(ttl, "job/report")["parkedTtl"] is None
@@ -313,7 +315,7 @@ def developer(api: Api, server: RealServer, namespace: str, tmp_path: Path) -> P
     return path
 
 
-def test_who_may_not_read_the_installation_is_told_and_answered_all_the_same(
+def test_explain_works_without_the_right_to_read_the_installation(
     job: Callable[..., str], ttl: Ttl, install: Callable[..., None], developer: Path
 ) -> None:
     job("plain")
@@ -325,14 +327,14 @@ def test_who_may_not_read_the_installation_is_told_and_answered_all_the_same(
 
     assert (plain.returncode, plain.stderr) == (0, "")
     first, second, *_ = plain.stdout.splitlines()[1:]
-    assert first.endswith("nothing gives it a TTL, as far as can be told without its policy")
-    assert second.startswith("  policy    judged without one: the one in force is not known: could not read ")
+    assert first.endswith("no source sets a TTL; its policy is unknown, and may change this")
+    assert second.startswith("  policy    unknown: the installed policy could not be read: what is installed in ")
     assert (due["decision"], due["policy"]["known"], reasons(due)) == ("expire", False, ["stop-unread"])
     named = explain(ttl, "job/plain", "--policy", "none", kubeconfig=developer)
     assert named["policy"]["known"] is True
 
 
-def test_a_run_is_found_by_its_lease(job: Callable[..., str], ttl: Ttl, keep: Callable[[str, Any], None]) -> None:
+def test_run_is_found_by_its_lease(job: Callable[..., str], ttl: Ttl, keep: Callable[[str, Any], None]) -> None:
     job("due", ttl_succeeded="0s")
     keep(LEASES, lease(now() + timedelta(hours=1)))
 
@@ -359,7 +361,7 @@ def test_a_run_is_found_by_its_lease(job: Callable[..., str], ttl: Ttl, keep: Ca
 
 
 @pytest.mark.parametrize("holder", ["", "laptop/7"])
-def test_a_run_that_has_gone_is_said_to_have(ttl: Ttl, keep: Callable[[str, Any], None], holder: str) -> None:
+def test_doctor_reports_a_run_that_no_longer_leads(ttl: Ttl, keep: Callable[[str, Any], None], holder: str) -> None:
     keep(LEASES, lease(now() - timedelta(hours=3, minutes=30), holder))
 
     gone = ttl("doctor", everywhere=True)

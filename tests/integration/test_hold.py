@@ -51,7 +51,7 @@ def annotations(obj: Any) -> dict[str, str]:
     return obj["metadata"].get("annotations", {})
 
 
-def test_a_held_job_outlives_its_own_ttl_and_goes_when_released(
+def test_held_job_is_kept_past_its_ttl_and_deleted_after_the_release(
     jobs: Cluster,
     ttl: Ttl,
     server: RealServer,
@@ -82,7 +82,7 @@ def test_a_held_job_outlives_its_own_ttl_and_goes_when_released(
     jobs.api.wait("the end of the report", lambda: jobs.job("report") is None)
 
 
-def test_what_was_set_while_it_was_held_is_not_overwritten(jobs: Cluster, ttl: Ttl) -> None:
+def test_release_keeps_a_ttl_that_was_set_during_the_hold(jobs: Cluster, ttl: Ttl) -> None:
     jobs.create_job("report", ttl=3600)
     ttl("hold", "jobs/report", "--reason", "why")
     path = f"{jobs.jobs}/report"
@@ -97,7 +97,7 @@ def test_what_was_set_while_it_was_held_is_not_overwritten(jobs: Cluster, ttl: T
     assert annotations(job) == {}
 
 
-def test_explain_names_slips_on_the_object_and_on_its_namespace(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
+def test_explain_reports_unknown_annotations_of_object_and_namespace(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
     jobs.create_job("slip", annotations={"ttlafterfinished.dev/tttl": "1h"})
     slip = {"metadata": {"annotations": {"ttlafterfinished.dev/default-ttll": "1d"}}}
     jobs.api.call("PATCH", f"/api/v1/namespaces/{namespace}", slip)
@@ -109,7 +109,7 @@ def test_explain_names_slips_on_the_object_and_on_its_namespace(jobs: Cluster, t
     assert f"ttlafterfinished.dev/default-ttll of namespace {namespace}: expected one of default-ttl, " in told.stdout
 
 
-def test_an_annotation_that_asks_for_longer_than_the_field_is_said_to_be_powerless(
+def test_set_reports_a_ttl_that_the_field_overrides(
     jobs: Cluster,
     ttl: Ttl,
 ) -> None:
@@ -119,14 +119,14 @@ def test_an_annotation_that_asks_for_longer_than_the_field_is_said_to_be_powerle
 
     assert asked.returncode == 1
     assert annotations(jobs.job("report")) == {"ttlafterfinished.dev/ttl": "2d"}
-    assert "powerless: kube-controller-manager acts on spec.ttlSecondsAfterFinished: 3600" in asked.stderr
+    assert "overridden: kube-controller-manager acts on spec.ttlSecondsAfterFinished: 3600" in asked.stderr
     assert ttl("set", "job/report", "--unset").returncode == 0
     assert annotations(jobs.job("report")) == {}
     assert ttl("set", "job/report", "10m", "--failed").returncode == 0
     assert annotations(jobs.job("report")) == {"ttlafterfinished.dev/ttl-failed": "10m"}
 
 
-def test_a_hold_on_a_pod_whose_job_is_due_says_so_and_how_to_hold_both(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
+def test_hold_of_a_pod_reports_a_job_that_is_due_and_how_to_hold_it(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
     jobs.create_job("report", annotations={"ttlafterfinished.dev/ttl": "1h"})
     jobs.finish_pods_of("report")
     selector = f"{jobs.pods}?labelSelector=batch.kubernetes.io/job-name%3Dreport"
@@ -135,12 +135,12 @@ def test_a_hold_on_a_pod_whose_job_is_due_says_so_and_how_to_hold_both(jobs: Clu
     overridden = ttl("hold", f"pod/{pod}", "--reason", "the logs")
 
     assert overridden.returncode == 1
-    assert f"the hold is powerless: Job {namespace}/report is due in " in overridden.stderr
+    assert f"the hold has no effect: Job {namespace}/report is due in " in overridden.stderr
     command = re.search(r"`kubectl ttl (hold jobs.batch/report --reason 'the logs')", overridden.stderr)
     assert command, overridden.stderr
     explained = json.loads(ttl("explain", f"pod/{pod}", "-o", "json").stdout)
     assert [one["name"] for one in explained["deletedWith"]] == ["report"]
-    assert "the garbage collector deletes this object with it" in ttl("explain", f"pod/{pod}").stdout
+    assert "the garbage collector then deletes this object too" in ttl("explain", f"pod/{pod}").stdout
 
     assert ttl(*shlex.split(command[1])).returncode == 0
     again = ttl("hold", f"pod/{pod}", "--reason", "the logs")
@@ -151,7 +151,7 @@ def test_a_hold_on_a_pod_whose_job_is_due_says_so_and_how_to_hold_both(jobs: Clu
     jobs.api.wait("the end of the held Pod", lambda: jobs.api.get(f"{jobs.pods}/{pod}") is None)
 
 
-def test_set_says_where_the_maximum_of_the_namespace_shortens_it(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
+def test_set_reports_a_maximum_of_the_namespace(jobs: Cluster, ttl: Ttl, namespace: str) -> None:
     jobs.create_job("report")
     maximum = {"metadata": {"annotations": {"ttlafterfinished.dev/max-ttl": "1h"}}}
     jobs.api.call("PATCH", f"/api/v1/namespaces/{namespace}", maximum)
@@ -159,11 +159,11 @@ def test_set_says_where_the_maximum_of_the_namespace_shortens_it(jobs: Cluster, 
     longer, shorter = ttl("set", "job/report", "2d"), ttl("set", "job/report", "10m")
 
     assert (longer.returncode, shorter.returncode) == (0, 0), longer.stderr + shorter.stderr
-    assert "  mind: max-ttl of its namespace takes precedence over 2d: at most 1h after it finishes" in longer.stdout
+    assert "  note: max-ttl of its namespace takes precedence over 2d: at most 1h after it finishes" in longer.stdout
     assert "max-ttl" not in shorter.stdout
 
 
-def test_a_breaker_is_released_once(api: Api, ttl: Ttl, namespace: str) -> None:
+def test_release_of_a_breaker_works_once(api: Api, ttl: Ttl, namespace: str) -> None:
     state = {"metadata": {"name": NAME}, "data": {"breaker": TRIPPED}}
     api.call("POST", f"/api/v1/namespaces/{namespace}/configmaps", state)
 
@@ -171,14 +171,14 @@ def test_a_breaker_is_released_once(api: Api, ttl: Ttl, namespace: str) -> None:
 
     assert (first.returncode, second.returncode) == (0, 1), first.stderr + second.stderr
     assert "is released; nothing was deleted since 2026-01-02T03:04:05Z: too many" in first.stdout
-    assert f"no breaker is open in namespace {namespace}; that of a plain `run` is in -n default" in second.stderr
+    assert f"no breaker is open in namespace {namespace}; for a `run`, set -n default" in second.stderr
     assert "breaker" not in api.get(f"/api/v1/namespaces/{namespace}/configmaps/{NAME}").get("data", {})
 
 
 # A kind as there are some: its TTL field cannot be taken away from its objects, each for another reason.
 FIELDS = {
-    "defaulted": ({"type": "integer", "default": 0}, [], "it was taken away, and came straight back"),
-    "mandatory": ({"type": "integer"}, ["ttlSecondsAfterFinished"], "does not let go of the field"),
+    "defaulted": ({"type": "integer", "default": 0}, [], "the field was removed, and was set again at once"),
+    "mandatory": ({"type": "integer"}, ["ttlSecondsAfterFinished"], "rejects the removal of the field"),
 }
 
 
@@ -225,7 +225,9 @@ def created(api: Api, path: str, obj: Any) -> bool:
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_a_hold_that_cannot_hold_says_so(name: str, api: Api, ttl: Ttl, namespace: str, tmp_path: Path) -> None:
+def test_hold_reports_a_field_that_cannot_be_removed(
+    name: str, api: Api, ttl: Ttl, namespace: str, tmp_path: Path
+) -> None:
     schema, required, why = FIELDS[name]
     path = install(api, name, schema, required, tmp_path).format(namespace)
     kind = name.capitalize()
@@ -236,6 +238,6 @@ def test_a_hold_that_cannot_hold_says_so(name: str, api: Api, ttl: Ttl, namespac
     held = ttl("hold", f"{name}s/one", "--reason", "why", "--kinds-dir", str(tmp_path))
 
     assert held.returncode == 1
-    assert "the hold is powerless: its operator acts on spec.ttlSecondsAfterFinished" in held.stderr
+    assert "the hold is overridden: its operator acts on spec.ttlSecondsAfterFinished" in held.stderr
     assert why in held.stderr
     assert annotations(api.get(f"{path}/one"))["ttlafterfinished.dev/hold"] == "why"

@@ -54,7 +54,7 @@ def plan(api: Api, namespace: str, tmp_path: Path) -> Callable[..., subprocess.C
     return run
 
 
-def test_a_new_policy_beside_what_is_in_force(api, jobs, namespace, plan):
+def test_plan_compares_a_new_policy_with_the_one_in_force(api, jobs, namespace, plan):
     done = plan("--policy", "new.yaml", "-o", "json", new={"rules": RULES})
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
@@ -68,7 +68,7 @@ def test_a_new_policy_beside_what_is_in_force(api, jobs, namespace, plan):
 
     idle = {"name": "idle", "match": {"kinds": ["pods"], "namespaces": {"names": ["CI"]}}, "ttl": "1h"}
     done = plan("--policy", "idle.yaml", idle={"rules": [*RULES, idle]})
-    assert "\nno finished object here has its ttl by: policy rule rest, policy rule idle\n" in done.stdout
+    assert "\nno finished object gets its TTL from: policy rule rest, policy rule idle\n" in done.stdout
 
     done = plan("--policy", "new.yaml", "--against", "old.yaml", "-o", "json", old={"rules": RULES[1:]})
     told = json.loads(done.stdout)
@@ -76,20 +76,20 @@ def test_a_new_policy_beside_what_is_in_force(api, jobs, namespace, plan):
 
 
 @pytest.mark.usefixtures("jobs")
-def test_more_than_the_limit_is_said_loudly_unless_that_is_meant(plan):
+def test_plan_exits_with_3_above_the_limit_unless_confirmed(plan):
     done = plan("--policy", "new.yaml", "--limit", "1", new={"rules": RULES})
     assert done.returncode == 3
-    assert "WARNING: 2 objects would go at once, more than 1: 2 by policy rule newest" in done.stderr
+    assert "WARNING: 2 objects would be deleted at once, more than 1: 2 by policy rule newest" in done.stderr
     assert "2 (+2) due now" in done.stdout
     assert plan("--policy", "new.yaml", "--limit", "1", "--yes").returncode == 0
     broken = {"rules": RULES, "budget": {"breaker": {"count": 1}}}
     done = plan("--policy", "new.yaml", new=broken)
     assert done.returncode == 3
-    assert "the policy's breaker would trip: 2 go within 10m, and 1 may" in done.stderr
+    assert "the policy's breaker would trip: 2 are due within 10m, and 1 are allowed" in done.stderr
 
 
 @pytest.mark.usefixtures("jobs")
-def test_what_is_installed_is_what_it_is_compared_with(api, plan):
+def test_plan_compares_with_the_installed_policy(api, plan):
     done = plan("--policy", "new.yaml", "--against", "cluster", new={"rules": RULES})
     assert done.returncode == 1
     assert "nothing is installed in namespace ttl-after-finished" in done.stderr
@@ -124,6 +124,9 @@ def deployment() -> dict[str, Any]:
 def test_plan_reads_ttl_kinds_unless_kinds_are_named(jobs, plan, monkeypatch):
     monkeypatch.setenv("TTL_KINDS", "pods")
     limited, every = plan("-o", "json", "--all"), plan("-k", "all", "-o", "json", "--all")
-    assert (json.loads(limited.stdout), limited.stderr) == ([], "only pods, by TTL_KINDS; --kinds all: every kind\n")
+    assert (json.loads(limited.stdout), limited.stderr) == (
+        [],
+        "only pods, set by TTL_KINDS; for every kind, set --kinds all\n",
+    )
     assert {one["kind"] for one in json.loads(every.stdout)} == {"Job"}
     assert "TTL_KINDS" not in every.stderr

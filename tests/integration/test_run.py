@@ -95,7 +95,7 @@ def cluster(api: Api, namespace: str) -> Cluster:
 Start = Callable[..., Run]
 
 
-def test_a_job_finished_by_the_job_controller_is_deleted_when_due(cluster: Cluster, start_run: Start) -> None:
+def test_job_finished_by_the_job_controller_is_deleted_when_due(cluster: Cluster, start_run: Start) -> None:
     run = start_run()
     cluster.create_job("report", ttl=2)
     cluster.finish_pods_of("report")
@@ -108,7 +108,7 @@ def test_a_job_finished_by_the_job_controller_is_deleted_when_due(cluster: Clust
     cluster.api.wait("the garbage collection of its Pod", lambda: not cluster.api.call("GET", cluster.pods)["items"])
 
 
-def test_what_finished_before_the_start_is_found_by_the_sweep(cluster: Cluster, start_run: Start) -> None:
+def test_sweep_finds_objects_that_finished_before_the_start(cluster: Cluster, start_run: Start) -> None:
     cluster.create_job("old", ttl=0)
     cluster.create_job("kept")
     cluster.finish_pods_of("old")
@@ -146,7 +146,7 @@ def test_a_hold_added_in_the_last_second_is_respected(cluster: Cluster, start_ru
     cluster.api.wait("the deletion once released", lambda: cluster.job("held") is None)
 
 
-def test_a_raised_and_a_lowered_ttl_count(cluster: Cluster, start_run: Start) -> None:
+def test_raised_and_lowered_ttls_apply(cluster: Cluster, start_run: Start) -> None:
     start_run()
     for name in ("raised", "lowered"):
         cluster.create_job(name, ttl=2 if name == "raised" else 3600)
@@ -167,7 +167,7 @@ def test_kill_9_loses_nothing(cluster: Cluster, start_run: Start) -> None:
     cluster.api.wait("the deletion", lambda: cluster.job("patient") is None)
 
 
-def test_dry_run_deletes_nothing_and_says_what_it_would(cluster: Cluster, start_run: Start) -> None:
+def test_dry_run_deletes_nothing_and_counts_due_objects(cluster: Cluster, start_run: Start) -> None:
     cluster.create_job("due", ttl=0)
     cluster.finish_pods_of("due")
     run = start_run("--dry-run")
@@ -217,7 +217,7 @@ def test_the_environment_narrows_the_kinds(cluster: Cluster, start_run: Start, m
     assert cluster.job("due") is not None
 
 
-def test_the_start_names_the_policy_in_force(cluster: Cluster, start_run: Start, tmp_path: Path) -> None:
+def test_start_names_the_policy_in_force(cluster: Cluster, start_run: Start, tmp_path: Path) -> None:
     policy = tmp_path / "fleet.yaml"
     policy.write_text("rules: [{name: ci, match: {kinds: [Job]}, ttl: 1d}]")
     with_policy, without = start_run("--policy", str(policy)), start_run()
@@ -226,7 +226,7 @@ def test_the_start_names_the_policy_in_force(cluster: Cluster, start_run: Start,
     )
 
 
-def test_an_api_server_that_stops_for_a_while_ends_nothing(cluster: Cluster, start_run: Start) -> None:
+def test_run_survives_an_outage_of_the_api_server(cluster: Cluster, start_run: Start) -> None:
     """Longer than a Lease lasts: the leader stops leading, waits, leads again, and deletes what was due."""
     run = start_run()
     await_timer(cluster, run, "due-meanwhile", ttl=4)
@@ -252,7 +252,7 @@ def test_sigterm_gives_the_lease_back_and_the_next_one_leads_at_once(cluster: Cl
     cluster.api.wait("the second to lead", lambda: second.text.count("sweep at start") == 2, 10)
 
 
-def test_a_malformed_ttl_keeps_the_job_and_says_so_on_it(cluster: Cluster, start_run: Start) -> None:
+def test_malformed_ttl_keeps_the_job_and_is_reported_by_an_event(cluster: Cluster, start_run: Start) -> None:
     cluster.create_job("typo", annotations={"ttlafterfinished.dev/ttl": "5 minutes"})
     cluster.finish_pods_of("typo")
     start_run()

@@ -52,7 +52,7 @@ def reasons(explained: Any) -> list[str]:
     return [one["reason"] for one in explained["obstacles"]]
 
 
-def test_a_leader_of_one_namespace_and_kind_is_judged_by_that(
+def test_leader_of_one_namespace_and_kind_is_an_obstacle_elsewhere(
     pods: Pods, api: Api, start_run: Callable[..., Run], ttl: Ttl
 ) -> None:
     run = start_run("--kinds", "jobs.batch")
@@ -74,10 +74,10 @@ def test_a_leader_of_one_namespace_and_kind_is_judged_by_that(
     Pods(api, elsewhere).finish("due")
     assert reasons(ttl("explain", "pod/due", "-n", elsewhere, "-o", "json")) == ["namespace-not-enabled"]
     run.stop()
-    assert reasons(ttl("explain", "pod/due", "-n", elsewhere, "-o", "json")) == ["nobody-deletes"]
+    assert reasons(ttl("explain", "pod/due", "-n", elsewhere, "-o", "json")) == ["no-active-deleter"]
 
 
-def test_a_leader_with_another_policy_is_named_and_a_reload_is_seen(
+def test_leader_with_another_policy_is_named_also_after_a_reload(
     pods: Pods, api: Api, start_run: Callable[..., Run], ttl: Ttl, tmp_path: Path
 ) -> None:
     theirs, mine = tmp_path / "theirs.yaml", tmp_path / "mine.yaml"

@@ -94,7 +94,7 @@ def test_run_warns_of_a_namespace_that_does_not_exist(api: Api, start_run: Calla
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_wrong_context_names_those_there_are(server: RealServer, tmp_path: Path, command: str) -> None:
+def test_unknown_context_is_rejected_with_the_valid_ones(server: RealServer, tmp_path: Path, command: str) -> None:
     ended = Ended(server, tmp_path, command, "--context", "nowhere")
 
     assert ended.code == 1

@@ -150,9 +150,9 @@ def test_without_a_word_of_a_source_there_is_none():
 def test_the_top_says_what_else_is_to_be_set():
     head = run("backups.velero.io", "taskruns", "--source=apiserver").output.partition("---")[0]
     assert all(line.startswith("# ") for line in head.splitlines())
-    assert "have these too: backups.velero.io,taskruns.tekton.dev\n" in head
-    assert "backups.velero.io: opt-in, goes only where the object itself or a policy naming the kind says so" in head
-    assert "taskruns.tekton.dev: where a cluster serves it only as tekton.dev/v1beta1" in head
+    assert "or include: backups.velero.io,taskruns.tekton.dev\n" in head
+    assert "backups.velero.io: opt-in, deleted only if the object or a policy rule that names the kind" in head
+    assert "taskruns.tekton.dev: if a cluster serves it only as tekton.dev/v1beta1" in head
     assert f"  - sub: {identity_of(kind_rule('taskruns.tekton.dev'), NAMESPACE)}\n" in head
 
 
@@ -160,7 +160,7 @@ def test_a_kind_of_the_users_own_joins_too(tmp_path):
     rule = "apiVersions: [example.com/v1]\nkind: Render\nplural: renders\nfinishedAt: [status.end]\n"
     (tmp_path / "renders.yaml").write_text(f"{rule}finished: {{field: status.phase, values: {{Done: succeeded}}}}\n")
     result = run("renders", "--kinds-dir", tmp_path)
-    assert "renders.example.com: a rule of your own; the functions need renders.yaml as well" in result.output
+    assert "renders.example.com: your own rule; also add renders.yaml to components/kinds" in result.output
     assert "ttl-after-finished-sweep-renders.example.com" in result.output
 
 

@@ -1,7 +1,7 @@
 """All shipped kinds, from their rules."""
 
 from shared.adapters.config.kind_files import read_rule_files
-from shared.cli.rule_text import describe_rule, summarize_finished, summarize_ttl
+from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from tests.reference.texts import code, fill, joined, table
 
 

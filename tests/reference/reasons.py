@@ -1,6 +1,6 @@
 """Every reason for which an object is kept, waits, or is deleted."""
 
-from shared.cli import obstacles
+from shared.cli.deleters import obstacles
 from shared.core.dispatchers import DISPATCHERS
 from shared.core.facts import Reason
 from shared.ports import HandlingReason, Verdict

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 import pytest
 
 from shared.adapters.telemetry.logs import LogTelemetry, configure_logging
-from shared.cli import options
+from shared.cli.output.messages import warn
+from shared.cli.process.asynchronous import asynchronous
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectDeleted
@@ -46,27 +47,27 @@ def run_program(code, *words, **environment):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_errors_of_a_command_are_json_where_the_log_is(words, environment, code):
+def test_errors_of_a_command_are_json_if_the_log_is(words, environment, code):
     ended = run_program(MAIN, *words, TTL_LOG="json", **environment)
     assert ended.returncode == code
     (line,) = ended.stderr.splitlines()
     assert json.loads(line)["level"] == "critical"
 
 
-def test_what_a_command_says_beside_its_answer_is_json_where_the_log_is(monkeypatch, capsys):
+def test_warnings_of_a_command_are_json_if_the_log_is(monkeypatch, capsys):
     monkeypatch.setattr(logging.getLogger("ttl"), "level", logging.WARNING)
     configure_logging("json", level=logging.WARNING)
     try:
-        options.warn("one", fg="red", bold=True)
-        options.warn("two")
+        warn("one", fg="red", bold=True)
+        warn("two")
     finally:
         logging.basicConfig(force=True)
     assert [json.loads(line)["message"] for line in capsys.readouterr().err.splitlines()] == ["one", "two"]
 
 
-@pytest.mark.parametrize("module", sorted((ROOT / "shared/cli").glob("*.py")), ids=lambda path: path.name)
-def test_commands_write_to_standard_error_by_one_way(module):
-    assert module.name == "options.py" or "err=True" not in module.read_text()
+@pytest.mark.parametrize("module", sorted((ROOT / "shared/cli").rglob("*.py")), ids=lambda path: path.name)
+def test_only_messages_writes_to_standard_error(module):
+    assert module.name == "messages.py" or "err=True" not in module.read_text()
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_commands_write_to_standard_error_by_one_way(module):
         "import logging; logging.getLogger('uvicorn.error').warning('slow')",
     ],
 )
-def test_warnings_and_stack_traces_are_json_where_the_log_is(code):
+def test_python_warnings_and_stack_traces_are_json_if_the_log_is(code):
     uvicorn = "from uvicorn.config import Config; Config('x:y')"
     ended = run_program(f"{uvicorn}\n{LOGGING}\n{code}")
     lines = [json.loads(line) for line in ended.stderr.splitlines()]
@@ -87,7 +88,7 @@ def test_warnings_and_stack_traces_are_json_where_the_log_is(code):
     assert ("exception" in lines[0]) == ("1 / 0" in code)
 
 
-def test_help_is_help_where_the_log_is_json():
+def test_help_is_text_if_the_log_is_json():
     ended = run_program(MAIN, "run", "--help", TTL_LOG="json")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("Usage: ")
@@ -153,7 +154,7 @@ def test_loop_error_about_a_closed_connection_is_not_logged(logged):
 def report_loop_error(context) -> None:
     """Report an error in the event loop of a command, as uvloop does."""
 
-    @options.asynchronous
+    @asynchronous
     async def command() -> None:
         loop = asyncio.get_running_loop()
         error = RuntimeError("unable to perform operation on the transport; the handler is closed")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.cli.output import COUNT_STEP, show_count
+from shared.cli.output.messages import COUNT_STEP, show_count
 from shared.errors import TtlError
 
 PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]
@@ -42,7 +42,7 @@ def run_program(*words, **options):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only")
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_full_disk_below_standard_output_is_one_sentence(words):
+def test_full_disk_under_standard_output_is_one_message(words):
     with Path("/dev/full").open("w") as full:
         ended = run_program(*words, stdout=full)
     assert ended.stderr == "Error: standard output cannot be written: No space left on device\n"
@@ -52,7 +52,7 @@ def test_full_disk_below_standard_output_is_one_sentence(words):
 @pytest.mark.parametrize(
     "words", [*WORDS, ("plan",), ("run",), ("demo",), ("hold", "job/x", "--reason", "y")], ids=" ".join
 )
-def test_closed_standard_output_is_refused(words):
+def test_closed_standard_output_is_an_error(words):
     ended = run_program(*words, preexec_fn=lambda: os.close(1))
     assert ended.stderr.startswith("Error: standard output is closed; expected ")
     assert ended.stderr.count("\n") == 1
@@ -60,7 +60,7 @@ def test_closed_standard_output_is_refused(words):
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
-def test_reader_that_has_seen_enough_ends_the_command_quietly(words):
+def test_reader_that_closes_the_pipe_ends_the_command_silently(words):
     reading, writing = os.pipe()
     os.close(reading)
     ended = run_program(*words, stdout=writing)
@@ -83,14 +83,17 @@ def test_standard_error_that_is_full_changes_no_exit_code(words):
     assert (ended.returncode, ended.stdout) == (run_program(*words, stdout=subprocess.PIPE).returncode, "")
 
 
-def test_what_is_said_beside_an_answer_is_lost_if_standard_error_takes_nothing():
-    said = "from shared.cli import options, output; output.prepare_errors(); options.warn('lost'); print('told')"
+def test_warning_is_lost_if_standard_error_cannot_be_written():
+    said = (
+        "from shared.cli.output.messages import warn; from shared.cli.process.streams import prepare_errors\n"
+        "prepare_errors(); warn('lost'); print('result')"
+    )
     for program in ("exec 2>/dev/full", "exec 2>&-"):
         script = f'{program}; exec "$0" -c "$1"'
         ended = subprocess.run(
             ["/bin/sh", "-c", script, sys.executable, said], check=False, capture_output=True, text=True, timeout=60
         )
-        assert (ended.returncode, ended.stdout) == (0, "told\n")
+        assert (ended.returncode, ended.stdout) == (0, "result\n")
 
 
 def test_closed_standard_error_leaves_standard_output_alone():
@@ -104,14 +107,14 @@ class _Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("count", [COUNT_STEP - 1, COUNT_STEP, 2 * COUNT_STEP + 1])
-def test_a_terminal_shows_how_many_documents_were_read_and_is_cleared(monkeypatch, count):
+def test_count_of_documents_is_shown_on_a_terminal_and_cleared(monkeypatch, count):
     monkeypatch.setattr(sys, "stderr", terminal := _Terminal())
     assert list(show_count(range(count))) == list(range(count))
     shown = "".join(f"\r\x1b[K{number} documents" for number in range(COUNT_STEP, count + 1, COUNT_STEP))
     assert terminal.getvalue() == (f"{shown}\r\x1b[K" if shown else "")
 
 
-def test_the_count_is_cleared_before_an_error_is_shown(monkeypatch):
+def test_count_is_cleared_before_an_error_is_shown(monkeypatch):
     monkeypatch.setattr(sys, "stderr", terminal := _Terminal())
 
     def broken():
@@ -123,12 +126,12 @@ def test_the_count_is_cleared_before_an_error_is_shown(monkeypatch):
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-def test_no_count_is_written_where_standard_error_is_no_terminal(capsys):
+def test_no_count_is_written_if_standard_error_is_no_terminal(capsys):
     assert len(list(show_count(range(COUNT_STEP)))) == COUNT_STEP
     assert capsys.readouterr().err == ""
 
 
-def test_explain_of_a_file_counts_its_documents_on_a_terminal_alone(tmp_path):
+def test_explain_of_a_file_counts_its_documents_only_on_a_terminal(tmp_path):
     file = tmp_path / "many.yaml"
     file.write_text("---\napiVersion: v1\nkind: Pod\nmetadata: {name: x}\n" * COUNT_STEP)
     program = [sys.executable, "-c", "from shared.cli.main import main; main()", "explain", "-f", str(file)]

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+import shared.cli
 from shared.cli.main import COMMANDS, main
 
 PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]
@@ -41,13 +43,19 @@ def run_program(*words, **environment):
     return subprocess.run([*PROGRAM, *words], check=False, env=environment, capture_output=True, text=True, timeout=60)
 
 
-def test_every_command_is_looked_at():
+def test_every_command_is_checked():
     assert {words[0] for words, _ in all_commands()} == set(COMMANDS)
+
+
+def test_package_of_the_commands_directly_holds_nothing_else():
+    modules = {path.stem for path in Path(shared.cli.__file__).parent.glob("*.py")}
+    commands = {command.partition(":")[0] for command in COMMANDS.values()}
+    assert modules - commands == {"__init__", "main", "manifests"}  # `manifests` is a command of `kinds`
 
 
 @pytest.mark.parametrize("value", ["", " "])
 @pytest.mark.parametrize(("words", "option"), list(all_options()), ids=str)
-def test_an_empty_value_of_an_option_is_refused(words, option, value):
+def test_empty_value_of_an_option_is_rejected(words, option, value):
     result = invoke(*words, option, value)
     assert result.exit_code == 2
     assert option in result.stderr
@@ -57,7 +65,7 @@ def test_an_empty_value_of_an_option_is_refused(words, option, value):
 
 @pytest.mark.parametrize("command", ["run", "plan", "watch"])
 @pytest.mark.parametrize("value", [",", " , "])
-def test_kinds_that_name_no_kind_are_refused(command, value):
+def test_kinds_that_name_no_kind_are_rejected(command, value):
     result = invoke(command, "--kinds", value)
     assert result.exit_code == 2
     assert "--kinds" in result.stderr
@@ -65,7 +73,7 @@ def test_kinds_that_name_no_kind_are_refused(command, value):
 
 @pytest.mark.parametrize("value", ["Prod", "prod/pods", "prod ", "a,b", "-", "a" * 64])
 @pytest.mark.parametrize("command", ["run", "plan", "watch", "doctor"])
-def test_a_namespace_that_no_cluster_can_have_is_refused(command, value):
+def test_invalid_namespace_name_is_rejected(command, value):
     result = invoke(command, f"--namespace={value}")
     assert result.exit_code == 2
     assert "--namespace" in result.stderr
@@ -86,7 +94,7 @@ def test_a_namespace_that_no_cluster_can_have_is_refused(command, value):
         (("run", "--kinds", "gizmos"), {}, "--kinds: unknown kind 'gizmos'"),
     ],
 )
-def test_the_program_ends_with_2_and_names_the_option_or_variable(words, environment, named):
+def test_program_exits_with_2_and_names_the_option_or_variable(words, environment, named):
     ended = run_program(*words, **environment)
     assert ended.returncode == 2
     assert named in ended.stderr

@@ -14,9 +14,10 @@ from rich.cells import cell_len
 from shared.adapters.config.kind_files import read_catalogue
 from shared.cli.doctor import _print as print_findings
 from shared.cli.main import main
-from shared.cli.plan import _print_comparison, print_table
-from shared.cli.preview import find_all
-from shared.cli.width import echo, shorten, terminal_width, wrap, wrap_command
+from shared.cli.objects.plan_table import print_table
+from shared.cli.objects.preview import find_all
+from shared.cli.output.width import echo, shorten, terminal_width, wrap, wrap_command
+from shared.cli.plan import _print_comparison
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.doctor.findings import Place, fail, ok, warn
@@ -75,7 +76,7 @@ def test_table_of_kinds_fits_80_columns_and_has_whole_names():
     )
     assert longest(ended.stdout) <= 80
     lines = ended.stdout.splitlines()
-    rows = lines[3 : lines.index(next(line for line in lines if " that finish, " in line))]
+    rows = lines[3 : lines.index(next(line for line in lines if " kinds finish, " in line))]
     assert {row.split()[0] for row in rows if row.strip()} == {one.name for one in read_catalogue().rules}
 
 
@@ -149,7 +150,7 @@ def explain(file, *options):
 
 
 @pytest.mark.parametrize("width", [40, 80, 132])
-def test_explain_fits_the_terminal_and_says_the_same_words(documents, monkeypatch, width):
+def test_explain_fits_the_terminal_and_keeps_every_word(documents, monkeypatch, width):
     piped = explain(documents)
     assert longest(piped) > width
     monkeypatch.setenv("COLUMNS", str(width))
@@ -236,8 +237,8 @@ def test_width_is_of_columns_if_there_is_no_terminal(monkeypatch, columns, width
 
 def test_printed_line_fits_80_columns_with_its_indent(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
-    echo("mind: " + "word " * 30, indent=2)
+    echo("note: " + "word " * 30, indent=2)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) > 1
     assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
-    assert " ".join(" ".join(lines).split()) == "mind: " + ("word " * 30).strip()
+    assert " ".join(" ".join(lines).split()) == "note: " + ("word " * 30).strip()

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from shared.cli import documents
-from shared.cli.documents import read_documents
+from shared.cli.documents import reader
+from shared.cli.documents.reader import read_documents
 from shared.core.jsontext import DEPTH_MAX
 from shared.errors import TtlError
 from tests.builders import ROOT
@@ -36,7 +36,7 @@ def test_each_document_is_an_object_or_a_list_of_them(text, names):
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "b": {"c": 2, "c": 3}}', "b: {c: 2, c: 3}", "b:\n  ? [x]\n  : 1"])
-def test_key_that_comes_twice_or_is_a_list_is_refused_in_json_and_yaml(text):
+def test_key_that_is_duplicate_or_a_list_is_rejected_in_json_and_yaml(text):
     with pytest.raises(TtlError, match=r"file: expected YAML, got .*('c' twice in one mapping|unhashable)"):
         read(text)
 
@@ -67,12 +67,12 @@ def test_json_is_read_as_json_and_yaml_with_its_tags_aliases_and_merges(text, ex
         ("a: !!python/name:os.system x", "could not determine a constructor"),
     ],
 )
-def test_yaml_that_nothing_can_be_made_of_is_refused(text, problem):
+def test_invalid_yaml_is_rejected(text, problem):
     with pytest.raises(TtlError, match=f"file: expected YAML, got .*{re.escape(problem)}.* in document 1"):
         read(text)
 
 
-def test_json_that_is_too_deep_is_refused():
+def test_json_that_is_too_deep_is_rejected():
     levels = DEPTH_MAX + 3
     with pytest.raises(TtlError, match=f"expected at most {DEPTH_MAX} levels in one object"):
         read(f'{{"a": {"[" * levels}{"]" * levels}}}')
@@ -96,7 +96,7 @@ def deep(levels, kind):
 
 @pytest.mark.parametrize("levels", [DEPTH_MAX + 3, 20_000])
 @pytest.mark.parametrize("kind", ["flow", "compact", "block"])
-def test_document_that_is_too_deep_is_refused_before_the_stack_overflows(levels, kind):
+def test_document_that_is_too_deep_is_rejected_before_the_stack_overflows(levels, kind):
     levels = min(levels, 3_000) if kind == "block" else levels  # its indentation alone is megabytes
     with pytest.raises(TtlError, match=f"^file, document 2: expected at most {DEPTH_MAX} levels in one object"):
         read(f"{JOB}---\n{deep(levels, kind)}\n")
@@ -107,38 +107,38 @@ def test_document_of_many_levels_is_read(kind):
     assert len(read(f"{deep(DEPTH_MAX - 1, kind)}\n")) == 1
 
 
-def test_aliases_that_come_to_billions_of_values_are_refused():
+def test_aliases_with_billions_of_values_are_rejected():
     levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12))
     with pytest.raises(TtlError, match=r"^file, document 1: expected at most .* values, with each alias written out"):
         read(f"a0: &a0 [x]\n{levels}")
 
 
-def test_an_alias_of_itself_is_one_sentence():
+def test_alias_of_itself_is_rejected():
     with pytest.raises(TtlError, match=r"^file: expected YAML"):
         read("a: &a [*a]\n")
 
 
 @pytest.mark.parametrize("text", ["a: 1\na: 2\n", "x: {b: 1, b: 2}\n"])
-def test_key_that_comes_twice_is_refused(text):
+def test_duplicate_key_is_rejected(text):
     with pytest.raises(TtlError, match=r"'[ab]' twice in one mapping.* in document 2"):
         read(f"{JOB}---\n{text}")
 
 
 @pytest.mark.parametrize("text", ["a: [b", "? [a]\n: b", "- a", "a: !!python/object:os.system x", "a: \x00"])
-def test_what_is_no_object_is_one_sentence(text):
+def test_document_that_is_no_object_is_rejected(text):
     with pytest.raises(TtlError, match=r"^file") as error:
         read(text)
     assert "\n" not in str(error.value)
 
 
-def test_document_that_is_too_large_is_refused_while_it_is_read(monkeypatch):
-    monkeypatch.setattr(documents, "DOCUMENT_MAX", 1_000)
+def test_document_that_is_too_large_is_rejected_while_it_is_read(monkeypatch):
+    monkeypatch.setattr(reader, "DOCUMENT_MAX", 1_000)
     endless = (f"k{number}: v\n" for number in iter(int, 1))
     with pytest.raises(TtlError, match=r"^file: expected at most 1000 characters in one document"):
         list(read_documents(endless, "file"))
 
 
-def test_documents_come_as_they_are_read():
+def test_documents_are_yielded_while_the_file_is_read():
     stream = iter([*JOB.splitlines(keepends=True), "---\n"])
     assert next(read_documents(stream, "file"))["kind"] == "Job"
 

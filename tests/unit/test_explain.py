@@ -1,4 +1,4 @@
-"""What `explain` tells of what stands around an object."""
+"""What `explain` shows beside the decision: owner, hold, other cleaners, finalizers, unknown annotations."""
 
 import json
 import subprocess
@@ -52,18 +52,18 @@ def explain(tmp_path):
     return run
 
 
-def test_nothing_is_said_of_what_is_not_there(explain):
+def test_explain_shows_only_lines_that_have_content(explain):
     assert {line.split()[0] for line in explain(job())[1:]} == {"finished", "ttl", "due", "decision"}
 
 
-def test_a_powerless_annotation_is_said_to_be_and_what_to_do(explain):
-    (line,) = [one for one in explain(job(ttl=60, hold="why")) if one.startswith("  powerless")]
+def test_explain_names_an_overridden_annotation_and_its_fix(explain):
+    (line,) = [one for one in explain(job(ttl=60, hold="why")) if one.startswith("  overridden")]
     assert "kube-controller-manager acts on spec.ttlSecondsAfterFinished: 60" in line
     assert "kubectl ttl hold" in line
     assert explain(job(ttl=60, hold="why"), output="json")["powerlessAgainst"] == "spec.ttlSecondsAfterFinished"
 
 
-def test_an_annotation_that_nobody_knows_is_named_with_those_there_are(explain):
+def test_explain_reports_an_unknown_annotation_with_the_valid_ones(explain):
     told = (
         "unknown annotation ttlafterfinished.dev/tttl: "
         "expected one of hold, ttl, ttl-succeeded, ttl-failed, expire-at, owner, held-ttl"
@@ -72,7 +72,7 @@ def test_an_annotation_that_nobody_knows_is_named_with_those_there_are(explain):
     assert explain(job(tttl="1h"), output="json")["unknownAnnotations"] == [told]
 
 
-def test_one_on_its_namespace_is_named_too(explain):
+def test_explain_reports_an_unknown_annotation_of_the_namespace(explain):
     ci = namespace("ci", default_ttll="1d", max_ttl="30d")
     (told,) = explain(ci, job(), output="json")["unknownAnnotations"]
     assert told == (
@@ -81,7 +81,7 @@ def test_one_on_its_namespace_is_named_too(explain):
     )
 
 
-def test_each_that_is_known_is_no_slip(explain):
+def test_explain_reports_no_known_annotation(explain):
     known = annotated(job(), **dict.fromkeys(OF_OBJECTS, "1h"))
     ci = namespace("ci", **dict.fromkeys((*OF_NAMESPACES, *OF_OBJECTS), "1h"))
     assert explain(ci, known, output="json")["unknownAnnotations"] == []
@@ -89,14 +89,14 @@ def test_each_that_is_known_is_no_slip(explain):
     assert explain(elsewhere, output="json")["unknownAnnotations"] == []
 
 
-def test_a_hold_says_why_and_what_waits_for_its_end(explain):
+def test_explain_shows_the_reason_of_a_hold_and_the_saved_ttl(explain):
     assert "  hold      why" in explain(job(hold="why"))
-    assert "  hold      no reason is given" in explain(job(hold=""))
+    assert "  hold      no reason given" in explain(job(hold=""))
     kept = '{"spec.ttlSecondsAfterFinished": 60}'
-    assert f"  hold      why; a release gives back {kept}" in explain(job(hold="why", held_ttl=kept))
+    assert f"  hold      why; a release puts back {kept}" in explain(job(hold="why", held_ttl=kept))
 
 
-def test_the_others_stand_one_below_the_other(explain):
+def test_explain_lists_other_cleaners_and_finalizers_in_one_column(explain):
     obj = owned_by(job(ttl=60), "CronJob")
     obj["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "Helm"}
     lines = explain(having(obj, "metadata.finalizers", ["foregroundDeletion", "example.com/x"]))
@@ -111,63 +111,63 @@ def test_the_others_stand_one_below_the_other(explain):
 @pytest.mark.parametrize(
     ("owner", "state"),
     [
-        (job(uid="owner-uid", name="owner"), "it has not finished"),
-        (job(uid="owner-uid", name="owner", complete=ago(0)), "it has finished at 2026-03-14T15:09:26Z, succeeded"),
-        (SERVICE, "it never finishes, and what it makes may go all the same"),
-        (pod(), "it is not among these objects"),
+        (job(uid="owner-uid", name="owner"), "has not finished"),
+        (job(uid="owner-uid", name="owner", complete=ago(0)), "has finished at 2026-03-14T15:09:26Z, succeeded"),
+        (SERVICE, "never finishes; its dependents may be deleted"),
+        (pod(), "not in this file"),
     ],
 )
-def test_the_owner_is_named_and_whether_it_has_finished(explain, owner, state):
+def test_explain_names_the_owner_and_its_state(explain, owner, state):
     owned = owned_by(pod(name="x"), owner["kind"], api_version=owner["apiVersion"])
     told = explain(owner, owned, output="json")[-1]
     assert told["owner"] == {"kind": owner["kind"], "name": "owner", "state": state}
 
 
-def test_a_kind_that_never_finishes_says_why(explain):
+def test_explain_says_why_a_kind_never_finishes(explain):
     assert "  kind      it serves for good; what it runs is deleted with it" in explain(SERVICE)
 
 
-def test_a_kind_of_data_says_how_to_ask_for_its_deletion_where_nobody_did(explain):
+def test_explain_shows_how_to_opt_in_if_no_source_sets_a_ttl(explain):
     lines = explain(BACKUP)
-    assert any(one.startswith("  opt-in    deleting it deletes the data; so nothing but its own anno") for one in lines)
-    assert "  do        `kubectl ttl set backups.example.com/b 1h` has it deleted an hour after it finished" in lines
+    assert any(one.startswith("  opt-in    deleting it deletes the data; it is deleted only if") for one in lines)
+    assert "  do        to delete it 1h after it finished: `kubectl ttl set backups.example.com/b 1h`" in lines
     assert "  opt-in    deleting it deletes the data" in explain(annotated(BACKUP, ttl="1h"))
     assert "  note      A backup is data." in explain(BACKUP)
 
 
-def test_the_first_lines_are_the_answer_the_reason_and_what_to_do(explain):
+def test_explain_begins_with_decision_reason_and_fix(explain):
     held = explain(job(complete=ago(60), ttl_succeeded="1s", hold="looking"))
     assert [line.split()[0] for line in held[1:4]] == ["decision", "hold", "do"]
-    assert held[3] == "  do        `kubectl ttl release jobs.batch/build-42 -n ci` ends the hold"
+    assert held[3] == "  do        to end the hold: `kubectl ttl release jobs.batch/build-42 -n ci`"
     malformed = explain(job(complete=ago(60), ttl="soon"))
     assert [line.split()[0] for line in malformed[1:4]] == ["decision", "problem", "do"]
 
 
-def test_a_ttl_that_a_hold_left_behind_is_said_to_be_and_its_cure(explain):
+def test_explain_names_a_saved_ttl_without_a_hold_and_its_fix(explain):
     kept = '{"spec.ttlSecondsAfterFinished": 60}'
     lines = explain(job(complete=ago(60), held_ttl=kept))
-    assert any("a hold that was removed left spec.ttlSecondsAfterFinished: 60 saved" in line for line in lines)
+    assert "  saved     a hold that is gone put spec.ttlSecondsAfterFinished: 60 aside, and nothing acts on it" in lines
     (cure,) = [one for one in lines if one.startswith("  do  ")]
     assert "kubectl ttl release jobs.batch/" in cure
 
 
 @pytest.mark.parametrize("hold", [{}, {"hold": "why"}])
-def test_a_held_ttl_that_cannot_be_read_is_advised_to_be_removed_first(explain, hold):
+def test_explain_advises_to_remove_an_unreadable_saved_ttl_first(explain, hold):
     lines = explain(job(complete=ago(60), held_ttl="{", **hold))
     (cure,) = [one for one in lines if one.startswith("  do  ")]
-    assert "`kubectl annotate jobs.batch/build-42 ttlafterfinished.dev/held-ttl- -n ci` removes what cannot be" in cure
+    assert "unreadable annotation: `kubectl annotate jobs.batch/build-42 ttlafterfinished.dev/held-ttl- -n ci`" in cure
     assert ("kubectl ttl release" if hold else "kubectl ttl set") in cure
     assert any("annotation ttlafterfinished.dev/held-ttl: expected JSON" in one for one in lines)
 
 
-def test_what_its_own_controller_deletes_is_not_said_to_stay(explain):
+def test_explain_does_not_call_an_object_kept_that_its_own_controller_deletes(explain):
     lines = explain(job(complete=ago(60), ttl=3600, hold="why"))
-    assert lines[1].startswith("  decision  stays, as far as we go (held)")
-    (told,) = [one for one in lines if one.startswith("  powerless")]
-    assert "it is due by that at 2026-03-14T16:08:26Z" in told
+    assert lines[1].startswith("  decision  not deleted by ttl-after-finished (held)")
+    (told,) = [one for one in lines if one.startswith("  overridden")]
+    assert "by that field it is due at 2026-03-14T16:08:26Z" in told
 
 
-def test_an_unfinished_object_says_which_condition_is_missing_and_a_program_reads_it(explain):
+def test_explain_names_the_missing_condition_of_an_unfinished_object_as_text_and_json(explain):
     assert "  finished  no: no condition Complete or Failed with status True" in explain(job())
     told = explain(job(), output="json")
     assert told["unfinished"] == {
@@ -179,7 +179,7 @@ def test_an_unfinished_object_says_which_condition_is_missing_and_a_program_read
 
 
 @pytest.mark.parametrize("levels", [200, 7_000, 50_000])
-def test_a_document_that_is_nested_too_deeply_is_one_sentence(levels, tmp_path):
+def test_explain_rejects_a_document_that_is_nested_too_deeply(levels, tmp_path):
     """In a process: what overflows the C stack ends it with a negative code."""
     path = tmp_path / "deep.json"
     path.write_text('{"kind":"Job","spec":' + '{"a":' * levels + "1" + "}" * levels + "}")

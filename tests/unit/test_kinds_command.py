@@ -1,4 +1,4 @@
-"""`kinds` and `kinds test`: what people are told of the rules, the shipped ones and their own."""
+"""`kinds` and `kinds test`: the text and the JSON of kind rules, shipped ones and the user's."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from shared.cli.kind_rules.rule_text import describe_rule, describe_test, summarize_finished
 from shared.cli.main import main
-from shared.cli.rule_text import describe_rule, describe_test, summarize_finished
 from shared.core.kinds.predicates import Predicate
 from tests.builders import FIXTURES, ago, job, kind_rules, stamp
 
@@ -42,13 +42,13 @@ def run(*words, stdin=None):
 # The list
 
 
-def test_every_kind_is_a_row_and_they_are_counted():
+def test_kinds_lists_and_counts_every_kind():
     result = run()
     rules = kind_rules().values()
     assert result.exit_code == 0
     assert all(rule.name in result.output for rule in rules)
     finishing = sum(not rule.never_finishes for rule in rules)
-    assert f"{finishing} that finish" in result.output
+    assert f"{finishing} kinds finish" in result.output
     assert "RULE" not in result.output
 
 
@@ -58,21 +58,21 @@ def test_pages_count_the_kinds_as_the_command_does(page):
     assert counted in (FIXTURES.parents[1] / page).read_text()
 
 
-def test_the_users_rules_are_marked(folder, monkeypatch):
+def test_kinds_marks_the_users_rules(folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")  # a narrow terminal has no column of rules
     (folder / "job.yaml").write_text(yaml.safe_dump(RULE | {"apiVersions": ["batch/v1"], "kind": "Job"}))
     rows = {row.split()[0]: row for row in run("--kinds-dir", folder).output.splitlines() if "yours" in row}
     assert rows.keys() == {"renders.batch", "renders.example.com"}
-    assert rows["renders.batch"].rstrip().endswith("yours, in place of the shipped one")
+    assert rows["renders.batch"].rstrip().endswith("yours, replaces the shipped one")
     assert rows["renders.example.com"].rstrip().endswith("yours")
 
 
-def test_the_directory_may_come_from_the_environment(folder):
+def test_kinds_reads_the_directory_from_the_environment(folder):
     result = CliRunner(env={"TTL_KINDS_DIR": str(folder)}).invoke(main, ["kinds", "render"])
     assert "Render (renders.example.com), namespaced" in result.output
 
 
-def test_a_broken_rule_is_told_with_its_file_and_line(folder):
+def test_invalid_rule_is_rejected_with_its_file_and_line(folder):
     (folder / "renders.yaml").write_text("apiVersions: [example.com/v1]\nkind: render\nplural: renders\n")
     result = run("--kinds-dir", folder)
     assert result.exit_code == 1
@@ -82,36 +82,36 @@ def test_a_broken_rule_is_told_with_its_file_and_line(folder):
 # One kind
 
 
-def test_a_kind_is_explained(folder):
+def test_kinds_explains_one_rule(folder):
     lines = run("render", "--kinds-dir", folder).output.splitlines()
     assert "  finished      succeeded, if status.phase is Done" in lines
     assert "                failed, if status.phase is Broken" in lines
     assert "  finish time   status.endTime" in lines
-    assert any(line.startswith("  opt-in        deleting it deletes the film; so it is deleted") for line in lines)
+    assert any(line.startswith("  opt-in        deleting it deletes the film; it is deleted only") for line in lines)
     assert any(line.startswith("  rule          yours, ") for line in lines)
 
 
-def test_all_that_a_shipped_rule_says_of_a_job_is_told():
+def test_kinds_explains_the_shipped_rule_of_jobs():
     output = run("job").output
-    assert "kube-controller-manager and ttl-after-finished both act on it" in output
+    assert "kube-controller-manager acts on it too; the earlier" in output
     assert "shipped, job.yaml" in output
 
 
-def test_a_kind_as_json(folder):
+def test_kinds_prints_a_rule_as_json(folder):
     told = json.loads(run("render", "--kinds-dir", folder, "-o", "json").stdout)
     assert told["rule"] == RULE
     assert (told["name"], told["shipped"], told["replaces"]) == ("renders.example.com", False, None)
     assert len(json.loads(run("-o", "json").stdout)) == len(kind_rules())
 
 
-def test_an_unknown_kind_is_an_error():
+def test_unknown_kind_is_an_error():
     result = run("jbo")
     assert result.exit_code == 1
     assert "unknown kind 'jbo': expected a kind, perhaps jobs.batch" in result.output
 
 
 @pytest.mark.parametrize("rule", kind_rules().values(), ids=list(kind_rules()))
-def test_of_every_shipped_rule_something_is_told(rule):
+def test_every_shipped_rule_is_described(rule):
     told = dict(describe_rule(rule))
     assert told["versions"] == [", ".join(rule.api_versions)]
     assert all(word and "None" not in word for words in told.values() for word in words)
@@ -141,28 +141,28 @@ def test_of_every_shipped_rule_something_is_told(rule):
         ({"any": [{"all": [{"label": "a"}]}, {"label": "b"}]}, "label a is set or label b is set"),
     ],
 )
-def test_a_test_in_words(test, words):
+def test_predicate_is_described_in_words(test, words):
     assert describe_test(Predicate.model_validate(test)) == words
 
 
 # kinds test
 
 
-def test_plain_objects_are_told_what_their_rule_says():
+def test_kinds_test_prints_the_result_of_each_object():
     objects = {"kind": "List", "items": [job(complete=ago(10), ttl=60), job(name="other")]}
     result = run("test", "-", stdin=yaml.safe_dump(objects))
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "Job ci/build-42",
-        f"  finished, succeeded, at {stamp(ago(10))}; TTL of its own: 1m",
+        f"  finished, succeeded, at {stamp(ago(10))}; its own TTL field: 1m",
         "Job ci/other",
-        "  unfinished; TTL of its own: none",
-        "2 objects, 0 of them with what is expected; 0 wrong",
+        "  unfinished; its own TTL field: none",
+        "2 objects, 0 of them with an expected result; 0 wrong",
     ]
 
 
 @pytest.mark.parametrize("name", ["job", "pod", "trainjob"])
-def test_the_fixtures_of_the_shipped_rules_are_cases(name):
+def test_fixtures_of_shipped_rules_are_cases(name):
     result = run("test", FIXTURES / "kinds" / f"{name}.yaml")
     assert result.exit_code == 0, result.output
     assert "0 wrong" in result.output
@@ -179,7 +179,7 @@ def test_the_fixtures_of_the_shipped_rules_are_cases(name):
         {"finished": None},
     ],
 )
-def test_what_is_not_as_expected_is_said_and_ends_with_1(folder, expect):
+def test_unexpected_result_is_printed_and_exits_with_1(folder, expect):
     cases = yaml.safe_dump_all(
         [{"name": "right", "expect": EXPECT, "object": RENDER}, {"name": "wrong", "expect": expect, "object": RENDER}]
     )
@@ -189,19 +189,19 @@ def test_what_is_not_as_expected_is_said_and_ends_with_1(folder, expect):
     assert lines[0].startswith("ok     right: finished, succeeded, at 2026-01-02T03:04:05Z")
     assert lines[1] == "WRONG  wrong"
     assert "got      finished, succeeded, at 2026-01-02T03:04:05Z" in lines[3]
-    assert lines[-1] == "2 objects, 2 of them with what is expected; 1 wrong"
+    assert lines[-1] == "2 objects, 2 of them with an expected result; 1 wrong"
 
 
-def test_a_ttl_is_compared_only_where_it_is_expected():
+def test_ttl_is_compared_only_if_it_is_expected():
     case = {"name": "one", "expect": {"finished": False, "ttl": "1h"}, "object": job(ttl=3600)}
     other = {"name": "other", "expect": {"finished": False}, "object": job(ttl=3600)}
     assert run("test", "-", stdin=yaml.safe_dump_all([case, other])).exit_code == 0
 
 
-def test_a_rule_is_alone(folder):
+def test_rule_option_tests_one_rule_alone(folder):
     result = run("test", "-", "--rule", folder / "renders.yaml", stdin=yaml.safe_dump(job()))
     assert result.exit_code == 1
-    assert "there is no rule for its apiVersion and kind" in result.output
+    assert "no kind rule for its apiVersion and kind" in result.output
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_rule_is_alone(folder):
         ({"name": "x", "expect": EXPECT | {"time": 3}, "object": RENDER}, "stdin, object 1: expect.time: "),
     ],
 )
-def test_a_case_that_is_none_is_told_with_its_place(case, told):
+def test_invalid_case_is_rejected_with_its_place(case, told):
     result = run("test", "-", stdin=yaml.safe_dump(case))
     assert result.exit_code == 1
     assert told in result.output

@@ -1,4 +1,4 @@
-"""Why what is due is still there: who stands in the way is told of what goes, and of nothing that stays anyway."""
+"""Obstacles: what prevents the deletion of a due object; an object that is kept has none."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.cli.explanation import as_text
-from shared.cli.in_force import InForce, NamespaceState, PolicyInForce
-from shared.cli.obstacles import STALE_GUARD, ExplainContext, find_obstacles, find_stale_guard
-from shared.cli.related import look_around
+from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
+from shared.cli.deleters.obstacles import STALE_GUARD, ExplainContext, find_obstacles, find_stale_guard
+from shared.cli.objects.explanation import as_text
+from shared.cli.objects.related import find_related
 from shared.core.decide import Context, decide
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.namespaces import plain_namespace
@@ -64,7 +64,7 @@ def reasons(found, obj=DUE):
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "expected"),
     [
         (of(), []),
         (of(home=OPEN), ["breaker-open"]),
@@ -73,44 +73,44 @@ def reasons(found, obj=DUE):
         (of(home=StateContents(loops={"Job.batch/ci/another": later(60)})), []),
         (of(run=OPEN), []),  # of a run that is gone
         (of(run=OPEN, led=leader()), ["breaker-open"]),
-        (of(installed=None), ["nobody-deletes"]),
-        (of(installed=None, run=OPEN), ["nobody-deletes", "breaker-open"]),
+        (of(installed=None), ["no-active-deleter"]),
+        (of(installed=None, run=OPEN), ["no-active-deleter", "breaker-open"]),
         (of(installed=None, led=leader()), []),
-        (of(installed=None, led=leader(holder="")), ["nobody-deletes"]),
-        (of(installed=None, led=leader(LEASE_AGE_MAX.total_seconds() + 1)), ["nobody-deletes"]),
+        (of(installed=None, led=leader(holder="")), ["no-active-deleter"]),
+        (of(installed=None, led=leader(LEASE_AGE_MAX.total_seconds() + 1)), ["no-active-deleter"]),
         (of(installed=None, problem="forbidden"), []),
         (of(installed=None, unread="forbidden"), ["stop-unread"]),
     ],
 )
-def test_what_stands_in_the_way(found, told):
-    assert reasons(found) == told
+def test_obstacles_are_found(found, expected):
+    assert reasons(found) == expected
 
 
 @pytest.mark.parametrize(("run", "state", "told"), [(OPEN, CLOSED, []), (CLOSED, OPEN, ["breaker-open"])])
-def test_state_of_the_leader_counts_where_it_keeps_it(run, state, told):
+def test_state_of_a_leader_is_read_in_the_namespace_on_its_lease(run, state, told):
     led = leader(scope=replace(scope(), state="ops"))
     homes = (NamespaceState("home", CLOSED), NamespaceState("default", run, led), NamespaceState("ops", state, led))
     assert reasons(InForce("home", KINDS, None, "", homes)) == told
 
 
-def test_of_what_stays_nothing_is_told():
+def test_kept_object_has_no_obstacles():
     held = job(complete=ago(60), ttl_succeeded="1s", hold="why")
     assert reasons(of(installed=None, home=OPEN), held) == []
 
 
-def test_what_goes_later_is_told_now():
+def test_object_that_is_due_later_has_obstacles_now():
     assert reasons(of(home=OPEN), WAITS) == ["breaker-open"]
 
 
-def test_what_its_own_controller_deletes_needs_none_of_ours():
+def test_object_that_its_own_controller_deletes_needs_no_deleter():
     assert reasons(of(installed=None), NATIVE) == []
 
 
-def test_a_kind_that_is_not_enabled_and_a_dry_run_are_told():
+def test_disabled_kind_and_dry_run_are_obstacles():
     idle = Installed("home", KINDS, RULES, enabled=frozenset({"pods"}), kinds_named=("pods",), dry_run=True)
     first, second = obstacles(of(installed=idle))
     assert (first.reason, second.reason) == ("kind-not-enabled", "dry-run")
-    assert first.message == "the installation in namespace home leaves jobs.batch alone: TTL_KINDS is pods"
+    assert first.message == "the installation in namespace home does not handle jobs.batch: TTL_KINDS is pods"
     assert reasons(of(installed=idle, led=leader())) == []  # a run may well delete it
     own = InForce("home", KINDS, idle, "", (NamespaceState("home", CLOSED, leader()),))
     assert reasons(own) == ["kind-not-enabled", "dry-run"]  # its Lease is no run's
@@ -123,21 +123,21 @@ ALONE = Installed("home", KINDS, RULES, is_alone=True)
 @pytest.mark.parametrize(
     ("led", "run", "told"),
     [
-        (None, None, ["nobody-deletes"]),
-        (leader(holder=""), None, ["nobody-deletes"]),
-        (leader(LEASE_AGE_MAX.total_seconds() + 1), None, ["nobody-deletes"]),
+        (None, None, ["no-active-deleter"]),
+        (leader(holder=""), None, ["no-active-deleter"]),
+        (leader(LEASE_AGE_MAX.total_seconds() + 1), None, ["no-active-deleter"]),
         (leader(), None, []),
         (None, leader(), []),  # a run does the work
     ],
 )
-def test_an_installation_of_one_deployment_deletes_nothing_without_its_lease(led, run, told):
+def test_standalone_installation_without_a_leader_is_an_obstacle(led, run, told):
     found = InForce(
         "home", KINDS, ALONE, "", (NamespaceState("home", CLOSED, led), NamespaceState("default", CLOSED, run))
     )
     assert reasons(found) == told
 
 
-def test_a_lease_that_may_not_be_read_is_not_taken_for_none():
+def test_unreadable_lease_is_not_a_missing_one():
     found = InForce(
         "home",
         KINDS,
@@ -148,36 +148,38 @@ def test_a_lease_that_may_not_be_read_is_not_taken_for_none():
     assert reasons(found) == ["stop-unread"]
 
 
-def test_the_end_of_a_loop_is_told_in_whole_seconds():
+def test_end_of_a_loop_is_shown_in_whole_seconds():
     until = later(60) + timedelta(microseconds=7)
     (one,) = obstacles(of(home=StateContents(loops={NAME: until})))
     assert f"until {format_instant(later(60))}, " in one.message
 
 
-def test_how_to_release_leads_to_the_same_cluster():
+def test_release_command_names_the_same_cluster():
     (one,) = obstacles(of(home=OPEN, flags=("--context=prod",)))
     assert "`kubectl ttl release --breaker -n home --context=prod`" in one.cure
     assert one.message.startswith("the breaker in namespace home is open for 1m30s; nothing is deleted since ")
     assert (one.since, one.until) == (ago(90), None)
 
 
-def test_the_answer_comes_first_then_why_and_what_to_do():
+def test_decision_comes_first_then_obstacle_and_fix():
     decision = decide(DUE, JOB, NOW, Context(namespace=plain_namespace("ci")))
     scene = ExplainContext(PolicyInForce(RULES, "ConfigMap home/policy"), tuple(obstacles(of(home=OPEN))))
     lines = as_text(ref_of(DUE), decision, NOW, None, scene).splitlines()
-    assert lines[1].startswith("  decision  is due (expired)")
+    assert lines[1].startswith("  decision  due (expired): expired 59s ago")
     assert lines[2].startswith("  but       the breaker in namespace home is open")
-    assert lines[3].startswith("  do        see what wants to be deleted, then `kubectl ttl release --breaker")
+    assert lines[3].startswith(
+        "  do        check which objects are due (`kubectl ttl plan`), then `kubectl ttl release --breaker"
+    )
     assert "  policy    ConfigMap home/policy" in lines
 
 
-# Which policy counts
+# Which policy applies
 
 
-def test_the_installed_one_counts_and_none_where_that_is_asked_for():
+def test_installed_policy_applies_unless_none_is_asked_for():
     assert str(of().choose(None)) == "ConfigMap home/policy"
     none = of().choose(Path("none"))
-    assert (none.policy, none.is_known, none.message) == (NO_POLICY, True, "none: as was asked for")
+    assert (none.policy, none.is_known, none.message) == (NO_POLICY, True, "none: set by the operator")
 
 
 @pytest.mark.parametrize(
@@ -188,30 +190,34 @@ def test_the_installed_one_counts_and_none_where_that_is_asked_for():
         (
             of(installed=None, led=leader()),
             False,
-            "judged without one: nothing is installed in namespace home, and what",
+            "unknown: nothing is installed in namespace home, and the Lease of `run` laptop/7 does",
         ),
         (
             of(installed=None, problem="forbidden"),
             False,
-            "judged without one: the one in force is not known: forbidden",
+            "unknown: the installed policy could not be read: forbidden",
         ),
-        (of(Installed("home", KINDS, NO_POLICY, problem="bad")), False, "judged without one: the one in force is not"),
+        (
+            of(Installed("home", KINDS, NO_POLICY, problem="bad")),
+            False,
+            "unknown: the installed policy could not be read",
+        ),
     ],
 )
-def test_why_there_is_none_is_told(found, is_known, told):
+def test_missing_policy_has_a_reason(found, is_known, told):
     named = found.choose(None)
     assert (named.policy, named.is_known) == (NO_POLICY, is_known)
     assert named.message.startswith(told)
 
 
 @pytest.mark.parametrize("found", [of(installed=None), of(installed=None, problem="forbidden")])
-def test_who_asks_for_the_installed_one_gets_it_or_an_error(found):
+def test_installed_policy_is_an_error_if_there_is_none(found):
     assert str(of().choose(Path("cluster"))) == "ConfigMap home/policy"
     with pytest.raises(TtlError, match=r"nothing is installed in namespace home|forbidden"):
         found.choose(Path("cluster"))
 
 
-def test_a_file_that_is_named_counts_before_all(tmp_path, monkeypatch):
+def test_named_policy_file_takes_precedence(tmp_path, monkeypatch):
     for name in ("asked", "usual"):
         (tmp_path / name).write_text(FILE.replace("NAME", name))
     monkeypatch.setenv("TTL_POLICY", str(tmp_path / "usual"))
@@ -221,7 +227,7 @@ def test_a_file_that_is_named_counts_before_all(tmp_path, monkeypatch):
     assert str(of().choose(Path("cluster"))) == "ConfigMap home/policy"
 
 
-def test_a_name_in_a_file_writes_to_no_terminal():
+def test_control_characters_of_a_name_are_replaced():
     obj = job(name="\x1b[2Jx", complete=ago(60))
 
     told = as_text(ref_of(obj), decide(obj, JOB, NOW), NOW)
@@ -239,22 +245,22 @@ def test_a_name_in_a_file_writes_to_no_terminal():
         (scope(dry_run=True), ["dry-run"]),
     ],
 )
-def test_leader_that_does_not_handle_an_object_stands_in_its_way(handles, reason):
+def test_leader_that_does_not_handle_an_object_is_an_obstacle(handles, reason):
     assert reasons(of(installed=None, led=leader(scope=handles))) == reason
     assert reasons(of(led=leader(scope=handles))) == []  # the installation deletes it
 
 
-def test_leader_of_one_namespace_is_named_with_it():
+def test_leader_of_one_namespace_is_named_with_its_namespace():
     (found,) = obstacles(of(installed=None, led=leader(scope=scope("prod"))))
-    assert found.message == "`run` laptop/7, which leads, handles only namespace prod"
+    assert found.message == "the leading `run` laptop/7 handles only namespace prod"
 
 
-def test_scope_of_a_leader_that_is_gone_stands_in_nothing():
+def test_scope_of_a_former_leader_is_no_obstacle():
     gone = leader(holder="", scope=scope("prod"))
-    assert reasons(of(installed=None, led=gone)) == ["nobody-deletes"]
+    assert reasons(of(installed=None, led=gone)) == ["no-active-deleter"]
 
 
-def test_policy_of_a_leader_is_compared_with_the_one_that_is_judged_by(tmp_path):
+def test_policy_of_a_leader_is_compared_with_the_applied_one(tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text(FILE)
     ours = sha256(FILE.encode()).hexdigest()[:12]
@@ -275,7 +281,7 @@ def test_policy_of_a_leader_is_compared_with_the_one_that_is_judged_by(tmp_path)
 
 
 @pytest.mark.parametrize("guard", list(GuardState))
-def test_a_guard_that_is_not_ours_may_refuse_what_is_due(guard):
+def test_stale_delete_guard_is_an_obstacle_of_a_due_object(guard):
     due, held = (decide(one, JOB, NOW, Context(namespace=plain_namespace("ci"))) for one in (DUE, job(hold="why")))
     told = list(find_stale_guard(of(), JOB, due, guard))
     assert [one.reason for one in told] == ([STALE_GUARD] if guard in (GuardState.STALE, GuardState.ALTERED) else [])
@@ -288,11 +294,11 @@ def test_a_guard_that_is_not_ours_may_refuse_what_is_due(guard):
     ("obj", "is_refused"),
     [(job(hold="why", complete=ago(60)), True), (job(ttl_succeeded="1h"), True), (DUE, False), (WAITS, False)],
 )
-def test_what_the_api_server_refuses_as_well_is_told(obj, is_refused):
+def test_explain_names_the_delete_guard_that_denies_the_delete(obj, is_refused):
     decision = decide(obj, JOB, NOW, Context(namespace=plain_namespace("ci")))
     for guard in (GuardState.CURRENT, GuardState.STALE, None):
-        around = look_around(obj, JOB, decision.facts, None, None)
-        text = as_text(ref_of(obj), decision, NOW, around, ExplainContext(PolicyInForce(RULES), guard=guard))
+        related = find_related(obj, JOB, decision.facts, None, None)
+        text = as_text(ref_of(obj), decision, NOW, related, ExplainContext(PolicyInForce(RULES), guard=guard))
         told = [line for line in text.splitlines() if line.startswith("  guard ")]
         expected = is_refused and guard is GuardState.CURRENT
         assert [line.split()[-1] for line in told] == ["ttl-after-finished-delete-guard-job"] * expected

@@ -1,8 +1,8 @@
-"""Which owners take a held object along."""
+"""The owners whose deletion deletes a held object."""
 
 import pytest
 
-from shared.cli.owners import OWNERS_MAX, find_deleting_owners
+from shared.cli.objects.owners import OWNERS_MAX, find_deleting_owners
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
@@ -47,7 +47,7 @@ def run_of(kind, name, **options):
     return {"apiVersion": "tekton.dev/v1", "kind": kind, "metadata": metadata, "status": {}}
 
 
-async def takers_of(obj, *others, policy=NO_POLICY, cluster=None):
+async def deleting_of(obj, *others, policy=NO_POLICY, cluster=None):
     cluster = cluster or FakeCluster()
     for one in others:
         cluster.put(one)
@@ -63,17 +63,17 @@ async def takers_of(obj, *others, policy=NO_POLICY, cluster=None):
         (job(complete=ago(100), ttl=60), NO_POLICY, "is due now"),
         (job(complete=ago(100), ttl=160), NO_POLICY, "is due in 1m"),
         (job(ttl=60), NO_POLICY, "has a TTL by spec.ttlSecondsAfterFinished"),
-        (job(), FOR_ALL, "may get a TTL by a policy or its namespace"),
+        (job(), FOR_ALL, "may get a TTL from a policy or its namespace"),
         (job(complete=ago(100)), FOR_ALL, "is due in 58m20s"),
         (having(job(), "metadata.deletionTimestamp", "2026-01-02T03:04:05Z"), NO_POLICY, "is being deleted"),
         (job(complete=ago(100), ttl=160, hold="why"), NO_POLICY, "is deleted by its own controller"),
     ],
 )
-async def test_an_owner_that_is_due_or_has_a_ttl_is_named_with_the_command_that_keeps_it(owner, policy, why):
-    (taker,) = await takers_of(held_pod(owner), owner, policy=policy)
-    assert taker.message.startswith(f"Job ci/build-42 {why}")
-    assert "the garbage collector deletes this object with it, held or not" in taker.message
-    assert "`kubectl ttl hold jobs.batch/build-42 --reason 'the logs' -n ci --context=x`" in taker.fix
+async def test_owner_that_is_due_or_has_a_ttl_is_named_with_the_command_that_keeps_it(owner, policy, why):
+    (found,) = await deleting_of(held_pod(owner), owner, policy=policy)
+    assert found.message.startswith(f"Job ci/build-42 {why}")
+    assert "the garbage collector then deletes this object too, even if it is held" in found.message
+    assert "`kubectl ttl hold jobs.batch/build-42 --reason 'the logs' -n ci --context=x`" in found.fix
 
 
 @pytest.mark.parametrize(
@@ -86,61 +86,64 @@ async def test_an_owner_that_is_due_or_has_a_ttl_is_named_with_the_command_that_
         (job(complete=ago(7_200)), ORPHANS),
     ],
 )
-async def test_an_owner_that_stays_or_orphans_takes_nothing_along(owner, policy):
-    assert await takers_of(held_pod(owner), owner, policy=policy) == []
+async def test_owner_that_is_kept_or_orphans_is_not_named(owner, policy):
+    assert await deleting_of(held_pod(owner), owner, policy=policy) == []
 
 
-async def test_an_exempt_namespace_keeps_the_owner():
+async def test_owner_in_an_exempt_namespace_is_not_named():
     owner = job(complete=ago(100))
-    assert await takers_of(held_pod(owner), owner, namespace("ci", exempt="true"), policy=FOR_ALL) == []
+    assert await deleting_of(held_pod(owner), owner, namespace("ci", exempt="true"), policy=FOR_ALL) == []
 
 
-async def test_a_namespace_default_counts_for_an_owner_that_has_not_finished():
-    (taker,) = await takers_of(held_pod(job()), job(), namespace("ci", default_ttl="1h"))
-    assert "may get a TTL by a policy or its namespace" in taker.message
+async def test_unfinished_owner_with_a_namespace_default_is_named():
+    (found,) = await deleting_of(held_pod(job()), job(), namespace("ci", default_ttl="1h"))
+    assert "may get a TTL from a policy or its namespace" in found.message
 
 
-async def test_the_chain_is_walked_up_to_the_owner_that_is_due():
+async def test_chain_is_followed_to_the_owner_that_is_due():
     pipeline = run_of("PipelineRun", "release", annotations={"ttlafterfinished.dev/ttl": "1h"})
     task = child_of(run_of("TaskRun", "build", annotations={"ttlafterfinished.dev/hold": "why"}), pipeline)
-    (taker,) = await takers_of(held_pod(task), task, pipeline)
-    assert (taker.ref.kind, taker.ref.name) == ("PipelineRun", "release")
+    (found,) = await deleting_of(held_pod(task), task, pipeline)
+    assert (found.ref.kind, found.ref.name) == ("PipelineRun", "release")
 
 
-async def test_each_owner_of_a_chain_that_is_due_is_named():
+async def test_each_due_owner_of_a_chain_is_named():
     pipeline = run_of("PipelineRun", "release", annotations={"ttlafterfinished.dev/ttl": "1h"})
     task = child_of(run_of("TaskRun", "build", annotations={"ttlafterfinished.dev/ttl": "1h"}), pipeline)
-    assert [one.ref.kind for one in await takers_of(held_pod(task), task, pipeline)] == ["TaskRun", "PipelineRun"]
+    assert [one.ref.kind for one in await deleting_of(held_pod(task), task, pipeline)] == [
+        "TaskRun",
+        "PipelineRun",
+    ]
 
 
-async def test_a_ring_of_owners_ends():
+async def test_cycle_of_owners_ends():
     first, second = run_of("TaskRun", "a"), run_of("TaskRun", "b")
     cluster = FakeCluster()
-    assert await takers_of(held_pod(first), child_of(first, second), child_of(second, first), cluster=cluster) == []
+    assert await deleting_of(held_pod(first), child_of(first, second), child_of(second, first), cluster=cluster) == []
     assert cluster.counted()["get"] == OWNERS_MAX
 
 
-async def test_an_owner_that_is_gone_is_said_to_take_it_along():
-    (taker,) = await takers_of(held_pod(job()))
-    assert taker.message.startswith("Job ci/build-42 is gone, and the garbage collector deletes this object")
-    assert taker.fix == ""
+async def test_owner_that_no_longer_exists_is_named():
+    (found,) = await deleting_of(held_pod(job()))
+    assert found.message.startswith("Job ci/build-42 no longer exists; the garbage collector then deletes this object")
+    assert found.fix == ""
 
 
-async def test_an_owner_that_may_not_be_read_is_said_to_be_unknown():
+async def test_owner_that_may_not_be_read_is_unknown():
     cluster = FakeCluster()
     cluster.fail("get", ForbiddenError("no right"))
-    (taker,) = await takers_of(held_pod(job()), cluster=cluster)
-    assert taker.message.startswith("whether Job ci/build-42 is deleted, and this object with it, is unknown: no right")
+    (found,) = await deleting_of(held_pod(job()), cluster=cluster)
+    assert found.message.startswith("unknown whether Job ci/build-42 is deleted, and this object with it: no right")
 
 
-async def test_another_owner_that_remains_is_mentioned():
+async def test_remaining_owner_is_mentioned():
     owner, other = job(complete=ago(100), ttl=60), job(name="other", uid="other-uid")
-    (taker,) = await takers_of(held_pod(owner, other), owner, other)
-    assert taker.message.endswith("unless another of its owners remains")
+    (found,) = await deleting_of(held_pod(owner, other), owner, other)
+    assert found.message.endswith("unless another owner remains")
 
 
 @pytest.mark.parametrize(
     "obj", [pod("Succeeded"), held_pod(job(ttl=1), controller=False), held_pod({**job(), "kind": "Strange"})]
 )
-async def test_without_a_controller_owner_of_a_known_kind_nothing_is_said(obj):
-    assert await takers_of(obj, job(ttl=1)) == []
+async def test_object_without_a_controller_owner_of_a_known_kind_has_none(obj):
+    assert await deleting_of(obj, job(ttl=1)) == []

@@ -9,11 +9,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from shared.cli.comparison import Comparison, Count, Term
-from shared.cli.comparison_output import as_document, show
-from shared.cli.plan import print_table
-from shared.cli.policy_warnings import describe_safeguards, find_unused, sound
-from shared.cli.preview import find_all
+from shared.cli.objects.plan_table import print_table
+from shared.cli.objects.preview import find_all
+from shared.cli.policies.comparison import Comparison, Count, Term
+from shared.cli.policies.comparison_output import as_document, show
+from shared.cli.policies.policy_warnings import check_limit, describe_safeguards, find_unused
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
@@ -103,7 +103,7 @@ def uncounted(decision):
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("page_size", [500, 3])
-async def test_it_decides_as_the_judge_does_who_asks_for_each_object_alone(name, page_size):
+async def test_plan_decides_as_the_evaluator_of_one_object_does(name, page_size):
     cluster = cluster_of(*FLEET, page_size=page_size)
     evaluator = Evaluator(cluster, KINDS, lambda: POLICIES[name])
     found = (await look(cluster, NO_POLICY, POLICIES[name])).objects
@@ -117,7 +117,7 @@ async def test_it_decides_as_the_judge_does_who_asks_for_each_object_alone(name,
         assert counted is None or one.decisions[1].facts.newer == counted, one.ref
 
 
-async def test_the_policies_of_the_fleet_come_to_every_sort_of_answer():
+async def test_test_policies_lead_to_every_kind_of_decision():
     found = [(await look(cluster_of(*FLEET), policy)).objects for policy in POLICIES.values()]
     reasons = {one.decisions[0].reason for objects in found for one in objects}
     assert reasons >= {
@@ -134,7 +134,7 @@ async def test_the_policies_of_the_fleet_come_to_every_sort_of_answer():
     }
 
 
-async def test_every_object_is_read_once_and_only_owners_that_are_not_among_them_besides():
+async def test_plan_reads_every_object_once_and_only_unlisted_owners_again():
     cluster = cluster_of(*FLEET)
     await look(cluster, POLICIES["none"], POLICIES["keep"], policy_of({"ttl": "1m"}))
     assert cluster.counted() == {"list": 2, "get": 1}
@@ -142,7 +142,7 @@ async def test_every_object_is_read_once_and_only_owners_that_are_not_among_them
     assert Counter(call.verb for call in cluster.namespace_reads) == {"list-namespaces": 1}
 
 
-async def test_a_kind_that_may_not_be_listed_does_not_hide_the_others():
+async def test_plan_shows_other_kinds_if_one_may_not_be_listed():
     cluster = cluster_of(*FLEET)
     cluster.fail("list", ForbiddenError("no"), on="pods")
     sight = await look(cluster, NO_POLICY)
@@ -150,7 +150,7 @@ async def test_a_kind_that_may_not_be_listed_does_not_hide_the_others():
     assert {one.ref.kind for one in sight.objects} == {"Job"}
 
 
-async def test_a_namespace_that_may_not_be_read_keeps_what_is_in_it_and_says_why():
+async def test_plan_keeps_objects_of_an_unreadable_namespace_with_a_reason():
     cluster = cluster_of(a_job(1, complete=ago(100)))
     cluster.fail("get-namespace", ForbiddenError("no right"))
     (one,) = (await look(cluster, policy_of({"ttl": "1s"}), place="ci")).objects
@@ -170,7 +170,7 @@ async def test_a_namespace_that_may_not_be_read_keeps_what_is_in_it_and_says_why
         ("never", Term.STAYS),
     ],
 )
-async def test_when_it_is_due_decides_where_it_is_counted(ttl, term):
+async def test_object_is_counted_by_its_due_time(ttl, term):
     cluster = cluster_of(a_job(1, complete=ago(60)))
     comparison = await compare(cluster, policy_of({"ttl": ttl}))
     assert comparison.totals[term].new == 1
@@ -178,7 +178,7 @@ async def test_when_it_is_due_decides_where_it_is_counted(ttl, term):
     assert sum(count.new for count in comparison.totals.values()) == 1
 
 
-async def test_rules_kinds_and_namespaces_are_counted_under_both():
+async def test_comparison_counts_rules_kinds_and_namespaces_under_both_policies():
     cluster = cluster_of(
         *(a_job(n, complete=ago(60)) for n in range(3)), a_job(9, place="other", complete=ago(60), ttl=600), a_pod(1)
     )
@@ -199,7 +199,7 @@ async def test_rules_kinds_and_namespaces_are_counted_under_both():
     assert comparison.changed[0].ref.name == "pod-1"
 
 
-async def test_the_same_fate_by_another_word_is_no_change():
+async def test_same_decision_by_another_rule_is_no_change():
     cluster = cluster_of(a_job(1, complete=ago(60)), a_job(2, complete=ago(6000)))
     comparison = await compare(cluster, policy_of({"name": "b", "ttl": "1h"}), policy_of({"name": "a", "ttl": "1h"}))
     assert not comparison.changed
@@ -217,10 +217,10 @@ async def test_the_same_fate_by_another_word_is_no_change():
         ({"share": "100%"}, 0, True, 0),
     ],
 )
-async def test_more_than_the_limit_at_once_raises_the_alarm(breaker, limit, raised, of):
+async def test_warning_is_raised_above_the_limit(breaker, limit, raised, of):
     cluster = cluster_of(*(a_job(n, complete=ago(60)) for n in range(5)))
     new = policy_of({"name": "all", "ttl": "1s"}, budget={"breaker": breaker})
-    alarm = sound(await compare(cluster, new), new.limits, limit)
+    alarm = check_limit(await compare(cluster, new), new.limits, limit)
     assert (alarm.is_raised, alarm.limit, alarm.due_now, alarm.by) == (raised, of, 5, (("policy rule all", 5),))
     assert str(alarm).endswith(f"more than {of:,}: 5 by policy rule all")
 
@@ -230,9 +230,9 @@ async def test_more_than_the_limit_at_once_raises_the_alarm(breaker, limit, rais
     [
         ({"perNamespace": {"perSecond": 0.5, "burst": 4}}, []),
         ({"breaker": {"count": 5}}, []),
-        ({"breaker": {"count": 4}}, ["the policy's breaker would trip: 5 go within 10m, and 4 may"]),
+        ({"breaker": {"count": 4}}, ["the policy's breaker would trip: 5 are due within 10m, and 4 are allowed"]),
         ({"breaker": {"count": 4, "window": "1s"}}, []),
-        ({"breaker": {"share": "50%", "atLeast": 4}}, ["the policy's breaker would trip: 5 of 6 jobs.batch go"]),
+        ({"breaker": {"share": "50%", "atLeast": 4}}, ["the policy's breaker would trip: 5 of 6 jobs.batch are due"]),
         ({"breaker": {"share": "50%"}}, []),
         ({"global": {"perSecond": 1, "burst": 2}}, ["the policy's budget: 1 a second after the first 2, so 4 take 2s"]),
         ({"global": {"perSecond": 1, "burst": 4}}, []),
@@ -242,7 +242,7 @@ async def test_more_than_the_limit_at_once_raises_the_alarm(breaker, limit, rais
         ),
     ],
 )
-async def test_what_the_policys_own_limits_would_do_is_said(budget, told):
+async def test_effect_of_the_policys_own_limits_is_described(budget, told):
     soon = a_job(9, complete=ago(0))  # in a minute
     cluster = cluster_of(*(a_job(n, complete=ago(61)) for n in range(4)), soon, a_job(10))
     new = policy_of({"ttl": "1m"}, budget=budget)
@@ -250,11 +250,11 @@ async def test_what_the_policys_own_limits_would_do_is_said(budget, told):
     assert [one[: len(start)] for one, start in zip(found, told, strict=True)] == told
 
 
-async def test_the_json_has_everything():
+async def test_comparison_as_json_is_complete():
     cluster = cluster_of(a_job(1, complete=ago(60)), a_job(2))
     new = policy_of({"name": "all", "ttl": "1h"})
     comparison = await compare(cluster, new)
-    told = as_document(comparison, {"policy": "a", "inForce": "b"}, sound(comparison, new.limits, None), ["c"])
+    told = as_document(comparison, {"policy": "a", "inForce": "b"}, check_limit(comparison, new.limits, None), ["c"])
     assert json.loads(json.dumps(told)) == told
     zero = {term: {"inForce": 0, "new": 0} for term in ("dueNow", "within1h", "within24h", "later", "stays")}
     both = {"within1h": {"inForce": 0, "new": 1}, "stays": {"inForce": 2, "new": 1}}
@@ -297,7 +297,7 @@ async def test_the_json_has_everything():
     }
 
 
-async def test_what_is_due_within_a_window_is_due_at_its_end():
+async def test_object_that_is_due_within_a_window_is_counted():
     cluster = cluster_of(a_job(1, complete=ago(0)), a_job(2))
     comparison = await compare(cluster, policy_of({"ttl": "1m"}))
     assert len(comparison.due_within(timedelta(minutes=1, seconds=1))) == 1
@@ -305,7 +305,7 @@ async def test_what_is_due_within_a_window_is_due_at_its_end():
     assert len(comparison.due_within(timedelta.max)) == 1
 
 
-async def test_rules_that_say_for_nothing_how_long_it_stays_are_named():
+async def test_rules_that_set_no_ttl_are_named():
     idle = {"match": {"kinds": ["*"], "namespaces": {"names": ["CI"]}}, "ttl": "1h"}
     policy = policy_of({"ttl": "1s"}, idle, {"keepLast": 1})
 
@@ -314,14 +314,14 @@ async def test_rules_that_say_for_nothing_how_long_it_stays_are_named():
     assert list(find_unused(comparison, policy)) == ["policy rule r1"]
 
 
-async def test_objects_for_which_a_when_has_no_answer_are_counted_by_rule_as_text_and_data():
+async def test_objects_without_an_answer_of_a_when_are_counted_by_rule():
     silent = {"name": "silent", "when": "object.spec.nothing == 1", "ttl": "1s"}
     comparison = await compare(cluster_of(*(a_job(n, complete=ago(60)) for n in range(3))), policy_of(silent))
-    told = as_document(comparison, {}, sound(comparison, NO_POLICY.limits, None), [])
+    told = as_document(comparison, {}, check_limit(comparison, NO_POLICY.limits, None), [])
     assert told["unanswered"] == [{"rule": "policy rule silent", "inForce": 0, "new": 3}]
     console = Console(width=200, file=StringIO())
     show(console, comparison, everything=False)
-    assert "policy rule silent has no answer for 3 (+3) objects, which stay" in console.file.getvalue()
+    assert "policy rule silent has no TTL for 3 (+3) objects, which are kept" in console.file.getvalue()
 
 
 async def test_table_fits_80_columns_with_a_time_left_of_four_units(capsys):

@@ -1,4 +1,4 @@
-"""Describe a kind rule in words."""
+"""Describe a kind rule in words, for `kinds`."""
 
 from collections.abc import Iterator
 
@@ -11,39 +11,39 @@ _SOURCES = {
     FinishSource.FINISHING_CONDITION: "lastTransitionTime of the condition that finished it",
     FinishSource.FINISHING_CONDITION_UPDATE: "lastUpdateTime of the condition that finished it",
     FinishSource.ALL_CONDITIONS: "the newest lastTransitionTime of its conditions",
-    FinishSource.ALL_CONTAINERS: "the end of the last container, if all are known to have ended",
-    FinishSource.CONTAINERS_AND_CONDITIONS: "the latest of container ends, conditions and status writes",
+    FinishSource.ALL_CONTAINERS: "the end of the last container, if every container has a known end",
+    FinishSource.CONTAINERS_AND_CONDITIONS: "the latest time of its containers, conditions and status writes",
     FinishSource.MANAGED_FIELDS: "the newest write of its status (managedFields)",
     FinishSource.ALL_MANAGED_FIELDS: "the newest write of anything (managedFields)",
 }
 _UNITS = {"seconds": "seconds", "milliseconds": "milliseconds", "duration": "a duration such as 72h0m0s"}
 _ZERO = {"delete": "at once", "never": "never"}
-_NEGATIVE = {"invalid": "invalid, so the object is kept", "never": "never", "delete": "at once"}
+_NEGATIVE = {"invalid": "is invalid, so the object is kept", "never": "never", "delete": "at once"}
 _DEPENDENTS = {
     "held": "",
-    "free": "may be deleted while it runs",
-    "kept": "kept while it exists: it would create another",
+    "free": "may be deleted while it exists",
+    "kept": "is kept while it exists, since it would create another",
 }
-_OPT_IN = "so it is deleted only by its own annotation or TTL field, or by a policy rule that names its kind"
+_OPT_IN = "it is deleted only if its own annotation or TTL field, or a policy rule that names its kind, sets a TTL"
 
 
 def describe_rule(rule: KindRule) -> Iterator[tuple[str, list[str]]]:
-    """Each part of a kind rule: its name, and its sentences."""
-    told = {
+    """Yield each part of a rule: its label and its sentences."""
+    parts = {
         "versions": [", ".join(rule.api_versions)],
         "also called": [", ".join(rule.short_names)],
         "finished": list(_describe_end(rule)),
         "finish time": [_in_turn(number, describe_time(source)) for number, source in enumerate(rule.finished_at)],
         "its own TTL": list(describe_ttl(rule.ttl)) if rule.ttl else [],
         "opt-in": [f"{rule.opt_in}; {_OPT_IN}" if rule.opt_in else ""],
-        "its owner": ["keeps it until the owner has finished" if rule.while_owner_unfinished == "keep" else ""],
-        "what it makes": [_DEPENDENTS[rule.dependents]],
+        "its owner": ["keeps it until the owner finishes" if rule.while_owner_unfinished == "keep" else ""],
+        "dependents": [_DEPENDENTS[rule.dependents]],
         "deleted": ["" if rule.never_finishes else f"with propagation {rule.propagation}"],
         "others": [_describe_cleaner(one) for one in rule.cleaners],
         "finalizers": [f"{name}: {does}" for name, does in rule.finalizers.items()],
         "note": [rule.notes or ""],
     }
-    yield from ((about, words) for about, words in told.items() if any(words))
+    yield from ((label, sentences) for label, sentences in parts.items() if any(sentences))
 
 
 def _describe_end(rule: KindRule) -> Iterator[str]:
@@ -66,12 +66,12 @@ def _in_turn(number: int, source: str) -> str:
 
 
 def _describe_cleaner(one: Cleaner) -> str:
-    when = f" (where {describe_test(one.when)})" if one.when else ""
+    when = f" (if {describe_test(one.when)})" if one.when else ""
     return f"{one.name}{when}: {one.does}"
 
 
 def summarize_finished(rule: KindRule) -> str:
-    """The same in a few words, for a table."""
+    """Say in a few words when an object of the kind is finished, for a table."""
     when = rule.finished
     if when is None:
         return "never"
@@ -83,7 +83,7 @@ def summarize_finished(rule: KindRule) -> str:
 
 
 def describe_time(source: TimeSource) -> str:
-    """Where a finish time is read."""
+    """Say where a finish time is read."""
     match source:
         case FinishSource():
             return _SOURCES[source]
@@ -100,31 +100,31 @@ def describe_time(source: TimeSource) -> str:
 
 
 def describe_ttl(ttl: NativeTtl) -> Iterator[str]:
-    """The kind's own TTL: its fields, what odd values mean, and who acts on it."""
+    """Describe the kind's own TTL: its fields, the meaning of 0 and of negative values, and its controller."""
     yield from (_describe_field(field) for field in ttl.fields)
     yield f"0 means {_ZERO[ttl.zero]}; a negative value means: {_NEGATIVE[ttl.negative]}"
     if ttl.honoured_by is None:
-        yield "only ttl-after-finished acts on it"
+        yield "no other controller acts on it"
     elif ttl.native == "act":
-        yield f"{ttl.honoured_by} and ttl-after-finished both act on it"
+        yield f"{ttl.honoured_by} acts on it too; the earlier of the two deletes the object"
     else:
-        yield f"only {ttl.honoured_by} acts on it: it does more than delete the object"
+        yield f"left to {ttl.honoured_by}, which acts on it and does more than delete"
 
 
 def summarize_ttl(rule: KindRule) -> str:
-    """The same in a few words, for a table."""
+    """Name the kind's own TTL field, for a table."""
     if rule.ttl is None:
         return "-"
     return rule.ttl.fields[0].path + (", ..." if len(rule.ttl.fields) > 1 else "")
 
 
 def _describe_field(field: TtlField) -> str:
-    when = f", where {describe_test(field.when)}" if field.when else ""
+    when = f", if {describe_test(field.when)}" if field.when else ""
     return f"{field.path}, {_UNITS[field.unit]}{when}"
 
 
 def _subject_of(test: Predicate) -> str:
-    """What a test looks at: of several, the first."""
+    """Return the subject of a test; of several, the first."""
     parts = test.all or test.any or test.none
     if parts:
         return _subject_of(parts[0])

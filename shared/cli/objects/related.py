@@ -1,10 +1,10 @@
-"""What stands around an object: its owner, who else cleans it up, what keeps it after a DELETE, what its kind says."""
+"""The facts that `explain` shows beside the decision: owner, hold, other cleaners, finalizers, unknown annotations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shared.cli.owners import DeletingOwner
+from shared.cli.objects.owners import DeletingOwner
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
 from shared.core.finish.finish import finish_of
@@ -26,10 +26,10 @@ if TYPE_CHECKING:  # the client takes half a second to load, and offline command
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The controller owner.
+    """The controller owner of an object.
 
     Attributes:
-        ref: Who it is.
+        ref: The owner.
         state: Whether it has finished, in words.
     """
 
@@ -39,20 +39,20 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class RelatedFacts:
-    """What stands around an object.
+    """The facts about an object beside the decision.
 
     Attributes:
-        rule: Its kind.
-        hold: Why it is held, and what a release gives back; empty where it is not.
-        saved: A TTL that a hold put aside and nobody put back; empty where there is none.
+        rule: The rule of its kind.
+        hold: The reason of its hold, and the TTL that a release puts back; empty if it is not held.
+        saved: The TTL that a hold saved, if the hold was removed without a release; empty if there is none.
         owner: Its controller owner, if it has one.
-        cleaners: Who else deletes it, or makes it anew: name and what it does.
-        finalizers: What keeps it after a DELETE: name and what it waits for.
-        overridden: Who acts on it before we would, and what to do; empty where nobody does.
-        slips: Annotations of our domain that nobody knows, on it or on its namespace, in sentences.
-        unfinished: Why it has not finished; None where it has.
-        held_problem: Why the TTL that a hold put aside cannot be read; empty if it can.
-        deleting_owners: Where it is held: the owners whose deletion deletes it all the same.
+        cleaners: The other controllers that delete or recreate it: name and what each does.
+        finalizers: Its finalizers, which keep it after a DELETE: name and what each waits for.
+        overridden: The controller that deletes it earlier, and what to do; empty if there is none.
+        unknown_annotations: Messages about unknown annotations of our domain, on it or on its namespace.
+        unfinished: Why it has not finished; None if it has.
+        held_problem: Why the saved TTL cannot be read; empty if it can.
+        deleting_owners: If it is held: the owners whose deletion deletes it despite the hold.
     """
 
     rule: KindRule
@@ -62,16 +62,16 @@ class RelatedFacts:
     cleaners: Sequence[tuple[str, str]]
     finalizers: Sequence[tuple[str, str]]
     overridden: str
-    slips: Sequence[str]
+    unknown_annotations: Sequence[str]
     unfinished: Unfinished | None
     held_problem: str = ""
     deleting_owners: Sequence[DeletingOwner] = ()
 
 
-def look_around(
+def find_related(
     obj: Mapping[str, Any], rule: KindRule, facts: Facts, owner: Owner | None, namespace: Namespace | None
 ) -> RelatedFacts:
-    """What the object itself tells of that, its kind's rule, and its namespace where that is known."""
+    """Find the related facts in the object, the rule of its kind, and its namespace if that was read."""
     return RelatedFacts(
         rule,
         describe_hold(obj),
@@ -87,61 +87,66 @@ def look_around(
 
 
 def _describe_overridden(obj: Mapping[str, Any], rule: KindRule, facts: Facts) -> str:
-    """Who deletes it by which field, and when; empty where nobody does before us."""
+    """Say which controller deletes it by which field, and when; return an empty text if none deletes it earlier."""
     if not facts.overridden:
         return ""
     native = native_ttl(obj, rule)
     due_at = native.due_at(facts.finish.at) if native and facts.finish.finished else None
-    when = f": it is due by that at {format_instant(due_at)}" if due_at else ""
+    when = f"; by that field it is due at {format_instant(due_at)}" if due_at else ""
     return f"{describe_overridden(obj, rule, facts.overridden)}{when}; {advise_overridden(facts.overridden)}"
 
 
 def describe_hold(obj: Mapping[str, Any]) -> str:
-    """Why an object is held, in the words of whoever does, and what waits for its release."""
+    """Return the reason of a hold, and the TTL that a release puts back; an empty text if the object is not held."""
     annotations = get_annotations(obj)
     if "hold" not in annotations:
         return ""
-    kept = f"; a release gives back {annotations[HELD_TTL]}" if HELD_TTL in annotations else ""
-    return f"{annotations['hold'] or 'no reason is given'}{kept}"
+    saved = f"; a release puts back {annotations[HELD_TTL]}" if HELD_TTL in annotations else ""
+    return f"{annotations['hold'] or 'no reason given'}{saved}"
 
 
 async def read_owner(obj: Mapping[str, Any], *, cluster: "KubernetesCluster", kinds: Catalogue) -> Owner | None:
-    """The controller owner, as it is now."""
+    """Read the controller owner from the cluster."""
     ref = get_controller(obj)
     if ref is None:
         return None
     if not kinds.of(ref.group, ref.kind):
-        return Owner(ref, "no kind rule here tells when it finishes")
+        return Owner(ref, "no kind rule says when it finishes")
     try:
         rule = await find_served(ref.group, ref.kind, cluster=cluster, kinds=kinds)
         ref = replace(ref, namespace="") if rule.scope == "Cluster" else ref
         snapshot = await cluster.get(rule, ref)
     except TtlError as error:
-        return Owner(ref, f"it cannot be read: {error}")
+        return Owner(ref, f"could not be read: {error}")
     if snapshot is None or ref_of(snapshot.obj).uid != ref.uid:
-        return Owner(ref, "it is gone")
+        return Owner(ref, "no longer exists")
     return Owner(ref, describe_end(snapshot.obj, rule))
 
 
 def find_owner(obj: Mapping[str, Any], among: Mapping[str, tuple[Mapping[str, Any], KindRule]]) -> Owner | None:
-    """The controller owner, as it is among other objects of a file, each with its kind, by uid."""
+    """Find the controller owner among the objects of a file.
+
+    Args:
+        obj: The object.
+        among: The objects of the file by uid, each with the rule of its kind.
+    """
     ref = get_controller(obj)
     if ref is None:
         return None
     other = among.get(ref.uid)
-    return Owner(ref, describe_end(*other) if other else "it is not among these objects")
+    return Owner(ref, describe_end(*other) if other else "not in this file")
 
 
 def describe_end(obj: Mapping[str, Any], rule: KindRule) -> str:
-    """Whether an object has finished, in words."""
+    """Say whether an object has finished, when and how."""
     if rule.never_finishes:
-        free = ", and what it makes may go all the same" if rule.dependents == "free" else ""
-        return f"it never finishes{free}"
+        free = "; its dependents may be deleted" if rule.dependents == "free" else ""
+        return f"never finishes{free}"
     finish = finish_of(obj, rule)
     if finish.finished is None:
-        return "whether it has finished cannot be told"
+        return "unknown whether it has finished"
     if not finish.finished:
-        return "it has not finished"
+        return "has not finished"
     at = f" at {format_instant(finish.at)}" if finish.at else ""
-    again = "; it would make another, and so keeps this one" if rule.dependents == "kept" else ""
-    return f"it has finished{at}" + (f", {finish.outcome}" if finish.outcome else "") + again
+    again = "; it would create another object, so this one is kept" if rule.dependents == "kept" else ""
+    return f"has finished{at}" + (f", {finish.outcome}" if finish.outcome else "") + again

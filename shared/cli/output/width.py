@@ -12,21 +12,22 @@ from typing import Literal
 import click
 from rich import box
 from rich.cells import cell_len, chop_cells
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 WIDE = 1_000
-"""Columns of a table that is not printed on a terminal: no cell is as long."""
+"""The width of a table that is not printed on a terminal: no cell is longer."""
 
 _WIDTH_MIN = 40
-"""Columns below which nothing is readable; a narrower terminal wraps the lines itself."""
+"""The smallest width; a narrower terminal wraps the lines itself."""
 
 _NAME_MIN = 12
 _WORD_MAX = 20
-"""Columns of a cell that are kept as long as the table fits: of a name, and of the longest word of other text."""
+"""The smallest width of a column while the table fits: _NAME_MIN for names, up to _WORD_MAX for other words."""
 
 _WORD = re.compile(r"(?:`[^`]*`|\S)+")
-"""A word, or what is between backticks, with what adjoins it."""
+"""A word, or text between backticks with the characters that adjoin it."""
 
 _SHELL_WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|\S)+""")
 _COMMAND = re.compile(r"`(?:kubectl|ttl-after-finished) ")
@@ -34,7 +35,7 @@ _QUOTES = re.compile(r"""['"\\]""")
 
 
 def terminal_width() -> int | None:
-    """Read the columns of $COLUMNS, else of the terminal on standard output; None if there is neither."""
+    """Return the width by $COLUMNS, else of the terminal on standard output; None if there is neither."""
     given = os.environ.get("COLUMNS", "")  # noqa: TID251 - of the terminal, not a setting
     columns = int(given) if given.isdecimal() else 0
     if not columns:
@@ -63,7 +64,7 @@ def wrap(text: str, width: int, *, first: str = "", indent: int = 0) -> list[str
     Args:
         text: One line.
         width: The most columns of a line.
-        first: What precedes the text on the first line.
+        first: The text before it on the first line.
         indent: Columns before each other line; fewer than `width`.
 
     Returns:
@@ -93,7 +94,7 @@ def wrap(text: str, width: int, *, first: str = "", indent: int = 0) -> list[str
 
 
 def _pieces(text: str, room: int) -> Iterator[str]:
-    """What is not divided: words that fit the room, what fits between backticks, and whole commands."""
+    """Yield the parts that are not divided: words, text between backticks if it fits, and whole commands."""
     for word in _WORD.findall(text):
         if cell_len(word) <= room or _COMMAND.search(word):
             yield word
@@ -142,12 +143,12 @@ def make_table(
     """Make a table that fits: names are shortened in their middle, other text is wrapped at word borders.
 
     Args:
-        titles: Of the columns.
-        rows: Cells, as many a row as there are titles.
+        titles: The titles of the columns.
+        rows: The cells, one for each title.
         width: The most columns of a line.
-        names: How many columns, the first ones, are names.
-        justify: `left` or `right`: the columns after the names.
-        gap: Columns between two cells, 2 or 3.
+        names: How many of the first columns are names.
+        justify: How the columns after the names are aligned.
+        gap: Spaces between two cells, 2 or 3.
     """
     cells = list(zip(titles, *rows, strict=True))
     room = width - gap * len(titles)
@@ -163,7 +164,7 @@ def make_table(
 
 
 def _fit(cells: Sequence[Sequence[str]], names: int, room: int) -> list[int]:
-    """The width of each column; the widest ones are narrowed first, titles are wrapped before that."""
+    """Return the width of each column: titles are wrapped first, then the widest columns are narrowed."""
     widths = [max(map(cell_len, column)) for column in cells]
     if sum(widths) > room:
         widths = [max(_longest_word(title), *map(cell_len, rest), 0) for title, *rest in cells]
@@ -182,8 +183,13 @@ def _longest_word(text: str) -> int:
     return max(map(cell_len, text.split()), default=0)
 
 
+def output_console() -> Console:
+    """Return a console as wide as the terminal; without one its lines are not wrapped, since scripts search them."""
+    return Console(width=terminal_width() or WIDE, highlight=False)
+
+
 def shorten(text: str, width: int) -> str:
-    """Leave out the middle of a longer name: generated names differ at their ends."""
+    """Shorten a long name in its middle, since generated names differ at their ends."""
     if cell_len(text) <= width:
         return text
     tail = max(width - 1, 0) // 2

@@ -1,10 +1,10 @@
-"""What is meant: an object as `job/x` or `job x`, as kubectl takes them; kinds by the words that people use."""
+"""Parse the names of objects and kinds, as kubectl does: `job/x` or `job x`."""
 
 from typing import TYPE_CHECKING
 
 import click
 
-from shared.cli.scope_options import split_kinds
+from shared.cli.options.scope import split_kinds
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, printable
@@ -15,58 +15,58 @@ if TYPE_CHECKING:  # the client takes half a second to load, and offline command
 
 
 def split_target(words: tuple[str, ...], *, or_else: str = "") -> tuple[str, str]:
-    """The kind's word, and the name.
+    """Split the arguments into kind and name.
 
     Raises:
-        UsageError: Something else than a kind and a name is given.
+        UsageError: The arguments are not one kind and one name.
     """
     parts = words[0].split("/") if len(words) == 1 else list(words)
     if len(parts) == 2 and all(parts) and not any("/" in part for part in parts):  # noqa: PLR2004 - kind and name
         return parts[0], parts[1]
     got = printable(" ".join(words))
     several = "; run the command once for each object" if len(words) > 1 else ""
-    told = f", got {got!r}{several}" if got else ""
-    raise click.UsageError(f"expected KIND/NAME of one object, for instance job/backup{or_else}{told}")
+    found = f", got {got!r}{several}" if got else ""
+    raise click.UsageError(f"expected KIND/NAME of one object, for instance job/backup{or_else}{found}")
 
 
 def parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[tuple[KindRule, ...], str]:
-    """The rules that the kind's word may mean, and the name.
+    """Return the rules that the kind may mean, and the name.
 
     Raises:
-        TtlError: No kind is named so.
-        UsageError: As above.
+        TtlError: No kind has this name.
+        UsageError: The arguments are not one kind and one name.
     """
     word, name = split_target(words)
     try:
         return known.meant_by(word), name
     except ValueError as error:
-        raise TtlError(f"{error}; what has no rule is never deleted") from None
+        raise TtlError(f"{error}; a kind without a rule is never deleted") from None
 
 
 async def find_rule(cluster: "KubernetesCluster", rules: tuple[KindRule, ...], word: str) -> KindRule:
-    """Of the rules that a word may mean, the one whose kind is served here.
+    """Find the one rule whose kind the cluster serves.
 
     Raises:
-        TtlError: None is, or several are.
+        TtlError: The cluster serves none of the kinds, or several.
     """
     served = await cluster.served(rules)
     if len(served) == 1:
         return served[0]
     names = ", ".join(dict.fromkeys(rule.name for rule in served or rules))
     if served:
-        raise TtlError(f"{word.partition('/')[0]!r} is ambiguous here: expected one of {names}")
-    raise TtlError(f"this cluster does not serve {names}, or in no version that is known here")
+        raise TtlError(f"{word.partition('/')[0]!r} is ambiguous on this cluster: expected one of {names}")
+    raise TtlError(f"this cluster does not serve {names} in a version that has a rule")
 
 
 async def find_kinds(
     cluster: "KubernetesCluster", known: Catalogue, words: str, *, named_by: str = "--kinds"
 ) -> Catalogue:
-    """The kinds that comma separated words name; all that can finish where there are none.
+    """Find the kinds that comma separated words name; without a word, all kinds that can finish.
 
-    A word that several kinds share means the one that is served here.
+    If several kinds share a word, it means the one that the cluster serves.
 
     Raises:
-        TtlError: A word names no kind, one that never finishes, or several.
+        TtlError: A word names no kind, a kind that never finishes, or several served kinds.
     """
     names = []
     for word in split_kinds(words):
@@ -83,10 +83,10 @@ async def find_kinds(
 
 
 async def is_absent(namespace: str, cluster: "KubernetesCluster") -> bool:
-    """Whether a namespace does not exist; False where that may not be read.
+    """Return whether a namespace does not exist; False if the namespace may not be read.
 
     Raises:
-        TryLaterError: The API server is busy or away.
+        TryLaterError: The API server is busy or unreachable.
     """
     try:
         return await cluster.request("GET", f"/api/v1/namespaces/{namespace}", missing_ok=True) is None
@@ -95,5 +95,5 @@ async def is_absent(namespace: str, cluster: "KubernetesCluster") -> bool:
 
 
 def ref_to(rule: KindRule, namespace: str, name: str) -> ObjectRef:
-    """An object of which only the name is known."""
+    """Return a reference to an object by its name, without its uid."""
     return ObjectRef(rule.api_version, rule.kind, namespace if rule.scope == "Namespaced" else "", name, "")

@@ -1,4 +1,4 @@
-"""What rules say of objects, beside what is expected of them: `kinds test`."""
+"""Test kind rules with the objects of a file, for `kinds test`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from shared.core.ttl.durations import format_duration
 from shared.core.ttl.native import InvalidFieldError, read_native_ttl
 from shared.errors import TtlError
 
-_EXPECTED = {"missing": "expected a value, got none", "extra_forbidden": "there is no such field"}
+_EXPECTED = {"missing": "expected a value, got none", "extra_forbidden": "unknown field; remove it"}
 
 
 class Expect(BaseModel):
-    """What is expected of an object; `finished: null` is a status of a shape that the rule does not know.
+    """The expected result for an object; `finished: null` means that the shape of its status is unknown to the rule.
 
     Attributes:
-        at: RFC 3339; null where nothing tells when.
-        ttl: Of the kind's own field: `1h`, `never`, `none`; left out, anything.
+        at: The finish time (RFC 3339); null if it is unknown.
+        ttl: The TTL of the kind's own field: `1h`, `never`, `none`; if left out, it is not checked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -34,7 +34,7 @@ class Expect(BaseModel):
 
 
 class Case(BaseModel):
-    """An object, and what is expected of it."""
+    """An object with the expected result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,12 +45,12 @@ class Case(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one document.
+    """The result of one document.
 
     Attributes:
-        text: For people.
-        is_right: Whether there is a rule for it, and it says what is expected, if anything is.
-        is_case: Whether anything is expected.
+        text: The text to print.
+        is_right: Whether a rule exists and, for a case, gives the expected result.
+        is_case: Whether the document is a case, with an expected result.
     """
 
     text: str
@@ -59,17 +59,18 @@ class Result:
 
 
 def test_all(documents: Sequence[dict[str, Any]], known: Catalogue, name: str) -> Iterator[Result]:
-    """Each object or case of a file, in turn.
+    """Test each object or case of a file.
 
     Raises:
-        TtlError: A case is none; the message names the file, the document and the field.
+        TtlError: A case is invalid; the message names the file, the document and the field.
     """
     for number, document in enumerate(documents, start=1):
         if "expect" in document or "object" in document:
             yield _test_case(_parse_case(document, f"{name}, object {number}"), known)
         else:
-            told = _told(document, known)
-            yield Result(f"{printable(str(ref_of(document)))}\n  {_words(told)}", told is not None, is_case=False)
+            result = _apply_rule(document, known)
+            text = f"{printable(str(ref_of(document)))}\n  {_describe(result)}"
+            yield Result(text, result is not None, is_case=False)
 
 
 def _parse_case(document: dict[str, Any], place: str) -> Case:
@@ -83,17 +84,17 @@ def _parse_case(document: dict[str, Any], place: str) -> Case:
 
 
 def _test_case(case: Case, known: Catalogue) -> Result:
-    told = _told(case.object, known)
-    wanted = case.expect.model_dump(mode="json", exclude=None if case.expect.ttl else {"ttl"})
-    got = told and {key: told[key] for key in wanted}
-    if got == wanted:
-        return Result(f"ok     {case.name}: {_words(told)}", is_right=True, is_case=True)
-    lines = [f"WRONG  {case.name}", f"         expected {_words(wanted)}", f"         got      {_words(got)}"]
+    result = _apply_rule(case.object, known)
+    expected = case.expect.model_dump(mode="json", exclude=None if case.expect.ttl else {"ttl"})
+    got = result and {key: result[key] for key in expected}
+    if got == expected:
+        return Result(f"ok     {case.name}: {_describe(result)}", is_right=True, is_case=True)
+    lines = [f"WRONG  {case.name}", f"         expected {_describe(expected)}", f"         got      {_describe(got)}"]
     return Result("\n".join(lines), is_right=False, is_case=True)
 
 
-def _told(obj: Any, known: Catalogue) -> dict[str, Any] | None:
-    """What the object's rule says, as a case expects it; None where there is no rule."""
+def _apply_rule(obj: Any, known: Catalogue) -> dict[str, Any] | None:
+    """Return what the object's rule gives, in the form of `expect`; None if its kind has no rule."""
     ref = ref_of(obj)
     rule = known.get(ref.api_version, ref.kind)
     if rule is None:
@@ -105,24 +106,24 @@ def _told(obj: Any, known: Catalogue) -> dict[str, Any] | None:
 
 def _native_ttl(obj: Any, rule: KindRule) -> str:
     try:
-        spoken = read_native_ttl(obj, rule.ttl) if rule.ttl else None
+        ttl = read_native_ttl(obj, rule.ttl) if rule.ttl else None
     except InvalidFieldError as error:
         return f"unreadable ({error})"
-    if spoken is None:
+    if ttl is None:
         return "none"
-    return "never" if spoken[1] is None else format_duration(spoken[1])
+    return "never" if ttl[1] is None else format_duration(ttl[1])
 
 
-def _words(told: dict[str, Any] | None) -> str:
-    if told is None:
-        return "there is no rule for its apiVersion and kind"
-    match told["finished"]:
+def _describe(result: dict[str, Any] | None) -> str:
+    if result is None:
+        return "no kind rule for its apiVersion and kind"
+    match result["finished"]:
         case None:
-            finished = "its status has a shape that the rule does not know"
+            finished = "the shape of its status is unknown to the rule"
         case False:
             finished = "unfinished"
         case _:
-            how = f", {told['outcome']}" if told["outcome"] else ", outcome not told"
-            finished = f"finished{how}, " + (f"at {told['at']}" if told["at"] else "nothing tells when")
-    ttl = told.get("ttl")
-    return f"{finished}; TTL of its own: {ttl}" if ttl else finished
+            how = f", {result['outcome']}" if result["outcome"] else ", outcome unknown"
+            finished = f"finished{how}, " + (f"at {result['at']}" if result["at"] else "finish time unknown")
+    ttl = result.get("ttl")
+    return f"{finished}; its own TTL field: {ttl}" if ttl else finished

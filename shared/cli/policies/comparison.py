@@ -1,4 +1,4 @@
-"""Two policies beside each other: what is due when under each, and which objects have another fate."""
+"""Compare two policies: when each object is due under each, and which decisions change."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from shared.evaluation.batch import BatchResult
 
 
 class Term(StrEnum):
-    """When an object is due; each is the name of a JSON field."""
+    """When an object is due; each value is the name of a JSON field."""
 
     NOW = "dueNow"
     HOUR = "within1h"
@@ -26,50 +26,50 @@ _TERMS = ((timedelta(hours=1), Term.HOUR), (timedelta(hours=24), Term.DAY))
 
 @dataclass(slots=True)
 class Count:
-    """Objects under the policy in force, and under the new one."""
+    """The number of objects under the policy in force, and under the new one."""
 
     in_force: int = 0
     new: int = 0
 
     @property
     def more(self) -> int:
-        """How many more under the new one."""
+        """How many more objects under the new policy."""
         return self.new - self.in_force
 
 
 Row = Mapping[Term, Count]
-"""All terms."""
+"""A count for each term."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Objects, each judged under the policy in force and under the new one, in this order."""
+    """Objects with two decisions each: under the policy in force, then under the new one."""
 
     objects: Sequence[BatchResult]
 
     @cached_property
     def totals(self) -> Row:
-        """Of all objects."""
+        """The counts of all objects."""
         return self._count(lambda *_: "").get("") or _row()
 
     @cached_property
     def rules(self) -> Mapping[str, Row]:
-        """By what says how long, under each: a policy rule, a field, an annotation; empty where nothing does."""
+        """The counts by the source of the TTL: a policy rule, a field, an annotation; empty if no source sets one."""
         return self._count(lambda _, decision: source_of(decision))
 
     @cached_property
     def kinds(self) -> Mapping[str, Row]:
-        """By kind: `jobs.batch`."""
+        """The counts by kind: `jobs.batch`."""
         return self._count(lambda one, _: one.rule.name)
 
     @cached_property
     def namespaces(self) -> Mapping[str, Row]:
-        """By namespace; an empty name for objects that are in none."""
+        """The counts by namespace; the name is empty for cluster-scoped objects."""
         return self._count(lambda one, _: one.ref.namespace)
 
     @cached_property
     def unanswered(self) -> Mapping[str, Count]:
-        """Objects that stay because a policy rule has no answer for them, by rule, the most first."""
+        """The counts of objects that are kept because a policy rule has no TTL for them, by rule, the highest first."""
         counts: defaultdict[str, Count] = defaultdict(Count)
         for one in self.objects:
             in_force, new = (decision.facts.unanswered for decision in one.decisions)
@@ -81,16 +81,16 @@ class Comparison:
 
     @cached_property
     def changed(self) -> Sequence[BatchResult]:
-        """Those with another fate, what is due first under the new policy first."""
-        found = [one for one in self.objects if fate_of(one.decisions[0]) != fate_of(one.decisions[1])]
+        """The objects whose decision changes, by their due time under the new policy."""
+        found = [one for one in self.objects if outcome_of(one.decisions[0]) != outcome_of(one.decisions[1])]
         return sorted(found, key=lambda one: (_due(one), one.ref.namespace, one.ref.kind, one.ref.name))
 
     def due_within(self, window: timedelta) -> Sequence[BatchResult]:
-        """Those that are due under the new policy once so much time has passed."""
-        return [one for one in self.objects if not _stays(one) and _due(one) - one.now <= window]
+        """Return the objects that are due under the new policy within this time."""
+        return [one for one in self.objects if not _is_kept(one) and _due(one) - one.now <= window]
 
     def _count(self, key_of: Callable[[BatchResult, Decision], str]) -> Mapping[str, Row]:
-        """Rows by key: the most that is due at once first, then by name."""
+        """Count by key; rows with the most objects due now come first, then by name."""
         rows: defaultdict[str, dict[Term, Count]] = defaultdict(_row)
         for one in self.objects:
             in_force, new = one.decisions
@@ -104,7 +104,7 @@ def _row() -> dict[Term, Count]:
 
 
 def _due(one: BatchResult) -> datetime:
-    """When it is due under the new policy; the last instant there is where it stays."""
+    """Return when it is due under the new policy; if it is kept, the last possible instant."""
     match one.decisions[1]:
         case Expire():
             return one.now
@@ -114,12 +114,12 @@ def _due(one: BatchResult) -> datetime:
             return datetime.max.replace(tzinfo=one.now.tzinfo)
 
 
-def _stays(one: BatchResult) -> bool:
+def _is_kept(one: BatchResult) -> bool:
     return isinstance(one.decisions[1], Ignore)
 
 
 def term_of(decision: Decision, now: datetime) -> Term:
-    """When an object is due, roughly."""
+    """Return the term in which an object is due."""
     match decision:
         case Ignore():
             return Term.STAYS
@@ -129,11 +129,11 @@ def term_of(decision: Decision, now: datetime) -> Term:
             return next((term for within, term in _TERMS if until - now <= within), Term.LATER)
 
 
-def fate_of(decision: Decision) -> tuple[str, datetime | None]:
-    """What becomes of an object, whoever says so: two policies of which one can say the same."""
+def outcome_of(decision: Decision) -> tuple[str, datetime | None]:
+    """Return the decision without its source: two policies that lead to the same outcome change nothing."""
     return type(decision).__name__, decision.until if isinstance(decision, Wait) else None
 
 
 def source_of(decision: Decision) -> str:
-    """Who says how long; empty where nobody does, or it cannot be read."""
+    """Return the source of the TTL; empty if no source sets one, or if it is unreadable."""
     return decision.facts.ttl.source if decision.facts.ttl else ""

@@ -1,4 +1,4 @@
-"""Options that limit what a command acts on: an empty or malformed value is refused, since it would widen the scope."""
+"""Options that limit the scope of a command: an empty or malformed value is an error, not a wider scope."""
 
 import functools
 import re
@@ -14,10 +14,10 @@ _NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 class Command(click.Command):
-    """A command whose options take no empty value."""
+    """A command that rejects empty option values."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an empty value, as a shell makes it of an unset variable.
+        """Reject an empty value, which a shell makes of an unset variable.
 
         Raises:
             BadParameter: The value of an option is empty.
@@ -36,10 +36,10 @@ command = functools.partial(click.command, cls=Command)
 
 
 def namespace_name(value: str) -> str:
-    """The type of an option that names a Namespace; any other text must not become part of a request's path.
+    """Check the name of a Namespace: any other text must not become part of a request's path.
 
     Raises:
-        BadParameter: No Namespace can have this name.
+        BadParameter: The value is not a valid name.
     """
     if value and not _NAMESPACE.fullmatch(value):
         raise click.BadParameter(f"expected the name of a namespace, got {value!r}")
@@ -47,19 +47,19 @@ def namespace_name(value: str) -> str:
 
 
 def split_kinds(words: str) -> tuple[str, ...]:
-    """The words of --kinds, one by one; none for `all`, and where the option is not given.
+    """Split the value of --kinds; empty for `all`, and if the option is not given.
 
     Raises:
-        ValueError: The option is given and has no word.
+        ValueError: The option is given and names no kind.
     """
     return settings.split_kinds(words) if words else ()
 
 
 def check_kinds(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """The callback of --kinds.
+    """Check the value of --kinds.
 
     Raises:
-        BadParameter: The option is given and has no word.
+        BadParameter: The option is given and names no kind.
     """
     try:
         split_kinds(value)
@@ -70,13 +70,13 @@ def check_kinds(_context: click.Context, _parameter: click.Parameter, value: str
 
 @contextmanager
 def named_by_option(given: Mapping[str, tuple[str, str | None]]) -> Iterator[dict[str, str]]:
-    """Options that are given in place of variables; an error about one names the option.
+    """Map options to the variables that they replace; an error about a variable names the option instead.
 
     Args:
-        given: Variable to the option and its value, which is None or empty where the option is not given.
+        given: For each variable, the option and its value; None or empty if the option is not given.
 
     Yields:
-        Variable to value, for `read_settings`.
+        The given values by variable, for `read_settings`.
 
     Raises:
         SettingsError: As raised in the block.
@@ -84,8 +84,8 @@ def named_by_option(given: Mapping[str, tuple[str, str | None]]) -> Iterator[dic
     try:
         yield {variable: value for variable, (_, value) in given.items() if value}
     except SettingsError as error:
-        variable, _, told = str(error).partition(": ")
+        variable, _, problem = str(error).partition(": ")
         option, value = given.get(variable, ("", None))
         if not value:
             raise
-        raise SettingsError(f"{option}: {told}") from None
+        raise SettingsError(f"{option}: {problem}") from None

@@ -1,4 +1,4 @@
-"""What `plan --policy` shows: two policies beside each other, for people and as JSON."""
+"""The output of `plan --policy`: the comparison of two policies as tables and as JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -9,63 +9,63 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from shared.cli.comparison import Comparison, Count, Row, Term
-from shared.cli.object_report import as_json, describe_time
-from shared.cli.policy_warnings import PolicyWarning
-from shared.cli.width import make_table
+from shared.cli.objects.object_report import as_json, describe_time
+from shared.cli.output.width import make_table
+from shared.cli.policies.comparison import Comparison, Count, Row, Term
+from shared.cli.policies.policy_warnings import PolicyWarning
 from shared.core.decide import Decision, Expire, Ignore, Wait
 from shared.core.objects import printable
 from shared.evaluation.batch import BatchResult
 
 SHOWN = 20
-"""Rows of a table, and objects, unless all are asked for."""
+"""The most rows of a table, and the most objects, without --all."""
 
 _TITLES = {
     Term.NOW: "DUE NOW",
     Term.HOUR: "WITHIN 1H",
     Term.DAY: "WITHIN 24H",
     Term.LATER: "LATER",
-    Term.STAYS: "STAY",
+    Term.STAYS: "KEPT",
 }
 _WORDS = {
     Term.NOW: "due now",
     Term.HOUR: "within 1h",
     Term.DAY: "within 24h",
     Term.LATER: "later",
-    Term.STAYS: "stay",
+    Term.STAYS: "kept",
 }
 _IDENTITY = ("apiVersion", "kind", "namespace", "name")
-_FATE = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt")
+_DECISION = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt")
 
 
 def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
-    """Three tables, what changes, and the sum.
+    """Print three tables, the objects that change, and the totals.
 
     Args:
-        console: Where to.
+        console: The console to print to.
         comparison: Of the policy in force and the new one.
-        everything: Whether all is shown, however long.
+        everything: Whether to print every row and object.
     """
     most = None if everything else SHOWN
     tables = (
-        ("BY", "nothing", comparison.rules),
+        ("BY", "no source", comparison.rules),
         ("KIND", "-", comparison.kinds),
         ("NAMESPACE", "-", comparison.namespaces),
     )
     for title, nameless, rows in tables if comparison.objects else ():
         console.print(_table(title, nameless, islice(rows.items(), most), console.width))
-        _tell_rest(console, len(rows), most)
+        _print_rest(console, len(rows), most)
     for name, count in comparison.unanswered.items():
-        console.print(f"{escape(printable(name))} has no answer for {_cell(count)} objects, which stay: see `explain`")
+        console.print(f"{escape(printable(name))} has no TTL for {_cell(count)} objects, which are kept: see `explain`")
     changed = comparison.changed
     if changed:
         console.print(_changes(islice(changed, most), console.width))
-        _tell_rest(console, len(changed), most)
+        _print_rest(console, len(changed), most)
     sums = ", ".join(f"{_cell(comparison.totals[term])} {_WORDS[term]}" for term in Term)
-    console.print(f"{sums}; of {len(comparison.objects):,} objects {len(changed):,} change")
+    console.print(f"{sums}; {len(changed):,} of {len(comparison.objects):,} objects change")
 
 
-def _tell_rest(console: Console, count: int, most: int | None) -> None:
+def _print_rest(console: Console, count: int, most: int | None) -> None:
     if most is not None and count > most:
         console.print(f"... and {count - most:,} more: --all shows them\n")
 
@@ -76,7 +76,7 @@ def _table(title: str, nameless: str, rows: Iterable[tuple[str, Row]], width: in
 
 
 def _cell(count: Count) -> str:
-    """`12 (+3)`: under the new policy, and how many more that are."""
+    """Return the count under the new policy and the difference: `12 (+3)`."""
     return f"{count.new:,} ({count.more:+,})" if count.more else f"{count.new:,}"
 
 
@@ -86,14 +86,14 @@ def _changes(objects: Iterable[BatchResult], width: int) -> Table:
 
 
 def describe(decision: Decision, now: datetime) -> str:
-    """`due in 5m, by policy rule ci`, `stays (kept-last)`."""
+    """Say a decision in a few words: `due in 5m, by policy rule ci`, `kept (kept-last)`."""
     source = decision.facts.ttl.source if decision.facts.ttl else ""
     by = f", by {source}" if source else ""
     moved = f", moved by {decision.facts.moved_by}" if decision.facts.moved_by else ""
     match decision:
         case Ignore(reason):
             keeper = f" by {decision.facts.keeper.source}" if decision.facts.keeper and reason == "kept-last" else ""
-            return f"stays ({reason}{keeper})"
+            return f"kept ({reason}{keeper})"
         case Wait(until):
             return f"due {describe_time(until, now)}{by}{moved}"
         case Expire():
@@ -101,15 +101,15 @@ def describe(decision: Decision, now: datetime) -> str:
 
 
 def as_document(
-    comparison: Comparison, names: Mapping[str, str], alarm: PolicyWarning, safeguards: Sequence[str]
+    comparison: Comparison, names: Mapping[str, str], warning: PolicyWarning, safeguards: Sequence[str]
 ) -> Any:
-    """The documented JSON; counts are {"inForce": 3, "new": 5}, instants RFC 3339 in UTC.
+    """Return the documented JSON; counts are {"inForce": 3, "new": 5}, instants are RFC 3339 in UTC.
 
     Args:
         comparison: Of the policy in force and the new one.
-        names: What is compared, by the fields they go to.
-        alarm: How much would go at once.
-        safeguards: What the new policy's budget and breaker make of it.
+        names: The names of the two policies, by their JSON fields.
+        warning: How many objects the new policy would delete at once.
+        safeguards: The effect of the new policy's budget and breaker, in sentences.
     """
     return {
         **names,
@@ -122,7 +122,7 @@ def as_document(
             {"rule": name, "inForce": count.in_force, "new": count.new} for name, count in comparison.unanswered.items()
         ],
         "changes": [_change(one) for one in comparison.changed],
-        "limit": {"dueNow": alarm.due_now, "limit": alarm.limit, "isExceeded": alarm.is_raised},
+        "limit": {"dueNow": warning.due_now, "limit": warning.limit, "isExceeded": warning.is_raised},
         "safeguards": list(safeguards),
     }
 
@@ -139,6 +139,6 @@ def _change(one: BatchResult) -> dict[str, Any]:
     in_force, new = (as_json(one.ref, decision) for decision in one.decisions)
     return {
         **{name: new[name] for name in _IDENTITY},
-        "inForce": {name: in_force[name] for name in _FATE},
-        "new": {name: new[name] for name in _FATE},
+        "inForce": {name: in_force[name] for name in _DECISION},
+        "new": {name: new[name] for name in _DECISION},
     }

@@ -1,0 +1,123 @@
+"""The brakes of a cluster: the namespaces whose shared state can stop deletions, and the user who asks."""
+
+import asyncio
+import getpass
+import socket
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.kubernetes import state_configmap as state
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.requests import Answer
+from shared.cli.options.values import home_namespace
+from shared.core.objects import get_text, list_mappings
+from shared.errors import ForbiddenError, TtlError
+from shared.installation.defaults import LEASE, RUN
+from shared.installation.leader import Leader, parse_leader, read_leader
+from shared.safeguards.state_schema import NAME
+
+NAMESPACES_MAX = 50
+"""The most namespaces with the Lease of a `run`, beside the default ones: any user may create a Lease."""
+
+READ_SECONDS_MAX = 2.0
+"""The longest time for reads that only add information: setting the brake must not wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrakeNamespaces:
+    """The namespaces whose brake a command sets.
+
+    Attributes:
+        namespaces: Their names.
+        leaders: The holders of the Leases that could be read.
+        is_named: Whether the operator named the namespace.
+        problem: Why there may be more namespaces; empty if all are known.
+    """
+
+    namespaces: Sequence[str]
+    leaders: Sequence[Leader]
+    is_named: bool
+    problem: str = ""
+
+
+async def find_stop(cluster: KubernetesCluster, namespace: str, *, is_dry_run: bool) -> str:
+    """Return a message for the start of `run` if deletions are stopped, else an empty text.
+
+    Raises:
+        TtlError: The brake may not be read, so `stop` could not stop this process. A dry run needs no brake.
+    """
+    try:
+        stopped = (await state.read_contents(cluster, namespace)).stop
+    except ForbiddenError as error:
+        if is_dry_run:
+            return ""
+        raise TtlError(
+            f"cannot read whether deletions are stopped: {error}; grant get on ConfigMap {namespace}/{NAME}, or name "
+            "another namespace with --lease-namespace"
+        ) from None
+    if stopped is None:
+        return ""
+    return f"deletions are stopped {stopped}; to start deletions again: `kubectl ttl start -n {namespace}`"
+
+
+async def find_brake_namespaces(cluster: KubernetesCluster, named: str | None) -> BrakeNamespaces:
+    """Find the namespaces to stop: the one that the operator names, else the default ones and those of each `run`."""
+    if named is not None:
+        return BrakeNamespaces((named,), await _read_leaders(cluster, (named,)), is_named=True)
+    usual = (home_namespace(), RUN)
+    path = f"/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.name%3D{LEASE}&resourceVersion=0"
+    try:
+        async with asyncio.timeout(READ_SECONDS_MAX):
+            answer = await cluster.request("GET", path)
+    except (TimeoutError, TtlError) as error:
+        problem = str(error) or f"no list of Leases within {READ_SECONDS_MAX:.0f} s"
+        leaders = await _read_leaders(cluster, usual)
+    else:
+        problem, leaders = "", _parse_leaders(answer)
+    found = sorted({name for leader in leaders for name in (leader.namespace, leader.state)})
+    others = [name for name in found if name not in usual]
+    if len(others) > NAMESPACES_MAX:
+        problem = f"Leases {LEASE} name {len(others)} namespaces"
+    namespaces = tuple(dict.fromkeys((*usual, *others[:NAMESPACES_MAX])))
+    return BrakeNamespaces(namespaces, leaders, is_named=False, problem=problem)
+
+
+def _parse_leaders(answer: Answer | None) -> list[Leader]:
+    if answer is None:
+        return []
+    leases = ((get_text(lease, "metadata.namespace"), lease) for lease in list_mappings(answer.body, "items"))
+    return [parse_leader(namespace, lease, answer.read_at) for namespace, lease in leases if namespace]
+
+
+async def _read_leaders(cluster: KubernetesCluster, namespaces: Iterable[str]) -> list[Leader]:
+    """Read the Leases one by one, as many as the time allows."""
+    leaders: list[Leader] = []
+    with suppress(TimeoutError):
+        async with asyncio.timeout(READ_SECONDS_MAX):
+            for namespace in dict.fromkeys(namespaces):
+                with suppress(TtlError):
+                    leaders.extend(filter(None, [await read_leader(cluster, namespace)]))
+    return leaders
+
+
+async def find_user(cluster: KubernetesCluster) -> tuple[str, datetime]:
+    """Return the user's name and the time, by the API server if it answers, else by this machine."""
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    try:
+        async with asyncio.timeout(READ_SECONDS_MAX):
+            answer = await cluster.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
+    except (TimeoutError, TtlError):
+        answer = None
+    user = get_text(answer and answer.body, "status.userInfo.username")
+    now = answer.read_at if answer else SystemClock().now()
+    return user or f"{_local_user()}@{socket.gethostname()}", now.replace(microsecond=0)
+
+
+def _local_user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a uid without a name, as in many containers
+        return "unknown"

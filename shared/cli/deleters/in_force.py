@@ -1,0 +1,200 @@
+"""What is in force on a cluster: the installation and its policy, each `run`, stops, breakers and recreate loops."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared.adapters.config.settings import read_settings
+from shared.cli.options.click_options import NONE
+from shared.cli.options.values import cluster_flags, home_namespace, known_kinds, read_policy
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.policy.policy import NO_POLICY, Policy
+from shared.errors import TtlError
+from shared.installation.defaults import RUN
+from shared.installation.installed import Installed, read_installed
+from shared.installation.leader import Leader, read_leader
+from shared.safeguards.state_schema import StateContents
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+
+CLUSTER = "cluster"
+"""The value of --against for the installed policy; an error if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyInForce:
+    """A policy with its name.
+
+    Attributes:
+        policy: The policy.
+        name: A file, or `ConfigMap ttl-after-finished/policy-x`; empty if there is none.
+        why: Why there is no policy, or why it is unknown.
+        is_known: Whether this is the policy in force, or the one that the operator named.
+        differs: That the leading `run` uses another policy; empty if it does not, or if its Lease does not say.
+    """
+
+    policy: Policy
+    name: str = ""
+    why: str = ""
+    is_known: bool = True
+    differs: str = ""
+
+    def __str__(self) -> str:
+        """Return its name, or `no policy`."""
+        return self.name or "no policy"
+
+    @property
+    def message(self) -> str:
+        """Name it in one line, with the reason if there is none."""
+        return "; ".join(part for part in (self._description, self.differs) if part)
+
+    @property
+    def _description(self) -> str:
+        if self.name:
+            return self.name
+        return f"none: {self.why}" if self.is_known else f"unknown: {self.why}; set --policy FILE or --policy none"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceState:
+    """The Lease and the shared state in one namespace.
+
+    Attributes:
+        contents: The shared state; empty if it could not be read.
+        leader: The holder of the Lease, now or before; None if there is no Lease.
+        problem: What could not be read, and why.
+    """
+
+    namespace: str
+    contents: StateContents
+    leader: Leader | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What was found on a cluster.
+
+    Attributes:
+        home: The namespace in which an installation was expected.
+        kinds: All kind rules: of the user's directory if one is given, else of the installation.
+        installed: The installation; None if there is none, or if it could not be read.
+        problem: Why the installation could not be read; empty if it could.
+        states: The state of that namespace, of the namespace of a `run`, and of the one where that `run` has its state.
+        flags: The flags that make kubectl use the same cluster.
+    """
+
+    home: str
+    kinds: Catalogue
+    installed: Installed | None = None
+    problem: str = ""
+    states: Sequence[NamespaceState] = ()
+    flags: tuple[str, ...] = ()
+
+    @property
+    def policy_problem(self) -> str:
+        """Why the installed policy is unknown; empty if it is known."""
+        return self.problem or (self.installed.problem if self.installed else "")
+
+    @property
+    def leader(self) -> Leader | None:
+        """The leading `run`; None if none is known. The Lease of the installation itself does not count."""
+        others = [one.leader for one in self.states if not (self.installed and one.namespace == self.home)]
+        return next((one for one in others if one and one.leads), None)
+
+    def choose(self, asked: Path | None) -> PolicyInForce:
+        """Choose the policy to apply: the file or `none` that is asked for, else $TTL_POLICY, else the installed one.
+
+        Raises:
+            TtlError: The file is not a valid policy; or `cluster` is asked for, and no policy is installed or readable.
+        """
+        chosen = self._choose(asked)
+        leader = self.leader
+        if leader is None or leader.scope is None or not chosen.is_known or leader.scope.policy == chosen.policy.digest:
+            return chosen
+        digest = f"sha256:{chosen.policy.digest}" if chosen.policy.digest else "none"
+        differs = f"`run` {leader.holder} leads with {leader.scope.named_policy}, not with this one ({digest})"
+        return replace(chosen, differs=differs)
+
+    def _choose(self, asked: Path | None) -> PolicyInForce:
+        if asked == Path(NONE):
+            return PolicyInForce(NO_POLICY, why="set by the operator")
+        path = None if asked == Path(CLUSTER) else asked or read_settings().policy
+        if path is not None:
+            return PolicyInForce(read_policy(path, self.kinds), str(path))
+        problem = self.policy_problem
+        if asked and (problem or self.installed is None):
+            raise TtlError(problem or f"nothing is installed in namespace {self.home}: expected a file, or none")
+        if problem:
+            return PolicyInForce(NO_POLICY, why=f"the installed policy could not be read: {problem}", is_known=False)
+        if self.installed is None:
+            return self._policy_of_run()
+        why = "" if self.installed.policy_name else f"the installation in namespace {self.home} has no policy"
+        return PolicyInForce(self.installed.policy, self.installed.policy_name, why)
+
+    def _policy_of_run(self) -> PolicyInForce:
+        """Describe the policy if nothing is installed: the policy of a `run` is a file on another machine."""
+        why = f"nothing is installed in namespace {self.home}"
+        leader = self.leader
+        if leader is None:
+            return PolicyInForce(NO_POLICY, why=why)
+        if leader.scope is None:
+            why = f"{why}, and the Lease of `run` {leader.holder} does not name its policy"
+            return PolicyInForce(NO_POLICY, why=why, is_known=False)
+        why = f"{why}, and `run` {leader.holder} leads with {leader.scope.named_policy}"
+        return PolicyInForce(NO_POLICY, why=why, is_known=not leader.scope.policy)
+
+
+async def read_in_force(
+    cluster: "KubernetesCluster", kinds_dir: Path | None, *, kubeconfig: str | None, context: str | None
+) -> InForce:
+    """Read the installation and each `run` of a cluster. What may not be read is reported in the result.
+
+    Args:
+        cluster: The cluster.
+        kinds_dir: A directory of kind rules, which then apply instead of the installation's.
+        kubeconfig: The option that selected the cluster.
+        context: Likewise.
+
+    Raises:
+        TtlError: A rule of the directory is invalid.
+    """
+    home, kinds = home_namespace(), known_kinds(kinds_dir)
+    (installed, problem), states = await asyncio.gather(
+        _read_installed(cluster, home),
+        _read_states(cluster, home),
+    )
+    if installed and kinds_dir is None and read_settings().kinds_dir is None:
+        kinds = installed.kinds
+    return InForce(home, kinds, installed, problem, states, cluster_flags(kubeconfig, context))
+
+
+async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple[Installed | None, str]:
+    try:
+        return await read_installed(cluster, namespace), ""
+    except TtlError as error:
+        return None, str(error)
+
+
+async def _read_states(cluster: "KubernetesCluster", home: str) -> list[NamespaceState]:
+    """Read the states of an installation, of a `run`, and of another namespace where the `run` keeps its state."""
+    states = await asyncio.gather(*(_read_state(cluster, one) for one in dict.fromkeys((home, RUN))))
+    elsewhere = [one.leader for one in states if one.leader and one.leader.state not in (home, RUN)]
+    others = await asyncio.gather(*(_read_state(cluster, one.state) for one in elsewhere))
+    return [*states, *(replace(one, leader=leader) for one, leader in zip(others, elsewhere, strict=True))]
+
+
+async def _read_state(cluster: "KubernetesCluster", namespace: str) -> NamespaceState:
+    from shared.adapters.kubernetes.state_configmap import read_contents  # noqa: PLC0415 - loads the client
+
+    contents, leader, problem = StateContents(), None, ""
+    try:
+        contents = await read_contents(cluster, namespace)
+        leader = await read_leader(cluster, namespace)
+    except TtlError as error:
+        problem = str(error)
+    return NamespaceState(namespace, contents, leader, problem)

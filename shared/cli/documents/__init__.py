@@ -1,0 +1,1 @@
+"""Kubernetes objects read from a YAML or JSON file."""

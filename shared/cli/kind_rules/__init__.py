@@ -1,0 +1,1 @@
+"""What kind rules mean, in words and for example objects."""

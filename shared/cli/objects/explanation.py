@@ -1,0 +1,198 @@
+"""The text of `explain`: the decision first, then the reasons and what to do, then all facts."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from shared.cli.deleters.obstacles import ExplainContext
+from shared.cli.objects.advice import advise
+from shared.cli.objects.object_report import describe_reason, describe_time
+from shared.cli.objects.related import RelatedFacts
+from shared.cli.output.width import wrap
+from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
+from shared.core.objects import ObjectRef, format_instant, printable
+from shared.core.policy.conditions import Grouping
+from shared.core.policy.policy import PolicyRule
+from shared.core.ttl.durations import format_duration
+from shared.installation.delete_guard import guard_name
+from shared.installation.guard_status import GuardState
+
+_INDENT = 12
+"""Columns before the text of a line."""
+
+_TTL_WHILE_UNFINISHED = "none set on the object; a policy and its namespace apply after it finishes"
+_HOW_TO_OPT_IN = "it is deleted only if its own annotation or a policy rule that names its kind sets a TTL"
+
+
+def as_text(
+    ref: ObjectRef,
+    decision: Decision,
+    now: datetime,
+    related: RelatedFacts | None = None,
+    context: ExplainContext | None = None,
+    width: int | None = None,
+) -> str:
+    """Return the lines of one object: the decision first, then the reasons and what to do, then all facts.
+
+    Args:
+        ref: The object.
+        decision: The decision about it.
+        now: The time of the decision.
+        related: Its owner, cleaners and finalizers; None if its kind has no rule.
+        context: What was found on its cluster; None if the object is from a file.
+        width: The most columns of a line; None to wrap no line.
+    """
+    reason = "policy" if _is_unsure(decision, context) else _REASON_LINES.get(decision.reason, "")
+    first = ("decision", "but", "problem", reason, "overridden", "saved", "do")
+    lines = list(_lines(ref, decision, now, related, context))
+    lines.sort(key=lambda line: first.index(line[0]) if line[0] in first else len(first))
+    columns = [("", printable(str(ref))), *_columns(lines)]
+    if width is None:
+        return "\n".join(name + text for name, text in columns)
+    return "\n".join(line for name, text in columns for line in wrap(text, width, first=name, indent=_INDENT))
+
+
+_REASON_LINES = {
+    Reason.HELD: "hold",
+    Reason.TERMINATING: "finalizer",
+    Reason.NEVER_FINISHES: "kind",
+    Reason.OWNER_UNFINISHED: "owner",
+    Reason.DISPATCHED: "others",
+    Reason.KEPT_LAST: "keeper",
+    Reason.LEFT_TO_CONTROLLER: "others",
+    Reason.NO_TTL: "policy",
+}
+"""The line that explains a reason, and so follows the decision. A line `problem` always does."""
+
+_GUARDED = (Reason.UNFINISHED, Reason.HELD, Reason.EXEMPT, Reason.UNKNOWN_SHAPE)
+"""The reasons for which a ValidatingAdmissionPolicy denies the DELETE too."""
+
+_DEPENDS_ON_POLICY = (Reason.NO_TTL, Reason.NOT_DUE, Reason.SERVER_CLOCK_AHEAD, Reason.EXPIRED)
+"""The reasons that another policy may change."""
+
+
+def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each line in two columns; of lines with one name, only the first shows it."""
+    before = ""
+    for name, text in lines:
+        yield f"  {'' if name == before else name:9} ", printable(text)
+        before = name
+
+
+def _lines(
+    ref: ObjectRef, decision: Decision, now: datetime, related: RelatedFacts | None, context: ExplainContext | None
+) -> Iterator[tuple[str, str]]:
+    facts = decision.facts
+    yield "decision", _decision(decision, now, context)
+    yield from (("but", one.message) for one in (context.obstacles if context else ()))
+    yield from (("but", one.message) for one in (related.deleting_owners if related else ()))
+    yield from (("do", fix) for fix in _fixes(ref, decision, related, context) if fix)
+    yield "finished", _finished(facts, now, related)
+    yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
+    yield "due", _due(facts, now)
+    if facts.keeper:
+        yield "keeper", _keeper(facts, facts.keeper)
+    if context:
+        yield "policy", context.chosen.message
+    if facts.problem:
+        yield "problem", facts.problem
+    if related:
+        yield from _related_lines(decision, related)
+    if related and context and context.guard is GuardState.CURRENT and decision.reason in _GUARDED:
+        yield "guard", f"the API server also denies our accounts the DELETE, by {guard_name(related.rule)}"
+
+
+def _decision(decision: Decision, now: datetime, context: ExplainContext | None) -> str:
+    """Say the decision: `kept (held): …`, `due in 5m (not-due): …`, `deleted now (expired): …`."""
+    reason = f"({decision.reason}): {describe_reason(decision, now)}"
+    if _is_unsure(decision, context):
+        reason += "; its policy is unknown, and may change this"
+    is_overridden = bool(decision.facts.overridden)  # then its own controller may delete it earlier
+    match decision:
+        case Ignore():
+            return f"{'not deleted by ttl-after-finished' if is_overridden else 'kept'} {reason}"
+        case Wait(until):
+            due = f"due {describe_time(until, now)}"
+            return (
+                f"{due}, but its own controller may delete it earlier {reason}" if is_overridden else f"{due} {reason}"
+            )
+        case Expire() if context is None:
+            return f"deleted now {reason}, unless a budget, an open breaker or a recreate loop delays it"
+        case Expire():
+            return f"{'due' if context.obstacles else 'deleted now'} {reason}"
+
+
+def _is_unsure(decision: Decision, context: ExplainContext | None) -> bool:
+    """Return whether an unknown policy may change the decision."""
+    return context is not None and not context.chosen.is_known and decision.reason in _DEPENDS_ON_POLICY
+
+
+def _fixes(
+    ref: ObjectRef, decision: Decision, related: RelatedFacts | None, context: ExplainContext | None
+) -> Iterator[str]:
+    obstacles, flags = (context.obstacles, context.flags) if context else ((), ())
+    yield from (one.cure for one in obstacles)
+    yield from (one.fix for one in (related.deleting_owners if related else ()))
+    if related and (related.saved or not obstacles):
+        is_readable = not related.held_problem
+        yield advise(decision, ref, related.rule, flags=flags, is_saved=bool(related.saved), is_readable=is_readable)
+
+
+def _related_lines(decision: Decision, related: RelatedFacts) -> Iterator[tuple[str, str]]:
+    rule = related.rule
+    yield from (("problem", one) for one in related.unknown_annotations)
+    if related.hold:
+        yield "hold", related.hold
+        yield from (("problem", one) for one in (related.held_problem,) if one)
+    if related.saved:
+        yield "saved", related.saved
+    if related.overridden:
+        yield "overridden", related.overridden
+    if rule.never_finishes:
+        yield "kind", rule.never_finishes
+    if rule.opt_in and not rule.never_finishes:
+        yield "opt-in", f"{rule.opt_in}; {_HOW_TO_OPT_IN}" if decision.reason is Reason.NO_TTL else rule.opt_in
+    if related.owner:
+        yield "owner", f"{related.owner.ref}: {related.owner.state}"
+    yield from (("others", f"{name}: {does}") for name, does in related.cleaners)
+    yield from (("finalizer", f"{name}: {does}") for name, does in related.finalizers)
+    if rule.notes:
+        yield "note", rule.notes
+
+
+def _finished(facts: Facts, now: datetime, related: RelatedFacts | None) -> str:
+    if not facts.finish.finished:
+        why = f": {related.unfinished.why}" if related and related.unfinished else ""
+        return f"{'no' if facts.finish.finished is False else 'unknown'}{why}"
+    outcome = facts.finish.outcome or "yes"
+    if facts.finish.at is None:
+        return f"{outcome}, finish time unknown"
+    return f"{outcome} at {format_instant(facts.finish.at)} ({describe_time(facts.finish.at, now)})"
+
+
+def _ttl(facts: Facts) -> str:
+    if facts.ttl is None:
+        return "unreadable" if facts.problem and facts.finish.finished is not None else "none"
+    if facts.ttl.is_never:
+        return f"never, by {facts.ttl.source}"
+    after, at = facts.ttl.after, facts.ttl.at
+    what = f"until {format_instant(at)}" if at else format_duration(after or timedelta())
+    return f"{what}, by {facts.ttl.source}"
+
+
+def _due(facts: Facts, now: datetime) -> str:
+    if facts.due_at is None:
+        return "-"
+    moved = f", moved by {facts.moved_by}" if facts.moved_by else ""
+    return f"{format_instant(facts.due_at)} ({describe_time(facts.due_at, now)}){moved}"
+
+
+def _keeper(facts: Facts, rule: PolicyRule) -> str:
+    """Say what a rule keeps: `policy rule ci keeps the newest 3 of its kind in this namespace; 1 finished later`."""
+    what = "failed ones" if rule.counts_apart(facts.finish.outcome) else "of its kind in this namespace"
+    by = "" if rule.keep_last_by.by == "namespace" else f", by {_grouping(rule.keep_last_by)}"
+    newer = "its rank is unknown" if facts.newer is None else f"{facts.newer or 'none'} finished later"
+    return f"{rule.source} keeps the newest {rule.kept_of(facts.finish.outcome)} {what}{by}; {newer}"
+
+
+def _grouping(by: Grouping) -> str:
+    return f"label {by.label}" if by.label else "a CEL expression" if by.by == "cel" else by.by

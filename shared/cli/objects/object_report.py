@@ -1,0 +1,144 @@
+"""A decision about one object as JSON and as one sentence."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.cli.deleters.obstacles import ExplainContext
+from shared.cli.objects.related import RelatedFacts
+from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
+from shared.core.objects import ObjectRef, format_instant
+from shared.core.ttl.durations import format_duration
+
+WORDS = {
+    Reason.EXPIRED: "its TTL has expired",
+    Reason.NOT_DUE: "it has finished, and its TTL has not expired",
+    Reason.SERVER_CLOCK_AHEAD: (
+        "it is due only by the Date of the API server, which is more than 60 s ahead of this machine's clock"
+    ),
+    Reason.TERMINATING: "it is already being deleted",
+    Reason.HELD: "annotation ttlafterfinished.dev/hold is set",
+    Reason.INVALID_TTL: "what sets its TTL is invalid",
+    Reason.UNFINISHED: "it has not finished, and its TTL starts when it finishes",
+    Reason.NEVER_FINISHES: "objects of its kind never finish",
+    Reason.LEFT_TO_CONTROLLER: "the kind's own controller acts on its TTL field, and does more than delete",
+    Reason.NO_TTL: "no source sets a TTL",
+    Reason.NEVER: "its TTL is never",
+    Reason.FINISH_TIME_UNKNOWN: "it has finished, but its finish time is unknown",
+    Reason.OWNER_UNFINISHED: "its controller owner has not finished, or the owner's state is unknown",
+    Reason.DISPATCHED: "another cluster dispatched it here, and must read its result first",
+    Reason.AGGREGATED_API: "an aggregated API server serves its kind, or may serve it, and may ignore preconditions",
+    Reason.EXEMPT: "annotation ttlafterfinished.dev/exempt is set on its namespace",
+    Reason.INVALID_POLICY: "its namespace or the policy has an invalid setting",
+    Reason.NAMESPACE_UNREAD: "its namespace could not be read, and may be exempt",
+    Reason.KEPT_LAST: "a policy rule keeps the newest objects; it is one of them, or its rank is unknown",
+    Reason.UNKNOWN_SHAPE: "its kind or the shape of its status is unknown",
+}
+"""Each reason of a decision in one sentence."""
+
+
+def as_json(
+    ref: ObjectRef, decision: Decision, related: RelatedFacts | None = None, context: ExplainContext | None = None
+) -> dict[str, Any]:
+    """Return the documented JSON of one object; instants are RFC 3339 in UTC, unknown values are null."""
+    facts = decision.facts
+    return {
+        "apiVersion": ref.api_version,
+        "kind": ref.kind,
+        "namespace": ref.namespace or None,
+        "name": ref.name,
+        "finished": facts.finish.finished,
+        "finishedAt": _instant(facts.finish.at),
+        "outcome": facts.finish.outcome,
+        "ttlSeconds": _seconds(facts),
+        "ttlFrom": facts.ttl.source if facts.ttl else None,
+        "dueAt": _instant(facts.due_at),
+        "movedBy": facts.moved_by or None,
+        "policyRule": facts.policy_rule.name if facts.policy_rule else None,
+        "keeper": _keeper_as_json(facts),
+        "decision": type(decision).__name__.lower(),
+        "reason": str(decision.reason),
+        **({"problem": facts.problem} if facts.problem else {}),
+        **(_related_as_json(facts, related) if related else {}),
+        **(_context_as_json(context) if context else {}),
+    }
+
+
+def _related_as_json(facts: Facts, related: RelatedFacts) -> dict[str, Any]:
+    owner = related.owner
+    return {
+        "unfinished": related.unfinished.as_json() if related.unfinished else None,
+        "hold": related.hold or None,
+        "parkedTtl": related.saved or None,
+        "powerlessAgainst": facts.overridden or None,
+        "unknownAnnotations": list(related.unknown_annotations),
+        "neverFinishes": related.rule.never_finishes,
+        "optIn": related.rule.opt_in,
+        "deletedWith": [one.as_json() for one in related.deleting_owners],
+        "owner": {"kind": owner.ref.kind, "name": owner.ref.name, "state": owner.state} if owner else None,
+        "cleaners": [{"name": name, "does": does} for name, does in related.cleaners],
+        "finalizers": [{"name": name, "does": does} for name, does in related.finalizers],
+    }
+
+
+def _context_as_json(context: ExplainContext) -> dict[str, Any]:
+    chosen = context.chosen
+    policy = {
+        "name": chosen.name or None,
+        "known": chosen.is_known,
+        "why": chosen.why or None,
+        "differs": chosen.differs or None,
+    }
+    return {"policy": policy, "obstacles": [one.as_json() for one in context.obstacles], "guard": context.guard}
+
+
+def describe_fate(decision: Decision, now: datetime) -> str:
+    """Say the decision in one sentence: `due in 5m, at …, by spec.ttlSecondsAfterFinished`."""
+    source = f", by {decision.facts.ttl.source}" if decision.facts.ttl else ""
+    match decision:
+        case Ignore(reason):
+            return f"kept ({reason}): {WORDS[reason]}"
+        case Wait(until):
+            return f"due {describe_time(until, now)}, at {format_instant(until)}{source}"
+        case Expire(since):
+            return f"due now: {describe_reason(decision, now)}, at {format_instant(since)}{source}"
+
+
+def describe_reason(decision: Decision, now: datetime) -> str:
+    """Say why, in one sentence; an object that is due `expired 3m ago`."""
+    if isinstance(decision, Expire) and decision.since < now:
+        return f"expired {describe_time(decision.since, now)}"
+    return WORDS[decision.reason]
+
+
+def describe_time(instant: datetime, now: datetime) -> str:
+    """Return `in 5m` or `3h ago`."""
+    distance = instant - now
+    if distance < timedelta(0):
+        return f"{format_duration(now - instant)} ago"
+    return f"in {format_duration(distance)}"
+
+
+def _keeper_as_json(facts: Facts) -> dict[str, Any] | None:
+    if facts.keeper is None:
+        return None
+    kept = facts.keeper.kept_of(facts.finish.outcome)
+    return {"rule": facts.keeper.name, "keeps": kept, "newer": facts.newer}
+
+
+def _seconds(facts: Facts) -> int | None:
+    if facts.ttl is None or facts.ttl.after is None:
+        return None
+    return int(facts.ttl.after.total_seconds())
+
+
+def _instant(instant: datetime | None) -> str | None:
+    return None if instant is None else format_instant(instant)
+
+
+def is_ahead(decision: Decision) -> bool:
+    """Return whether the object will be deleted, now or later, if nothing changes."""
+    match decision:
+        case Ignore():
+            return False
+        case Wait() | Expire():
+            return True

@@ -1,0 +1,68 @@
+"""Decide about the objects of a file, for `explain -f`."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from shared.cli.objects.preview import ObjectPreview
+from shared.cli.objects.related import Owner, find_owner, find_related
+from shared.core.decide import Facts, Ignore, Reason
+from shared.core.finish.finish import Finish
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
+from shared.core.namespaces import Namespace, namespace_of, plain_namespace
+from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.core.policy.policy import NO_POLICY, Policy
+from shared.evaluation.batch import BatchEvaluator, BatchResult
+
+
+async def find_offline(
+    documents: Sequence[dict[str, Any]], *, kinds: Catalogue, now: datetime, policy: Policy = NO_POLICY
+) -> list[ObjectPreview]:
+    """Decide about each document of a file, without a cluster.
+
+    Owners, ranks and Namespaces come from the file. An owner that is not in the file counts as unfinished; a Namespace
+    that is not in it counts as one without annotations. Namespaces themselves are not in the result.
+    """
+    namespaces = {one.ref.name: one for one in map(namespace_of, filter(_is_namespace, documents))}
+    with_rules = [(one, _rule_of(one, kinds)) for one in documents]
+    by_uid = {get_text(obj, "metadata.uid"): (obj, rule) for obj, rule in reversed(with_rules) if rule is not None}
+    objects = [(obj, rule) for obj, rule in with_rules if not _is_namespace(obj)]
+    batch = BatchEvaluator([policy])
+    for obj, rule in objects:
+        if rule is not None:
+            name = get_text(obj, "metadata.namespace")
+            batch.add(obj, rule, now, namespaces.get(name) or plain_namespace(name))
+
+    async def keeps_dependents(owner: ObjectRef) -> bool:
+        return not any(rule.dependents == "free" for rule in kinds.of(owner.group, owner.kind))
+
+    decided = iter(await batch.settle(keeps_dependents))
+    return [
+        _unknown(obj, now)
+        if rule is None
+        else _with_related(obj, rule, next(decided), find_owner(obj, by_uid), namespaces)
+        for obj, rule in objects
+    ]
+
+
+def _is_namespace(obj: dict[str, Any]) -> bool:
+    return (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Namespace")
+
+
+def _rule_of(obj: dict[str, Any], kinds: Catalogue) -> KindRule | None:
+    return kinds.get(get_text(obj, "apiVersion"), get_text(obj, "kind"))
+
+
+def _unknown(obj: dict[str, Any], now: datetime) -> ObjectPreview:
+    ref = ref_of(obj)
+    problem = f"no kind rule for kind {ref.kind or '(none)'} of apiVersion {ref.api_version or '(none)'}"
+    return ObjectPreview(ref, Ignore(Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=problem)), now)
+
+
+def _with_related(
+    obj: dict[str, Any], rule: KindRule, one: BatchResult, owner: Owner | None, namespaces: Mapping[str, Namespace]
+) -> ObjectPreview:
+    (decision,) = one.decisions
+    related = find_related(obj, rule, decision.facts, owner, namespaces.get(one.ref.namespace))
+    return ObjectPreview(one.ref, decision, one.now, related)

@@ -1,0 +1,59 @@
+"""The table of `plan`: how many objects are due, and when, for each namespace and kind."""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from shared.cli.output.width import echo, make_table, output_console
+from shared.core.decide import Expire, Reason, Wait
+from shared.core.ttl.durations import format_duration
+from shared.evaluation.batch import BatchResult
+
+_TITLES = ("NAMESPACE", "KIND", "DUE NOW", "WITHIN 1H", "LATER", "NEXT DUE", "HELD BACK", "OTHERS")
+_UNIT = re.compile(r"\d+[a-z]+")
+_SOON = timedelta(hours=1)
+_HELD_BACK = (
+    Reason.HELD,
+    Reason.EXEMPT,
+    Reason.INVALID_POLICY,
+    Reason.INVALID_TTL,
+    Reason.OWNER_UNFINISHED,
+    Reason.DISPATCHED,
+    Reason.AGGREGATED_API,
+    Reason.FINISH_TIME_UNKNOWN,
+    Reason.NAMESPACE_UNREAD,
+    Reason.KEPT_LAST,
+)
+
+
+def print_table(objects: Sequence[BatchResult]) -> None:
+    """Print how many objects of each namespace and kind are due, and when."""
+    groups: defaultdict[tuple[str, str], list[BatchResult]] = defaultdict(list)
+    for one in objects:
+        groups[one.ref.namespace, one.ref.kind].append(one)
+    rows = [(namespace or "-", kind, *_summary(group)) for (namespace, kind), group in sorted(groups.items())]
+    if rows:
+        console = output_console()
+        console.print(make_table(_TITLES, rows, width=console.width, names=2, gap=2))
+    decisions = [one.decisions[0] for one in objects]
+    due_now = sum(isinstance(one, Expire) for one in decisions)
+    later = sum(isinstance(one, Wait) for one in decisions)
+    echo(f"{due_now} due now, {later} due later, {len(objects) - due_now - later} kept, of {len(objects)} objects")
+
+
+def _describe_roughly(time_left: timedelta) -> str:
+    """Return the two largest units, as in `in 23h59m`, so that the table fits 80 columns."""
+    return f"in {''.join(_UNIT.findall(format_duration(time_left))[:2])}"
+
+
+def _summary(group: Sequence[BatchResult]) -> tuple[str, ...]:
+    now: datetime = group[0].now
+    decisions = [one.decisions[0] for one in group]
+    due_now = sum(isinstance(one, Expire) for one in decisions)
+    dues = sorted(one.until for one in decisions if isinstance(one, Wait))
+    soon = sum(due <= now + _SOON for due in dues)
+    held_back = sum(one.reason in _HELD_BACK for one in decisions)
+    rest = len(group) - due_now - len(dues) - held_back
+    next_due = _describe_roughly(dues[0] - now) if dues else "-"
+    return (str(due_now), str(soon), str(len(dues) - soon), next_due, str(held_back), str(rest))

@@ -1,0 +1,205 @@
+"""Decide about objects without deleting them, for `plan` and `explain`."""
+
+import asyncio
+import gc
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from shared.cli.objects.owners import find_deleting_owners
+from shared.cli.objects.related import RelatedFacts, find_related, read_owner
+from shared.core.decide import Decision, Reason
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
+from shared.core.namespaces import Namespace
+from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.ttl.edits import describe_parked
+from shared.errors import PermanentError, TtlError
+from shared.evaluation.batch import BatchEvaluator, BatchResult
+from shared.evaluation.evaluator import Evaluator, is_unfinished
+from shared.evaluation.namespaces import Namespaces
+from shared.ports import Page, Unreadable
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+
+LISTS_AT_ONCE = 4
+"""Kinds that are listed concurrently."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPreview:
+    """The decision about one object.
+
+    Attributes:
+        ref: The object.
+        decision: The decision.
+        now: The time of the decision.
+        related: Its owner, cleaners and finalizers; None if its kind has no rule.
+    """
+
+    ref: ObjectRef
+    decision: Decision
+    now: datetime
+    related: RelatedFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The decisions about every object of a cluster that could be read.
+
+    Attributes:
+        objects: The decisions about each object, one for each policy.
+        refused: The kinds that could not be listed, and why.
+        saved: Objects with a TTL that a hold saved, whose hold was removed without a release.
+        unreadable: Objects that could not be read, and are kept.
+    """
+
+    objects: Sequence[BatchResult]
+    refused: Sequence[tuple[KindRule, TtlError]]
+    saved: Sequence[ObjectRef] = ()
+    unreadable: Sequence[Unreadable] = ()
+
+
+async def find_all(
+    cluster: "KubernetesCluster",
+    rules: Sequence[KindRule],
+    *,
+    policies: Sequence[Policy],
+    kinds: Catalogue,
+    namespace: str,
+) -> Preview:
+    """List every object of the kinds once, and decide about it under each policy."""
+    batch, namespaces = BatchEvaluator(policies), Namespaces(cluster, only=namespace)
+    refused: list[tuple[KindRule, TtlError]] = []
+    saved: list[ObjectRef] = []
+    unreadable: list[Unreadable] = []
+    slots = asyncio.Semaphore(LISTS_AT_ONCE)
+
+    async def evaluate_kind(rule: KindRule) -> None:
+        async with slots:
+            try:
+                aggregated = await _is_aggregated(cluster, rule)
+                async with aclosing(_pages(cluster, rule, namespaces)) as pages:
+                    async for page in pages:
+                        unreadable.extend(page.unreadable)
+                        await _evaluate_page(page, rule, batch, namespaces, saved, aggregated=aggregated)
+            except TtlError as error:
+                refused.append((rule, error))
+
+    with no_cyclic_collection():
+        await asyncio.gather(*map(evaluate_kind, rules))
+        objects = await batch.settle(lambda owner: is_unfinished(owner, cluster=cluster, kinds=kinds))
+    return Preview(objects, refused, saved, unreadable)
+
+
+@contextmanager
+def no_cyclic_collection() -> Iterator[None]:
+    """Disable the cyclic garbage collector: JSON has no cycles, and collecting takes 40 % of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+async def _pages(cluster: "KubernetesCluster", rule: KindRule, namespaces: Namespaces) -> AsyncGenerator[Page]:
+    """Yield each page; the next page is requested while one is evaluated."""
+
+    def request_page(token: str) -> asyncio.Task[Page]:
+        return asyncio.create_task(cluster.list_page(rule, namespace=namespaces.only, continue_token=token))
+
+    pending: asyncio.Task[Page] | None = request_page("")
+    try:
+        while pending is not None:
+            page = await pending
+            pending = request_page(page.continue_token) if page.continue_token else None
+            await asyncio.sleep(0)  # sends the request
+            yield page
+    finally:
+        if pending is not None:
+            pending.cancel()
+
+
+async def _is_aggregated(cluster: "KubernetesCluster", rule: KindRule) -> bool:
+    """Return whether an aggregated API server serves the kind; if that is unknown, True, which keeps its objects."""
+    try:
+        return await cluster.is_aggregated(rule)
+    except PermanentError:
+        return True
+
+
+async def _evaluate_page(
+    page: Page,
+    rule: KindRule,
+    batch: BatchEvaluator,
+    namespaces: Namespaces,
+    saved: list[ObjectRef],
+    *,
+    aggregated: bool,
+) -> None:
+    await namespaces.prime()
+    for obj in page.items:
+        namespace, problem = await _read_namespace(namespaces, obj)
+        batch.add(obj, rule, page.read_at, namespace, problem, aggregated=aggregated, ahead=page.ahead)
+        if describe_parked(obj, rule):
+            saved.append(ref_of(obj))
+
+
+async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[Namespace | None, str]:
+    """Return the object's namespace, or why it could not be read."""
+    name = get_text(obj, "metadata.namespace")
+    if not name:
+        return None, ""
+    try:
+        found = namespaces.get_cached(name) or await namespaces.get(name)
+    except PermanentError as error:
+        return None, str(error)
+    return found, "" if found else f"namespace {name} does not exist"
+
+
+async def find_one(
+    cluster: "KubernetesCluster",
+    rule: KindRule,
+    *,
+    kinds: Catalogue,
+    namespace: str,
+    name: str,
+    policy: Policy = NO_POLICY,
+    flags: tuple[str, ...] = (),
+) -> ObjectPreview:
+    """Read one object by its name, and decide about it.
+
+    Args:
+        cluster: The cluster.
+        rule: The rule of its kind.
+        kinds: All kind rules.
+        namespace: Its namespace; empty if it is cluster-scoped.
+        name: Its name.
+        policy: The policy to apply.
+        flags: The flags that make kubectl use this cluster, for suggested commands.
+
+    Raises:
+        TtlError: It does not exist.
+    """
+    snapshot = await cluster.get(rule, ObjectRef(rule.api_version, rule.kind, namespace, name, ""))
+    if snapshot is None:
+        place = f" in namespace {namespace}" if namespace else ""
+        raise TtlError(f"{rule.kind} {name} does not exist{place}")
+    evaluator = Evaluator(cluster, kinds, lambda: policy)
+    decision = await evaluator.decide(snapshot, rule)
+    its_namespace, _ = await _read_namespace(evaluator.namespaces, snapshot.obj)
+    owner = await read_owner(snapshot.obj, cluster=cluster, kinds=kinds)
+    related = find_related(snapshot.obj, rule, decision.facts, owner, its_namespace)
+    if decision.reason is Reason.HELD:
+        deleting_owners = await find_deleting_owners(
+            snapshot.obj, cluster=cluster, kinds=kinds, evaluator=evaluator, flags=flags
+        )
+        related = replace(related, deleting_owners=deleting_owners)
+    return ObjectPreview(ref_of(snapshot.obj), decision, snapshot.read_at, related)

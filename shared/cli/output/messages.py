@@ -1,0 +1,49 @@
+"""Messages on standard error, beside a command's output: text, or JSON lines if the log is JSON."""
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from shared.adapters.telemetry.logs import is_json
+
+COUNT_STEP = 1_000
+"""Documents between two updates of the count on the terminal."""
+
+
+def inform(text: str) -> None:
+    """Print a message; if the log is JSON, log it at level info."""
+    if is_json():
+        logging.getLogger("ttl").info(text)
+    else:
+        click.echo(text, err=True)
+
+
+def warn(text: str, *, fg: str | None = None, bold: bool = False) -> None:
+    """Print a warning, colored on a terminal; if the log is JSON, log it at level warning, which every command logs."""
+    if is_json():
+        logging.getLogger("ttl").warning(text)
+    else:
+        click.secho(text, fg=fg, bold=bold, err=True)
+
+
+def show_progress(text: str) -> None:
+    """Replace the current line of a terminal on standard error; an empty text clears the line."""
+    if sys.stderr.isatty() and not is_json():
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+
+
+def show_count(documents: Iterable[Any]) -> Iterator[Any]:
+    """Yield the same documents, and show their count on a terminal until all are read."""
+    shown = False
+    try:
+        for count, one in enumerate(documents, start=1):
+            if count % COUNT_STEP == 0:
+                shown = True
+                show_progress(f"{count} documents")
+            yield one
+    finally:
+        if shown:
+            show_progress("")

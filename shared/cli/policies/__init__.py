@@ -1,0 +1,1 @@
+"""Two policies compared: which objects each one deletes, and when."""

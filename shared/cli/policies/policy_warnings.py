@@ -1,0 +1,95 @@
+"""Warnings about a new policy: how much it deletes at once, and which of its limits that exceeds."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from shared.cli.policies.comparison import Comparison, Term
+from shared.core.policy.limits import BreakerLimits, Limits, Rate
+from shared.core.policy.policy import Policy
+from shared.core.ttl.durations import format_duration
+
+LIMIT = 1_000
+"""The limit of objects due at once, unless the policy's own breaker sets a count."""
+
+_RELEASE = "the rest is kept until you release the breaker"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWarning:
+    """How many objects a policy would delete at once.
+
+    Attributes:
+        due_now: Their number.
+        limit: The number above which the warning is raised.
+        by: Their number for each rule, field or annotation, the highest first.
+    """
+
+    due_now: int
+    limit: int
+    by: tuple[tuple[str, int], ...]
+
+    @property
+    def is_raised(self) -> bool:
+        """Whether the number exceeds the limit."""
+        return self.due_now > self.limit
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{count:,} by {name}" for name, count in self.by)
+        return f"{self.due_now:,} objects would be deleted at once, more than {self.limit:,}: {parts}"
+
+
+def check_limit(comparison: Comparison, limits: Limits, limit: int | None) -> PolicyWarning:
+    """Compare the number of objects that a new policy deletes at once with the limit.
+
+    Args:
+        comparison: Of the policy in force and the new one.
+        limits: The new policy's budget and breaker.
+        limit: The operator's limit; None for the breaker's count, else LIMIT.
+    """
+    most = limit if limit is not None else limits.breaker.count or LIMIT
+    counts = [(name, row[Term.NOW].new) for name, row in comparison.rules.items()]
+    return PolicyWarning(comparison.totals[Term.NOW].new, most, tuple(one for one in counts if one[1]))
+
+
+def find_unused(comparison: Comparison, policy: Policy) -> Iterator[str]:
+    """Find the rules of the new policy that set the TTL of no object, which is often a mistake."""
+    used = {name for name, row in comparison.rules.items() if any(count.new for count in row.values())}
+    yield from (rule.source for rule in policy.rules if rule.ttl and rule.source not in used)
+
+
+def describe_safeguards(comparison: Comparison, limits: Limits) -> Iterator[str]:
+    """Say whether the policy's own breaker would trip, and how long its budget delays the objects."""
+    yield from _describe_breaker(comparison, limits.breaker)
+    due = comparison.due_within(timedelta())
+    if limits.everywhere and (delay := _describe_rate(len(due), limits.everywhere)):
+        yield f"the policy's budget: {delay}"
+    if limits.per_namespace and due:
+        (name, count), *_ = Counter(one.ref.namespace for one in due).most_common(1)
+        if delay := _describe_rate(count, limits.per_namespace):
+            yield f"the policy's budget in namespace {name or '-'}: {delay}"
+
+
+def _describe_breaker(comparison: Comparison, breaker: BreakerLimits) -> Iterator[str]:
+    due = comparison.due_within(breaker.window)
+    window = format_duration(breaker.window)
+    if breaker.count is not None and len(due) > breaker.count:
+        counts = f"{len(due):,} are due within {window}, and {breaker.count:,} are allowed"
+        yield f"the policy's breaker would trip: {counts}; {_RELEASE}"
+    if breaker.share is None:
+        return
+    totals = Counter(one.rule.name for one in comparison.objects)
+    for name, count in Counter(one.rule.name for one in due).items():
+        if count > max(breaker.at_least, breaker.share * totals[name]):
+            share = f"{count:,} of {totals[name]:,} {name} are due within {window}, and {breaker.share:.0%} are allowed"
+            yield f"the policy's breaker would trip: {share}; {_RELEASE}"
+
+
+def _describe_rate(count: int, rate: Rate) -> str:
+    """Say how long a budget delays the last of these objects; an empty text if the burst allows all at once."""
+    if count <= rate.burst:
+        return ""
+    seconds = round((count - rate.burst) / rate.per_second)
+    takes = format_duration(timedelta(seconds=max(1, seconds)))
+    return f"{rate.per_second:g} a second after the first {rate.burst:,}, so {count:,} take {takes}"

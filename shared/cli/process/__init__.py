@@ -1,0 +1,1 @@
+"""How a command runs as a process: event loop, signals, standard streams and connection to the cluster."""
