@@ -20,7 +20,7 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.world import World
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import format_instant, get_text
-from shared.devserver.apiserver.app import ApiServer
+from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
 from shared.devserver.demo_objects import (
@@ -127,7 +127,7 @@ async def api_server(folder: Path) -> AsyncIterator[tuple[str, Path]]:
     """
     assets = find_assets()
     if assets is None:
-        async with serve(ApiServer(Store(lambda: datetime.now(UTC)))) as url:  # noqa: TID251 - a server's own clock
+        async with serve(EmbeddedApiServer(Store(lambda: datetime.now(UTC)))) as url:  # noqa: TID251 - a server's own clock
             yield "the embedded API server (no kube-apiserver was found)", write_kubeconfig(folder / "kubeconfig", url)
         return
     server = await asyncio.to_thread(RealServer, assets, folder)

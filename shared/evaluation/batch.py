@@ -52,7 +52,7 @@ class BatchResult:
 
 
 @dataclass(slots=True)
-class _Case:
+class _BatchCase:
     """One object; each step is the decision if the missing fact of the step before does not keep the object."""
 
     ref: ObjectRef
@@ -71,7 +71,7 @@ class BatchEvaluator:
     """
 
     policies: Sequence[Policy]
-    _cases: list[_Case] = field(default_factory=list)
+    _cases: list[_BatchCase] = field(default_factory=list)
     _unfinished: dict[str, bool] = field(default_factory=dict)
     _places: tuple[_Places, ...] = field(init=False)
 
@@ -114,7 +114,7 @@ class BatchEvaluator:
             steps.append(decisions)
         if ref.uid:
             self._unfinished[ref.uid] = rule.keeps_dependents(is_finished=steps[0][0].facts.finish.finished)
-        self._cases.append(_Case(ref, rule, now, owner, tuple(steps)))
+        self._cases.append(_BatchCase(ref, rule, now, owner, tuple(steps)))
 
     async def settle(self, is_unfinished: IsUnfinished) -> list[BatchResult]:
         """Return the decisions about each object, in the order in which the objects were added.
@@ -145,7 +145,7 @@ class BatchEvaluator:
             pairs = zip(case.steps, self._places, strict=True)
             yield BatchResult(case.ref, case.rule, case.now, tuple(self._last(case, *pair) for pair in pairs))
 
-    def _last(self, case: _Case, steps: _Steps, places: _Places) -> Decision:
+    def _last(self, case: _BatchCase, steps: _Steps, places: _Places) -> Decision:
         """The first step that applies."""
         counted = [_count(case.ref, one, places) for one in steps]
         for decision in counted[:-1]:

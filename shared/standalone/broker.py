@@ -17,7 +17,7 @@ from typing import Any
 from shared.adapters.events.cloudevents import Event, event_of
 from shared.errors import EventError, TryLaterError
 from shared.messages import Message
-from shared.standalone.dead_letters import DeadLetter, Undelivered, as_dead_letter
+from shared.standalone.dead_letters import DeadLetterSink, Undelivered, as_dead_letter
 from shared.standalone.delivery import HOPS_LEFT, Parcel, Subscriber, pack
 from shared.standalone.triggers import matches
 
@@ -61,7 +61,7 @@ class LocalBroker:
         source: The CloudEvent source of published messages.
     """
 
-    def __init__(self, subscribers: Sequence[Subscriber], *, dead_letter: DeadLetter, source: str) -> None:
+    def __init__(self, subscribers: Sequence[Subscriber], *, dead_letter: DeadLetterSink, source: str) -> None:
         self._subscribers = subscribers
         self._dead_letter = dead_letter
         self._source = source

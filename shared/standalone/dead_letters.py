@@ -33,7 +33,7 @@ class Undelivered:
     retry_after_seconds: float = 0.0
 
 
-class DeadLetter(Protocol):
+class DeadLetterSink(Protocol):
     """The receiver of dead letters."""
 
     def report(self, event: Event, undelivered: Undelivered) -> None:

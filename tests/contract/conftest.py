@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from shared.adapters.clock import SystemClock
-from shared.devserver.apiserver import ApiServer, Store, serve, write_kubeconfig
+from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
 from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
 from tests.contract.definitions import DEFINITIONS, Crds
 
@@ -176,7 +176,7 @@ async def server(request, tmp_path, anyio_backend) -> AsyncIterator[Server]:
         yield Server("real", real.url, real.kubeconfig, real.compact, real.has_controllers(), real.token, real.ssl)
         return
     store = Store(SystemClock().now)
-    async with serve(ApiServer(store)) as url:
+    async with serve(EmbeddedApiServer(store)) as url:
         yield Server("embedded", url, write_kubeconfig(tmp_path / "kubeconfig", url), store.compact, True)
 
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from starlette.responses import Response
 
-from shared.devserver.apiserver import ApiServer, DeleteOptions, Query, StatusError, Store, WriteOptions, serve
+from shared.devserver.apiserver import DeleteOptions, EmbeddedApiServer, Query, StatusError, Store, WriteOptions, serve
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS, JOBS, PODS
 
@@ -138,7 +138,7 @@ async def test_any_request_can_be_made_to_fail(store):
             raise StatusError(403, "Forbidden", "no")
         return None
 
-    app = ApiServer(store, intercept=intercept)
+    app = EmbeddedApiServer(store, intercept=intercept)
     async with serve(app) as url, aiohttp.ClientSession(url) as session:
         path = "/api/v1/namespaces/default/configmaps"
         async with session.delete(f"{path}/a") as answer:
@@ -154,7 +154,7 @@ async def test_any_request_can_be_made_to_fail(store):
 
 @pytest.mark.anyio
 async def test_date_header_is_the_clock_of_the_store(store, clock):
-    async with serve(ApiServer(store)) as url, aiohttp.ClientSession(url) as session:
+    async with serve(EmbeddedApiServer(store)) as url, aiohttp.ClientSession(url) as session:
         clock.now = datetime(2031, 5, 6, 7, 8, 9, 999_999, tzinfo=UTC)
         async with session.get("/api") as answer:
             assert parsedate_to_datetime(answer.headers["Date"]) == clock.now.replace(microsecond=0)
@@ -162,7 +162,7 @@ async def test_date_header_is_the_clock_of_the_store(store, clock):
 
 @pytest.mark.anyio
 async def test_bookmarks_follow_the_requested_interval(store):
-    async with serve(ApiServer(store, bookmark_seconds=0.05)) as url, aiohttp.ClientSession(url) as session:
+    async with serve(EmbeddedApiServer(store, bookmark_seconds=0.05)) as url, aiohttp.ClientSession(url) as session:
         query = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": str(store.revision)}
         async with session.get("/api/v1/pods", params=query) as answer:
             lines = [await answer.content.readline() for _ in range(3)]
@@ -172,7 +172,7 @@ async def test_bookmarks_follow_the_requested_interval(store):
 @pytest.mark.anyio
 async def test_close_ends_the_watches(store):
     async with aiohttp.ClientSession() as session:
-        async with serve(ApiServer(store)) as url:
+        async with serve(EmbeddedApiServer(store)) as url:
             query = {"watch": "1", "resourceVersion": str(store.revision)}
             answer = await session.get(f"{url}/api/v1/pods", params=query)
             reading = asyncio.create_task(answer.read())

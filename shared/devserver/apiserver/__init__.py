@@ -11,21 +11,21 @@ contract tests compare its behaviour with a real kube-apiserver. Not implemented
 - kubelets: a deleted Pod without finalizers is gone at once, even if it runs
 """
 
-from shared.devserver.apiserver.app import ApiServer, Intercept
+from shared.devserver.apiserver.app import EmbeddedApiServer, Intercept
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.resources import Object, Registry, Resource
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
-from shared.devserver.apiserver.store import Page, Query, Store, WriteOptions
+from shared.devserver.apiserver.store import ListPage, Query, Store, WriteOptions
 from shared.devserver.apiserver.table import Change
 
 __all__ = [
-    "ApiServer",
     "Change",
     "DeleteOptions",
+    "EmbeddedApiServer",
     "Intercept",
+    "ListPage",
     "Object",
-    "Page",
     "Query",
     "Registry",
     "Resource",

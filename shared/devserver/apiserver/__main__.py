@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from shared.adapters.clock import SystemClock
-from shared.devserver.apiserver.app import ApiServer
+from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
 
@@ -23,7 +23,7 @@ def main(port: int) -> None:
 
 async def _serve(port: int) -> None:
     with tempfile.TemporaryDirectory(prefix="apiserver-") as folder:
-        async with serve(ApiServer(Store(SystemClock().now)), port) as url:
+        async with serve(EmbeddedApiServer(Store(SystemClock().now)), port) as url:
             config = write_kubeconfig(Path(folder, "kubeconfig"), url)
             click.echo(f"serving on {url}; try:\n\n  export KUBECONFIG={config}\n  kubectl get namespaces\n")
             await asyncio.Event().wait()

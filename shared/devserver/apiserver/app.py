@@ -13,7 +13,7 @@ from shared.devserver.apiserver.discovery import AGGREGATED, discover
 from shared.devserver.apiserver.errors import StatusError, bad_request, method_not_allowed
 from shared.devserver.apiserver.patches import parse_patch
 from shared.devserver.apiserver.requests import (
-    Target,
+    RequestTarget,
     is_true,
     parse_body,
     parse_delete_options,
@@ -34,7 +34,7 @@ _HEALTH = ("/healthz", "/readyz", "/livez")
 _WATCH_SECONDS = 1_800
 
 
-class ApiServer:
+class EmbeddedApiServer:
     """Serves a store over HTTP. All requests and all other users of the store must run in one event loop.
 
     Attributes:
@@ -84,17 +84,17 @@ class ApiServer:
             raise method_not_allowed()
         return await handle(self, request, target)
 
-    async def _get(self, request: Request, target: Target) -> Response:
+    async def _get(self, request: Request, target: RequestTarget) -> Response:
         return self._object(request, target, self.store.get(target.resource, target.namespace, target.name))
 
-    async def _list(self, request: Request, target: Target) -> Response:
+    async def _list(self, request: Request, target: RequestTarget) -> Response:
         view = parse_accept(request.headers.get("accept", ""))
         if is_true(request.query_params.get("watch", "")):
             return self._watch(request, target, view)
         page = self.store.list(target.resource, parse_query(request.query_params, target))
         return _json(render_page(view, target.resource, page, self.store.clock()))
 
-    def _watch(self, request: Request, target: Target, view: View) -> Response:
+    def _watch(self, request: Request, target: RequestTarget, view: View) -> Response:
         parameters = request.query_params
         query = parse_query(parameters, target)
         options = WatchOptions(
@@ -111,14 +111,14 @@ class ApiServer:
         stream = self._watches.stream(target.resource, query, options, render)
         return StreamingResponse(stream, media_type="application/json")
 
-    async def _create(self, request: Request, target: Target) -> Response:
+    async def _create(self, request: Request, target: RequestTarget) -> Response:
         obj = await parse_body(request)
         if target.resource is ACCESS_REVIEWS:  # nothing is stored; every user has every right here
             return _json(obj | {"status": {"allowed": True}}, 201)
         created = self.store.create(target.resource, target.namespace, obj, parse_write_options(request))
         return self._object(request, target, created, 201)
 
-    async def _update(self, request: Request, target: Target) -> Response:
+    async def _update(self, request: Request, target: RequestTarget) -> Response:
         obj = await parse_body(request)
         name = obj.get("metadata", {}).get("name")
         if name != target.name:
@@ -126,40 +126,40 @@ class ApiServer:
         options = parse_write_options(request, target.subresource)
         return self._object(request, target, self.store.update(target.resource, target.namespace, obj, options))
 
-    async def _patch(self, request: Request, target: Target) -> Response:
+    async def _patch(self, request: Request, target: RequestTarget) -> Response:
         patch = parse_patch(*await parse_patch_body(request), target.resource)
         options = parse_write_options(request, target.subresource)
         patched = self.store.patch(target.resource, target.namespace, target.name, patch, options)
         return self._object(request, target, patched)
 
-    async def _delete(self, request: Request, target: Target) -> Response:
+    async def _delete(self, request: Request, target: RequestTarget) -> Response:
         options = await parse_delete_options(request)
         deleted = self.store.delete(target.resource, target.namespace, target.name, options)
         return self._object(request, target, deleted)
 
-    async def _delete_collection(self, request: Request, target: Target) -> Response:
+    async def _delete_collection(self, request: Request, target: RequestTarget) -> Response:
         options = await parse_delete_options(request)
         query = parse_query(request.query_params, target)
         page = self.store.delete_collection(target.resource, query, options)
         return _json(render_page(View.FULL, target.resource, page, self.store.clock()))
 
-    def _object(self, request: Request, target: Target, obj: Object, code: int = 200) -> Response:
+    def _object(self, request: Request, target: RequestTarget, obj: Object, code: int = 200) -> Response:
         view = parse_accept(request.headers.get("accept", ""))
         return _json(render_object(view, target.resource, obj, self.store.clock()), code)
 
 
-Handler = Callable[[ApiServer, Request, Target], Awaitable[Response]]
+Handler = Callable[[EmbeddedApiServer, Request, RequestTarget], Awaitable[Response]]
 
 _ON_OBJECT: dict[str, Handler] = {
-    "GET": ApiServer._get,  # noqa: SLF001 - the class's own table of verbs
-    "PUT": ApiServer._update,  # noqa: SLF001
-    "PATCH": ApiServer._patch,  # noqa: SLF001
-    "DELETE": ApiServer._delete,  # noqa: SLF001
+    "GET": EmbeddedApiServer._get,  # noqa: SLF001 - the class's own table of verbs
+    "PUT": EmbeddedApiServer._update,  # noqa: SLF001
+    "PATCH": EmbeddedApiServer._patch,  # noqa: SLF001
+    "DELETE": EmbeddedApiServer._delete,  # noqa: SLF001
 }
 _ON_COLLECTION: dict[str, Handler] = {
-    "GET": ApiServer._list,  # noqa: SLF001
-    "POST": ApiServer._create,  # noqa: SLF001
-    "DELETE": ApiServer._delete_collection,  # noqa: SLF001
+    "GET": EmbeddedApiServer._list,  # noqa: SLF001
+    "POST": EmbeddedApiServer._create,  # noqa: SLF001
+    "DELETE": EmbeddedApiServer._delete_collection,  # noqa: SLF001
 }
 
 

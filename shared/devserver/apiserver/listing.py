@@ -51,7 +51,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a snapshot.
 
     Attributes:
@@ -67,7 +67,7 @@ class Page:
     remaining: int | None = None
 
 
-def list_page(table: Table, revision: int, resource: Resource, query: Query) -> Page:
+def list_page(table: Table, revision: int, resource: Resource, query: Query) -> ListPage:
     """Return one page; `revision` is the newest revision.
 
     Raises:
@@ -84,11 +84,11 @@ def list_page(table: Table, revision: int, resource: Resource, query: Query) -> 
     for index, key in enumerate(keys):
         if query.limit and len(items) == query.limit:
             token = _make_token(query.namespace, snapshot, keys[index - 1])
-            return Page(items, str(snapshot), token, None if matches else len(keys) - index)
+            return ListPage(items, str(snapshot), token, None if matches else len(keys) - index)
         obj = objects[key]
         if obj is not None and (matches is None or matches(obj)):
             items.append(obj)
-    return Page(items, str(snapshot))
+    return ListPage(items, str(snapshot))
 
 
 def parse_revision(text: str) -> int:

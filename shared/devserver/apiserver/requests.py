@@ -22,7 +22,7 @@ _PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RequestTarget:
     """The target of a path.
 
     Attributes:
@@ -38,7 +38,7 @@ class Target:
     subresource: str = ""
 
 
-def parse_target(resources: Registry, path: str) -> Target | None:
+def parse_target(resources: Registry, path: str) -> RequestTarget | None:
     """Parse a path; return None if its group and version are not served.
 
     Raises:
@@ -60,16 +60,16 @@ def parse_target(resources: Registry, path: str) -> Target | None:
     return _target(resource, namespace, rest[1:])
 
 
-def _target(resource: Resource | None, namespace: str, rest: list[str]) -> Target:
+def _target(resource: Resource | None, namespace: str, rest: list[str]) -> RequestTarget:
     name, subresource, *more = (*rest, "", "")[: max(2, len(rest))]
     if resource is None or more or (namespace and not resource.namespaced):
         raise no_such_resource()
     if subresource and not (subresource == "status" and resource.has_status):
         raise no_such_resource()
-    return Target(resource, namespace, name, subresource)
+    return RequestTarget(resource, namespace, name, subresource)
 
 
-def parse_query(parameters: QueryParams, target: Target) -> Query:
+def parse_query(parameters: QueryParams, target: RequestTarget) -> Query:
     """Parse the query of a LIST or a WATCH.
 
     Raises:

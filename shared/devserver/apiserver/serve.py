@@ -9,7 +9,7 @@ from pathlib import Path
 import uvicorn
 import yaml
 
-from shared.devserver.apiserver.app import ApiServer
+from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.standalone.embedded_uvicorn import InProcessServer
 
 _HOST = "127.0.0.1"
@@ -18,7 +18,7 @@ _CLOSING_SECONDS = 5
 
 
 @asynccontextmanager
-async def serve(app: ApiServer, port: int = 0) -> AsyncIterator[str]:
+async def serve(app: EmbeddedApiServer, port: int = 0) -> AsyncIterator[str]:
     """Serve an app in the running event loop.
 
     Args:

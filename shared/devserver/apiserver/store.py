@@ -19,7 +19,7 @@ from shared.devserver.apiserver.definitions import Definitions, check_definition
 from shared.devserver.apiserver.deletion import DeleteOptions, success
 from shared.devserver.apiserver.errors import already_exists, bad_request, expired, invalid, not_found
 from shared.devserver.apiserver.garbage import GarbageCollector
-from shared.devserver.apiserver.listing import Page, Query, list_page
+from shared.devserver.apiserver.listing import ListPage, Query, list_page
 from shared.devserver.apiserver.patches import Patch
 from shared.devserver.apiserver.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Object, Registry, Resource
 from shared.devserver.apiserver.table import Change, Key, Table
@@ -34,7 +34,7 @@ from shared.devserver.apiserver.versions import (
     stamped,
 )
 
-__all__ = ["Page", "Query", "Store", "WriteOptions"]
+__all__ = ["ListPage", "Query", "Store", "WriteOptions"]
 
 _NAMESPACES_OF_A_CLUSTER = ("default", "kube-system")
 _GENERATED_NAME_MAX = 58  # leaves room for the suffix
@@ -159,14 +159,14 @@ class Store:
             self._commit(resource, "DELETED", current, current)
         return new if resource.answers_with_object else success(resource, current)
 
-    def delete_collection(self, resource: Resource, query: Query, options: DeleteOptions = _PLAIN_DELETE) -> Page:
+    def delete_collection(self, resource: Resource, query: Query, options: DeleteOptions = _PLAIN_DELETE) -> ListPage:
         """Delete each object that a query finds."""
         page = self.list(resource, query)
         for obj in page.items:
             self.delete(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"], options)
         return page
 
-    def list(self, resource: Resource, query: Query = Query()) -> Page:  # noqa: B008 - frozen
+    def list(self, resource: Resource, query: Query = Query()) -> ListPage:  # noqa: B008 - frozen
         """List the objects that a query finds, sorted by namespace and name.
 
         Raises:

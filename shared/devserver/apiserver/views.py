@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.devserver.apiserver.columns import column_definitions, row_cells
 from shared.devserver.apiserver.errors import StatusError
-from shared.devserver.apiserver.listing import Page
+from shared.devserver.apiserver.listing import ListPage
 from shared.devserver.apiserver.resources import Object, Resource
 
 _META = "meta.k8s.io/v1"
@@ -48,7 +48,7 @@ def render_object(view: View, resource: Resource, obj: Object, now: datetime) ->
     return _metadata_only(obj) if view is View.METADATA else _in_version(resource, obj)
 
 
-def render_page(view: View, resource: Resource, page: Page, now: datetime) -> Object:
+def render_page(view: View, resource: Resource, page: ListPage, now: datetime) -> Object:
     """Render one page of a LIST."""
     metadata: dict[str, Any] = {"resourceVersion": page.resource_version}
     if page.continue_token:
