@@ -20,11 +20,6 @@ from tests.conformance.answers import answer, seconds
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 @pytest.mark.parametrize(
     ("completed", "failed", "ttl", "remaining"),
     [

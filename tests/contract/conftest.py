@@ -151,11 +151,6 @@ class Api:
 
 
 @pytest.fixture(scope="session")
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture(scope="session")
 def real():
     """A kube-apiserver for all tests; they keep apart by their namespaces."""
     assets = find_assets()

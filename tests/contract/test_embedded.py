@@ -124,11 +124,6 @@ def test_ten_thousand_objects_are_listed_by_pages(store):
     assert store.list(CONFIG_MAPS).items == []
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 @pytest.mark.anyio
 async def test_any_request_can_be_made_to_fail(store):
     async def intercept(request):

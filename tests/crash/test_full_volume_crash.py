@@ -21,11 +21,6 @@ MESSAGES_MAX = 100
 
 
 @pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
-@pytest.fixture
 def volume(tmp_path):
     """A tmpfs of 3 MiB, where this process may mount one."""
     with mounted(tmp_path / "volume", mebibytes=3) as folder:

@@ -46,11 +46,6 @@ REFUSED = 0.05
 now = SystemClock().now
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 @dataclass
 class Ledger:
     """What was asked, what was acknowledged, and what arrived.

@@ -10,11 +10,6 @@ from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry, Fa
 from tests.functions.wire import serving
 
 
-@pytest.fixture(scope="module")
-def anyio_backend():
-    return "asyncio"
-
-
 def new_world():
     clock, kinds = FakeClock(), read_catalogue()
     return World(

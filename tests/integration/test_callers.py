@@ -14,11 +14,6 @@ pytestmark = pytest.mark.anyio
 AUDIENCE = "ttl-after-finished"
 
 
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
-
-
 def token_of(api, namespace, account, *audiences, **spec):
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}

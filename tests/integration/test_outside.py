@@ -35,11 +35,6 @@ from tests.loopback import answering_with
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Account:
     """A service account with rights in its namespace alone: on Pods, and to read the brake."""
 

@@ -1,0 +1,112 @@
+"""Events on their way into a sink that fails for a while: a real HTTP server, and pauses that are only counted."""
+
+import pytest
+from aiohttp import web
+
+from shared.adapters.events.cloudevents import Event, parse_event
+from shared.adapters.events.publisher import HttpPublisher
+from shared.adapters.events.retrying import PAUSES_SECONDS, retrying
+from shared.errors import PermanentError, TryLaterError
+from tests.loopback import answering_with
+
+pytestmark = pytest.mark.anyio
+
+EVENT = Event(id="uid/1042/update", source="https://10.0.0.1", type="dev.knative.apiserver.resource.update", data=b"{}")
+
+
+class Sink:
+    """Answers with the given statuses, one after the other, then with 202."""
+
+    def __init__(self):
+        self.statuses = []
+        self.ids = []
+
+    async def handle(self, request):
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.ids.append(parse_event(headers, await request.read()).id)
+        return web.Response(status=self.statuses.pop(0) if self.statuses else 202)
+
+
+@pytest.fixture
+async def sink():
+    sink = Sink()
+    async with answering_with(sink.handle) as url:
+        sink.url = f"{url}/"
+        yield sink
+
+
+@pytest.fixture
+async def publisher(sink):
+    publisher = HttpPublisher(sink.url, source="/test")
+    yield publisher
+    await publisher.close()
+
+
+class Pauses(list):
+    """Waits for nothing, and remembers for how long it should have."""
+
+    async def sleep(self, seconds):
+        self.append(seconds)
+
+
+def patient(take, jitter=0.5):
+    pauses = Pauses()
+    return retrying(take, sleep=pauses.sleep, jitter=lambda: jitter), pauses
+
+
+async def test_what_is_taken_is_offered_once(sink, publisher):
+    send, pauses = patient(publisher.send)
+    await send(EVENT)
+
+    assert sink.ids == [EVENT.id]
+    assert pauses == []
+
+
+@pytest.mark.parametrize("status", [404, 408, 409, 429, 500, 502, 503, 504])
+async def test_the_same_event_comes_again_until_it_is_taken(sink, publisher, status):
+    sink.statuses = [status] * 3
+    send, pauses = patient(publisher.send)
+    await send(EVENT)
+
+    assert sink.ids == [EVENT.id] * 4
+    assert pauses == [0.25, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
+async def test_what_is_refused_is_not_offered_again(sink, publisher, status):
+    sink.statuses = [503, status]
+    send, _ = patient(publisher.send)
+    with pytest.raises(PermanentError, match=f"refused {EVENT.type} with {status}"):
+        await send(EVENT)
+
+    assert len(sink.ids) == 2
+
+
+async def test_it_gives_up_after_half_a_minute(sink, publisher):
+    sink.statuses = [503] * 100
+    send, pauses = patient(publisher.send)
+    with pytest.raises(TryLaterError, match="answered 503"):
+        await send(EVENT)
+
+    assert pauses == list(PAUSES_SECONDS)
+    assert 30 < sum(pauses) < 40
+    assert len(sink.ids) == len(pauses) + 1
+
+
+@pytest.mark.parametrize(("jitter", "factor"), [(0.0, 0.5), (1.0, 1.5)])
+async def test_what_failed_together_comes_back_apart(sink, publisher, jitter, factor):
+    sink.statuses = [503] * 4
+    send, pauses = patient(publisher.send, jitter)
+    await send(EVENT)
+
+    assert pauses == [factor * pause for pause in PAUSES_SECONDS[:4]]
+
+
+async def test_a_sink_that_nobody_listens_at_is_tried_again():
+    publisher = HttpPublisher("http://127.0.0.1:1/", source="/test")
+    send, pauses = patient(publisher.send)
+    with pytest.raises(TryLaterError, match=r"cannot publish to http://127\.0\.0\.1:1/"):
+        await send(EVENT)
+    await publisher.close()
+
+    assert pauses == list(PAUSES_SECONDS)

@@ -1,0 +1,374 @@
+"""Metrics: each call is passed on and counted, under a bounded set of labels."""
+
+import asyncio
+import socket
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+from prometheus_client import generate_latest
+
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import read_settings
+from shared.adapters.telemetry import scraping
+from shared.adapters.telemetry.metrics import Metrics
+from shared.adapters.telemetry.scraping import SCRAPES_MAX
+from shared.bootstrap.world import build
+from shared.core.decide import Reason
+from shared.core.objects import ObjectRef
+from shared.errors import TryLaterError, TtlError
+from shared.messages import ObjectDeleted, SweepStep, Timer
+from shared.ports import Verdict
+from tests.fakes import FakePublisher, FakeTelemetry
+
+pytestmark = pytest.mark.anyio
+
+DUE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def of(told=None):
+    return Metrics(told or FakeTelemetry(), kinds=read_catalogue(), sweep_interval=timedelta(minutes=10))
+
+
+def ref(kind="Job"):
+    return ObjectRef("batch/v1", kind, "ns", "done", "uid")
+
+
+def kind_of(group, kind):
+    return read_catalogue().of(group, kind)[0]
+
+
+def deleted(seconds, kind="Job"):
+    return ObjectDeleted(
+        ref=ref(kind),
+        outcome=None,
+        finished_at=None,
+        ttl_from="spec",
+        due_at=DUE,
+        deleted_at=DUE,
+        lateness_seconds=seconds,
+    )
+
+
+def value(metrics, name, **labels):
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def series(metrics, name):
+    return [sample.labels for family in metrics.registry.collect() for sample in family.samples if sample.name == name]
+
+
+def test_verdict_is_passed_on_and_counted():
+    told = FakeTelemetry()
+    metrics = of(told)
+
+    metrics.record(Verdict.KEPT, ref(), Reason.UNFINISHED, by="sweep")
+    metrics.record(Verdict.KEPT, ref(), Reason.UNFINISHED, by="sweep")
+
+    assert told.verdicts() == [("kept", "unfinished")] * 2
+    assert value(metrics, "ttl_objects_total", verdict="kept", kind="Job", reason="unfinished", by="sweep") == 2
+
+
+def test_deletion_is_counted_with_its_lateness():
+    told = FakeTelemetry()
+    metrics = of(told)
+
+    metrics.deleted(deleted(0.03), by="expire")
+    metrics.deleted(deleted(700.0), by="sweep", missed=True)
+
+    assert len(told.deletions) == 2
+    assert value(metrics, "ttl_objects_total", verdict="deleted", kind="Job", reason="expired", by="expire") == 1
+    assert value(metrics, "ttl_deletion_lateness_seconds_bucket", kind="Job", by="expire", le="0.025") == 0
+    assert value(metrics, "ttl_deletion_lateness_seconds_bucket", kind="Job", by="expire", le="0.05") == 1
+    assert value(metrics, "ttl_deletion_lateness_seconds_sum", kind="Job", by="sweep") == 700
+    assert value(metrics, "ttl_missed_by_events_total", kind="Job") == 1
+
+
+def test_negative_lateness_counts_as_zero():
+    metrics = of()
+    metrics.deleted(deleted(-2.0), by="expire")
+    assert value(metrics, "ttl_deletion_lateness_seconds_sum", kind="Job", by="expire") == 0
+
+
+def test_unknown_kinds_types_and_statuses_share_one_label():
+    metrics = of()
+
+    for number in range(100):
+        metrics.record(Verdict.KEPT, ref(f"Gizmo{number}"), "kind-not-enabled", by="schedule")
+        metrics.deleted(deleted(1.0, f"Gizmo{number}"), by="expire", missed=True)
+        metrics.dead_letter(f"com.example.{number}", 10_000 + number)
+        metrics.swept(kind_of("batch", "Job").model_copy(update={"kind": f"Gizmo{number}"}))
+
+    kept = value(metrics, "ttl_objects_total", verdict="kept", kind="other", reason="kind-not-enabled", by="schedule")
+    assert kept == 100
+    assert series(metrics, "ttl_missed_by_events_total") == [{"kind": "other"}]
+    assert series(metrics, "ttl_dead_letters_total") == [{"type": "other", "code": "other"}]
+    assert series(metrics, "ttl_sweep_last_end_timestamp_seconds") == [{"kind": "other"}]
+
+
+def test_problem_labels_are_bounded():
+    told = FakeTelemetry()
+    metrics = of(told)
+
+    for number in range(200):
+        metrics.problem(f"problem {number}", object="ns/name")
+
+    assert len(told.problems) == 200
+    assert len(series(metrics, "ttl_problems_total")) == 51
+    assert value(metrics, "ttl_problems_total", problem="other") == 150
+
+
+@pytest.mark.parametrize("type_", [Timer.type, "dev.knative.sources.ping", "dev.knative.apiserver.resource.update"])
+def test_dead_letter_is_counted_by_type_and_status(type_):
+    told = FakeTelemetry()
+    metrics = of(told)
+
+    metrics.dead_letter(type_, 422, trigger="expire")
+    metrics.dead_letter(type_, "422", function="expire")
+
+    assert [fields["type"] for _, fields in told.problems] == [type_, type_]
+    assert value(metrics, "ttl_dead_letters_total", type=type_, code="422") == 2
+
+
+def test_last_sweep_of_a_kind_has_its_time():
+    metrics = of()
+    assert value(metrics, "ttl_sweep_last_end_timestamp_seconds", kind="Job") is None
+
+    before = datetime.now(UTC).timestamp()
+    metrics.swept(kind_of("batch", "Job"))
+
+    assert value(metrics, "ttl_sweep_last_end_timestamp_seconds", kind="Job") >= before
+    assert value(metrics, "ttl_sweep_interval_seconds") == 600
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "label"),
+    [
+        ("velero.io", "Backup", "Backup.velero.io"),
+        ("postgresql.cnpg.io", "Backup", "Backup.postgresql.cnpg.io"),
+        ("batch.volcano.sh", "Job", "Job.batch.volcano.sh"),
+        ("batch", "Job", "Job"),
+        ("", "Pod", "Pod"),
+        ("jobset.x-k8s.io", "JobSet", "JobSet"),
+    ],
+)
+def test_kinds_that_share_a_name_have_separate_series(group, kind, label):
+    metrics, rule = of(), kind_of(group, kind)
+    one = ObjectRef(rule.api_version, kind, "ns", "done", "uid")
+
+    metrics.swept(rule)
+    metrics.record(Verdict.KEPT, one, Reason.UNFINISHED, by="sweep")
+    metrics.put_off(one, 1.0)
+
+    assert series(metrics, "ttl_sweep_last_end_timestamp_seconds") == [{"kind": label}]
+    assert [labels["kind"] for labels in series(metrics, "ttl_objects_total")] == [label]
+    assert [labels["kind"] for labels in series(metrics, "ttl_budget_wait_seconds_count")] == [label]
+
+
+def test_known_kind_of_an_unknown_group_is_other():
+    metrics = of()
+    metrics.record(Verdict.KEPT, ObjectRef("example.com/v1", "Job", "ns", "done", "uid"), "kind-not-enabled")
+    assert [labels["kind"] for labels in series(metrics, "ttl_objects_total")] == ["other"]
+
+
+async def test_published_event_is_counted_with_its_result():
+    broker = FakePublisher()
+    metrics = of()
+    publisher = metrics.measuring(broker)
+
+    await publisher.publish(SweepStep())
+    broker.failure = TryLaterError("busy")
+    with pytest.raises(TryLaterError):
+        await publisher.publish(SweepStep())
+
+    assert len(broker.published) == 1
+    assert value(metrics, "ttl_published_total", type=SweepStep.type, result="accepted") == 1
+    assert value(metrics, "ttl_published_total", type=SweepStep.type, result="failed") == 1
+
+
+# Timers: asked in the engine's loop, from another thread
+
+
+@dataclass
+class Engine:
+    """A timer engine with so many timers."""
+
+    count: int = 3
+    due_at: datetime | None = DUE
+    failure: Exception | None = None
+
+    async def pending(self):
+        if self.failure:
+            raise self.failure
+        return self.count
+
+    async def next_due(self):
+        return self.due_at
+
+
+async def scraped(metrics):
+    return (await asyncio.to_thread(generate_latest, metrics.registry)).decode()
+
+
+async def test_pending_timers_are_counted_at_each_scrape():
+    metrics, engine = of(), Engine()
+    metrics.count_timers(lambda: engine)
+
+    first = await scraped(metrics)
+    engine.count, engine.due_at = 0, None
+    second = await scraped(metrics)
+
+    assert "ttl_timers_pending 3.0\n" in first
+    (line,) = [line for line in first.splitlines() if line.startswith("ttl_timers_next_due_timestamp_seconds ")]
+    assert float(line.split()[1]) == DUE.timestamp()
+    assert "ttl_timers_pending 0.0\n" in second
+    assert "ttl_timers_next_due_timestamp_seconds" not in second
+
+
+@pytest.mark.parametrize("engine", [None, object(), Engine(failure=TryLaterError("locked"))])
+async def test_scrape_without_a_timer_count_has_the_other_metrics(engine):
+    metrics = of()
+    metrics.count_timers(lambda: engine)
+
+    text = await scraped(metrics)
+
+    assert "ttl_timers" not in text
+    assert "ttl_build_info" in text
+
+
+# Serving
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+async def test_metrics_are_served_until_they_are_closed():
+    metrics, port = of(), free_port()
+    metrics.answered("expire", 204)
+    close = metrics.serve(port, "127.0.0.1")
+    try:
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+            text = await response.text()
+    finally:
+        await asyncio.to_thread(close)
+
+    assert 'ttl_events_total{function="expire",status="204"} 1.0' in text
+    assert 'ttl_build_info{version="' in text
+    assert "process_resident_memory_bytes" in text
+    assert "_created" not in text
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_idle_connections_hold_no_thread_and_delay_no_scrape():
+    metrics, port = of(), free_port()
+    close = metrics.serve(port, "127.0.0.1")
+    before = threading.active_count()
+    writers = []
+    try:
+        readers = []
+        for _ in range(5 * SCRAPES_MAX):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\n")
+            readers.append(reader)
+            writers.append(writer)
+        closed = await asyncio.gather(*(reader.read() for reader in readers[: 4 * SCRAPES_MAX]))
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+            assert response.status == 200
+
+        assert set(closed) == {b""}
+        while threading.active_count() - before > SCRAPES_MAX:
+            await asyncio.sleep(0.01)
+    finally:
+        for writer in writers:
+            writer.close()
+        await asyncio.to_thread(close)
+
+
+async def test_scrape_with_a_slow_value_ends_without_it(monkeypatch):
+    monkeypatch.setattr(scraping._Handler, "timeout", 0.1)
+    metrics, port = of(), free_port()
+    close = metrics.serve(port, "127.0.0.1")
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /metrics HTTP/1.1\r\n")
+        assert await reader.read() == b""
+        writer.close()
+    finally:
+        await asyncio.to_thread(close)
+
+
+async def test_port_in_use_is_one_sentence_that_names_the_setting():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        world = build(read_settings(environment={"TTL_METRICS_PORT": str(port)}))
+        with pytest.raises(TtlError, match=f"^TTL_METRICS_PORT: expected a free port, got {port}: "):
+            world.measure()
+
+    assert world.metrics is None
+
+
+async def test_process_without_a_metrics_port_has_no_metrics():
+    world = build(read_settings(environment={}))
+    telemetry = world.telemetry
+
+    world.measure()()
+
+    assert world.telemetry is telemetry
+
+
+async def test_safeguards_are_measured_and_passed_on():
+    told = FakeTelemetry()
+    metrics = of(told)
+    for kind in ("Job", "Forged"):
+        metrics.put_off(ref(kind), 7.0)
+        metrics.recreate_loop(ref(kind))
+    metrics.breaker(is_open=True)
+    assert value(metrics, "ttl_budget_wait_seconds_sum", kind="Job") == 7.0
+    assert value(metrics, "ttl_recreate_loops_total", kind="other") == 1
+    assert value(metrics, "ttl_breaker_open") == 1
+    assert (told.waits, told.loops, told.breaker_open) == ([7.0, 7.0], ["done", "done"], True)
+    metrics.breaker(is_open=False)
+    assert value(metrics, "ttl_breaker_open") == 0
+
+
+async def test_scrape_reads_a_release_in_an_idle_process():
+    metrics = of()
+    metrics.breaker(is_open=True)
+
+    async def released():
+        metrics.breaker(is_open=False)
+
+    metrics.watch_shared_state(released)
+
+    assert "ttl_breaker_open 0.0\n" in await scraped(metrics)
+
+
+async def test_scrape_of_an_unreadable_breaker_shows_its_last_state():
+    metrics = of()
+    metrics.breaker(is_open=True)
+
+    async def unread():
+        raise TryLaterError("busy")
+
+    metrics.watch_shared_state(unread)
+
+    assert "ttl_breaker_open 1.0\n" in await scraped(metrics)
+
+
+async def test_scrape_reads_a_stop_in_an_idle_process():
+    metrics = of()
+
+    async def look():
+        metrics.stopped(is_stopped=True)
+
+    assert "ttl_stopped 0.0\n" in await scraped(metrics)
+    metrics.watch_shared_state(look)
+    assert "ttl_stopped 1.0\n" in await scraped(metrics)

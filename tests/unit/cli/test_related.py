@@ -1,0 +1,275 @@
+"""The facts that the evaluator reads: namespace, owner and rank, once for all callers, and only when they matter."""
+
+import asyncio
+
+import pytest
+
+from shared.core.decide import Expire, Ignore, Reason
+from shared.core.kinds.catalogue import Catalogue
+from shared.errors import ForbiddenError, TryLaterError
+from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.ranks import FALLEN_MAX
+from shared.ports import Snapshot
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, having, job, namespace, owned_by
+from tests.fakes import FakeCluster, FakeTelemetry
+from tests.unit.core.ttl.test_precedence import DONE, rules
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+
+
+class Bench:
+    """A judge over a fake API server."""
+
+    def __init__(self):
+        self.cluster, self.telemetry = FakeCluster(), FakeTelemetry()
+        self.policy = rules(minAge="0s")
+        self.evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy, telemetry=self.telemetry)
+
+    async def decide(self, obj, rule=JOB):
+        return await self.evaluator.decide(Snapshot(obj, NOW), rule)
+
+    async def judged(self, obj):
+        return await self.evaluator.evaluate(Snapshot(obj, NOW), JOB)
+
+    def pile(self, count, **parts):
+        """Jobs that finished one after another, the last a second ago."""
+        for number in range(count):
+            self.cluster.put(named(number, complete=ago(count - number), **parts))
+
+
+def named(number, **parts):
+    return job(name=f"job-{number:03}", uid=f"job-{number:03}", **parts)
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+# The namespace
+
+
+async def test_namespace_is_read_once_for_all_callers(bench):
+    due = annotated(DONE, ttl="1s")
+
+    decisions = await asyncio.gather(*(bench.decide(due) for _ in range(50)))
+
+    assert all(isinstance(one, Expire) for one in decisions)
+    assert len(bench.cluster.namespace_reads) == 1
+
+
+async def test_namespace_annotations_count(bench):
+    bench.cluster.put(namespace(exempt="true"))
+
+    assert (await bench.decide(annotated(DONE, ttl="1s"))).reason is Reason.EXEMPT
+
+
+async def test_namespace_is_not_read_when_it_cannot_matter(bench):
+    for obj in (job(), annotated(DONE, hold=""), annotated(DONE, ttl="never"), annotated(DONE, ttl="soon")):
+        await bench.decide(obj)
+
+    assert bench.cluster.namespace_reads == []
+
+
+async def test_namespace_that_may_not_be_read_keeps_objects_and_is_reported_once(bench):
+    bench.cluster.fail("get-namespace", ForbiddenError("namespaces is forbidden"))
+
+    for _ in range(3):
+        decision = await bench.decide(annotated(DONE, ttl="1s"))
+
+    assert decision.reason is Reason.NAMESPACE_UNREAD
+    assert decision.facts.problem == "namespaces is forbidden"
+    ((message, _),) = bench.telemetry.problems
+    assert message == "namespaces may not be read: their objects are kept"
+
+
+async def test_namespace_that_is_gone_keeps_objects(bench):
+    bench.cluster.without_namespaces.add("ci")
+
+    decision = await bench.decide(annotated(DONE, ttl="1s"))
+
+    assert (decision.reason, decision.facts.problem) == (Reason.NAMESPACE_UNREAD, "there is no namespace ci")
+
+
+async def test_namespace_that_cannot_be_read_now_raises_and_is_read_again(bench):
+    bench.cluster.fail("get-namespace", TryLaterError("busy"))
+
+    for _ in range(2):
+        with pytest.raises(TryLaterError):
+            await bench.decide(annotated(DONE, ttl="1s"))
+    assert len(bench.cluster.namespace_reads) == 2
+
+
+async def test_namespace_that_was_listed_is_not_read_again(bench):
+    bench.cluster.put(annotated(DONE, ttl="1s"))
+    await bench.evaluator.namespaces.prime()
+
+    assert isinstance(await bench.decide(annotated(DONE, ttl="1s")), Expire)
+    assert [call.verb for call in bench.cluster.namespace_reads] == ["list-namespaces"]
+
+
+async def test_namespaces_are_read_alone_when_they_may_not_be_listed(bench):
+    bench.cluster.fail("list-namespaces", ForbiddenError("no"))
+    await bench.evaluator.namespaces.prime()
+
+    assert isinstance(await bench.decide(annotated(DONE, ttl="1s")), Expire)
+
+
+# The owner
+
+
+async def test_owner_with_free_dependents_keeps_nothing():
+    bench = Bench()
+    bench.policy = rules(ttl="1s")
+    maker = JOB.model_copy(update={"dependents": "free"})
+    evaluator = Evaluator(bench.cluster, Catalogue((maker,)), lambda: bench.policy)
+    bench.cluster.put(job(name="owner", uid="owner-uid"))
+
+    assert isinstance(await evaluator.decide(Snapshot(owned_by(DONE, "Job"), NOW), JOB), Expire)
+    assert bench.cluster.calls == []
+
+
+async def test_owner_that_is_unfinished_keeps_an_object_with_a_policy_ttl(bench):
+    bench.policy = rules(ttl="1s")
+    bench.cluster.put(job(name="owner", uid="owner-uid"))
+
+    decision = await bench.decide(owned_by(DONE, "Job"))
+
+    assert (decision.reason, decision.facts.owner.name) == (Reason.OWNER_UNFINISHED, "owner")
+
+
+# The rank
+
+
+async def test_rank_keeps_the_newest_objects(bench):
+    bench.policy = rules(ttl="0s", keepLast=3)
+    bench.pile(6)
+
+    decisions = [await bench.decide(named(n, complete=ago(6 - n))) for n in range(6)]
+
+    assert [type(one) for one in decisions] == [Expire] * 3 + [Ignore] * 3
+    assert {one.reason for one in decisions[3:]} == {Reason.KEPT_LAST}
+    assert bench.cluster.counted() == {"list": 1}
+
+
+async def test_rank_counts_all_pages(bench):
+    bench.policy = rules(ttl="0s", keepLast=3)
+    bench.cluster.page_size = 2
+    bench.pile(6)
+
+    assert isinstance(await bench.decide(named(2, complete=ago(4))), Expire)
+    assert bench.cluster.counted() == {"list": 3}
+
+
+async def test_rank_of_equal_finish_times_is_by_uid(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    for number in range(2):
+        bench.cluster.put(named(number, complete=ago(9)))
+
+    kinds = [type(await bench.decide(named(number, complete=ago(9)))) for number in range(2)]
+
+    assert kinds == [Expire, Ignore]
+
+
+async def test_rank_counts_failed_objects_apart(bench):
+    bench.policy = rules(ttl="0s", keepLast=1, keepLastFailed=1)
+    for number, how in enumerate(("complete", "failed", "complete", "failed")):
+        bench.cluster.put(named(number, **{how: ago(10 - number)}))
+
+    kinds = [
+        type(await bench.decide(named(number, **{how: ago(10 - number)})))
+        for number, how in enumerate(("complete", "failed", "complete", "failed"))
+    ]
+
+    assert kinds == [Expire, Expire, Ignore, Ignore]
+
+
+async def test_rank_ignores_other_groups(bench):
+    bench.policy = rules(ttl="0s", keepLast=1, keepLastBy={"label": "app"})
+    for number, app in enumerate("abab"):
+        bench.cluster.put(having(named(number, complete=ago(10 - number)), "metadata.labels", {"app": app}))
+
+    obj = having(named(1, complete=ago(9)), "metadata.labels", {"app": "b"})
+
+    assert isinstance(await bench.decide(obj), Expire)
+    assert (
+        await bench.decide(having(named(2, complete=ago(8)), "metadata.labels", {"app": "a"}))
+    ).reason == "kept-last"
+
+
+@pytest.mark.parametrize(
+    "newer",
+    [
+        named(2),
+        having(named(2, complete=ago(1)), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"),
+        named(2, conditions=[{"type": "Complete", "status": "True"}]),
+        having(named(2, complete=ago(1)), "metadata.labels", {"app": "other"}),
+        named(2, complete=ago(1), namespace="elsewhere"),
+    ],
+    ids=["unfinished", "terminating", "of an unknown time", "of another rule", "in another namespace"],
+)
+async def test_rank_ignores_objects_that_no_rule_counts(bench, newer):
+    selector = {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
+    bench.policy = rules(match={"labels": selector}, ttl="0s", keepLast=1)
+    bench.cluster.put(named(1, complete=ago(9)))
+    bench.cluster.put(newer)
+
+    assert (await bench.decide(named(1, complete=ago(9)))).reason is Reason.KEPT_LAST
+
+
+async def test_rank_lists_again_when_the_list_misses_the_finish(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    bench.cluster.put(named(1, complete=ago(9)))
+    bench.cluster.put(named(2))
+    await bench.decide(named(1, complete=ago(9)))
+    done = bench.cluster.put(named(2, complete=ago(1)))
+
+    evaluation = await bench.judged(done)
+
+    assert evaluation.decision.reason is Reason.KEPT_LAST
+    assert [one.ref.name for one in evaluation.fallen] == ["job-001"]
+    assert bench.cluster.counted() == {"list": 2}
+
+
+async def test_rank_returns_fallen_objects_newest_first_and_bounded(bench):
+    bench.policy = rules(ttl="0s", keepLast=2)
+    bench.pile(FALLEN_MAX + 10)
+    last = FALLEN_MAX + 9
+
+    evaluation = await bench.judged(named(last, complete=ago(1)))
+
+    assert [one.ref.name for one in evaluation.fallen] == [f"job-{last - 2 - n:03}" for n in range(FALLEN_MAX)]
+    assert evaluation.fallen[0].due_at == ago(3)
+
+
+async def test_rank_does_not_return_held_objects_as_fallen(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    bench.cluster.put(named(0, complete=ago(20), hold="why"))
+    bench.cluster.put(named(1, complete=ago(10)))
+    bench.cluster.put(named(2, complete=ago(1)))
+
+    evaluation = await bench.judged(named(2, complete=ago(1)))
+
+    assert [one.ref.name for one in evaluation.fallen] == ["job-001"]
+
+
+async def test_rank_keeps_all_objects_when_they_may_not_be_listed(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    bench.cluster.fail("list", ForbiddenError("jobs is forbidden"))
+
+    decision = await bench.decide(DONE)
+
+    assert (decision.reason, decision.facts.problem) == (Reason.KEPT_LAST, "jobs is forbidden")
+
+
+async def test_rank_lists_again_after_a_new_policy(bench):
+    bench.policy = rules(ttl="0s", keepLast=1)
+    bench.pile(3)
+    obj = named(1, complete=ago(2))
+    assert isinstance(await bench.decide(obj), Expire)
+
+    bench.policy = rules(ttl="0s", keepLast=2)
+
+    assert (await bench.decide(obj)).reason is Reason.KEPT_LAST

@@ -1,0 +1,93 @@
+"""Why an object has not finished, by its kind's rule."""
+
+import pytest
+
+from shared.core.finish.finish import finish_of
+from shared.core.finish.unfinished import FOUND_MAX, explain_unfinished
+from shared.core.kinds.rule import KindRule
+from tests.builders import JOB, POD, condition, having, job, kind_rule, pod
+from tests.unit.core.kinds.test_kind_fixtures import cases
+
+FAILED = {"field": "status.phase", "values": ["Failed"]}
+CASES = {
+    "kind": "Run",
+    "plural": "runs",
+    "apiVersions": ["example.com/v1"],
+    "finished": {
+        "cases": [
+            {"when": {"condition": "Ready", "reasons": ["Done"]}, "outcome": "succeeded"},
+            {"when": {"all": [FAILED, {"label": "final"}]}, "outcome": "failed"},
+        ],
+        "unless": {"field": "status.parts[*].phase", "values": ["Uploading"]},
+    },
+    "observedGeneration": "status.observedGeneration",
+    "finishedAt": ["managed-fields"],
+}
+RULE = KindRule.model_validate(CASES)
+
+
+def run(status, **metadata):
+    return {"apiVersion": "example.com/v1", "kind": "Run", "metadata": metadata, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("obj", "rule", "why"),
+    [
+        (job(), JOB, "no condition Complete or Failed with status True"),
+        (
+            job(conditions=[condition("Suspended", "2026-01-02T03:04:05Z", reason="JobSuspended")]),
+            JOB,
+            "no condition Complete or Failed with status True; condition Suspended is True (JobSuspended)",
+        ),
+        (pod("Running"), POD, "status.phase is Running, not Succeeded or Failed"),
+        (pod(None), POD, "status.phase is not set, not Succeeded or Failed"),
+        (
+            run({"phase": "Running"}),
+            RULE,
+            (
+                "there is no condition Ready; status.phase is Running; label final is not set; it finishes if "
+                "condition Ready is True with reason Done or status.phase is Failed and label final is set"
+            ),
+        ),
+        (
+            run({"conditions": [condition("Ready", reason="Done")], "parts": [{"phase": "Uploading"}]}),
+            RULE,
+            "it has ended, but status.parts[*].phase is Uploading",
+        ),
+        (
+            run({"observedGeneration": 3, "phase": "Failed"}, generation=4, labels={"final": "x"}),
+            RULE,
+            "status.observedGeneration is 3, behind metadata.generation 4: its status describes an older spec",
+        ),
+        (having(job(), "status.conditions", "none"), JOB, "status.conditions: expected a list"),
+    ],
+)
+def test_the_condition_or_field_that_is_missing_is_named(obj, rule, why):
+    assert str(explain_unfinished(obj, rule).why) == why
+
+
+def test_what_is_expected_and_found_is_data():
+    assert explain_unfinished(pod("Running"), POD).as_json() == {
+        "why": "status.phase is Running, not Succeeded or Failed",
+        "expected": ["status.phase is Succeeded", "status.phase is Failed"],
+        "found": ["status.phase is Running"],
+    }
+
+
+@pytest.mark.parametrize(("name", "obj", "expect"), list(cases()))
+def test_every_unfinished_fixture_says_why_and_no_finished_one_does(name, obj, expect):
+    rule = kind_rule(name)
+    told = explain_unfinished(obj, rule)
+    assert (told is None) is (bool(expect["finished"]) or rule.never_finishes is not None)
+    assert told is None or (told.why and len(told.found) <= FOUND_MAX)
+
+
+@pytest.mark.parametrize("status", [None, [], "text", {"conditions": [1, None]}, {"phase": {"a": []}}, {"parts": 3}])
+def test_any_shape_has_an_answer(status):
+    for rule in (RULE, JOB, POD):
+        obj = run(status)
+        assert (explain_unfinished(obj, rule) is None) is bool(finish_of(obj, rule).finished)
+
+
+def test_long_values_are_cut():
+    assert len(explain_unfinished(pod("x" * 10_000), POD).why) < 200

@@ -1,0 +1,150 @@
+"""The evaluator decides about an object together with its owner."""
+
+import pytest
+
+from shared.core.decide import Expire, Ignore, Reason, Wait
+from shared.core.kinds.catalogue import Catalogue
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation.evaluator import Evaluator
+from shared.ports import Snapshot
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, owned_by, pod, trainjob
+from tests.fakes import FakeCluster
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+OWNED = owned_by(pod(containers=(ended(at=ago(60)),), ttl="30"), "Job")
+OWNER = {"name": "owner", "uid": "owner-uid", "namespace": "ci"}
+
+
+@pytest.fixture
+def cluster():
+    return FakeCluster()
+
+
+async def decided(obj, cluster, *, rule=POD, kinds=KINDS):
+    return await Evaluator(cluster, kinds).decide(Snapshot(obj, NOW), rule)
+
+
+async def test_evaluator_reads_nothing_for_an_object_without_an_owner(cluster):
+    assert isinstance(await decided(pod(containers=(ended(at=ago(60)),), ttl="30"), cluster), Expire)
+    assert cluster.calls == []
+
+
+async def test_evaluator_keeps_an_object_of_an_unfinished_owner(cluster):
+    cluster.put(job(**OWNER))
+
+    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
+
+
+async def test_evaluator_does_not_keep_an_object_of_a_finished_owner(cluster):
+    cluster.put(job(complete=ago(10), **OWNER))
+
+    assert isinstance(await decided(OWNED, cluster), Expire)
+
+
+async def test_evaluator_keeps_an_object_that_a_finished_owner_would_recreate(cluster):
+    """A Sandbox of agent-sandbox runs its Pod again once that is gone."""
+    kinds = Catalogue((POD, JOB.model_copy(update={"dependents": "kept"})))
+    cluster.put(job(complete=ago(10), **OWNER))
+
+    assert (await decided(OWNED, cluster, kinds=kinds)).reason is Reason.OWNER_UNFINISHED
+    cluster.remove(OWNER["name"])
+    assert isinstance(await decided(OWNED, cluster, kinds=kinds), Expire)
+
+
+async def test_evaluator_does_not_keep_an_object_whose_owner_is_gone(cluster):
+    assert isinstance(await decided(OWNED, cluster), Expire)
+
+
+async def test_evaluator_does_not_keep_an_object_for_another_object_of_the_owners_name(cluster):
+    cluster.put(job(**{**OWNER, "uid": "another"}))
+
+    assert isinstance(await decided(OWNED, cluster), Expire)
+
+
+async def test_evaluator_keeps_an_object_of_an_owner_of_unknown_shape(cluster):
+    cluster.put(having(job(**OWNER), "status.conditions", "gibberish"))
+
+    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
+
+
+async def test_evaluator_keeps_an_object_of_an_unknown_owner_kind_without_a_read(cluster):
+    obj = owned_by(OWNED, "ReplicaSet", api_version="apps/v1")
+
+    assert (await decided(obj, cluster)).reason is Reason.OWNER_UNFINISHED
+    assert cluster.calls == []
+
+
+async def test_evaluator_keeps_an_object_whose_owner_is_forbidden(cluster):
+    cluster.fail("get", ForbiddenError("jobs is forbidden"))
+
+    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
+
+
+async def test_evaluator_raises_when_the_owner_cannot_be_read_now(cluster):
+    cluster.fail("get", TryLaterError("busy"))
+
+    with pytest.raises(TryLaterError):
+        await decided(OWNED, cluster)
+
+
+@pytest.mark.parametrize("error", [PermanentError("no such name"), AbsentKindError("not served")])
+async def test_evaluator_keeps_an_object_whose_owner_can_never_be_read(cluster, error):
+    cluster.fail("get", error)
+
+    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
+
+
+async def test_evaluator_ignores_an_owner_that_is_not_the_controller(cluster):
+    cluster.put(job(**OWNER))
+    obj = owned_by(OWNED, "Job", controller=False)
+
+    assert isinstance(await decided(obj, cluster), Expire)
+    assert cluster.calls == []
+
+
+async def test_evaluator_does_not_read_the_owner_of_an_object_that_is_kept_anyway(cluster):
+    assert isinstance(await decided(annotated(OWNED, hold="why"), cluster), Ignore)
+    assert cluster.calls == []
+
+
+async def test_evaluator_ignores_the_owner_when_an_annotation_says_so(cluster):
+    assert isinstance(await decided(annotated(OWNED, owner="ignore"), cluster), Expire)
+    assert cluster.calls == []
+
+
+async def test_evaluator_ignores_the_owner_of_a_kind_whose_rule_says_so(cluster):
+    obj = owned_by(trainjob(complete=ago(60), ttl="30"), "Job")
+
+    assert isinstance(await decided(obj, cluster, rule=TRAINJOB), Expire)
+    assert cluster.calls == []
+
+
+async def test_evaluator_reads_a_cluster_scoped_owner(cluster):
+    everywhere = JOB.model_copy(update={"scope": "Cluster"})
+    cluster.put(job(**{**OWNER, "namespace": ""}))
+
+    verdict = await decided(OWNED, cluster, kinds=Catalogue((everywhere, POD)))
+
+    assert verdict.reason is Reason.OWNER_UNFINISHED
+
+
+async def test_evaluator_reads_an_owner_that_discovery_reports_as_cluster_scoped(cluster):
+    cluster.scopes["Job"] = "Cluster"
+    cluster.put(job(**{**OWNER, "namespace": ""}))
+
+    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
+
+
+async def test_evaluator_finds_an_owner_by_any_version_in_the_reference(cluster):
+    cluster.put(job(complete=ago(10), **OWNER))
+    obj = owned_by(OWNED, "Job", api_version="batch/v2alpha1")
+
+    assert isinstance(await decided(obj, cluster), Expire)
+
+
+async def test_evaluator_waits_for_an_object_of_a_finished_owner(cluster):
+    cluster.put(job(complete=ago(10), **OWNER))
+
+    assert isinstance(await decided(annotated(OWNED, ttl="1h"), cluster), Wait)

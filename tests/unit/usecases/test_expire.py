@@ -1,0 +1,533 @@
+"""The function expire: what it reads, deletes, answers and reports when a timer fires."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from shared.adapters.timers.limits import LIMITS
+from shared.core.backoff import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.objects import ref_of
+from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation.evaluator import Evaluator
+from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
+from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
+from shared.standalone.runner import MANIFESTS
+from shared.standalone.trigger_files import read_triggers
+from shared.usecases.expire import ATTEMPTS_MAX, EXPIRE_SECONDS_MAX, Expiry
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, later, owned_by, pod
+from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
+
+pytestmark = pytest.mark.anyio
+
+KINDS = Catalogue((JOB, POD, TRAINJOB))
+DUE = job(complete=ago(60), ttl=30)
+NAME = DUE["metadata"]["name"]
+
+
+@pytest.fixture
+def cluster():
+    return FakeCluster(FakeClock())
+
+
+@pytest.fixture
+def telemetry():
+    return FakeTelemetry()
+
+
+@pytest.fixture
+def clock():
+    return FakeClock()
+
+
+@pytest.fixture
+def expiry(cluster, clock, telemetry):
+    return Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
+
+
+def fired(obj=DUE, due_at=None):
+    return Timer(ref=ref_of(obj), purpose=Purpose.EXPIRE, due_at=due_at or ago(30))
+
+
+# Due
+
+
+async def test_expire_reads_and_deletes_a_due_object(expiry, cluster, clock, telemetry):
+    cluster.put(DUE)
+    clock.advance(0.25)
+
+    answer = await expiry.expire(fired())
+
+    assert answer == ObjectDeleted(
+        ref=ref_of(DUE),
+        outcome="succeeded",
+        finished_at=ago(60),
+        ttl_from="spec.ttlSecondsAfterFinished",
+        due_at=ago(30),
+        deleted_at=later(0.25),
+        lateness_seconds=30.25,
+    )
+    assert [call.verb for call in cluster.calls] == ["get", "delete"]
+    assert telemetry.deletions == [answer]
+    assert telemetry.missed == 0
+
+
+async def test_expire_deletes_an_object_that_is_due_exactly_now(expiry, cluster):
+    cluster.put(job(complete=ago(30), ttl=30))
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+
+
+async def test_expire_deletes_a_cached_due_object_without_a_read(expiry, cluster):
+    cluster.remember(cluster.put(DUE))
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert [call.verb for call in cluster.calls] == ["delete"]
+
+
+async def test_expire_reads_an_outdated_cached_object_again_and_deletes_it(expiry, cluster):
+    cluster.remember(cluster.put(DUE))
+    cluster.write(NAME)
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert [call.verb for call in cluster.calls] == ["delete", "get", "get", "delete"]
+
+
+async def test_expire_keeps_a_cached_due_object_that_is_held_by_now(expiry, cluster, telemetry):
+    cluster.remember(cluster.put(DUE))
+    cluster.put(annotated(DUE, hold="look at it"))
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.deleted == []
+    assert telemetry.verdicts() == [("kept", "held")]
+
+
+@pytest.mark.parametrize("remembered", [job(), annotated(DUE, hold="x"), job(complete=ago(1), ttl=30)])
+async def test_expire_never_keeps_an_object_because_of_its_cached_state(expiry, cluster, remembered):
+    cluster.remember(remembered)
+    cluster.put(DUE)
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert [call.verb for call in cluster.calls] == ["get", "delete"]
+
+
+# Another one, or none
+
+
+async def test_expire_reports_an_object_that_is_gone(expiry, telemetry):
+    assert await expiry.expire(fired()) is None
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+async def test_expire_keeps_another_object_of_the_same_name(expiry, cluster, telemetry):
+    cluster.put(job(complete=ago(60), ttl=30, uid="another"))
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.deleted == []
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+async def test_expire_keeps_an_object_that_is_recreated_between_read_and_delete(expiry, cluster):
+    cluster.put(DUE)
+    cluster.before_delete = lambda _: cluster.put(job(complete=ago(60), ttl=30, uid="another"))
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.deleted == []
+
+
+async def test_expire_reports_an_object_that_is_gone_between_read_and_delete(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.before_delete = cluster.remove
+
+    assert await expiry.expire(fired()) is None
+    assert telemetry.deletions == []
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+async def test_expire_does_not_read_a_kind_that_is_not_enabled(cluster, clock, telemetry):
+    expiry = Expiry(cluster, Catalogue((POD,)), Evaluator(cluster, KINDS), clock, telemetry, dry_run=False)
+    cluster.put(DUE)
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.calls == []
+    assert telemetry.verdicts() == [("kept", "kind-not-enabled")]
+
+
+async def test_expire_deletes_an_object_that_is_served_in_another_version(cluster, clock, telemetry):
+    rule = JOB.model_copy(update={"api_versions": ("batch/v2", "batch/v1")})
+    expiry = Expiry(
+        cluster, Catalogue((rule,)), Evaluator(cluster, Catalogue((rule,))), clock, telemetry, dry_run=False
+    )
+    cluster.put({**DUE, "apiVersion": "batch/v2"})
+
+    deleted = await expiry.expire(fired(DUE))
+
+    assert (fired(DUE).ref.api_version, deleted.ref.api_version) == ("batch/v1", "batch/v2")
+
+
+async def test_expire_does_not_read_a_kind_that_is_not_served(expiry, cluster, telemetry):
+    cluster.served_kinds = {"Pod"}
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.calls == []
+    assert telemetry.verdicts() == [("kept", "kind-not-served")]
+
+
+# Changed meanwhile
+
+
+async def test_expire_reads_an_object_again_after_a_conflict(expiry, cluster):
+    cluster.put(DUE)
+    writes = iter([True])
+    cluster.before_delete = lambda name: cluster.write(name) if next(writes, False) else None
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert cluster.counted() == {"get": 3, "delete": 2}
+
+
+async def test_expire_obeys_a_ttl_that_is_raised_between_read_and_delete(expiry, cluster):
+    cluster.put(DUE)
+    cluster.before_delete = lambda name: cluster.write(name, "spec.ttlSecondsAfterFinished", 3_600)
+
+    answer = await expiry.expire(fired())
+
+    assert [timer.due_at for timer in answer.timers] == [ago(60) + timedelta(hours=1)]
+    assert cluster.deleted == []
+
+
+async def test_expire_retries_later_an_object_that_changes_again_and_again(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.before_delete = cluster.write
+
+    answer = await expiry.expire(fired())
+
+    assert (answer.timers[0].ref, answer.timers[0].attempts) == (ref_of(DUE), 1)
+    assert cluster.counted() == {"get": 2 * ATTEMPTS_MAX, "delete": ATTEMPTS_MAX}
+    assert telemetry.verdicts() == [("timer-set", "try-later")]
+
+
+# Not due
+
+
+async def test_expire_replies_with_a_timer_for_an_object_that_is_due_later(expiry, cluster, telemetry):
+    cluster.put(job(complete=ago(60), ttl=90))
+
+    answer = await expiry.expire(fired())
+
+    assert answer == TimersSet(timers=(fired(due_at=later(30)),))
+    assert telemetry.verdicts() == [("timer-set", "not-due")]
+
+
+@pytest.mark.parametrize(
+    ("obj", "reason"),
+    [
+        (job(), "unfinished"),
+        (job(complete=ago(60)), "no-ttl"),
+        (annotated(DUE, hold="why"), "held"),
+        (annotated(DUE, ttl="never"), "never"),
+        (having(DUE, "metadata.deletionTimestamp", "2026-03-14T15:09:00Z"), "terminating"),
+        (having(DUE, "status.conditions", "gibberish"), "unknown-shape"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_expire_keeps_an_object_with_a_reason(expiry, cluster, telemetry, obj, reason):
+    cluster.put(obj)
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.counted()["get"] == 1
+    assert cluster.counted()["delete"] == 0
+    assert telemetry.verdicts() == [("kept", reason)]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        annotated(DUE, hold="why"),
+        annotated(DUE, ttl="never"),
+        annotated(DUE, ttl="1h"),
+        annotated(job(ttl=30), ttl="1h"),
+    ],
+    ids=["held", "never", "longer", "unfinished"],
+)
+async def test_expire_writes_an_event_about_an_overridden_ttl(expiry, cluster, obj):
+    cluster.put(obj)
+
+    await expiry.expire(fired(due_at=ago(29.5)))
+
+    ((ref, reason, message),) = cluster.events
+    assert (ref, reason) == (ref_of(obj), "OverriddenTtl")
+    assert message.startswith("kube-controller-manager acts on spec.ttlSecondsAfterFinished: 30, ")
+    assert "kubectl ttl hold" in message
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        annotated(job(complete=ago(10), ttl=30), ttl="30s"),
+        annotated(DUE, ttl="40s"),
+        annotated(having(DUE, "metadata.deletionTimestamp", "2026-03-14T15:09:00Z"), ttl="1h"),
+    ],
+    ids=["no sooner", "due by both", "terminating"],
+)
+async def test_expire_writes_no_event_about_a_ttl_that_is_not_overridden(expiry, cluster, obj):
+    cluster.put(obj)
+
+    await expiry.expire(fired())
+
+    assert cluster.events == []
+
+
+async def test_expire_writes_an_event_about_an_invalid_ttl(expiry, cluster, telemetry):
+    cluster.put(annotated(DUE, ttl="soon"))
+
+    assert await expiry.expire(fired()) is None
+
+    ((ref, reason, message),) = cluster.events
+    assert (ref, reason) == (ref_of(DUE), "InvalidTtl")
+    assert "ttlafterfinished.dev/ttl" in message
+    assert "soon" in message
+    assert telemetry.verdicts() == [("kept", "invalid-ttl")]
+
+
+async def test_expire_keeps_its_verdict_when_an_event_cannot_be_written(expiry, cluster, telemetry):
+    cluster.put(annotated(DUE, ttl="soon"))
+    cluster.fail("event", ForbiddenError("events is forbidden"))
+
+    assert await expiry.expire(fired()) is None
+    assert telemetry.problems[0][1]["error"] == "events is forbidden"
+
+
+@pytest.mark.parametrize("behind", [1.25, 30.0, 3_600.0])
+async def test_expire_timer_does_not_return_at_once_when_the_server_clock_is_behind(expiry, cluster, clock, behind):
+    cluster.put(job(complete=ago(60), ttl=59))
+    cluster.clock.advance(-behind)
+
+    (timer,) = (await expiry.expire(fired(due_at=ago(1)))).timers
+
+    assert cluster.deleted == []
+    assert timer.due_at > clock.now()
+    clock.at, cluster.clock.at = timer.due_at, cluster.clock.at + (timer.due_at - clock.now())
+    assert isinstance(await expiry.expire(timer), ObjectDeleted), "once more is enough"
+
+
+async def test_expire_is_not_late_when_the_server_clock_is_ahead(expiry, cluster, clock):
+    clock.advance(-30)
+    cluster.put(job(complete=ago(60), ttl=59))
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+
+
+async def test_expire_decides_by_the_clock_of_the_api_server(expiry, cluster, clock):
+    clock.advance(3_600)
+    cluster.put(job(complete=ago(60), ttl=90))
+
+    assert isinstance(await expiry.expire(fired()), TimersSet)
+    assert cluster.deleted == []
+
+
+# Dry run
+
+
+async def test_expire_in_a_dry_run_reports_and_deletes_nothing(cluster, clock, telemetry):
+    expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=True)
+    cluster.put(DUE)
+
+    assert await expiry.expire(fired()) is None
+
+    assert cluster.counted() == {"get": 1}
+    (record,) = telemetry.records
+    assert (record.verdict, record.reason) == ("would-delete", "expired")
+    assert "by spec.ttlSecondsAfterFinished" in record.detail
+
+
+# Refused, busy
+
+
+async def test_expire_reports_and_raises_a_forbidden_delete(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.fail("delete", ForbiddenError("jobs is forbidden"))
+
+    with pytest.raises(ForbiddenError):
+        await expiry.expire(fired())
+
+    (record,) = telemetry.records
+    assert (record.verdict, record.reason, record.detail) == ("failed", "ForbiddenError", "jobs is forbidden")
+    assert cluster.events == [(ref_of(DUE), "DeletionRefused", "jobs is forbidden")]
+
+
+async def test_expire_writes_one_event_for_a_refusal_that_repeats(expiry, cluster):
+    cluster.put(DUE)
+    cluster.fail("delete", ForbiddenError("jobs is forbidden"))
+    for _ in range(2):
+        with pytest.raises(ForbiddenError):
+            await expiry.expire(fired())
+
+    assert len(cluster.events) == 1
+
+
+@pytest.mark.parametrize("verb", ["get", "delete"])
+@pytest.mark.parametrize("error", [PermanentError("invalid"), ForbiddenError("forbidden")])
+async def test_expire_raises_every_final_refusal_as_permanent(expiry, cluster, verb, error):
+    cluster.put(DUE)
+    cluster.fail(verb, error)
+    cluster.fail("event", ForbiddenError("this too"))
+
+    with pytest.raises(type(error), match=str(error)):
+        await expiry.expire(fired())
+
+
+@pytest.mark.parametrize("verb", ["served", "get", "delete"])
+async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(expiry, cluster, telemetry, verb):
+    cluster.put(DUE)
+    cluster.fail(verb, TryLaterError("429", retry_after_seconds=7))
+
+    answer = await expiry.expire(fired())
+
+    (again,) = answer.timers
+    assert (again.ref, again.due_at, again.attempts) == (ref_of(DUE), later(7), 1)
+    assert [(record.verdict, record.reason) for record in telemetry.records] == [("timer-set", "try-later")]
+    assert cluster.events == []
+
+
+async def test_expire_backs_off_further_after_each_failed_attempt(expiry, cluster, clock):
+    cluster.put(DUE)
+    cluster.fail("get", TryLaterError("the webhook is away", retry_after_seconds=0.0))
+    timer, pauses = fired(), []
+    for attempts in range(1, 12):
+        (timer,) = (await expiry.expire(timer)).timers
+        assert timer.attempts == attempts
+        pauses.append((timer.due_at - clock.now()).total_seconds())
+        clock.at = timer.due_at
+
+    for attempts, pause in enumerate(pauses):
+        longest = min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2**attempts)
+        assert 0.75 * longest <= pause <= longest
+
+
+async def test_expire_counts_failed_attempts_up_to_a_bound(expiry, cluster):
+    cluster.put(DUE)
+    cluster.fail("get", TryLaterError("429"))
+
+    answer = await expiry.expire(fired().model_copy(update={"attempts": ATTEMPTS_COUNTED_MAX}))
+
+    assert answer.timers[0].attempts == ATTEMPTS_COUNTED_MAX
+
+
+async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expiry, cluster, monkeypatch):
+    monkeypatch.setattr("shared.usecases.expire.EXPIRE_SECONDS_MAX", 0.01)
+    cluster.put(DUE)
+
+    async def hang(*_):
+        await asyncio.Event().wait()
+
+    cluster.get = hang
+    answer = await expiry.expire(fired())
+
+    assert answer.timers[0].attempts == 1
+
+
+def test_expire_replies_before_the_trigger_and_the_engine_time_out():
+    (trigger,) = (one for one in read_triggers(MANIFESTS) if one.name == "expire")
+    assert min(trigger.delivery.timeout.total_seconds(), LIMITS.delivery_seconds) > EXPIRE_SECONDS_MAX
+
+
+# Owners
+
+
+OWNED = owned_by(pod(containers=(ended(at=ago(60)),), ttl="30"), "Job")
+OWNER = {"name": "owner", "uid": "owner-uid", "namespace": "ci"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_deleted"),
+    [(job(**OWNER), False), (job(complete=ago(5), **OWNER), True), (None, True)],
+    ids=["unfinished", "finished", "gone"],
+)
+async def test_expire_keeps_a_pod_until_its_owner_is_finished(expiry, cluster, owner, is_deleted):
+    cluster.put(OWNED)
+    if owner:
+        cluster.put(owner)
+
+    assert isinstance(await expiry.expire(fired(OWNED)), ObjectDeleted) is is_deleted
+    assert ("owner" in cluster.names) is (owner is not None)
+
+
+async def test_expire_keeps_a_pod_whose_owner_is_forbidden(expiry, cluster, telemetry):
+    cluster.put(OWNED)
+    cluster.fail("get", ForbiddenError("jobs is forbidden"), on="owner")
+
+    assert await expiry.expire(fired(OWNED)) is None
+    assert telemetry.verdicts() == [("kept", "owner-unfinished")]
+
+
+async def test_expire_reads_the_owner_of_a_cached_pod(expiry, cluster):
+    cluster.remember(cluster.put(OWNED))
+    cluster.put(job(**OWNER))
+
+    assert await expiry.expire(fired(OWNED)) is None
+    assert cluster.deleted == []
+
+
+async def test_expire_records_verdicts_under_the_name_of_the_function(cluster, clock, telemetry):
+    expiry = Expiry(cluster, KINDS, Evaluator(cluster, KINDS), clock, telemetry, dry_run=False, by="sweep")
+    cluster.put(job(complete=NOW))
+    await expiry.expire(fired())
+
+    assert telemetry.records[0].by == "sweep"
+
+
+# A 409 whose object has not changed, and one whose object is marked
+
+
+def refuse_unchanged(cluster, times=99):
+    """The API server refuses the DELETE of an object that is exactly what was read."""
+    refusals = iter([True] * times)
+
+    def refuse(name):
+        if next(refusals, False):
+            raise ConflictError("Precondition failed: ResourceVersion in precondition: , in object meta: 203")
+
+    cluster.before_delete = refuse
+
+
+async def test_expire_reports_a_delete_that_is_refused_twice_although_nothing_changed(expiry, cluster, telemetry):
+    cluster.put(having(DUE, "metadata.finalizers", ["orphan"]))
+    refuse_unchanged(cluster)
+
+    with pytest.raises(PermanentError, match=r"409.*unchanged.*finalizer orphan.*propagation"):
+        await expiry.expire(fired())
+
+    assert cluster.counted()["delete"] == 2
+    assert telemetry.verdicts() == [("failed", "PermanentError")]
+    assert [reason for _, reason, _ in cluster.events] == ["DeletionRefused"]
+    assert cluster.deleted == []
+
+
+async def test_expire_repeats_a_delete_that_is_refused_once_although_nothing_changed(expiry, cluster):
+    cluster.put(DUE)
+    refuse_unchanged(cluster, times=1)
+
+    assert isinstance(await expiry.expire(fired()), ObjectDeleted)
+    assert cluster.counted()["delete"] == 2
+
+
+async def test_expire_takes_an_object_that_another_client_marked_for_gone(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.before_delete = lambda name: cluster.write(name, "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
+
+    assert await expiry.expire(fired()) is None
+    assert cluster.counted()["delete"] == 1
+    assert telemetry.deletions == []
+    assert telemetry.verdicts() == [("already-gone", "")]
+
+
+async def test_expire_does_not_count_another_object_that_is_marked(expiry, cluster, telemetry):
+    cluster.put(DUE)
+    cluster.before_delete = lambda _: cluster.put(
+        having(job(complete=ago(60), ttl=30, uid="another"), "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
+    )
+
+    assert await expiry.expire(fired()) is None
+    assert telemetry.deletions == []
+    assert telemetry.verdicts() == [("already-gone", "")]
