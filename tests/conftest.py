@@ -1,10 +1,19 @@
 """For all tests: output as into a pipe."""
 
+import importlib.util
 import os
 
 import pytest
 
-os.environ.pop("COLUMNS", None)  # pytest-xdist sets it in its workers; a command under test would wrap its lines
+if importlib.util.find_spec("readline"):
+    import readline  # noqa: F401 - it writes COLUMNS into the environment of the C library, at its first import
+
+for _variable in (
+    "COLUMNS",
+    "LINES",
+):  # pytest-xdist sets them in its workers; a command under test would wrap its lines
+    os.environ.pop(_variable, None)
+    os.unsetenv(_variable)  # os.environ does not know what the C library has
 
 
 @pytest.fixture(scope="session")
