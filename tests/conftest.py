@@ -8,10 +8,8 @@ import pytest
 if importlib.util.find_spec("readline"):
     import readline  # noqa: F401 - it writes COLUMNS into the environment of the C library, at its first import
 
-for _variable in (
-    "COLUMNS",
-    "LINES",
-):  # pytest-xdist sets them in its workers; a command under test would wrap its lines
+# pytest-xdist sets them in its workers, too; a command under test would wrap its lines.
+for _variable in ("COLUMNS", "LINES"):
     os.environ.pop(_variable, None)
     os.unsetenv(_variable)  # os.environ does not know what the C library has
 
