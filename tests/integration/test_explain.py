@@ -201,7 +201,7 @@ def test_explain_reports_an_installation_without_a_leader(
     planned = ttl("plan")
     compared = ttl("plan", "--policy", "none")
 
-    assert (idle["reason"], idle["cure"]) == (
+    assert (idle["reason"], idle["fix"]) == (
         "no-active-deleter",
         "to find out why: `kubectl ttl doctor -n ttl-after-finished`",
     )
@@ -243,9 +243,9 @@ def test_explain_reports_an_open_breaker_and_a_loop_with_their_fix(
     planned = ttl("plan")
 
     assert (breaker["reason"], breaker["since"]) == ("breaker-open", "2026-01-02T03:04:05Z")
-    assert "`kubectl ttl release --breaker -n ttl-after-finished`" in breaker["cure"]
+    assert "`kubectl ttl release --breaker -n ttl-after-finished`" in breaker["fix"]
     assert (loop["reason"], loop["until"]) == ("recreate-loop", until)
-    assert f"kubectl get events -n {namespace} --field-selector reason=RecreateLoop" in loop["cure"]
+    assert f"kubectl get events -n {namespace} --field-selector reason=RecreateLoop" in loop["fix"]
     assert "  decision  due (expired): expired " in text
     assert "  but       the breaker in namespace ttl-after-finished is open for " in text
     assert explain(ttl, "job/held")["obstacles"] == []
@@ -264,11 +264,11 @@ def test_explain_reports_a_saved_ttl_without_a_hold(
 
     told, text, planned = explain(ttl, "job/report"), ttl("explain", "job/report").stdout, ttl("plan")
 
-    assert told["parkedTtl"].startswith("a hold that is gone put spec.ttlSecondsAfterFinished: 3600 aside")
+    assert told["savedTtl"].startswith("a hold that was removed left spec.ttlSecondsAfterFinished: 3600 saved")
     assert f"  do        to put its TTL back: `kubectl ttl release jobs.batch/report -n {namespace}`" in text
     assert f"`kubectl ttl release` puts it back: Job {namespace}/report" in planned.stderr
     assert ttl("release", "job/report").returncode == 0
-    assert explain(ttl, "job/report")["parkedTtl"] is None
+    assert explain(ttl, "job/report")["savedTtl"] is None
     assert api.get(path)["spec"]["ttlSecondsAfterFinished"] == 3600
 
 

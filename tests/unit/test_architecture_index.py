@@ -30,7 +30,8 @@ def test_relink_follows_a_name_that_has_moved():
 
 
 def test_relink_prefers_the_file_most_like_the_old_one():
-    assert relink("[`as_json`](shared/cli/report/object_report.py)") == "[`as_json`](shared/cli/objects/object_report.py)"
+    moved = relink("[`as_json`](shared/cli/report/object_report.py)")
+    assert moved == "[`as_json`](shared/cli/objects/object_report.py)"
 
 
 def test_relink_keeps_a_link_that_is_right():

@@ -74,7 +74,7 @@ class Obstacle:
             "reason": self.reason,
             "message": self.message,
             **{name: at and format_instant(at) for name, at in instants.items()},
-            "cure": self.cure,
+            "fix": self.cure,
         }
 
 

@@ -68,8 +68,8 @@ def _related_as_json(facts: Facts, related: RelatedFacts) -> dict[str, Any]:
     return {
         "unfinished": related.unfinished.as_json() if related.unfinished else None,
         "hold": related.hold or None,
-        "parkedTtl": related.saved or None,
-        "powerlessAgainst": facts.overridden or None,
+        "savedTtl": related.saved or None,
+        "overriddenBy": facts.overridden or None,
         "unknownAnnotations": list(related.unknown_annotations),
         "neverFinishes": related.rule.never_finishes,
         "optIn": related.rule.opt_in,

@@ -60,7 +60,7 @@ def test_explain_names_an_overridden_annotation_and_its_fix(explain):
     (line,) = [one for one in explain(job(ttl=60, hold="why")) if one.startswith("  overridden")]
     assert "kube-controller-manager acts on spec.ttlSecondsAfterFinished: 60" in line
     assert "kubectl ttl hold" in line
-    assert explain(job(ttl=60, hold="why"), output="json")["powerlessAgainst"] == "spec.ttlSecondsAfterFinished"
+    assert explain(job(ttl=60, hold="why"), output="json")["overriddenBy"] == "spec.ttlSecondsAfterFinished"
 
 
 def test_explain_reports_an_unknown_annotation_with_the_valid_ones(explain):
