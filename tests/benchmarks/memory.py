@@ -142,8 +142,8 @@ async def _measure(case: str) -> dict[str, Any]:
     async with answering_with(server.handle) as url:
         command = [sys.executable, "-m", "tests.benchmarks.memory", "--sweep", url]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        told, _ = await process.communicate()
-    return {"case": case, "peakMiB": json.loads(told), "deleted": server.deleted}
+        reported, _ = await process.communicate()
+    return {"case": case, "peakMiB": json.loads(reported), "deleted": server.deleted}
 
 
 def _scan() -> dict[str, float]:

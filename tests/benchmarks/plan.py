@@ -88,11 +88,11 @@ async def _time(command: Sequence[str]) -> Timed:
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    told, errors = await process.communicate()
+    reported, errors = await process.communicate()
     seconds = time.monotonic() - started
     if process.returncode != 0:
         raise BenchmarkError(f"{command[1]}: exit code {process.returncode}: {errors.decode()[-500:]}")
-    return Timed(seconds, json.loads(told)["objects"])
+    return Timed(seconds, json.loads(reported)["objects"])
 
 
 async def create(cluster: Cluster, objects: int) -> None:

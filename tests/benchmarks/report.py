@@ -134,8 +134,8 @@ def show(console: Console, results: Mapping[str, Any]) -> None:
     for name, table in tables.items():
         if name in results:
             _print(console, table(results[name]))
-    if told := aims(results):
-        _print(console, aims_table(told))
+    if reported := aims(results):
+        _print(console, aims_table(reported))
 
 
 def _print(console: Console, table: Table) -> None:

@@ -250,6 +250,6 @@ LEVELS = {
 @pytest.mark.parametrize(("space", "own", "expected"), LEVELS.values(), ids=LEVELS)
 def test_pruner_levels_are_an_order(space, own, expected):
     """There the enforced level is a setting; here the object is before the policy, and that before the namespace."""
-    told = answer(annotated(DONE, **own), TASKRUN, policy=ruled(ttl="60s"), space=namespace_of(namespace(**space)))
+    reported = answer(annotated(DONE, **own), TASKRUN, policy=ruled(ttl="60s"), space=namespace_of(namespace(**space)))
 
-    assert told == expected
+    assert reported == expected

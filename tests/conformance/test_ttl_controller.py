@@ -139,10 +139,10 @@ async def test_the_fresh_object_decides(fresh, outcome):
     cluster, telemetry = FakeCluster(FakeClock()), FakeTelemetry()
     cluster.put(fresh)
 
-    told = await expiry(cluster, telemetry).expire(fired())
+    reported = await expiry(cluster, telemetry).expire(fired())
 
     assert bool(cluster.deleted) is (outcome == "deleted")
-    assert (told is None) is (outcome in ("kept", "already-gone"))
+    assert (reported is None) is (outcome in ("kept", "already-gone"))
 
 
 @pytest.mark.anyio

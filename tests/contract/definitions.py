@@ -69,5 +69,5 @@ def offers(answer, version):
     return answer.status == 200 and version in [one["version"] for one in answer.body["versions"]]
 
 
-def told(rule: KindRule):
+def reported(rule: KindRule):
     return rule.api_version.rpartition("/")[2], rule.plural, rule.scope

@@ -119,11 +119,11 @@ def storable(obj: Object, name: str, namespace: str) -> Object:
     return {**obj, "metadata": meta} | ({"status": status} if "status" in obj else {})
 
 
-def _observing(told: Any, generation: int) -> Any:
+def _observing(reported: Any, generation: int) -> Any:
     """A status, or a condition, that is as far behind generation 1 as it was behind that generation."""
-    if not isinstance(told, dict) or not isinstance(told.get("observedGeneration"), int):
-        return told
-    return {**told, "observedGeneration": told["observedGeneration"] - generation + 1}
+    if not isinstance(reported, dict) or not isinstance(reported.get("observedGeneration"), int):
+        return reported
+    return {**reported, "observedGeneration": reported["observedGeneration"] - generation + 1}
 
 
 def crd_of(rules: list[KindRule]) -> Object:

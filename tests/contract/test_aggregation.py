@@ -80,15 +80,15 @@ async def test_expire_keeps_what_an_aggregated_server_serves_unless_its_rule_say
     cluster = await connect(kubeconfig=str(server.kubeconfig))
     async with aggregated(api, real) as (group, foo, deletes):
         timer = Timer(ref=ref_of(foo), purpose=Purpose.EXPIRE, due_at=SystemClock().now())
-        told = []
+        reported = []
         for more in ({}, {"preconditions": "honoured"}):
             kinds, telemetry = Catalogue((rule_in(group, **more),)), FakeTelemetry()
             expiry = Expiry(cluster, kinds, Evaluator(cluster, kinds), SystemClock(), telemetry, dry_run=False)
-            told.append((await expiry.expire(timer), telemetry.verdicts(), len(deletes)))
+            reported.append((await expiry.expire(timer), telemetry.verdicts(), len(deletes)))
     await cluster.close()
 
-    assert told[0] == (None, [("kept", "aggregated-api")], 0)
-    assert isinstance(told[1][0], ObjectDeleted)
+    assert reported[0] == (None, [("kept", "aggregated-api")], 0)
+    assert isinstance(reported[1][0], ObjectDeleted)
     assert deletes[0]["preconditions"] == {"uid": "u", "resourceVersion": "7"}
 
 

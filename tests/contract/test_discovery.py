@@ -9,7 +9,7 @@ from shared.adapters.kubernetes.connect import connect
 from shared.core.objects import ref_of
 from shared.errors import AbsentKindError
 from tests.builders import JOB, POD
-from tests.contract.definitions import told
+from tests.contract.definitions import reported
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ async def test_plural_scope_and_version_are_the_clusters(cluster, crds):
 
     (rule,) = await cluster.served((guessed,))
 
-    assert told(rule) == ("v1", "podchaos", "Cluster")
+    assert reported(rule) == ("v1", "podchaos", "Cluster")
     assert [one.rpartition("/")[2] for one in rule.api_versions] == ["v1", "v1beta1", "v1alpha1"]
 
 
@@ -49,7 +49,7 @@ async def test_where_no_rule_knows_the_preferred_version_the_first_that_is_serve
     await crds.install("Run", "runs", "v1beta1", "v1alpha1", "v2")
     (rule,) = await cluster.served((crds.rule("Run", "runs", "v1", "v1alpha1", "v1beta1"),))
 
-    assert told(rule) == ("v1alpha1", "runs", "Namespaced")
+    assert reported(rule) == ("v1alpha1", "runs", "Namespaced")
 
 
 async def test_of_two_rules_for_one_kind_the_preferred_version_decides(cluster, crds):
@@ -78,7 +78,7 @@ async def test_a_version_that_disappears_is_followed(cluster, crds, at_once):
     snapshot = await cluster.get(before, ref_of(old))
     (after,) = await cluster.served((crds.rule("Run", "runs", "v1beta1", "v1alpha1"),))
 
-    assert (told(before)[0], told(after)[0]) == ("v1beta1", "v1alpha1")
+    assert (reported(before)[0], reported(after)[0]) == ("v1beta1", "v1alpha1")
     assert snapshot.obj["apiVersion"] == f"{crds.group}/v1alpha1"
     assert ref_of(snapshot.obj) != ref_of(old)
     assert ref_of(snapshot.obj).is_same(ref_of(old))

@@ -62,10 +62,10 @@ async def start(api):
         async def start(**limits):
             cluster = await connect(kubeconfig=str(api.server.kubeconfig))
             stack.push_async_callback(cluster.close)
-            seconds, told = Seconds(), []
+            seconds, reported = Seconds(), []
 
             async def write_event(reason, message, level):
-                told.append((reason, message, level))
+                reported.append((reason, message, level))
 
             runtime = Runtime(SystemClock(), seconds, FakeTelemetry())
             safeguards = build_safeguards(
@@ -75,7 +75,7 @@ async def start(api):
                 namespace=api.namespace,
                 horizon=timedelta(minutes=20),
             )
-            return Process(cluster, safeguards, seconds, told)
+            return Process(cluster, safeguards, seconds, reported)
 
         yield start
 

@@ -7,7 +7,7 @@ import pytest
 pytestmark = pytest.mark.anyio
 
 
-def told(events):
+def reported(events):
     return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
 
 
@@ -22,7 +22,7 @@ async def test_a_watch_tells_what_happened_since_its_resource_version(api, start
     changed = await api.patch(api.secrets("a"), {"metadata": {"labels": {"x": "y"}}})
     await api.delete(api.secrets("a"))
     events = await api.watch(api.secrets(), resourceVersion=start)
-    assert told(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert reported(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
     assert [events[0]["object"], events[1]["object"]] == [created, changed.body]
     last = events[2]["object"]["metadata"]
     assert int(last["resourceVersion"]) > int(changed.meta["resourceVersion"])  # of the deletion itself
@@ -32,7 +32,7 @@ async def test_a_watch_tells_what_happened_since_its_resource_version(api, start
 async def test_a_watch_resumes_after_the_last_event_it_saw(api, start):
     first = await api.secret("a")
     await api.secret("b")
-    assert told(await api.watch(api.secrets(), resourceVersion=first["metadata"]["resourceVersion"])) == [
+    assert reported(await api.watch(api.secrets(), resourceVersion=first["metadata"]["resourceVersion"])) == [
         ("ADDED", "b")
     ]
 
@@ -42,21 +42,21 @@ async def test_a_watch_tells_what_happens_while_it_runs(api, start):
     await asyncio.sleep(0.3)
     await api.secret("a")
     await api.delete(api.secrets("a"))
-    assert told(await watch) == [("ADDED", "a"), ("DELETED", "a")]
+    assert reported(await watch) == [("ADDED", "a"), ("DELETED", "a")]
 
 
 async def test_a_watch_sees_its_namespace_only(api, start):
     await api.post("/api/v1/namespaces", {"metadata": {"name": f"{api.namespace}-other"}})
     await api.post(api.path("secrets", namespace=f"{api.namespace}-other"), {"metadata": {"name": "far"}})
     await api.secret("near")
-    assert told(await api.watch(api.secrets(), resourceVersion=start)) == [("ADDED", "near")]
+    assert reported(await api.watch(api.secrets(), resourceVersion=start)) == [("ADDED", "near")]
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}])
 async def test_a_watch_from_anywhere_starts_with_all_there_is(api, query):
     await api.secret("a")
     await api.secret("b")
-    assert told(await api.watch(api.secrets(), **query)) == [("ADDED", "a"), ("ADDED", "b")]
+    assert reported(await api.watch(api.secrets(), **query)) == [("ADDED", "a"), ("ADDED", "b")]
 
 
 async def test_for_a_selecting_watch_objects_come_and_go_by_their_labels(api, start):
@@ -66,14 +66,14 @@ async def test_for_a_selecting_watch_objects_come_and_go_by_their_labels(api, st
         else:
             await api.patch(api.secrets("a"), {"metadata": {"labels": labels}})
     events = await api.watch(api.secrets(), resourceVersion=start, labelSelector="x=yes")
-    assert told(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert reported(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
 async def test_one_object_can_be_watched(api, start):
     await api.secret("a")
     await api.secret("b")
     events = await api.watch(api.secrets(), resourceVersion=start, fieldSelector="metadata.name=b")
-    assert told(events) == [("ADDED", "b")]
+    assert reported(events) == [("ADDED", "b")]
 
 
 async def test_a_bookmark_tells_a_quiet_watch_where_to_resume(api):

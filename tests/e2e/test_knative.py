@@ -180,8 +180,8 @@ def test_a_ttl_that_cannot_be_read_keeps_it_and_is_told(witness: Witness) -> Non
     finished(thing)
     annotate(thing, f"{DOMAIN}/ttl=soon")
     selector = f"involvedObject.uid={thing['metadata']['uid']},type=Warning"
-    told = wait("an Event on it", lambda: kubectl("-n", NAMESPACE, "get", "events", "--field-selector", selector))
-    assert "soon" in told
+    reported = wait("an Event on it", lambda: kubectl("-n", NAMESPACE, "get", "events", "--field-selector", selector))
+    assert "soon" in reported
     assert is_there(thing)
 
 
@@ -212,8 +212,8 @@ def test_a_poison_event_goes_to_the_dead_letter_and_stops_nothing(witness: Witne
     for number, type_ in enumerate(kinds):
         headers = {**poison, "Ce-Type": type_}
         assert post(f"poison-{number}", broker_url(), headers, "{") == 202
-    told = wait("an Event for each", lambda: len(events("DeadLetter")) >= len(kinds) and events("DeadLetter"))
-    assert {type_ for type_ in kinds for event in told if type_ in event["message"]} == set(kinds)
+    reported = wait("an Event for each", lambda: len(events("DeadLetter")) >= len(kinds) and events("DeadLetter"))
+    assert {type_ for type_ in kinds for event in reported if type_ in event["message"]} == set(kinds)
     gone(witness, create(job("after-poison", "true", namespace=NAMESPACE, ttl="3s")))
 
 

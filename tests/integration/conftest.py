@@ -113,8 +113,8 @@ def api(server: RealServer) -> Api:
 @pytest.fixture
 def namespace(api: Api, request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own."""
-    told = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
-    name = f"{told}-{zlib.crc32(request.node.nodeid.encode()):08x}"  # long names differ in their ends only
+    reported = re.sub(r"[^a-z0-9]+", "-", request.node.name)[:50].strip("-")
+    name = f"{reported}-{zlib.crc32(request.node.nodeid.encode()):08x}"  # long names differ in their ends only
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
 

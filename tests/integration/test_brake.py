@@ -239,9 +239,9 @@ def test_explain_plan_and_doctor_show_a_stop(api: Api, namespace: str, ttl: Ttl,
 
     for words in (("explain", "pod/due", "-n", namespace), ("plan", "-n", namespace)):
         shown = ttl(*words)
-        told = shown.stdout + shown.stderr
-        assert "the dashboards look wrong" in told
-        assert f"kubectl ttl start -n {namespace}" in told
+        reported = shown.stdout + shown.stderr
+        assert "the dashboards look wrong" in reported
+        assert f"kubectl ttl start -n {namespace}" in reported
     found = json.loads(ttl("explain", "pod/due", "-n", namespace, "-o", "json").stdout)
     assert "stopped" in [one["reason"] for one in found["obstacles"]]
     checked = ttl("doctor", "-n", namespace)

@@ -121,18 +121,18 @@ def explain(ttl: Ttl, *words: str, **options: Any) -> Any:
     return json.loads(done.stdout)
 
 
-def reasons(told: Any) -> list[str]:
-    return [one["reason"] for one in told["obstacles"]]
+def reasons(reported: Any) -> list[str]:
+    return [one["reason"] for one in reported["obstacles"]]
 
 
 def test_explain_reports_a_missing_deleter(job: Callable[..., str], ttl: Ttl) -> None:
     job("due", ttl_succeeded="0s")
     job("native", ttl=3600)
 
-    told = explain(ttl, "job/due")
+    reported = explain(ttl, "job/due")
 
-    assert (told["decision"], reasons(told)) == ("expire", ["no-active-deleter"])
-    assert told["policy"]["why"] == "nothing is installed in namespace ttl-after-finished"
+    assert (reported["decision"], reasons(reported)) == ("expire", ["no-active-deleter"])
+    assert reported["policy"]["why"] == "nothing is installed in namespace ttl-after-finished"
     assert reasons(explain(ttl, "job/native")) == []  # its own controller deletes it
 
 
@@ -144,13 +144,13 @@ def test_installed_policy_applies_unless_another_is_named(
     other = tmp_path / "other.yaml"
     other.write_text(yaml.safe_dump({"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": []}))
 
-    told = explain(ttl, "job/build")
+    reported = explain(ttl, "job/build")
     text = ttl("explain", "job/build").stdout.splitlines()
     planned = ttl("plan")
 
-    assert (told["decision"], told["policyRule"], told["ttlSeconds"]) == ("wait", "fleet", 300)
+    assert (reported["decision"], reported["policyRule"], reported["ttlSeconds"]) == ("wait", "fleet", 300)
     name = "ConfigMap ttl-after-finished/policy-x"
-    assert told["policy"] == {"name": name, "why": None, "differs": None, "known": True}
+    assert reported["policy"] == {"name": name, "why": None, "differs": None, "known": True}
     assert text[1].startswith("  decision  due in ")
     assert "  policy    ConfigMap ttl-after-finished/policy-x" in text
     assert explain(ttl, "job/build", "--policy", "none")["reason"] == "no-ttl"
@@ -183,11 +183,11 @@ def test_explain_reports_a_dry_run_and_a_disabled_kind(
     job("build")
     install(RULES, TTL_DRY_RUN="true", TTL_KINDS="pods")
 
-    told = explain(ttl, "job/build")
+    reported = explain(ttl, "job/build")
     planned = ttl("plan")
 
-    assert sorted(reasons(told)) == ["dry-run", "kind-not-enabled"]
-    assert "does not handle jobs.batch: TTL_KINDS is pods" in str(told["obstacles"])
+    assert sorted(reasons(reported)) == ["dry-run", "kind-not-enabled"]
+    assert "does not handle jobs.batch: TTL_KINDS is pods" in str(reported["obstacles"])
     assert "TTL_DRY_RUN is on" in planned.stderr
 
 
@@ -217,10 +217,10 @@ def test_explain_reports_an_invalid_installed_policy(
     job("build")
     install([{"name": "fleet"}])
 
-    told = explain(ttl, "job/build")
+    reported = explain(ttl, "job/build")
 
-    assert told["policy"]["known"] is False
-    assert "ConfigMap ttl-after-finished/policy-x, policy.yaml:" in told["policy"]["why"]
+    assert reported["policy"]["known"] is False
+    assert "ConfigMap ttl-after-finished/policy-x, policy.yaml:" in reported["policy"]["why"]
     assert ttl("plan").returncode == 1
 
 
@@ -262,9 +262,9 @@ def test_explain_reports_a_saved_ttl_without_a_hold(
     assert ttl("hold", "job/report", "--reason", "why").returncode == 0
     api.call("PATCH", path, {"metadata": {"annotations": {"ttlafterfinished.dev/hold": None}}})
 
-    told, text, planned = explain(ttl, "job/report"), ttl("explain", "job/report").stdout, ttl("plan")
+    reported, text, planned = explain(ttl, "job/report"), ttl("explain", "job/report").stdout, ttl("plan")
 
-    assert told["savedTtl"].startswith("a hold that was removed left spec.ttlSecondsAfterFinished: 3600 saved")
+    assert reported["savedTtl"].startswith("a hold that was removed left spec.ttlSecondsAfterFinished: 3600 saved")
     assert f"  do        to put its TTL back: `kubectl ttl release jobs.batch/report -n {namespace}`" in text
     assert f"`kubectl ttl release` puts it back: Job {namespace}/report" in planned.stderr
     assert ttl("release", "job/report").returncode == 0
@@ -339,16 +339,16 @@ def test_run_is_found_by_its_lease(job: Callable[..., str], ttl: Ttl, keep: Call
     keep(LEASES, lease(now() + timedelta(hours=1)))
 
     well = ttl("doctor", everywhere=True)
-    told = explain(ttl, "job/due")
+    reported = explain(ttl, "job/due")
     planned = ttl("plan")
 
     assert well.returncode == 0, well.stdout
     assert "ok    run — the leader is laptop/7, by Lease default/ttl-after-finished, renewed " in well.stdout
     assert "ok    breaker — closed" in well.stdout
     assert "ok    installation — none in namespace ttl-after-finished; a run is active" in well.stdout
-    assert reasons(told) == []
-    assert told["policy"]["known"] is False
-    assert "laptop/7" in told["policy"]["why"]
+    assert reasons(reported) == []
+    assert reported["policy"]["known"] is False
+    assert "laptop/7" in reported["policy"]["why"]
     assert planned.returncode == 0, planned.stderr
 
     keep("/api/v1/namespaces/default/configmaps", {"metadata": {"name": STATE}, "data": {"breaker": TRIPPED}})

@@ -73,12 +73,12 @@ class User:
         except urllib.error.HTTPError as error:
             answer = error
         with answer:
-            told = json.load(answer)
+            reported = json.load(answer)
             return Answer(
                 answer.status,
-                told.get("message", "") if answer.status >= 300 else "",
+                reported.get("message", "") if answer.status >= 300 else "",
                 tuple(answer.headers.get_all("Warning", [])),
-                told,
+                reported,
             )
 
     def create(self, obj: Object, *, dry: bool = True) -> Answer:

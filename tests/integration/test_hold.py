@@ -102,11 +102,11 @@ def test_explain_reports_unknown_annotations_of_object_and_namespace(jobs: Clust
     slip = {"metadata": {"annotations": {"ttlafterfinished.dev/default-ttll": "1d"}}}
     jobs.api.call("PATCH", f"/api/v1/namespaces/{namespace}", slip)
 
-    told = ttl("explain", "job/slip")
+    shown = ttl("explain", "job/slip")
 
-    assert told.returncode == 0, told.stderr
-    assert "unknown annotation ttlafterfinished.dev/tttl: expected one of hold, ttl, " in told.stdout
-    assert f"ttlafterfinished.dev/default-ttll of namespace {namespace}: expected one of default-ttl, " in told.stdout
+    assert shown.returncode == 0, shown.stderr
+    assert "unknown annotation ttlafterfinished.dev/tttl: expected one of hold, ttl, " in shown.stdout
+    assert f"ttlafterfinished.dev/default-ttll of namespace {namespace}: expected one of default-ttl, " in shown.stdout
 
 
 def test_set_reports_a_ttl_that_the_field_overrides(

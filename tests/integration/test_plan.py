@@ -57,11 +57,11 @@ def plan(api: Api, namespace: str, tmp_path: Path) -> Callable[..., subprocess.C
 def test_plan_compares_a_new_policy_with_the_one_in_force(api, jobs, namespace, plan):
     done = plan("--policy", "new.yaml", "-o", "json", new={"rules": RULES})
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    assert (told["policy"], told["inForce"], told["objects"]) == ("new.yaml", "no policy", 5)
-    assert told["totals"]["dueNow"] == {"inForce": 0, "new": 2}
-    assert [row["namespace"] for row in told["namespaces"]] == [namespace]
-    changed = {one["name"]: (one["inForce"]["reason"], one["new"]["ttlFrom"]) for one in told["changes"]}
+    reported = json.loads(done.stdout)
+    assert (reported["policy"], reported["inForce"], reported["objects"]) == ("new.yaml", "no policy", 5)
+    assert reported["totals"]["dueNow"] == {"inForce": 0, "new": 2}
+    assert [row["namespace"] for row in reported["namespaces"]] == [namespace]
+    changed = {one["name"]: (one["inForce"]["reason"], one["new"]["ttlFrom"]) for one in reported["changes"]}
     assert len(changed) == 2
     assert set(changed.values()) == {("no-ttl", "policy rule newest")}
     assert len(api.get(jobs)["items"]) == 5
@@ -71,8 +71,8 @@ def test_plan_compares_a_new_policy_with_the_one_in_force(api, jobs, namespace, 
     assert "\nno finished object gets its TTL from: policy rule rest, policy rule idle\n" in done.stdout
 
     done = plan("--policy", "new.yaml", "--against", "old.yaml", "-o", "json", old={"rules": RULES[1:]})
-    told = json.loads(done.stdout)
-    assert told["totals"]["within24h"] == {"inForce": 4, "new": 0}
+    reported = json.loads(done.stdout)
+    assert reported["totals"]["within24h"] == {"inForce": 4, "new": 0}
 
 
 @pytest.mark.usefixtures("jobs")
@@ -101,9 +101,9 @@ def test_plan_compares_with_the_installed_policy(api, plan):
     api.call("POST", f"/apis/apps/v1/namespaces/{home}/deployments", deployment())
     done = plan("--policy", "new.yaml", "--against", "cluster", "-o", "json")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["inForce"] == "ConfigMap ttl-after-finished/policy-x"
-    assert told["totals"]["within24h"] == {"inForce": 4, "new": 0}
+    reported = json.loads(done.stdout)
+    assert reported["inForce"] == "ConfigMap ttl-after-finished/policy-x"
+    assert reported["totals"]["within24h"] == {"inForce": 4, "new": 0}
 
 
 def deployment() -> dict[str, Any]:

@@ -63,8 +63,8 @@ def test_leader_of_one_namespace_and_kind_is_an_obstacle_elsewhere(
     assert reasons(explained) == ["kind-not-enabled"]
     assert explained["policy"]["known"] is True
     assert "handles only jobs.batch, not pods" in ttl("plan", "-n", pods.namespace)
-    told = ttl("doctor", "-n", pods.namespace)
-    assert f"it handles namespace {pods.namespace}, jobs.batch, no policy, version " in told
+    reported = ttl("doctor", "-n", pods.namespace)
+    assert f"it handles namespace {pods.namespace}, jobs.batch, no policy, version " in reported
 
     elsewhere = f"{pods.namespace[:50]}-x"
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": elsewhere}})

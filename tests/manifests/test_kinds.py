@@ -64,10 +64,10 @@ def test_no_two_mounts_lie_in_one_another():
 def test_whoever_has_the_settings_can_start_with_a_kind_that_only_a_file_knows():
     objects = composed("dead-letter", "timers-sqlite", "source-watch", "kinds")
     for name, spec in pod_specs(objects):
-        told = environment(spec)
+        reported = environment(spec)
         folder = KNATIVE / "components" / "kinds" / "rules"
-        theirs = {"TTL_KINDS_DIR": str(folder)} if "TTL_KINDS_DIR" in told else {}
-        settings = {"TTL_KINDS": told.get("TTL_KINDS", "jobs,renders"), **theirs}
+        theirs = {"TTL_KINDS_DIR": str(folder)} if "TTL_KINDS_DIR" in reported else {}
+        settings = {"TTL_KINDS": reported.get("TTL_KINDS", "jobs,renders"), **theirs}
         assert build_world(read_settings(environment=settings)).catalogue.rules, name
     assert [name for name, spec in pod_specs(objects) if "TTL_KINDS" in environment(spec)] == ["deadletter", "timers"]
 

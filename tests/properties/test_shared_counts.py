@@ -96,9 +96,9 @@ def test_counts_continue_after_any_value_of_the_right_shape(value, other):
     deletion_counts.count("Pod", NOW)
     names.deleted(REF, NOW)
     data = names.merge(deletion_counts.merge({}, NOW), NOW)
-    told = json.loads(data[DELETIONS])
+    reported = json.loads(data[DELETIONS])
     forged = {
-        DELETIONS: json.dumps({**told, "kinds": {"Pod": value, "Job": {"5": value, **told["kinds"]["Pod"]}}}),
+        DELETIONS: json.dumps({**reported, "kinds": {"Pod": value, "Job": {"5": value, **reported["kinds"]["Pod"]}}}),
         NAMES: json.dumps({"a": value, "b": {"c": value, "d": other}}),
     }
     for one in (deletion_counts, names):

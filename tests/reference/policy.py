@@ -39,23 +39,23 @@ rules:
 
 def render():
     """The page."""
-    told = json.loads(schema())
-    parts = ["## `Policy`", told["description"], _fields(told)]
-    for name in _in_order(told):
-        definition = told["$defs"][name]
-        parts += [f"## `{name}`", _used_by(name, told), definition["description"], _fields(definition)]
+    reported = json.loads(schema())
+    parts = ["## `Policy`", reported["description"], _fields(reported)]
+    for name in _in_order(reported):
+        definition = reported["$defs"][name]
+        parts += [f"## `{name}`", _used_by(name, reported), definition["description"], _fields(definition)]
     return fill("policy", example=EXAMPLE.strip(), definitions=joined(parts))
 
 
-def _in_order(told):
+def _in_order(reported):
     """The definitions, each after the one that uses it."""
-    names, queue = [], [told]
+    names, queue = [], [reported]
     while queue:
         for field in queue.pop(0)["properties"].values():
             for name in _references(field):
                 if name not in names:
                     names.append(name)
-                    queue.append(told["$defs"][name])
+                    queue.append(reported["$defs"][name])
     return names
 
 
@@ -64,8 +64,8 @@ def _references(field):
     return [ref.rpartition("/")[2] for ref in refs if ref]
 
 
-def _used_by(name, told):
-    owners = {"": told, **{f"{owner}.": value for owner, value in told["$defs"].items()}}
+def _used_by(name, reported):
+    owners = {"": reported, **{f"{owner}.": value for owner, value in reported["$defs"].items()}}
     places = [f"`{owner}{key}`" for owner, one in owners.items() for key in _keys(one, name)]
     return f"Used by {', '.join(places)}."
 

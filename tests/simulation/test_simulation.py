@@ -73,7 +73,7 @@ def test_what_may_go_wrong_does():
     expected = [(verb, code) for verb in ("GET", "DELETE", "LIST") for code in (0, 200, 403, 404, 429, 500)]
     expected += [("LOOK", code) for code in (0, 200, 404, 429, 500)]
     assert [case for case in [*expected, ("DELETE", 409), ("LIST", 410)] if not answers[case]] == []
-    told = "\n".join(traces)
+    reported = "\n".join(traces)
     for what in (
         "kills the process",
         "dead letter",
@@ -89,7 +89,7 @@ def test_what_may_go_wrong_does():
         "jitter",
         "invalid-policy",
     ):
-        assert what in told
+        assert what in reported
 
 
 @pytest.mark.parametrize("seed", range(12))

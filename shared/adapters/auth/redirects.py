@@ -22,7 +22,7 @@ _REDIRECTS = frozenset(
 )
 
 _SHOWN_MAX = 300
-"""Maximum length of an origin in a message, since a server chooses it."""
+"""Maximum length of an origin in a message, since a server selects it."""
 
 
 class RedirectError(PermanentError):

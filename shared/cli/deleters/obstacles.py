@@ -132,8 +132,8 @@ def find_stale_guard(
 def looped_until(found: InForce, ref: ObjectRef, now: datetime) -> datetime | None:
     """Return when the recreate loop of an object's name ends; None if the name is in no loop."""
     states = [state.contents.loops for state in _active(found) if state.contents.loops]
-    untils = [loops[name] for loops in states if (name := name_of(ref)) in loops]
-    return max((until for until in untils if until > now), default=None)
+    ends = [loops[name] for loops in states if (name := name_of(ref)) in loops]
+    return max((until for until in ends if until > now), default=None)
 
 
 def find_stops(found: InForce, now: datetime) -> Iterator[Obstacle]:

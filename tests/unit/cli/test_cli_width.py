@@ -149,11 +149,11 @@ def test_explain_fits_the_terminal_and_keeps_every_word(documents, monkeypatch, 
     piped = explain(documents)
     assert longest(piped) > width
     monkeypatch.setenv("COLUMNS", str(width))
-    told = explain(documents)
-    assert longest(told) <= width
-    assert "  do        \n" not in told
+    reported = explain(documents)
+    assert longest(reported) <= width
+    assert "  do        \n" not in reported
     bare = str.maketrans("", "", " \n\\")
-    assert told.translate(bare) == piped.translate(bare)
+    assert reported.translate(bare) == piped.translate(bare)
 
 
 def test_explain_as_json_is_the_same_on_a_terminal(documents, monkeypatch):

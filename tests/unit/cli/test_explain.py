@@ -64,18 +64,18 @@ def test_explain_names_an_overridden_annotation_and_its_fix(explain):
 
 
 def test_explain_reports_an_unknown_annotation_with_the_valid_ones(explain):
-    told = (
+    reported = (
         "unknown annotation ttlafterfinished.dev/tttl: "
         "expected one of hold, ttl, ttl-succeeded, ttl-failed, expire-at, owner, held-ttl"
     )
-    assert [line for line in explain(job(tttl="1h")) if "unknown" in line] == [f"  problem   {told}"]
-    assert explain(job(tttl="1h"), output="json")["unknownAnnotations"] == [told]
+    assert [line for line in explain(job(tttl="1h")) if "unknown" in line] == [f"  problem   {reported}"]
+    assert explain(job(tttl="1h"), output="json")["unknownAnnotations"] == [reported]
 
 
 def test_explain_reports_an_unknown_annotation_of_the_namespace(explain):
     ci = namespace("ci", default_ttll="1d", max_ttl="30d")
-    (told,) = explain(ci, job(), output="json")["unknownAnnotations"]
-    assert told == (
+    (reported,) = explain(ci, job(), output="json")["unknownAnnotations"]
+    assert reported == (
         "unknown annotation ttlafterfinished.dev/default-ttll of namespace ci: "
         "expected one of default-ttl, default-ttl-succeeded, default-ttl-failed, max-ttl, exempt"
     )
@@ -119,8 +119,8 @@ def test_explain_lists_other_cleaners_and_finalizers_in_one_column(explain):
 )
 def test_explain_names_the_owner_and_its_state(explain, owner, state):
     owned = owned_by(pod(name="x"), owner["kind"], api_version=owner["apiVersion"])
-    told = explain(owner, owned, output="json")[-1]
-    assert told["owner"] == {"kind": owner["kind"], "name": "owner", "state": state}
+    reported = explain(owner, owned, output="json")[-1]
+    assert reported["owner"] == {"kind": owner["kind"], "name": "owner", "state": state}
 
 
 def test_explain_says_why_a_kind_never_finishes(explain):
@@ -164,14 +164,14 @@ def test_explain_advises_to_remove_an_unreadable_saved_ttl_first(explain, hold):
 def test_explain_does_not_call_an_object_kept_that_its_own_controller_deletes(explain):
     lines = explain(job(complete=ago(60), ttl=3600, hold="why"))
     assert lines[1].startswith("  decision  not deleted by ttl-after-finished (held)")
-    (told,) = [one for one in lines if one.startswith("  overridden")]
-    assert "by that field it is due at 2026-03-14T16:08:26Z" in told
+    (reported,) = [one for one in lines if one.startswith("  overridden")]
+    assert "by that field it is due at 2026-03-14T16:08:26Z" in reported
 
 
 def test_explain_names_the_missing_condition_of_an_unfinished_object_as_text_and_json(explain):
     assert "  finished  no: no condition Complete or Failed with status True" in explain(job())
-    told = explain(job(), output="json")
-    assert told["unfinished"] == {
+    reported = explain(job(), output="json")
+    assert reported["unfinished"] == {
         "why": "no condition Complete or Failed with status True",
         "expected": ["condition Complete is True", "condition Failed is True"],
         "found": [],

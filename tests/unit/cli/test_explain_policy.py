@@ -28,8 +28,8 @@ def explain(tmp_path):
         assert result.exit_code == 0, result.output
         if output == "text":
             return result.stdout.splitlines()
-        told = json.loads(result.stdout)
-        return told if isinstance(told, list) else [told]
+        reported = json.loads(result.stdout)
+        return reported if isinstance(reported, list) else [reported]
 
     return run
 
@@ -43,15 +43,15 @@ def test_words_exist_for_each_reason():
 
 
 def test_explain_names_the_rule_that_sets_the_ttl(explain):
-    (told,) = explain(job(complete=ago(60)), ttl="1h")
-    assert (told["policyRule"], told["ttlFrom"], told["ttlSeconds"]) == ("ci", "policy rule ci", 3600)
+    (reported,) = explain(job(complete=ago(60)), ttl="1h")
+    assert (reported["policyRule"], reported["ttlFrom"], reported["ttlSeconds"]) == ("ci", "policy rule ci", 3600)
     assert "  ttl       1h, by policy rule ci" in explain(job(complete=ago(60)), ttl="1h", output="text")
 
 
 def test_explain_counts_the_newer_objects_of_a_kept_one(explain):
-    told = explain(*jobs(3), ttl="0s", keepLast=2)
-    assert [one["decision"] for one in told] == ["ignore", "ignore", "expire"]
-    assert [one["keeper"] for one in told] == [{"rule": "ci", "keeps": 2, "newer": n} for n in range(3)]
+    reported = explain(*jobs(3), ttl="0s", keepLast=2)
+    assert [one["decision"] for one in reported] == ["ignore", "ignore", "expire"]
+    assert [one["keeper"] for one in reported] == [{"rule": "ci", "keeps": 2, "newer": n} for n in range(3)]
     lines = [one for one in explain(*jobs(2), ttl="0s", keepLast=2, output="text") if one.startswith("  keeper")]
     assert lines == [
         "  keeper    policy rule ci keeps the newest 2 of its kind in this namespace; none finished later",
@@ -73,8 +73,8 @@ def test_explain_counts_failed_objects_apart(explain):
 
 
 def test_explain_names_what_moves_the_due_time(explain):
-    (told,) = explain(job(complete=ago(60), ttl=10), minAge="5m")
-    assert (told["decision"], told["movedBy"]) == ("wait", "minAge of policy rule ci")
+    (reported,) = explain(job(complete=ago(60), ttl=10), minAge="5m")
+    assert (reported["decision"], reported["movedBy"]) == ("wait", "minAge of policy rule ci")
     (line,) = [
         one for one in explain(job(complete=ago(60)), ttl="1s", minAge="5m", output="text") if one.startswith("  due")
     ]
@@ -82,20 +82,20 @@ def test_explain_names_what_moves_the_due_time(explain):
 
 
 def test_explain_applies_namespaces_of_the_file_without_reporting_them(explain):
-    (told,) = explain(namespace("ci", max_ttl="30s"), job(complete=ago(60)), ttl="1h")
-    assert (told["decision"], told["movedBy"]) == ("expire", "the namespace's max-ttl")
-    (told,) = explain(namespace("ci", exempt="true"), job(complete=ago(60)), ttl="1s")
-    assert told["reason"] == "exempt"
-    (told,) = explain(namespace("other", exempt="true"), job(complete=ago(60)), ttl="1s")
-    assert told["reason"] == "expired"
+    (reported,) = explain(namespace("ci", max_ttl="30s"), job(complete=ago(60)), ttl="1h")
+    assert (reported["decision"], reported["movedBy"]) == ("expire", "the namespace's max-ttl")
+    (reported,) = explain(namespace("ci", exempt="true"), job(complete=ago(60)), ttl="1s")
+    assert reported["reason"] == "exempt"
+    (reported,) = explain(namespace("other", exempt="true"), job(complete=ago(60)), ttl="1s")
+    assert reported["reason"] == "expired"
 
 
 def test_namespace_selector_matches_labels_of_the_file(explain):
     match = {"kinds": ["jobs"], "namespaces": {"selector": {"matchLabels": {"tier": "ci"}}}}
-    (told,) = explain(namespace("ci", labels={"tier": "ci"}), job(complete=ago(60)), match=match, ttl="1s")
-    assert told["decision"] == "expire"
-    (told,) = explain(job(complete=ago(60)), match=match, ttl="1s")
-    assert told["reason"] == "no-ttl"
+    (reported,) = explain(namespace("ci", labels={"tier": "ci"}), job(complete=ago(60)), match=match, ttl="1s")
+    assert reported["decision"] == "expire"
+    (reported,) = explain(job(complete=ago(60)), match=match, ttl="1s")
+    assert reported["reason"] == "no-ttl"
 
 
 def test_unfinished_owner_of_the_file_keeps_its_dependents(explain):

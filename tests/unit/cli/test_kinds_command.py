@@ -98,9 +98,9 @@ def test_kinds_explains_the_shipped_rule_of_jobs():
 
 
 def test_kinds_prints_a_rule_as_json(folder):
-    told = json.loads(run("render", "--kinds-dir", folder, "-o", "json").stdout)
-    assert told["rule"] == RULE
-    assert (told["name"], told["shipped"], told["replaces"]) == ("renders.example.com", False, None)
+    reported = json.loads(run("render", "--kinds-dir", folder, "-o", "json").stdout)
+    assert reported["rule"] == RULE
+    assert (reported["name"], reported["shipped"], reported["replaces"]) == ("renders.example.com", False, None)
     assert len(json.loads(run("-o", "json").stdout)) == len(kind_rules())
 
 
@@ -112,9 +112,9 @@ def test_unknown_kind_is_an_error():
 
 @pytest.mark.parametrize("rule", kind_rules().values(), ids=list(kind_rules()))
 def test_every_shipped_rule_is_described(rule):
-    told = dict(describe_rule(rule))
-    assert told["versions"] == [", ".join(rule.api_versions)]
-    assert all(word and "None" not in word for words in told.values() for word in words)
+    reported = dict(describe_rule(rule))
+    assert reported["versions"] == [", ".join(rule.api_versions)]
+    assert all(word and "None" not in word for words in reported.values() for word in words)
     assert summarize_finished(rule)
 
 
@@ -205,14 +205,14 @@ def test_rule_option_tests_one_rule_alone(folder):
 
 
 @pytest.mark.parametrize(
-    ("case", "told"),
+    ("case", "reported"),
     [
         ({"name": "x", "object": RENDER}, "stdin, object 1: expect: "),
         ({"name": "x", "expect": {"finished": 3}, "object": RENDER}, "stdin, object 1: expect.finished: "),
         ({"name": "x", "expect": EXPECT | {"time": 3}, "object": RENDER}, "stdin, object 1: expect.time: "),
     ],
 )
-def test_invalid_case_is_rejected_with_its_place(case, told):
+def test_invalid_case_is_rejected_with_its_place(case, reported):
     result = run("test", "-", stdin=yaml.safe_dump(case))
     assert result.exit_code == 1
-    assert told in result.output
+    assert reported in result.output

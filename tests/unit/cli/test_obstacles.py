@@ -86,11 +86,11 @@ def test_obstacles_are_found(found, expected):
     assert reasons(found) == expected
 
 
-@pytest.mark.parametrize(("run", "state", "told"), [(OPEN, CLOSED, []), (CLOSED, OPEN, ["breaker-open"])])
-def test_state_of_a_leader_is_read_in_the_namespace_on_its_lease(run, state, told):
+@pytest.mark.parametrize(("run", "state", "shown"), [(OPEN, CLOSED, []), (CLOSED, OPEN, ["breaker-open"])])
+def test_state_of_a_leader_is_read_in_the_namespace_on_its_lease(run, state, shown):
     led = leader(scope=replace(scope(), state="ops"))
     homes = (NamespaceState("home", CLOSED), NamespaceState("default", run, led), NamespaceState("ops", state, led))
-    assert reasons(InForce("home", KINDS, None, "", homes)) == told
+    assert reasons(InForce("home", KINDS, None, "", homes)) == shown
 
 
 def test_kept_object_has_no_obstacles():
@@ -121,7 +121,7 @@ ALONE = Installed("home", KINDS, RULES, is_alone=True)
 
 
 @pytest.mark.parametrize(
-    ("led", "run", "told"),
+    ("led", "run", "shown"),
     [
         (None, None, ["no-active-deleter"]),
         (leader(holder=""), None, ["no-active-deleter"]),
@@ -130,11 +130,11 @@ ALONE = Installed("home", KINDS, RULES, is_alone=True)
         (None, leader(), []),  # a run does the work
     ],
 )
-def test_standalone_installation_without_a_leader_is_an_obstacle(led, run, told):
+def test_standalone_installation_without_a_leader_is_an_obstacle(led, run, shown):
     found = InForce(
         "home", KINDS, ALONE, "", (NamespaceState("home", CLOSED, led), NamespaceState("default", CLOSED, run))
     )
-    assert reasons(found) == told
+    assert reasons(found) == shown
 
 
 def test_unreadable_lease_is_not_a_missing_one():
@@ -183,7 +183,7 @@ def test_installed_policy_applies_unless_none_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("found", "is_known", "told"),
+    ("found", "is_known", "shown"),
     [
         (of(installed=None), True, "none: nothing is installed in namespace home"),
         (of(installed=Installed("home", KINDS, NO_POLICY)), True, "none: the installation in namespace home has no"),
@@ -204,10 +204,10 @@ def test_installed_policy_applies_unless_none_is_asked_for():
         ),
     ],
 )
-def test_missing_policy_has_a_reason(found, is_known, told):
+def test_missing_policy_has_a_reason(found, is_known, shown):
     named = found.choose(None)
     assert (named.policy, named.is_known) == (NO_POLICY, is_known)
-    assert named.message.startswith(told)
+    assert named.message.startswith(shown)
 
 
 @pytest.mark.parametrize("found", [of(installed=None), of(installed=None, problem="forbidden")])
@@ -230,9 +230,9 @@ def test_named_policy_file_takes_precedence(tmp_path, monkeypatch):
 def test_control_characters_of_a_name_are_replaced():
     obj = job(name="\x1b[2Jx", complete=ago(60))
 
-    told = as_text(ref_of(obj), decide(obj, JOB, NOW), NOW)
+    shown = as_text(ref_of(obj), decide(obj, JOB, NOW), NOW)
 
-    assert told.splitlines()[0] == "Job ci/\N{REPLACEMENT CHARACTER}[2Jx"
+    assert shown.splitlines()[0] == "Job ci/\N{REPLACEMENT CHARACTER}[2Jx"
 
 
 @pytest.mark.parametrize(
@@ -283,9 +283,9 @@ def test_policy_of_a_leader_is_compared_with_the_applied_one(tmp_path):
 @pytest.mark.parametrize("guard", list(GuardState))
 def test_stale_delete_guard_is_an_obstacle_of_a_due_object(guard):
     due, held = (decide(one, JOB, NOW, Context(namespace=plain_namespace("ci"))) for one in (DUE, job(hold="why")))
-    told = list(find_stale_guard(of(), JOB, due, guard))
-    assert [one.reason for one in told] == ([STALE_GUARD] if guard in (GuardState.STALE, GuardState.ALTERED) else [])
-    assert all("kinds manifests jobs.batch --only=guard --namespace=home" in one.cure for one in told)
+    shown = list(find_stale_guard(of(), JOB, due, guard))
+    assert [one.reason for one in shown] == ([STALE_GUARD] if guard in (GuardState.STALE, GuardState.ALTERED) else [])
+    assert all("kinds manifests jobs.batch --only=guard --namespace=home" in one.cure for one in shown)
     assert list(find_stale_guard(of(), JOB, held, guard)) == []
     assert list(find_stale_guard(of(), JOB, due, None)) == []
 
@@ -299,6 +299,6 @@ def test_explain_names_the_delete_guard_that_denies_the_delete(obj, is_refused):
     for guard in (GuardState.CURRENT, GuardState.STALE, None):
         related = find_related(obj, JOB, decision.facts, None, None)
         text = as_text(ref_of(obj), decision, NOW, related, ExplainContext(PolicyInForce(RULES), guard=guard))
-        told = [line for line in text.splitlines() if line.startswith("  guard ")]
+        shown = [line for line in text.splitlines() if line.startswith("  guard ")]
         expected = is_refused and guard is GuardState.CURRENT
-        assert [line.split()[-1] for line in told] == ["ttl-after-finished-delete-guard-job"] * expected
+        assert [line.split()[-1] for line in shown] == ["ttl-after-finished-delete-guard-job"] * expected

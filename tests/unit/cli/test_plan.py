@@ -44,8 +44,14 @@ def a_pod(number, owner=None, *, place="ci"):
     obj = having(obj, "metadata.namespace", place)
     if owner is None:
         return obj
-    told = owner["metadata"]
-    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": told["name"], "uid": told["uid"], "controller": True}
+    shown = owner["metadata"]
+    reference = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": shown["name"],
+        "uid": shown["uid"],
+        "controller": True,
+    }
     return having(obj, "metadata.ownerReferences", [reference])
 
 
@@ -221,7 +227,7 @@ async def test_warning_is_raised_above_the_limit(breaker, limit, raised, of):
 
 
 @pytest.mark.parametrize(
-    ("budget", "told"),
+    ("budget", "shown"),
     [
         ({"perNamespace": {"perSecond": 0.5, "burst": 4}}, []),
         ({"breaker": {"count": 5}}, []),
@@ -237,23 +243,23 @@ async def test_warning_is_raised_above_the_limit(breaker, limit, raised, of):
         ),
     ],
 )
-async def test_effect_of_the_policys_own_limits_is_described(budget, told):
+async def test_effect_of_the_policys_own_limits_is_described(budget, shown):
     soon = a_job(9, complete=ago(0))  # in a minute
     cluster = cluster_of(*(a_job(n, complete=ago(61)) for n in range(4)), soon, a_job(10))
     new = policy_of({"ttl": "1m"}, budget=budget)
     found = list(describe_safeguards(await compare(cluster, new), new.limits))
-    assert [one[: len(start)] for one, start in zip(found, told, strict=True)] == told
+    assert [one[: len(start)] for one, start in zip(found, shown, strict=True)] == shown
 
 
 async def test_comparison_as_json_is_complete():
     cluster = cluster_of(a_job(1, complete=ago(60)), a_job(2))
     new = policy_of({"name": "all", "ttl": "1h"})
     comparison = await compare(cluster, new)
-    told = as_document(comparison, {"policy": "a", "inForce": "b"}, check_limit(comparison, new.limits, None), ["c"])
-    assert json.loads(json.dumps(told)) == told
+    shown = as_document(comparison, {"policy": "a", "inForce": "b"}, check_limit(comparison, new.limits, None), ["c"])
+    assert json.loads(json.dumps(shown)) == shown
     zero = {term: {"inForce": 0, "new": 0} for term in ("dueNow", "within1h", "within24h", "later", "stays")}
     both = {"within1h": {"inForce": 0, "new": 1}, "stays": {"inForce": 2, "new": 1}}
-    assert told == {
+    assert shown == {
         "policy": "a",
         "inForce": "b",
         "objects": 2,
@@ -282,7 +288,7 @@ async def test_comparison_as_json_is_complete():
                     "reason": "not-due",
                     "ttlSeconds": 3600,
                     "ttlFrom": "policy rule all",
-                    "dueAt": told["changes"][0]["new"]["dueAt"],
+                    "dueAt": shown["changes"][0]["new"]["dueAt"],
                 },
             }
         ],
@@ -312,8 +318,8 @@ async def test_rules_that_set_no_ttl_are_named():
 async def test_objects_without_an_answer_of_a_when_are_counted_by_rule():
     silent = {"name": "silent", "when": "object.spec.nothing == 1", "ttl": "1s"}
     comparison = await compare(cluster_of(*(a_job(n, complete=ago(60)) for n in range(3))), policy_of(silent))
-    told = as_document(comparison, {}, check_limit(comparison, NO_POLICY.limits, None), [])
-    assert told["unanswered"] == [{"rule": "policy rule silent", "inForce": 0, "new": 3}]
+    shown = as_document(comparison, {}, check_limit(comparison, NO_POLICY.limits, None), [])
+    assert shown["unanswered"] == [{"rule": "policy rule silent", "inForce": 0, "new": 3}]
     console = Console(width=200, file=StringIO())
     show(console, comparison, everything=False)
     assert "policy rule silent has no TTL for 3 (+3) objects, which are kept" in console.file.getvalue()
@@ -325,6 +331,6 @@ async def test_table_fits_80_columns_with_a_time_left_of_four_units(capsys):
 
     print_table(sight.objects)
 
-    told = capsys.readouterr().out
-    assert "in 89d23h " in told
-    assert max(map(len, told.splitlines())) <= 80
+    shown = capsys.readouterr().out
+    assert "in 89d23h " in shown
+    assert max(map(len, shown.splitlines())) <= 80

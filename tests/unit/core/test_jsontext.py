@@ -114,8 +114,8 @@ def test_text_that_is_no_json_is_a_value_error(text):
 @UNHURRIED
 @given(ANY, TRICKY, st.data())
 def test_outline_has_the_requested_keys_and_is_json_wherever_the_text_is_truncated(value, scalar, data):
-    told = {"a": value, "metadata": {"b": value, "name": scalar}, "c": {"metadata": value}, "d": scalar}
-    text = json.dumps(told).encode()
+    reported = {"a": value, "metadata": {"b": value, "name": scalar}, "c": {"metadata": value}, "d": scalar}
+    text = json.dumps(reported).encode()
     found = json.loads(outline(text, b"metadata").text)
     assert found["metadata"]["name"] == found["d"] == scalar
     assert found["c"] == {}

@@ -40,15 +40,15 @@ def test_scope_that_others_wrote_is_bounded_and_writes_to_no_terminal():
 
 
 @pytest.mark.parametrize(
-    ("scope", "told"),
+    ("scope", "reported"),
     [
         (ALL, "all namespaces, all kinds, no policy, version 1.2.3"),
         (SCOPE, "namespace prod, jobs.batch and pods, policy sha256:1a2b3c4d5e6f, dry run, version 1.2.3"),
         (Scope("", ("a", "b", "c", "d", "e"), "", dry_run=False, version=""), "all namespaces, 5 kinds, no policy"),
     ],
 )
-def test_scope_in_words(scope, told):
-    assert str(scope) == told
+def test_scope_in_words(scope, reported):
+    assert str(scope) == reported
 
 
 @pytest.mark.parametrize(

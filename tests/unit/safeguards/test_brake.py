@@ -86,8 +86,8 @@ async def test_stop_and_start_are_reported_once_by_each_process_that_sees_them(a
 
     assert [what for what, _ in one.telemetry.problems] == ["deletions are stopped", "deletions are started again"]
     assert [what for what, _ in other.telemetry.problems] == ["deletions are stopped"]
-    told = one.telemetry.problems[0][1]
-    assert (told["why"], told["by"]) == ("the dashboards look wrong", "ann")
+    reported = one.telemetry.problems[0][1]
+    assert (reported["why"], reported["by"]) == ("the dashboards look wrong", "ann")
     assert (one.telemetry.is_stopped, other.telemetry.is_stopped) == (False, True)
 
 

@@ -341,7 +341,7 @@ async def test_breaker_log_and_event_name_the_command_that_releases_it(at, share
         await process.delete(name)
     ((_, event),) = at.message
     ((_, fields),) = process.telemetry.problems
-    assert all(command in told for told in (event, fields["then"], process.telemetry.records[-1].detail))
+    assert all(command in reported for reported in (event, fields["then"], process.telemetry.records[-1].detail))
 
 
 async def test_breaker_texts_from_the_state_contain_no_control_characters(at):

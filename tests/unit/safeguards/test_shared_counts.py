@@ -495,10 +495,10 @@ async def test_state_that_cannot_be_read_keeps_nothing_and_is_replaced(at, text)
 async def test_counts_that_are_invalid_are_ignored(at, number):
     deletion_counts = DeletionCounts(LIMITS)
     deletion_counts.count("Job.batch", NOW)
-    told = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
-    ((part, _),) = told["kinds"]["Job.batch"].items()
-    told["kinds"] = {"Job.batch": {part: number, "x": 5, "9" * 9_999: 5}, "Pod": number}
-    at.state.data = {DELETIONS: json.dumps(told) if number != 10**400 else f'{{"kinds": {"9" * 9_999}}}'}
+    reported = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
+    ((part, _),) = reported["kinds"]["Job.batch"].items()
+    reported["kinds"] = {"Job.batch": {part: number, "x": 5, "9" * 9_999: 5}, "Pod": number}
+    at.state.data = {DELETIONS: json.dumps(reported) if number != 10**400 else f'{{"kinds": {"9" * 9_999}}}'}
 
     assert await deleted(at.process(breaker=LIMITS), *"abc") == [*"abc"]
 
@@ -521,19 +521,19 @@ async def test_state_of_any_size_is_reduced(at):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     deletion_counts.count("Job.batch", NOW)
     names.deleted(_ref("nightly", "uid"), NOW)
-    told = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
-    ((part, _),) = told["kinds"]["Job.batch"].items()
+    reported = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
+    ((part, _),) = reported["kinds"]["Job.batch"].items()
     parts = {str(int(part) - number): 1 for number in range(1_000)}
-    told["kinds"] = {f"Kind-{number}": parts for number in range(KINDS_MAX + 10)}
+    reported["kinds"] = {f"Kind-{number}": parts for number in range(KINDS_MAX + 10)}
     marks = {f"{number:08x}": int(NOW.timestamp()) - number for number in range(1_000)}
     forged = {f"{'n' * 300}-{number}": marks for number in range(40)} | {"x" * 100_000: marks}
 
-    told |= {"writes": ["x" * 1_000, 5, *("y" * 1_000)], "after": "z" * 1_000}
+    reported |= {"writes": ["x" * 1_000, 5, *("y" * 1_000)], "after": "z" * 1_000}
     other = DeletionCounts(LIMITS)
     other.count("Job.batch", NOW)
-    data = other.merge({DELETIONS: json.dumps(told)}, NOW)
-    told = json.loads(data[DELETIONS])
-    assert (len(told["writes"]), len(told["after"])) == (WRITES_MAX, AFTER_MAX)
+    data = other.merge({DELETIONS: json.dumps(reported)}, NOW)
+    reported = json.loads(data[DELETIONS])
+    assert (len(reported["writes"]), len(reported["after"])) == (WRITES_MAX, AFTER_MAX)
     kinds = json.loads(data[DELETIONS])["kinds"]
     assert len(kinds) == KINDS_MAX
     assert max(map(len, kinds.values())) <= PARTS + 1

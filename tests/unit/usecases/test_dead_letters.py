@@ -178,18 +178,18 @@ def test_deadletter_logs_an_event_that_cannot_be_written():
 
 
 def test_deadletter_writes_a_failed_event_with_a_later_letter():
-    told, failures = Told(), [TryLaterError("cannot reach the API server")]
+    reported, failures = Told(), [TryLaterError("cannot reach the API server")]
 
     async def write_event(reason, message):
         if failures:
             raise failures.pop()
-        await told(reason, message)
+        await reported(reason, message)
 
     letters, _, clock = burying(write_event)
     for number in range(4):
         asyncio.run(letters.report(letter(id=str(number))))
         clock.advance(40)
-    assert [message.split()[5] for _, message in told] == ["2:"]
+    assert [message.split()[5] for _, message in reported] == ["2:"]
 
 
 def test_deadletter_does_not_wait_for_an_api_server_that_hangs(monkeypatch):
@@ -209,7 +209,7 @@ def test_deadletter_does_not_wait_for_an_api_server_that_hangs(monkeypatch):
         ({"TTL_NAMESPACE": "ttl", "TTL_DRY_RUN": True}, []),
         ({}, []),
     ],
-    ids=["told", "dry-run", "no-namespace"],
+    ids=["reported", "dry-run", "no-namespace"],
 )
 def test_deadletter_event_is_about_the_installation(settings, written):
     clock, kinds = FakeClock(), read_catalogue()

@@ -72,7 +72,7 @@ def test_missing_folder_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "reported"),
     [
         ("a: [", "gizmo.yaml:2: expected one YAML document"),
         ("a: 1\n--- \nb: 2\n", "gizmo.yaml:2: expected one YAML document"),
@@ -97,10 +97,10 @@ def test_missing_folder_is_an_error(tmp_path):
     ],
     ids=str,
 )
-def test_invalid_rule_file_is_an_error_with_its_place(tmp_path, document, told):
+def test_invalid_rule_file_is_an_error_with_its_place(tmp_path, document, reported):
     write(tmp_path, "gizmo.yaml", document)
 
-    with pytest.raises(FileError, match=re.escape(told)) as error:
+    with pytest.raises(FileError, match=re.escape(reported)) as error:
         read_catalogue(tmp_path)
 
     assert str(error.value).startswith("gizmo.yaml:")

@@ -21,7 +21,7 @@ def read(text: str) -> Any:
     return parse_model(text, Written, name="policy.yaml").a
 
 
-def told(text: str) -> str:
+def reported(text: str) -> str:
     with pytest.raises(FileError) as error:
         read(text)
     return str(error.value)
@@ -37,9 +37,9 @@ def told(text: str) -> str:
 def test_what_versions_of_yaml_read_differently_is_refused_without_quotes(text):
     expected = f"policy.yaml:3: '{text}': expected quotes around it, or a plain number, true or false"
 
-    assert told(f"# a line\n\na: {text}").startswith(expected)
-    assert told(f"a: 1\n\n{text}: 1").startswith(expected)
-    assert told(f"a: 1\n\nb: [{{c: {text}}}]").startswith(expected)
+    assert reported(f"# a line\n\na: {text}").startswith(expected)
+    assert reported(f"a: 1\n\n{text}: 1").startswith(expected)
+    assert reported(f"a: 1\n\nb: [{{c: {text}}}]").startswith(expected)
     assert read(f"a: '{text}'") == text
     assert read(f"a: |-\n  {text}") == text
 
@@ -78,8 +78,8 @@ def test_json_is_read_as_json():
 
 
 def test_a_key_that_comes_twice_is_refused_wherever_it_is():
-    assert told('{"a": {"x": 1, "x": 2}}') == "policy.yaml:1: x: expected it once, got it twice"
-    assert told("a:\n- b: 1\n  'b': 2") == "policy.yaml:3: b: expected it once, got it twice"
+    assert reported('{"a": {"x": 1, "x": 2}}') == "policy.yaml:1: x: expected it once, got it twice"
+    assert reported("a:\n- b: 1\n  'b': 2") == "policy.yaml:3: b: expected it once, got it twice"
 
 
 def test_what_is_merged_may_be_said_anew():
@@ -87,12 +87,12 @@ def test_what_is_merged_may_be_said_anew():
 
 
 def test_all_slips_are_told_in_their_order_and_an_aliased_one_once():
-    assert [line.split(": ")[:2] for line in told("a: &a [on, 010]\nb: *a\nc:\n  off: 1").splitlines()] == [
+    assert [line.split(": ")[:2] for line in reported("a: &a [on, 010]\nb: *a\nc:\n  off: 1").splitlines()] == [
         ["policy.yaml:1", "'010'"],
         ["policy.yaml:1", "'on'"],
         ["policy.yaml:4", "'off'"],
     ]
-    many = told("\n".join(f"- 0{number}" for number in range(10, 30))).splitlines()
+    many = reported("\n".join(f"- 0{number}" for number in range(10, 30))).splitlines()
     assert len(many) == ERRORS_SHOWN_MAX + 1
     assert many[-1] == "policy.yaml: and 10 more"
 

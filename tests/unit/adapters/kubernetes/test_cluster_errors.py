@@ -249,8 +249,8 @@ DEEP = '{"a":' * 12_000 + "1" + "}" * 12_000
 
 def with_deep(name: str, **meta: Any) -> str:
     """A Job with 12,000 levels in its managedFields, which stand before its name as in custom resources."""
-    told = json.dumps({"name": name, "namespace": "ci", "uid": f"uid-{name}", **meta})
-    return '{"metadata":{"managedFields":[{"fieldsV1":' + DEEP + "}]," + told[1:] + ',"status":{}}'
+    reported = json.dumps({"name": name, "namespace": "ci", "uid": f"uid-{name}", **meta})
+    return '{"metadata":{"managedFields":[{"fieldsV1":' + DEEP + "}]," + reported[1:] + ',"status":{}}'
 
 
 @pytest.mark.parametrize("metadata_only", [False, True])

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.anyio
 DUE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def of(told=None):
-    return Metrics(told or FakeTelemetry(), kinds=read_catalogue(), sweep_interval=timedelta(minutes=10))
+def of(reported=None):
+    return Metrics(reported or FakeTelemetry(), kinds=read_catalogue(), sweep_interval=timedelta(minutes=10))
 
 
 def ref(kind="Job"):
@@ -61,24 +61,24 @@ def series(metrics, name):
 
 
 def test_verdict_is_passed_on_and_counted():
-    told = FakeTelemetry()
-    metrics = of(told)
+    reported = FakeTelemetry()
+    metrics = of(reported)
 
     metrics.record(Verdict.KEPT, ref(), Reason.UNFINISHED, by="sweep")
     metrics.record(Verdict.KEPT, ref(), Reason.UNFINISHED, by="sweep")
 
-    assert told.verdicts() == [("kept", "unfinished")] * 2
+    assert reported.verdicts() == [("kept", "unfinished")] * 2
     assert value(metrics, "ttl_objects_total", verdict="kept", kind="Job", reason="unfinished", by="sweep") == 2
 
 
 def test_deletion_is_counted_with_its_lateness():
-    told = FakeTelemetry()
-    metrics = of(told)
+    reported = FakeTelemetry()
+    metrics = of(reported)
 
     metrics.deleted(deleted(0.03), by="expire")
     metrics.deleted(deleted(700.0), by="sweep", missed=True)
 
-    assert len(told.deletions) == 2
+    assert len(reported.deletions) == 2
     assert value(metrics, "ttl_objects_total", verdict="deleted", kind="Job", reason="expired", by="expire") == 1
     assert value(metrics, "ttl_deletion_lateness_seconds_bucket", kind="Job", by="expire", le="0.025") == 0
     assert value(metrics, "ttl_deletion_lateness_seconds_bucket", kind="Job", by="expire", le="0.05") == 1
@@ -109,26 +109,26 @@ def test_unknown_kinds_types_and_statuses_share_one_label():
 
 
 def test_problem_labels_are_bounded():
-    told = FakeTelemetry()
-    metrics = of(told)
+    reported = FakeTelemetry()
+    metrics = of(reported)
 
     for number in range(200):
         metrics.problem(f"problem {number}", object="ns/name")
 
-    assert len(told.problems) == 200
+    assert len(reported.problems) == 200
     assert len(series(metrics, "ttl_problems_total")) == 51
     assert value(metrics, "ttl_problems_total", problem="other") == 150
 
 
 @pytest.mark.parametrize("type_", [Timer.type, "dev.knative.sources.ping", "dev.knative.apiserver.resource.update"])
 def test_dead_letter_is_counted_by_type_and_status(type_):
-    told = FakeTelemetry()
-    metrics = of(told)
+    reported = FakeTelemetry()
+    metrics = of(reported)
 
     metrics.dead_letter(type_, 422, trigger="expire")
     metrics.dead_letter(type_, "422", function="expire")
 
-    assert [fields["type"] for _, fields in told.problems] == [type_, type_]
+    assert [fields["type"] for _, fields in reported.problems] == [type_, type_]
     assert value(metrics, "ttl_dead_letters_total", type=type_, code="422") == 2
 
 
@@ -325,8 +325,8 @@ async def test_process_without_a_metrics_port_has_no_metrics():
 
 
 async def test_safeguards_are_measured_and_passed_on():
-    told = FakeTelemetry()
-    metrics = of(told)
+    reported = FakeTelemetry()
+    metrics = of(reported)
     for kind in ("Job", "Forged"):
         metrics.put_off(ref(kind), 7.0)
         metrics.recreate_loop(ref(kind))
@@ -334,7 +334,7 @@ async def test_safeguards_are_measured_and_passed_on():
     assert value(metrics, "ttl_budget_wait_seconds_sum", kind="Job") == 7.0
     assert value(metrics, "ttl_recreate_loops_total", kind="other") == 1
     assert value(metrics, "ttl_breaker_open") == 1
-    assert (told.waits, told.loops, told.breaker_open) == ([7.0, 7.0], ["done", "done"], True)
+    assert (reported.waits, reported.loops, reported.breaker_open) == ([7.0, 7.0], ["done", "done"], True)
     metrics.breaker(is_open=False)
     assert value(metrics, "ttl_breaker_open") == 0
 

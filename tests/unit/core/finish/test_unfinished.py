@@ -77,9 +77,9 @@ def test_what_is_expected_and_found_is_data():
 @pytest.mark.parametrize(("name", "obj", "expect"), list(cases()))
 def test_every_unfinished_fixture_says_why_and_no_finished_one_does(name, obj, expect):
     rule = kind_rule(name)
-    told = explain_unfinished(obj, rule)
-    assert (told is None) is (bool(expect["finished"]) or rule.never_finishes is not None)
-    assert told is None or (told.why and len(told.found) <= FOUND_MAX)
+    reported = explain_unfinished(obj, rule)
+    assert (reported is None) is (bool(expect["finished"]) or rule.never_finishes is not None)
+    assert reported is None or (reported.why and len(reported.found) <= FOUND_MAX)
 
 
 @pytest.mark.parametrize("status", [None, [], "text", {"conditions": [1, None]}, {"phase": {"a": []}}, {"parts": 3}])

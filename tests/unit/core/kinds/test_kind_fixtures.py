@@ -30,10 +30,10 @@ def test_the_rule_says_what_is_expected(name, obj, expect):
 
     finish = finish_of(obj, rule)
 
-    told = {"finished": finish.finished, "at": finish.at and format_instant(finish.at), "outcome": finish.outcome}
+    reported = {"finished": finish.finished, "at": finish.at and format_instant(finish.at), "outcome": finish.outcome}
     if "ttl" in expect:
-        told["ttl"] = native_ttl(obj, rule)
-    assert told == {"at": None, "outcome": None} | expect
+        reported["ttl"] = native_ttl(obj, rule)
+    assert reported == {"at": None, "outcome": None} | expect
 
 
 def native_ttl(obj, rule):
@@ -48,9 +48,9 @@ def test_every_rule_has_fixtures(path):
     """Those of a kind that finishes show at least one that runs and one that is finished."""
     documents = list(yaml.safe_load_all((FIXTURES / "kinds" / path.name).read_text()))
 
-    told = {case["expect"]["finished"] for case in documents}
+    reported = {case["expect"]["finished"] for case in documents}
 
-    assert told >= ({False} if kind_rule(path.stem).never_finishes else {True, False})
+    assert reported >= ({False} if kind_rule(path.stem).never_finishes else {True, False})
     assert len({case["name"] for case in documents}) == len(documents)
 
 

@@ -242,9 +242,9 @@ class TestCatalogue:
 
     @pytest.mark.parametrize("word", ["", "cronjobs", "jobs.example.com", "jo", "job ", "*"])
     def test_unknown_name_is_an_error_with_the_command_that_lists_kinds(self, word):
-        with pytest.raises(ValueError, match=re.escape(f"unknown kind {word!r}: expected a kind")) as told:
+        with pytest.raises(ValueError, match=re.escape(f"unknown kind {word!r}: expected a kind")) as reported:
             self.KINDS.parse_names(("jobs", word))
-        assert str(told.value).endswith("`ttl-after-finished kinds` lists them")
+        assert str(reported.value).endswith("`ttl-after-finished kinds` lists them")
 
     @pytest.mark.parametrize(
         ("slip", "meant"), [("jbos", "jobs.batch"), ("trainjbo", "trainjobs.trainer.kubeflow.org")]
