@@ -8,7 +8,8 @@ from shared.core.dispatchers import Dispatcher
 from shared.core.finish.finish import Finish
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant
-from shared.core.policy.policy import NO_POLICY, Policy, PolicyRule
+from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.ttl import Ttl
 
 

@@ -14,13 +14,15 @@ from shared.errors import AbsentKindError, ConflictError, OutdatedError, Permane
 from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.evaluation.served import find_served
 from shared.messages import ObjectDeleted, Timer, TimersSet
-from shared.ports import Clock, Cluster, HandlingReason, Propagation, Snapshot, Telemetry, Verdict
-from shared.safeguards.safeguards import Delayed, Denied, Safeguard, Safeguards
+from shared.ports import Clock, Cluster, HandlingReason, Snapshot, Telemetry, Verdict
+from shared.safeguards.reasons import Safeguard
+from shared.safeguards.safeguards import Delayed, Denied, Safeguards
 from shared.usecases.expire_delete import (
     REFUSALS_MAX,
     UnchangedError,
     ask_safeguards,
     delete_counted,
+    propagation_of,
     refused_for_good,
 )
 from shared.usecases.expire_reports import DELETION_REFUSED, RECREATE_LOOP, deletion_of, find_event, list_finalizers
@@ -132,7 +134,7 @@ class Expiry:
             except UnchangedError as error:
                 refusals += 1
                 if refusals == REFUSALS_MAX:
-                    propagation = _propagation_of(evaluation.decision) or rule.propagation
+                    propagation = propagation_of(evaluation.decision) or rule.propagation
                     raise refused_for_good(snapshot.obj, error, propagation=propagation) from None
             except (ConflictError, OutdatedError):
                 continue
@@ -210,7 +212,7 @@ class Expiry:
     async def _delete(
         self, decision: Expire, rule: KindRule, snapshot: Snapshot, *, is_missed: bool
     ) -> ObjectDeleted | None:
-        ref, propagation = ref_of(snapshot.obj), _propagation_of(decision)
+        ref, propagation = ref_of(snapshot.obj), propagation_of(decision)
         if not await delete_counted(self.cluster, self.safeguards, rule, snapshot.obj, propagation=propagation):
             self._record(Verdict.ALREADY_GONE, ref)
             return None
@@ -243,9 +245,3 @@ class Expiry:
         except TtlError as error:  # the verdict does not depend on the Event
             about = {"object": str(ref), "api_version": ref.api_version}
             self.telemetry.problem("could not write an Event", **about, error=str(error))
-
-
-def _propagation_of(decision: Decision) -> Propagation | None:
-    """The propagation of the policy rule that sets the TTL; None if no rule sets both."""
-    rule = decision.facts.policy_rule
-    return rule.propagation if rule else None

@@ -12,6 +12,7 @@ The API server answers 409 in three cases, and only a new read tells them apart:
 
 from typing import Any
 
+from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, ref_of
 from shared.errors import ConflictError, PermanentError
@@ -56,6 +57,12 @@ async def ask_safeguards(
     if stopped:
         safeguards.not_deleted(rule, ref_of(obj))
     return stopped
+
+
+def propagation_of(decision: Decision) -> Propagation | None:
+    """The propagation of the policy rule that sets the TTL; None if no rule sets both."""
+    rule = decision.facts.policy_rule
+    return rule.propagation if rule else None
 
 
 async def delete_counted(

@@ -20,7 +20,7 @@ from shared.adapters.kubernetes.state_configmap import (
     release,
 )
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
-from shared.safeguards.safeguards import Safeguard
+from shared.safeguards.reasons import Safeguard
 from shared.safeguards.shared_state import CACHED_SECONDS, Runtime
 from shared.safeguards.state_schema import NAME, OPEN, RELEASED, Trip, parse_standing, with_loop, with_trip
 from tests.builders import JOB, NOW, ROOT

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.telemetry.logs import LogTelemetry
-from shared.adapters.telemetry.metrics import LABELS, Metrics
+from shared.adapters.telemetry.metric_labels import LABELS
+from shared.adapters.telemetry.metrics import Metrics
 from shared.adapters.telemetry.scraping import PendingTimersCollector
 from tests.reference.texts import code, fill, joined, table
 

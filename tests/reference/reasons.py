@@ -1,10 +1,10 @@
 """Every reason for which an object is kept, waits, or is deleted."""
 
-from shared.cli.deleters import obstacles
+from shared.cli.deleters import obstacle_reasons
 from shared.core.dispatchers import DISPATCHERS
 from shared.core.facts import Reason
 from shared.ports import HandlingReason, Verdict
-from shared.safeguards.safeguards import Safeguard
+from shared.safeguards.reasons import Safeguard
 from tests.reference.texts import code, described, fill, members, paragraphs, table
 
 
@@ -33,6 +33,6 @@ def _mark(dispatcher):
 
 
 def _obstacles():
-    for name, text in described(obstacles).items():
+    for name, text in described(obstacle_reasons).items():
         meaning, do = paragraphs(text)
-        yield code(getattr(obstacles, name)), meaning, do
+        yield code(getattr(obstacle_reasons, name)), meaning, do

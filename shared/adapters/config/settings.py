@@ -10,15 +10,12 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from shared.adapters.auth.identity import is_token
-from shared.core.ttl.durations import parse_duration
+from shared.adapters.config.setting_values import as_duration, as_kinds, as_words, check_server, strip_token
 from shared.errors import TtlError
 
 # Variables that Kubernetes sets in a Pod for each Service of the namespace; a Service may be named `ttl`.
@@ -29,74 +26,9 @@ _SECRETS = frozenset({"TTL_API_TOKEN"})
 _SINK = "K_SINK"
 """Set by Knative, so an empty value is accepted and means unset."""
 
-ALL_KINDS = "all"
-"""The value that selects every known kind that can finish."""
-
 
 class SettingsError(TtlError):
     """An environment variable has an invalid value; the message names the variable and the expected value."""
-
-
-def split_words(text: str) -> tuple[str, ...]:
-    """Split comma-separated words and strip each.
-
-    Raises:
-        ValueError: The text has no word.
-    """
-    words = tuple(word.strip() for word in text.split(",") if word.strip())
-    if not words:
-        raise ValueError("expected comma-separated names")
-    return words
-
-
-def split_kinds(text: str) -> tuple[str, ...]:
-    """Split comma-separated kinds; return no kind for `all`.
-
-    Raises:
-        ValueError: The text has no word.
-    """
-    words = split_words(text)
-    return () if words == (ALL_KINDS,) else words
-
-
-def _words(value: Any) -> Any:
-    return split_words(value) if isinstance(value, str) else value
-
-
-def _kinds(value: Any) -> Any:
-    return split_kinds(value) if isinstance(value, str) else value
-
-
-def _duration(value: Any) -> Any:
-    return parse_duration(value) if isinstance(value, str) else value
-
-
-def _server(value: str) -> str:
-    """Validate a URL that tokens are sent to: https, or http to a loopback address."""
-    try:
-        url = urlsplit(value)
-        _ = url.port
-    except ValueError:
-        raise ValueError("expected a URL") from None
-    if not url.hostname or url.query or url.fragment or url.username is not None:
-        raise ValueError("expected https://HOST[:PORT]")
-    if url.scheme != "https" and not (url.scheme == "http" and _is_loopback(url.hostname)):
-        raise ValueError("expected https://, or http:// to a loopback address")
-    return value.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _secret(value: Any) -> Any:
-    """Strip and validate a token; a secret store often adds a line break at its end."""
-    if isinstance(value, str) and not is_token(value := value.strip()):
-        raise ValueError("expected a token of printable ASCII characters, without spaces")
-    return value
 
 
 class Settings(BaseModel):
@@ -104,7 +36,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    kinds: Annotated[tuple[str, ...], BeforeValidator(_kinds)] = Field(default=(), alias="TTL_KINDS")
+    kinds: Annotated[tuple[str, ...], BeforeValidator(as_kinds)] = Field(default=(), alias="TTL_KINDS")
     """Kinds that may be deleted, comma separated (`jobs,pods`), or `all`: every kind that can finish. The default is
     `all`.
 
@@ -125,7 +57,7 @@ class Settings(BaseModel):
 
     Read by: expire, sweep, deadletter, run.
     """
-    sweep_interval: Annotated[timedelta, BeforeValidator(_duration)] = Field(
+    sweep_interval: Annotated[timedelta, BeforeValidator(as_duration)] = Field(
         default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
     )
     """The time between two sweeps, at least `1s`. An object gets a timer only if it is due within two intervals.
@@ -158,7 +90,7 @@ class Settings(BaseModel):
 
     Read by: functions, run, watch, commands.
     """
-    api_server: Annotated[str, AfterValidator(_server)] = Field(default="", alias="TTL_API_SERVER")
+    api_server: Annotated[str, AfterValidator(check_server)] = Field(default="", alias="TTL_API_SERVER")
     """The URL of the API server, if the process has neither a ServiceAccount nor a kubeconfig. It needs one of
     `TTL_API_TOKEN`, `TTL_API_TOKEN_FILE` and `TTL_API_IDENTITY`.
 
@@ -169,7 +101,7 @@ class Settings(BaseModel):
 
     Read by: as TTL_API_SERVER.
     """
-    api_token: Annotated[SecretStr | None, BeforeValidator(_secret)] = Field(default=None, alias="TTL_API_TOKEN")
+    api_token: Annotated[SecretStr | None, BeforeValidator(strip_token)] = Field(default=None, alias="TTL_API_TOKEN")
     """The bearer token for `TTL_API_SERVER`.
 
     Read by: as TTL_API_SERVER.
@@ -184,7 +116,7 @@ class Settings(BaseModel):
 
     Read by: as TTL_API_SERVER.
     """
-    callers: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(default=(), alias="TTL_CALLERS")
+    callers: Annotated[tuple[str, ...], BeforeValidator(as_words)] = Field(default=(), alias="TTL_CALLERS")
     """The subjects whose tokens a function accepts, comma separated. If it is not set, a function accepts any request.
 
     Read by: functions.

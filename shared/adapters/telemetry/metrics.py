@@ -1,14 +1,12 @@
 """Prometheus metrics, served on a separate port; imported only if TTL_METRICS_PORT is set.
 
-A label never has the name of an object or free text, so a sender of events cannot add values. A value that is not
-known is `other`. docs/reference/metrics.md is made from the metrics and from LABELS.
+docs/reference/metrics.md is made from the metrics, and from the labels in shared.adapters.telemetry.metric_labels.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 from prometheus_client import (
@@ -22,39 +20,21 @@ from prometheus_client import (
 )
 
 from shared import __version__
-from shared.adapters.events.cloudevents import SOURCED, TICK
+from shared.adapters.telemetry.measured_publisher import MeasuredPublisher
+from shared.adapters.telemetry.metric_labels import EVENT_TYPES, OTHER, STATUSES
 from shared.adapters.telemetry.scraping import PendingTimersCollector, run_in_loop, serve_registry
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
-from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.messages import ObjectDeleted
 from shared.ports import Publisher, Telemetry, Verdict
 
 LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
 """Buckets: from a deletion at its due time to one that waited for one or two sweeps."""
 
-OTHER = "other"
-
-LABELS = {
-    "by": "The function that acted: `schedule`, `expire`, `sweep` or `timers`.",
-    "code": "The HTTP status of the last answer to the event.",
-    "function": "The function that answered.",
-    "kind": "A known kind. If several groups have a kind of this name, with the group: `Backup.velero.io`.",
-    "problem": "The message of the log line.",
-    "reason": "Why: see reasons.md. For the verdict `failed` it is the name of the error class.",
-    "result": "`accepted` or `failed`.",
-    "status": "The HTTP status of the answer. After a 503 the Broker tries again later.",
-    "type": "The type of the CloudEvent: see events.md.",
-    "verdict": "What was done about the object.",
-    "version": "The version of ttl-after-finished.",
-}
-"""What each label means."""
-
 _PROBLEMS_MAX = 50
-_TYPES = {TICK, *SOURCED, *(message.type for message in (Timer, TimersSet, ObjectDeleted, SweepStep))}
-_STATUSES = frozenset(str(status.value) for status in HTTPStatus)
 
 WAIT_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_200, 3_600)
 """Buckets: from the next free slot to the end of a long backlog."""
@@ -165,8 +145,8 @@ class Metrics:
     def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""
         self._next.dead_letter(event_type, status, **fields)
-        known = event_type if event_type in _TYPES else OTHER
-        self._dead.labels(known, status if str(status) in _STATUSES else OTHER).inc()
+        known = event_type if event_type in EVENT_TYPES else OTHER
+        self._dead.labels(known, status if str(status) in STATUSES else OTHER).inc()
 
     def swept(self, rule: KindRule) -> None:
         """See `shared.ports.Telemetry`."""
@@ -205,7 +185,7 @@ class Metrics:
 
     def measuring(self, publisher: Publisher) -> Publisher:
         """Return a publisher that counts each event and passes it to the given one."""
-        return _MeasuredPublisher(publisher, self._published)
+        return MeasuredPublisher(publisher, self._published)
 
     def count_timers(self, timers: Callable[[], object]) -> None:
         """Count the pending timers at each scrape, in the running loop.
@@ -254,18 +234,3 @@ class Metrics:
 
     def _label(self, of: ObjectRef | KindRule) -> str:
         return self._labels.get((of.group, of.kind), OTHER)
-
-
-class _MeasuredPublisher:
-    def __init__(self, publisher: Publisher, published: Counter) -> None:
-        self._publisher = publisher
-        self._published = published
-
-    async def publish(self, message: Message) -> None:
-        """See `shared.ports.Publisher`."""
-        result = "failed"  # also if the caller was cancelled
-        try:
-            await self._publisher.publish(message)
-            result = "accepted"
-        finally:
-            self._published.labels(message.type, result).inc()

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
+from shared.cli.deleters.obstacle_reasons import DRY_RUN, NO_DELETER, NOT_ENABLED, OTHER_NAMESPACE, STALE_GUARD
 from shared.core.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
@@ -16,37 +17,11 @@ from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed
 from shared.installation.leader import Leader
+from shared.safeguards.reasons import Safeguard
 from shared.safeguards.recreation import name_of
-from shared.safeguards.safeguards import Safeguard
 from shared.safeguards.state_schema import Stop, Trip
 
 _NAMES_SHOWN = 5
-
-DRY_RUN = "dry-run"
-"""The process or the installation is a dry run.
-
-Run it without `--dry-run`, or apply the installation with `TTL_DRY_RUN=false`.
-"""
-NOT_ENABLED = "kind-not-enabled"
-"""The installation, or the `run` that leads, does not handle the kind.
-
-Add the kind to `TTL_KINDS` or `--kinds`.
-"""
-OTHER_NAMESPACE = "namespace-not-enabled"
-"""The `run` that leads handles only another namespace.
-
-Run it without `--namespace`, or start another one with its own `--lease-namespace`.
-"""
-NO_DELETER = "no-active-deleter"
-"""There is no active deleter: nothing is installed, and no `run` holds the Lease.
-
-Start `ttl-after-finished run`, or install ttl-after-finished. If it is in another namespace, set `TTL_NAMESPACE`.
-"""
-STALE_GUARD = "delete-guard-stale"
-"""The API server may refuse the DELETE: the admission policy of the kind differs from the kind rule.
-
-Apply the output of `kubectl ttl kinds manifests KIND --only guard`.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import ObjectRef, format_instant, printable
 from shared.core.policy.conditions import Grouping
-from shared.core.policy.policy import PolicyRule
+from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.durations import format_duration
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState

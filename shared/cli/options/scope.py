@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import click
 
-from shared.adapters.config import settings
+from shared.adapters.config import setting_values
 from shared.adapters.config.settings import SettingsError
 
 _NAMESPACE = re.compile("[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -52,7 +52,7 @@ def split_kinds(words: str) -> tuple[str, ...]:
     Raises:
         ValueError: The option is given and names no kind.
     """
-    return settings.split_kinds(words) if words else ()
+    return setting_values.split_kinds(words) if words else ()
 
 
 def check_kinds(_context: click.Context, _parameter: click.Parameter, value: str) -> str:

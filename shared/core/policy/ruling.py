@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from shared.core.expressions import ExpressionError
 from shared.core.objects import get_in, parse_instant
 from shared.core.policy.matching import Subject
-from shared.core.policy.policy import Candidate, PolicyRule
+from shared.core.policy.policy_rule import Candidate, PolicyRule
 from shared.core.ttl.ttl import Ttl
 
 ALWAYS = datetime.min.replace(tzinfo=UTC)

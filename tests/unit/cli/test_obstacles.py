@@ -9,7 +9,8 @@ import pytest
 
 from shared.adapters.config.policy_file import parse_policy
 from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
-from shared.cli.deleters.obstacles import STALE_GUARD, ExplainContext, find_obstacles, find_stale_guard
+from shared.cli.deleters.obstacle_reasons import STALE_GUARD
+from shared.cli.deleters.obstacles import ExplainContext, find_obstacles, find_stale_guard
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.related import find_related
 from shared.core.decide import Context, decide

@@ -1,0 +1,84 @@
+"""How the text of an environment variable becomes the value of a setting."""
+
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from shared.adapters.auth.identity import is_token
+from shared.core.ttl.durations import parse_duration
+
+ALL_KINDS = "all"
+"""The value that selects every known kind that can finish."""
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """Split comma-separated words and strip each.
+
+    Raises:
+        ValueError: The text has no word.
+    """
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not words:
+        raise ValueError("expected comma-separated names")
+    return words
+
+
+def split_kinds(text: str) -> tuple[str, ...]:
+    """Split comma-separated kinds; return no kind for `all`.
+
+    Raises:
+        ValueError: The text has no word.
+    """
+    words = split_words(text)
+    return () if words == (ALL_KINDS,) else words
+
+
+def as_words(value: Any) -> Any:
+    """Split a text of comma-separated words; leave any other value to the model."""
+    return split_words(value) if isinstance(value, str) else value
+
+
+def as_kinds(value: Any) -> Any:
+    """Split a text of comma-separated kinds; leave any other value to the model."""
+    return split_kinds(value) if isinstance(value, str) else value
+
+
+def as_duration(value: Any) -> Any:
+    """Read a text such as `10m` as a duration; leave any other value to the model."""
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def check_server(value: str) -> str:
+    """Validate a URL that tokens are sent to: https, or http to a loopback address.
+
+    Raises:
+        ValueError: The value is another URL, or no URL.
+    """
+    try:
+        url = urlsplit(value)
+        _ = url.port
+    except ValueError:
+        raise ValueError("expected a URL") from None
+    if not url.hostname or url.query or url.fragment or url.username is not None:
+        raise ValueError("expected https://HOST[:PORT]")
+    if url.scheme != "https" and not (url.scheme == "http" and _is_loopback(url.hostname)):
+        raise ValueError("expected https://, or http:// to a loopback address")
+    return value.rstrip("/")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def strip_token(value: Any) -> Any:
+    """Strip and validate a token; a secret store often adds a line break at its end.
+
+    Raises:
+        ValueError: The token has a character that a header cannot hold.
+    """
+    if isinstance(value, str) and not is_token(value := value.strip()):
+        raise ValueError("expected a token of printable ASCII characters, without spaces")
+    return value
