@@ -107,7 +107,7 @@ class TestDecisions:
 
     @searching
     @given(obj=anything_finished, context=contexts, now=recent_instants, after=recent_instants)
-    def test_time_turns_wait_into_expire_and_nothing_else(self, obj, context, now, after):
+    def test_later_decision_differs_only_from_wait_to_expire(self, obj, context, now, after):
         now, after = sorted([now, after])
         rule = of_its_kind(obj)
         first, second = decide(obj, rule, now, context), decide(obj, rule, after, context)
@@ -135,7 +135,7 @@ class TestDecisions:
 
     @searching
     @given(obj=anything_finished, context=contexts, now=instants)
-    def test_a_hold_keeps(self, obj, context, now):
+    def test_held_object_is_kept(self, obj, context, now):
         assume(isinstance(obj.get("metadata"), dict))
         held = having(obj, "metadata.annotations", {"ttlafterfinished.dev/hold": "why"})
 
@@ -198,7 +198,7 @@ class TestPrecedence:
         fields=st.sampled_from([{"exempt": "true"}, {"exempt": "yes"}, {"max_ttl": "long"}, {"default_ttl": "soon"}]),
         now=recent_instants,
     )
-    def test_an_exempt_or_unreadable_namespace_keeps_all(self, obj, context, fields, now):
+    def test_exempt_or_unreadable_namespace_keeps_every_object(self, obj, context, fields, now):
         context = replace(context, namespace=namespace_of(namespace(**fields)))
 
         assert decide(obj, JOB, now, context).reason in (Reason.EXEMPT, Reason.INVALID_POLICY)

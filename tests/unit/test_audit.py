@@ -24,7 +24,7 @@ def entry(verb, name, *, late_ms, user=EXPIRE, code=200, took_ms=10):
     }
 
 
-def test_the_first_delete_that_was_accepted_counts():
+def test_measurement_uses_the_first_accepted_delete():
     log = [
         entry("get", "a", late_ms=30),
         entry("delete", "a", late_ms=40, code=409),
@@ -48,6 +48,6 @@ def test_the_first_delete_that_was_accepted_counts():
         ([entry("delete", "a", late_ms=5, code=404)], "1 were deleted by others"),
     ],
 )
-def test_what_would_not_count_ends_the_measurement(log, said):
+def test_measurement_fails_on_an_early_or_foreign_delete(log, said):
     with pytest.raises(BenchmarkError, match=said):
         evaluator("ours", 1, {"a": DUE_AT}, log)

@@ -137,7 +137,7 @@ def test_standalone_installation_without_a_leader_is_an_obstacle(led, run, shown
     assert reasons(found) == shown
 
 
-def test_unreadable_lease_is_not_a_missing_one():
+def test_unreadable_lease_is_not_reported_as_missing():
     found = InForce(
         "home",
         KINDS,

@@ -60,7 +60,7 @@ async def test_namespace_is_read_once_for_all_callers(bench):
     assert len(bench.cluster.namespace_reads) == 1
 
 
-async def test_namespace_annotations_count(bench):
+async def test_namespace_annotations_apply_to_its_objects(bench):
     bench.cluster.put(namespace(exempt="true"))
 
     assert (await bench.decide(annotated(DONE, ttl="1s"))).reason is Reason.EXEMPT

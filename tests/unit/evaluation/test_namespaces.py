@@ -112,7 +112,7 @@ async def test_memory_of_all_namespaces_is_bounded(monkeypatch):
         assert (await known.get(f"ns-{number}")).annotations == {"notes": "x" * 1_000}
 
 
-async def test_a_namespace_that_is_listed_again_counts_once(monkeypatch):
+async def test_namespace_that_is_listed_again_counts_once(monkeypatch):
     monkeypatch.setattr(module, "CHARACTERS_MAX", 2_000)
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     cluster = FakeCluster()

@@ -320,7 +320,7 @@ async def test_breaker_release_is_seen_by_an_idle_process(at):
     assert "the breaker is released" in [message for message, _ in process.telemetry.problems]
 
 
-async def test_breaker_release_is_counted_by_whichever_call_reads_it(at):
+async def test_breaker_release_is_counted_by_the_call_that_reads_it(at):
     """Also one within seconds of the trip, which a look for an open breaker would miss."""
     process = at.process(breaker=BreakerLimits(count=1))
     assert await process.safeguards.releases() == 0
@@ -465,7 +465,7 @@ def test_breaker_ignores_kept_names_that_cannot_be_read(text):
 LOOP = RecreationLimits(times=2, window=timedelta(minutes=10))
 
 
-async def test_recreate_loop_leaves_a_name_alone_that_is_back_too_often(at):
+async def test_recreate_loop_keeps_a_name_that_is_recreated_too_often(at):
     process = at.process(recreation=LOOP)
     for number in range(2):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
@@ -502,14 +502,14 @@ async def test_recreate_loop_ends_after_the_window(at):
     assert isinstance(await process.delete("nightly", uid="uid-2"), ObjectDeleted)
 
 
-async def test_recreate_loop_is_not_found_when_a_name_is_rarely_back(at):
+async def test_recreate_loop_is_not_found_when_a_name_is_rarely_recreated(at):
     process = at.process(recreation=LOOP)
     for number in range(9):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
         at.clock.advance(400)
 
 
-async def test_recreate_loop_outlives_a_restart(at):
+async def test_recreate_loop_continues_after_a_restart(at):
     before = at.process(recreation=LOOP)
     for number in range(3):
         await before.delete("nightly", uid=f"uid-{number}")

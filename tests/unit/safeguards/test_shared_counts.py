@@ -109,7 +109,7 @@ async def test_counts_of_an_idle_process_are_not_written(at):
     assert at.state.writes == 0
 
 
-async def test_counts_of_a_deletion_that_did_not_happen_are_taken_back(at):
+async def test_counts_of_a_deletion_that_did_not_happen_are_subtracted(at):
     deletion_counts, other = DeletionCounts(LIMITS), DeletionCounts(LIMITS)
     deletion_counts.count("Pod", NOW)
     deletion_counts.count("Pod", NOW)

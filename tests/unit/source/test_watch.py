@@ -327,7 +327,7 @@ def test_kind_with_a_removed_crd_is_watched_again_once_it_returns(caplog):
     assert logged == [("kind is no longer served", kind), ("kind is now served", kind)]
 
 
-def test_kind_that_returns_between_two_polls_is_swept_again(bench):
+def test_kind_that_is_reinstalled_between_two_polls_is_swept_again(bench):
     bench.server.watches["jobs"] = [[AbsentKindError("gone")], [None]]
     bench.run(HOUR)
 

@@ -173,7 +173,7 @@ def test_no_delete_is_sent_later_than_the_bound_after_an_exemption(run):
     assert any(deleted)
 
 
-def test_expire_retries_later_where_a_namespace_can_only_be_read_too_slowly(run):
+def test_expire_retries_later_if_a_namespace_is_read_too_slowly(run):
     async def live():
         bench = Bench()
         bench.cluster.seconds["Namespace"] = FRESH_SECONDS + 1
@@ -198,7 +198,7 @@ def test_expire_obeys_a_policy_that_is_reloaded_during_a_slow_count_of_the_kind(
     run(live())
 
 
-def test_expire_deletes_after_a_slow_read_of_the_owner_where_nothing_changed(run):
+def test_expire_deletes_after_a_slow_read_of_the_owner_if_nothing_changed(run):
     async def live():
         bench = Bench()
         owner = job(complete=ago(9_000), name="owner", uid="owner-uid")
@@ -210,7 +210,7 @@ def test_expire_deletes_after_a_slow_read_of_the_owner_where_nothing_changed(run
     run(live())
 
 
-def test_expire_deletes_after_a_slow_count_of_the_kind_where_nothing_changed(run):
+def test_expire_deletes_after_a_slow_count_of_the_kind_if_nothing_changed(run):
     async def live():
         bench = Bench(count_seconds=SLOW)
         assert isinstance(await bench.expire(due()), ObjectDeleted)
@@ -219,7 +219,7 @@ def test_expire_deletes_after_a_slow_count_of_the_kind_where_nothing_changed(run
     run(live())
 
 
-def test_a_sweep_still_deletes_everything_where_the_count_is_slow(run):
+def test_sweep_deletes_everything_if_the_count_is_slow(run):
     async def live():
         bench = Bench(count_seconds=SLOW)
         for number in range(40):
@@ -230,9 +230,9 @@ def test_a_sweep_still_deletes_everything_where_the_count_is_slow(run):
     run(live())
 
 
-def test_no_delete_leaves_five_seconds_after_the_namespace_that_it_rests_on_was_read():
+def test_no_delete_is_sent_five_seconds_after_its_namespace_was_read():
     assert FRESH_SECONDS + LEAVE_SECONDS_MAX <= 5.0
 
 
-def test_no_delete_leaves_three_seconds_after_its_policy_was_replaced():
+def test_no_delete_is_sent_three_seconds_after_its_policy_was_replaced():
     assert LOOK_SECONDS + LEAVE_SECONDS_MAX <= 3.0

@@ -375,7 +375,7 @@ async def test_sweep_timer_ends_with_a_permanent_error_when_a_delete_is_always_r
     assert bench.timers() == [timer]
 
 
-async def test_sweep_reports_an_object_that_another_client_marked_as_gone(bench):
+async def test_sweep_reports_an_object_that_another_client_deletes_as_gone(bench):
     bench.put(1, complete=ago(60), ttl=30)
     mark = "metadata.deletionTimestamp"
     bench.cluster.before_delete = lambda name: bench.cluster.write(name, mark, "2026-01-02T03:04:05Z")
@@ -458,7 +458,7 @@ async def test_sweep_without_kinds_ends_at_once():
 
 
 @pytest.mark.parametrize("kind", ["Job", "", "/", "batch/v1/", "batch/v1/CronJob", "a/b/c/d"])
-async def test_sweep_passes_over_an_unknown_kind(bench, kind):
+async def test_sweep_skips_an_unknown_kind(bench, kind):
     bench.put(1, complete=ago(60), ttl=30)
 
     assert await bench.sweep(SweepStep(kinds=(kind, "batch/v1/Job"))) is None

@@ -23,7 +23,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "obj", "expect"), list(cases()))
-def test_the_rule_says_what_is_expected(name, obj, expect):
+def test_rule_gives_the_expected_finish_and_ttl_of_each_fixture(name, obj, expect):
     rule = kind_rule(name)
     assert obj["apiVersion"] in rule.api_versions
     assert obj["kind"] == rule.kind
@@ -44,7 +44,7 @@ def native_ttl(obj, rule):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_rule_has_fixtures(path):
+def test_each_rule_has_fixtures_of_each_state(path):
     """Those of a kind that finishes show at least one that runs and one that is finished."""
     documents = list(yaml.safe_load_all((FIXTURES / "kinds" / path.name).read_text()))
 
@@ -54,6 +54,6 @@ def test_every_rule_has_fixtures(path):
     assert len({case["name"] for case in documents}) == len(documents)
 
 
-def test_the_two_forms_of_no_time_differ():
+def test_ttl_of_zero_differs_from_no_ttl():
     assert native_ttl({"spec": {"ttlSecondsAfterFinished": 0}}, kind_rule("job")) == format_duration(timedelta())
     assert native_ttl({"spec": {}}, kind_rule("job")) == "none"
