@@ -148,7 +148,7 @@ class TestMonotone:
             assert just_before == decision
 
 
-class TestStrangers:
+class TestUnreadFields:
     """Fields that `decide` does not read change nothing."""
 
     @searching
@@ -162,7 +162,7 @@ class TestStrangers:
     def test_foreign_field_changes_no_decision(self, obj, now, place, key, value):
         there = get_in(obj, ".".join(place)) if place else obj
         assume(isinstance(there, dict) or (there is None and place not in [("status",), ("metadata",)]))
-        assume(isinstance(obj.get("metadata"), dict))  # putting something into it would make a shape of none
+        assume(isinstance(obj.get("metadata"), dict))  # a value put into it would change its shape
         before = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
         put(obj, (*place, key), value)
 

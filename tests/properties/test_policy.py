@@ -19,7 +19,7 @@ from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, 
 from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
 from tests.properties.test_decide import comparable, of_its_kind
 
-# What a property is about is a part of what may be; the parts it leaves out are those of others.
+# Each property covers a part of all contexts; other properties cover the rest.
 searching = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 OPT_IN = {rule.kind: rule.model_copy(update={"opt_in": "data"}) for rule in (JOB, POD, TRAINJOB)}
 HOME = plain_namespace("ci")

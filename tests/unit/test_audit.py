@@ -1,4 +1,4 @@
-"""What the benchmark through the Broker makes of an API server's audit log."""
+"""The measurement of the benchmark from an API server's audit log."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -31,7 +31,7 @@ def test_measurement_uses_the_first_accepted_delete():
         entry("get", "a", late_ms=50),
         entry("delete", "a", late_ms=60),
         entry("delete", "b", late_ms=20, user=SWEEP),
-        entry("delete", "b", late_ms=80, user="somebody"),
+        entry("delete", "b", late_ms=80, user="another"),
     ]
     late = evaluator("ours", 2, {"a": DUE_AT, "b": DUE_AT}, log)
 
@@ -44,7 +44,7 @@ def test_measurement_uses_the_first_accepted_delete():
     ("log", "said"),
     [
         ([entry("delete", "a", late_ms=-1)], "before it was due"),
-        ([entry("delete", "a", late_ms=5, user="somebody")], "1 were deleted by others"),
+        ([entry("delete", "a", late_ms=5, user="another")], "1 were deleted by others"),
         ([entry("delete", "a", late_ms=5, code=404)], "1 were deleted by others"),
     ],
 )

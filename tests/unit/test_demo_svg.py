@@ -1,4 +1,4 @@
-"""The picture of the README: what stays on the screen of a terminal, and nothing that a browser has to download."""
+"""The picture of the README: the final screen of a terminal, without downloads by a browser."""
 
 from tests.builders import ROOT
 from tests.demo_svg import draw, replay

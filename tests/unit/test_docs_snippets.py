@@ -158,7 +158,7 @@ def test_how_to_is_short_and_in_the_index(page):
     assert f"(how-to/{page.name})" in (ROOT / "docs" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("words", [["plan", "--polcy", "p.yaml"], ["expain", "job/a"], ["kinds", "test"], ["stop"]])
+@pytest.mark.parametrize("words", [["plan", "--polcy", "p.yaml"], ["describe", "job/a"], ["kinds", "test"], ["stop"]])
 def test_invalid_command_is_rejected(words):
     with pytest.raises(click.UsageError):
         parse(words)

@@ -98,7 +98,7 @@ POLICIES = {
 
 
 def uncounted(decision):
-    """Who asks for one object alone counts only where a rank may keep it."""
+    """A decision about one object counts its group only if a rank may keep the object."""
     return replace(decision, facts=replace(decision.facts, newer=None))
 
 

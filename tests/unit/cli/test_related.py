@@ -20,7 +20,7 @@ KINDS = Catalogue((JOB, POD, TRAINJOB))
 
 
 class Bench:
-    """A judge over a fake API server."""
+    """An evaluator over a fake API server."""
 
     def __init__(self):
         self.cluster, self.telemetry = FakeCluster(), FakeTelemetry()

@@ -1,4 +1,4 @@
-"""Which kind and object people mean by a word, with a cluster at hand."""
+"""The kind and the object that a word of the command line means on a cluster."""
 
 import click
 import pytest

@@ -1,4 +1,4 @@
-"""Who else cleans up an object, and what keeps it after a DELETE, as far as the object tells."""
+"""The other cleaners of an object, and its finalizers, as found in its metadata."""
 
 import pytest
 

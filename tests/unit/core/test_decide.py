@@ -222,7 +222,7 @@ class TestTrainJobs:
 
 
 # Lists of conditions or of container statuses that are none.
-TELL_NOTHING = {
+WITHOUT_A_TIME = {
     "null": None,
     "empty": [],
     "an empty map": {},
@@ -368,8 +368,8 @@ class TestPods:
 
         assert decided(status_written(obj, ago(60)), POD) == wait(later(3540))
 
-    @pytest.mark.parametrize("conditions", TELL_NOTHING.values(), ids=TELL_NOTHING)
-    @pytest.mark.parametrize("containers", TELL_NOTHING.values(), ids=TELL_NOTHING)
+    @pytest.mark.parametrize("conditions", WITHOUT_A_TIME.values(), ids=WITHOUT_A_TIME)
+    @pytest.mark.parametrize("containers", WITHOUT_A_TIME.values(), ids=WITHOUT_A_TIME)
     def test_pod_without_container_and_condition_times_uses_the_newest_status_write(self, containers, conditions):
         obj = pod("Failed", containers=containers, conditions=conditions, declared=("main",), ttl="0")
 
@@ -520,7 +520,7 @@ class TestTtls:
 
         assert decided(obj, JOB) == wait(datetime.max.replace(tzinfo=UTC))
 
-    # Each is one field of an object that would be due otherwise, and what the report of it has to tell.
+    # Each is one field of an object that would be due otherwise, and the text that its report must contain.
     @pytest.mark.parametrize(
         ("value", "expected"),
         [

@@ -106,7 +106,7 @@ def test_first_matching_rule_with_on_dispatched_decides(rules, goes):
 
 
 def test_min_age_delays_the_deletion_of_a_dispatched_object():
-    """What to do where that cluster may be gone for good."""
+    """The setting to use if that cluster may never return."""
     rules = policy({"onDispatched": "delete", "minAge": "7d"})
     decision = decided(SENT, rules)
     assert decision.reason is Reason.NOT_DUE

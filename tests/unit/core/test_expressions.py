@@ -124,7 +124,7 @@ class TestWork:
         assert not compile_expression(text, returns="bool").evaluate(object={"s": "a" * 100_000 + "b"})
 
 
-# What its writers nest as deeply as they like
+# Fields of any depth
 
 _DEEP = """
 import sys

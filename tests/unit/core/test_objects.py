@@ -18,7 +18,7 @@ from tests.builders import NOW, job, owned_by
 
 OBJ = {"a": {"b": {"c": 1}, "null": None, "text": "x", "empty": "", "list": [{"i": 1}, None, "x", 7, [], {"i": 2}]}}
 
-# What a field can hold in place of a map.
+# Values that a field can have in place of a map.
 NO_MAPS = {"null": None, "text": "x", "a number": 7, "true": True, "a list": [{"a": 1}], "nan": float("nan")}
 
 

@@ -1,4 +1,4 @@
-"""What a leader handles, as its Lease says: written, read back, and never believed of another holder."""
+"""The scope of a leader in its Lease: written, read back, and ignored if another holder wrote it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the functions make of a policy: timers, deletions, and reports."""
+"""The functions under a policy: their timers, deletions and reports."""
 
 from datetime import timedelta
 
@@ -59,7 +59,7 @@ class Bench:
         return answer.timers[0].due_at if answer else None
 
 
-# schedule: no rights, so what only others can tell is for whoever its timer wakes
+# schedule: it has no rights, so `expire` reads all further facts when the timer fires
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ async def test_stop_between_the_decision_and_the_delete_is_seen(at):
     process.safeguards.ask = ask
     await start_deletions(at.state, at.write_event, by="bob")
     at.clock.advance(CACHED_SECONDS)
-    assert await deletes(process, "a")  # what was not sent is not counted
+    assert await deletes(process, "a")  # a delete that was not sent is not counted
 
 
 async def test_stop_and_an_open_breaker_end_one_by_one(at):
@@ -219,7 +219,7 @@ async def test_stop_with_a_long_reason_cuts_the_reason(at):
 
 @pytest.mark.parametrize("text", ["", "{}", "looks wrong", "[1]", '{"at": 5, "why": []}', "[" * 5_000])
 def test_stop_that_was_written_by_hand_stops(text):
-    """`kubectl patch configmap` must do where this program is not at hand."""
+    """`kubectl patch configmap` must work without this program."""
     assert parse_standing({"stop": text}).stop is not None
 
 

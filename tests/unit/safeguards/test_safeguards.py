@@ -301,7 +301,7 @@ async def test_breaker_stays_open_after_a_restart_until_the_release(at):
 
     assert "the limit is 1" in trip.why
     assert [reason for reason, _ in at.message] == ["BreakerOpen", "BreakerReleased"]
-    assert isinstance(await before.delete("b"), ObjectDeleted)  # it counts anew
+    assert isinstance(await before.delete("b"), ObjectDeleted)  # the count starts from zero
     assert before.telemetry.breaker_open is False
     assert isinstance(await after.delete("c"), ObjectDeleted)
 
@@ -321,7 +321,7 @@ async def test_breaker_release_is_seen_by_an_idle_process(at):
 
 
 async def test_breaker_release_is_counted_by_the_call_that_reads_it(at):
-    """Also one within seconds of the trip, which a look for an open breaker would miss."""
+    """Also a release within seconds of the trip, which a check for an open breaker would miss."""
     process = at.process(breaker=BreakerLimits(count=1))
     assert await process.safeguards.releases() == 0
     await process.delete("a")
@@ -359,10 +359,10 @@ async def test_breaker_release_does_nothing_when_closed(at):
 
 
 async def test_breaker_trip_stops_processes_without_breaker_limits(at):
-    at.state.data = with_trip({}, Trip(NOW, "somebody else's"))
+    at.state.data = with_trip({}, Trip(NOW, "another process's"))
     process = at.process()
     assert await process.delete("a") is None
-    assert "somebody else's" in process.telemetry.records[-1].detail
+    assert "another process's" in process.telemetry.records[-1].detail
 
 
 async def test_breaker_reports_the_first_of_two_simultaneous_trips(at):
@@ -548,7 +548,7 @@ async def test_recreate_loop_detection_can_be_turned_off(at):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
 
 
-# What is written down
+# The written state
 
 
 def test_recreate_loop_names_are_bounded_and_expired_names_are_removed():

@@ -293,7 +293,7 @@ def test_broker_that_loses_all_events_causes_few_sweeps(bench):
     assert 1 < len(bench.broker.sweeps) <= 1 + 5 * MINUTE / SWEEP_PAUSE_SECONDS
 
 
-# Kinds for themselves
+# Kinds are independent
 
 
 def test_kind_installed_later_is_watched_and_swept():
@@ -446,7 +446,7 @@ def test_exception_in_one_watch_does_not_end_the_others(caplog):
     assert "a fault of ours" in caplog.text
 
 
-# What only the namespace can tell
+# The namespace
 
 
 UNSPOKEN = changed(pod(containers=(ended(at=ago(60)),)))

@@ -29,8 +29,8 @@ def letter(**parts):
     return DeadLetter(**{"detail": "data.ref: field required", **parts})
 
 
-class Told(list):
-    """What was written as Events."""
+class Reports(list):
+    """The Events that were written."""
 
     async def __call__(self, reason, message):
         self.append((reason, message))
@@ -38,10 +38,10 @@ class Told(list):
 
 def burying(write_event=None):
     telemetry, clock = FakeTelemetry(), FakeClock()
-    return DeadLetters(clock, telemetry, Told() if write_event is None else write_event), telemetry, clock
+    return DeadLetters(clock, telemetry, Reports() if write_event is None else write_event), telemetry, clock
 
 
-# What is read of a letter
+# The parts of a letter
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_letter_is_made_of_any_input():
     assert read == letter(type="", id="", source="", function="", status="", detail="")
 
 
-# What becomes of it
+# The function `deadletter`
 
 
 async def answered(body, **headers):
@@ -178,7 +178,7 @@ def test_deadletter_logs_an_event_that_cannot_be_written():
 
 
 def test_deadletter_writes_a_failed_event_with_a_later_letter():
-    reported, failures = Told(), [TryLaterError("cannot reach the API server")]
+    reported, failures = Reports(), [TryLaterError("cannot reach the API server")]
 
     async def write_event(reason, message):
         if failures:

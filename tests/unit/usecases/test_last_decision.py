@@ -34,7 +34,7 @@ class LoopClock:
 
 
 class SlowCluster(FakeCluster):
-    """An API server of which some GETs take a while, and which knows when each DELETE and each exemption came."""
+    """An API server with slow GETs that records the time of each DELETE and each exemption."""
 
     def __init__(self, clock):
         super().__init__(clock)
@@ -62,7 +62,7 @@ class SlowCluster(FakeCluster):
 
 
 class Bench:
-    """One process that deletes, on a loop whose time is made up."""
+    """One process that deletes, on a loop with virtual time."""
 
     def __init__(self, policy=None, count_seconds=0.0):
         self.clock = LoopClock()
@@ -84,7 +84,7 @@ class Bench:
         pass
 
     async def count(self, _):
-        """The breaker's: how many objects of the kind there are."""
+        """The count of the objects of a kind, for the breaker."""
         await asyncio.sleep(self.count_seconds)
         return 1_000
 
@@ -106,7 +106,7 @@ class Bench:
 
 @pytest.fixture
 def run():
-    """Runs a coroutine to its end, without waiting for anything."""
+    """Run a coroutine to its end in virtual time."""
     loop = VirtualLoop(0)
     yield loop.run_until_complete
     loop.close()
@@ -123,7 +123,7 @@ def test_expire_deletes_nothing_when_a_namespace_is_exempted_during_a_slow_count
         assert await bench.expire(due()) is None
         assert bench.cluster.names == {"done", "ci"}
         assert bench.telemetry.verdicts() == [("kept", "exempt")]
-        assert bench.tripped == 0  # a deletion that did not happen is given back
+        assert bench.tripped == 0  # a deletion that did not happen is subtracted
 
     run(live())
 
@@ -156,7 +156,7 @@ def test_sweep_keeps_a_namespace_that_is_exempted_during_a_slow_count_of_the_kin
 
 
 def test_no_delete_is_sent_later_than_the_bound_after_an_exemption(run):
-    """Whenever the exemption comes, and however slow each read is."""
+    """Holds for any time of the exemption and any duration of each read."""
 
     async def live(count_seconds, namespace_seconds, exempt_after):
         bench = Bench(count_seconds=count_seconds)

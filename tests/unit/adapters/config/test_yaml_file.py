@@ -1,4 +1,4 @@
-"""YAML as people write it: what readers take for different things is refused, and its line is told."""
+"""Strict YAML: values that YAML versions read differently are rejected, with their line."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from shared.adapters.config.yaml_file import ERRORS_SHOWN_MAX, FileError, parse_
 
 
 class Written(BaseModel):
-    """Whatever was written."""
+    """A model of any value."""
 
     a: Any
 

@@ -1,4 +1,4 @@
-"""Events on their way into a sink that fails for a while: a real HTTP server, and pauses that are only counted."""
+"""Retries of events to a sink that fails for a while: a real HTTP server, and pauses that are only recorded."""
 
 import pytest
 from aiohttp import web
@@ -43,7 +43,7 @@ async def publisher(sink):
 
 
 class Pauses(list):
-    """Waits for nothing, and remembers for how long it should have."""
+    """Records each requested pause, and does not wait."""
 
     async def sleep(self, seconds):
         self.append(seconds)

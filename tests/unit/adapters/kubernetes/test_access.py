@@ -1,4 +1,4 @@
-"""An API server elsewhere, by the settings: what is incomplete or contradicts itself is one sentence."""
+"""Access to a remote API server by the settings: an incomplete or contradictory setting is one sentence."""
 
 import asyncio
 import base64
@@ -25,9 +25,9 @@ def access_of(**environment):
 
 @pytest.fixture(scope="module")
 def pem():
-    """A certificate of nobody's: good to trust, and good for nothing else."""
+    """A self-signed certificate, for use as a CA."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     until = NOW + timedelta(days=1)
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), NOW, until)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()

@@ -1,4 +1,4 @@
-"""The memory of objects stays within its bound, and forgets the oldest first."""
+"""The memory of watched objects stays within its bound, and drops the oldest first."""
 
 import pytest
 from hypothesis import given

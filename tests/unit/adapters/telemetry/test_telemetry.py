@@ -1,4 +1,4 @@
-"""Log lines: which of several kinds of one name an object is of."""
+"""Log lines distinguish kinds that share a name."""
 
 import logging
 from datetime import UTC, datetime

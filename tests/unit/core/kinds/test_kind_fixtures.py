@@ -1,4 +1,4 @@
-"""Objects as operators produce them, and what each shipped rule has to say of them."""
+"""Objects as operators produce them, and the result of each shipped rule for them."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -37,15 +37,15 @@ def test_rule_gives_the_expected_finish_and_ttl_of_each_fixture(name, obj, expec
 
 
 def native_ttl(obj, rule):
-    spoken = read_native_ttl(obj, rule.ttl) if rule.ttl else None
-    if spoken is None:
+    native = read_native_ttl(obj, rule.ttl) if rule.ttl else None
+    if native is None:
         return "none"
-    return "never" if spoken[1] is None else format_duration(spoken[1])
+    return "never" if native[1] is None else format_duration(native[1])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_each_rule_has_fixtures_of_each_state(path):
-    """Those of a kind that finishes show at least one that runs and one that is finished."""
+    """If a kind can finish, its fixtures have at least one running and one finished object."""
     documents = list(yaml.safe_load_all((FIXTURES / "kinds" / path.name).read_text()))
 
     reported = {case["expect"]["finished"] for case in documents}

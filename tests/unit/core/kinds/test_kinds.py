@@ -120,7 +120,7 @@ class TestSchema:
             ("whileOwnerUnfinished", "ignore"),
             ("propagation", "background"),
             ("propagation", None),
-            ("propogation", "Background"),
+            ("propagationPolicy", "Background"),
             ("ttl", 3600),
         ],
         ids=lambda value: value if isinstance(value, str) else ascii(value),

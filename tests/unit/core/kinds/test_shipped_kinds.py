@@ -1,4 +1,4 @@
-"""What the shipped rules have in common, and the few words in them on which data hangs."""
+"""Properties of all shipped rules, and the fields of single rules that protect data."""
 
 import pytest
 
@@ -24,7 +24,7 @@ HANDLES_TO_DATA = (
     "datavolumes.cdi.kubevirt.io",
 )
 
-# What it made counts, runs, or would be made again.
+# Owners that count or need their dependents, or would recreate them.
 NEEDS_WHAT_IT_MADE = (
     "replicasets.apps",
     "statefulsets.apps",
@@ -75,7 +75,7 @@ def test_pages_count_the_kinds(page):
     opt_in = sum(1 for rule in finishing if rule.opt_in)
     never = len(rules) - len(finishing)
     counts = f"{len(finishing)} kinds finish, {opt_in} of them are opt-in; {never} never finish"
-    assert counts in (ROOT / "README.md").read_text()
+    assert counts in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("name", ["virtualmachineinstances.kubevirt.io", "datavolumes.cdi.kubevirt.io"])
@@ -115,5 +115,5 @@ def test_files_are_named_after_their_kinds():
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.stem)
 def test_each_shipped_rule_passes_the_checks_of_a_users_rule(file):
-    """A start reads shipped rules by less: whether a field is there twice, how deep it goes, and CEL are seen here."""
+    """A process does not check duplicate keys, depth and CEL of shipped rules at its start; this test does."""
     assert read_model(file.path, KindRule) == file.rule

@@ -23,7 +23,7 @@ READ = {
     "3153600000": 36_500 * 86_400,
 }
 
-# What else people write, or slip into.
+# Other texts that users write, also by mistake.
 NOT_READ = {
     "nothing": "",
     "a space": " ",

@@ -1,4 +1,4 @@
-"""What `hold`, `release` and `set` write on an object, also while other clients write it."""
+"""The writes of `hold`, `release` and `set` on an object, also while other clients write it."""
 
 import json
 

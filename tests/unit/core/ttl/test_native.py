@@ -1,4 +1,4 @@
-"""A kind's own TTL: units, zero, less than zero, and which of several fields speaks."""
+"""A kind's own TTL: units, zero, negative values, and the precedence of several fields."""
 
 from datetime import timedelta
 
@@ -83,9 +83,9 @@ STRATEGY = ttl(
     ],
 )
 def test_first_field_that_is_set_and_applies_sets_the_ttl(phase, spec, path):
-    spoken = read_native_ttl({"spec": spec, "status": {"phase": phase}}, STRATEGY)
+    native = read_native_ttl({"spec": spec, "status": {"phase": phase}}, STRATEGY)
 
-    assert (spoken[0] if spoken else None) == path
+    assert (native[0] if native else None) == path
 
 
 def test_field_with_an_unknown_test_result_is_an_error():

@@ -48,9 +48,9 @@ class TestSource:
         assert find_ttl(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD, outcome) is None
 
     def test_annotation_of_another_domain_sets_no_ttl(self):
-        strangers = {"ttl": "0", "example.com/ttl": "0", "ttlafterfinished.dev.example.com/ttl": "0"}
+        others = {"ttl": "0", "example.com/ttl": "0", "ttlafterfinished.dev.example.com/ttl": "0"}
 
-        assert find_ttl(having(job(), "metadata.annotations", strangers), JOB, None) is None
+        assert find_ttl(having(job(), "metadata.annotations", others), JOB, None) is None
 
     @pytest.mark.parametrize(
         ("seconds", "expected"),
