@@ -176,7 +176,7 @@ BAD_TOKENS = {
         json.dumps(issuer.claims(sub=1)).encode(), SIGNER.private, "RS256", {"kid": "one"}
     ),
     "of four parts": lambda issuer: issuer.token().replace(".", ".e30.", 1),
-    "signed by a stranger": lambda issuer: OTHER.sign(issuer.claims(), kid="one"),
+    "signed by another issuer": lambda issuer: OTHER.sign(issuer.claims(), kid="one"),
     "without a signature": lambda issuer: unsigned(issuer.claims()),
     "of an algorithm in capitals": lambda issuer: unsigned(issuer.claims(), alg="NONE"),
     "signed with the public key": lambda issuer: signed_with_the_public_key(issuer.claims()),

@@ -215,7 +215,7 @@ def mutated_fixtures(draw: st.DrawFn) -> dict[str, Any]:
 def half_seen_pods(draw: st.DrawFn) -> tuple[dict[str, Any], datetime]:
     """A Pod with the instant at which its last container really ended.
 
-    Its status tells of some containers only, its conditions may have turned at any time before, and the last write of
+    Its status has some containers only, its conditions may have turned at any time before, and the last write of
     its status came after the end.
     """
     end = draw(recent_instants)

@@ -190,7 +190,7 @@ class TestUnreadFields:
 
 
 class TestKept:
-    """S3: objects that must be kept, whatever their other fields are."""
+    """S3: objects that must be kept with any other fields."""
 
     @searching
     @given(obj=objects, now=instants, why=scalars)

@@ -41,13 +41,13 @@ def test_measurement_uses_the_first_accepted_delete():
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("log", "message"),
     [
         ([entry("delete", "a", late_ms=-1)], "before it was due"),
         ([entry("delete", "a", late_ms=5, user="another")], "1 were deleted by others"),
         ([entry("delete", "a", late_ms=5, code=404)], "1 were deleted by others"),
     ],
 )
-def test_measurement_fails_on_an_early_or_foreign_delete(log, said):
-    with pytest.raises(BenchmarkError, match=said):
+def test_measurement_fails_on_an_early_or_foreign_delete(log, message):
+    with pytest.raises(BenchmarkError, match=message):
         evaluator("ours", 1, {"a": DUE_AT}, log)

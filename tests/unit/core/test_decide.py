@@ -113,7 +113,7 @@ class TestJobsAsKubernetesDecides:
             pytest.param(
                 [condition("Failed", ago(60)), condition("FailureTarget", ago(90))],
                 ago(60),
-                id="in whatever order they are listed",
+                id="in any order",
             ),
             pytest.param(
                 [condition("SuccessCriteriaMet", ago(61)), condition("Complete", ago(60))],
@@ -254,7 +254,7 @@ class TestPods:
             pytest.param(
                 {"containers": [ended(at=ago(60))], "conditions": [condition("Ready", ago(59), status="False")]},
                 ago(60),
-                id="where all containers tell, conditions do not count",
+                id="if all containers have an end, conditions do not count",
             ),
             pytest.param(
                 {"containers": [ended(at=ago(60))], "init_containers": [ended("proxy", ago(30))]},
@@ -355,7 +355,7 @@ class TestPods:
                     "conditions": [condition("Ready", ago(120), status="False"), condition("Whatever", ago(60))],
                 },
                 ago(60),
-                id="the latest of all of them, whatever the condition",
+                id="the latest of all of them, for any condition",
             ),
         ],
     )
@@ -409,7 +409,7 @@ class TestPods:
 
         assert decided(obj, POD) == ignore("finish-time-unknown")
 
-    @pytest.mark.parametrize("subject", ["whole Pod", "Pod that tells its end in conditions only"])
+    @pytest.mark.parametrize("subject", ["whole Pod", "Pod with its end in conditions only"])
     def test_pod_has_no_native_ttl(self, subject):
         containers = [ended(at=ago(60))] if subject == "whole Pod" else None
         obj = pod("Failed", containers=containers, conditions=[condition("Ready", ago(60))])

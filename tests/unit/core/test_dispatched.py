@@ -29,8 +29,8 @@ HOME = namespace_of(namespace())
 
 
 def policy(*rules):
-    said = [{"name": f"rule-{n}", "match": {"kinds": ["*"]}, **rule} for n, rule in enumerate(rules)]
-    return Policy.model_validate({"rules": said})
+    named = [{"name": f"rule-{n}", "match": {"kinds": ["*"]}, **rule} for n, rule in enumerate(rules)]
+    return Policy.model_validate({"rules": named})
 
 
 def decided(obj, rules=NO_POLICY, kind=JOB, place=HOME, now=NOW):
@@ -88,7 +88,7 @@ def test_dispatched_object_is_kept_without_its_namespace():
 
 
 @pytest.mark.parametrize(
-    ("rules", "goes"),
+    ("rules", "is_deleted"),
     [
         ([{"onDispatched": "delete"}], True),
         ([{"onDispatched": "keep"}], False),
@@ -101,8 +101,8 @@ def test_dispatched_object_is_kept_without_its_namespace():
         ([{"onDispatched": "delete", "match": {"kinds": ["jobs"], "labels": {"matchLabels": ORIGIN}}}], True),
     ],
 )
-def test_first_matching_rule_with_on_dispatched_decides(rules, goes):
-    assert isinstance(decided(SENT, policy(*rules)), Expire) is goes
+def test_first_matching_rule_with_on_dispatched_decides(rules, is_deleted):
+    assert isinstance(decided(SENT, policy(*rules)), Expire) is is_deleted
 
 
 def test_min_age_delays_the_deletion_of_a_dispatched_object():

@@ -37,7 +37,7 @@ def test_annotations_of_the_domain_and_labels_are_kept_beside_large_annotations(
 
 
 @pytest.mark.parametrize(
-    ("when", "goes"),
+    ("when", "is_deleted"),
     [
         ("namespaceObject.metadata.labels.team == 'a'", True),
         ("namespaceObject.metadata.name == 'ci' && has(object.metadata.annotations) == false", True),
@@ -47,10 +47,10 @@ def test_annotations_of_the_domain_and_labels_are_kept_beside_large_annotations(
         ("object.spec.backoffLimit == 6", True),
     ],
 )
-def test_condition_on_dropped_annotations_has_no_result(when, goes):
+def test_condition_on_dropped_annotations_has_no_result(when, is_deleted):
     """`!has(...)` of a dropped annotation must not delete."""
     decision = decided(crowded(), when)
-    assert type(decision).__name__ == ("Expire" if goes else "Ignore")
+    assert type(decision).__name__ == ("Expire" if is_deleted else "Ignore")
 
 
 def test_condition_on_few_annotations_has_a_result():

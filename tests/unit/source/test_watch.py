@@ -449,12 +449,12 @@ def test_exception_in_one_watch_does_not_end_the_others(caplog):
 # The namespace
 
 
-UNSPOKEN = changed(pod(containers=(ended(at=ago(60)),)))
+WITHOUT_TTL = changed(pod(containers=(ended(at=ago(60)),)))
 
 
 def test_object_without_a_ttl_causes_no_event():
     bench = Bench()
-    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+    bench.server.watches["pods"] = [[WITHOUT_TTL, None]]
 
     assert bench.run().broker.events == []
 
@@ -462,7 +462,7 @@ def test_object_without_a_ttl_causes_no_event():
 def test_default_ttl_of_the_namespace_causes_an_event():
     bench = Bench()
     bench.server.namespace = namespace(default_ttl="1h")
-    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+    bench.server.watches["pods"] = [[WITHOUT_TTL, None]]
 
     assert len(bench.run().broker.events) == 1
 
@@ -471,7 +471,7 @@ def test_default_ttl_of_the_namespace_causes_an_event():
 def test_unreadable_namespace_causes_an_event(error):
     bench = Bench()
     bench.server.namespace = error
-    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+    bench.server.watches["pods"] = [[WITHOUT_TTL, None]]
 
     assert len(bench.run().broker.events) == 1
 

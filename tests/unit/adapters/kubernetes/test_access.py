@@ -55,7 +55,7 @@ def test_ca_is_read_in_each_form(form, pem, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("server", "stated"),
+    ("server", "expected"),
     [
         ("https://10.0.0.1/", "https://10.0.0.1"),
         ("https://[2001:db8::1]:6443", "https://[2001:db8::1]:6443"),
@@ -65,8 +65,8 @@ def test_ca_is_read_in_each_form(form, pem, tmp_path):
         ("http://[::1]:8001", "http://[::1]:8001"),
     ],
 )
-def test_server_with_https_or_on_loopback_is_accepted(server, stated):
-    assert access_of(TTL_API_SERVER=server, **TOKEN).server == stated
+def test_server_with_https_or_on_loopback_is_accepted(server, expected):
+    assert access_of(TTL_API_SERVER=server, **TOKEN).server == expected
 
 
 @pytest.mark.parametrize(

@@ -168,5 +168,5 @@ async def test_doctor_reports_a_missing_right_to_list_apiservices(cluster):
 
 
 def test_openshift_builds_honour_preconditions():
-    said = {name for name, rule in kind_rules().items() if rule.preconditions}
-    assert said == {"builds.build.openshift.io"}
+    declared = {name for name, rule in kind_rules().items() if rule.preconditions}
+    assert declared == {"builds.build.openshift.io"}

@@ -65,7 +65,7 @@ class Broker:
     early: list[Timer] = field(default_factory=list)
     attempts: list[tuple[datetime, Timer]] = field(default_factory=list)
     failing: dict[str, BaseException] = field(default_factory=dict)
-    failures: list[BaseException] = field(default_factory=list)  # of the next ones, whatever their purpose
+    failures: list[BaseException] = field(default_factory=list)  # of the next ones, for any purpose
     hanging: dict[str, asyncio.Event] = field(default_factory=dict)
     waiting: int = 0
     waiting_most: int = 0

@@ -8,8 +8,8 @@ from tests.builders import JOB, POD, kind_rules
 
 
 def rule(**finished):
-    said = {"apiVersions": ["example.com/v1"], "kind": "Render", "plural": "renders", "finishedAt": ["status.end"]}
-    return KindRule.model_validate({**said, "finished": finished})
+    base = {"apiVersions": ["example.com/v1"], "kind": "Render", "plural": "renders", "finishedAt": ["status.end"]}
+    return KindRule.model_validate({**base, "finished": finished})
 
 
 def finished_by(test):

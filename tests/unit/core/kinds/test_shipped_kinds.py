@@ -25,7 +25,7 @@ HANDLES_TO_DATA = (
 )
 
 # Owners that count or need their dependents, or would recreate them.
-NEEDS_WHAT_IT_MADE = (
+OWNERS_IN_NEED = (
     "replicasets.apps",
     "statefulsets.apps",
     "daemonsets.apps",
@@ -48,7 +48,7 @@ def test_handle_to_data_has_no_native_ttl(name):
     assert RULES[name].ttl is None
 
 
-@pytest.mark.parametrize("name", NEEDS_WHAT_IT_MADE)
+@pytest.mark.parametrize("name", OWNERS_IN_NEED)
 def test_owner_that_needs_its_dependents_keeps_them(name):
     assert RULES[name].never_finishes
     assert RULES[name].dependents == "held"
@@ -58,7 +58,7 @@ def test_dependents_of_a_schedule_expire_while_it_exists():
     free = {name for name, rule in RULES.items() if rule.dependents == "free"}
 
     assert {"cronjobs.batch", "cronworkflows.argoproj.io", "schedules.chaos-mesh.org", "schedules.k8up.io"} <= free
-    assert not free & {*NEEDS_WHAT_IT_MADE}
+    assert not free & {*OWNERS_IN_NEED}
     assert all(RULES[name].never_finishes for name in free)
 
 

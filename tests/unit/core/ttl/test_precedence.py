@@ -417,7 +417,7 @@ class TestKeepLast:
 
 
 class TestOverridden:
-    """Kubernetes' own controller acts on a Job's field whatever the other settings are."""
+    """Kubernetes' own controller acts on a Job's field under any other settings."""
 
     @pytest.mark.parametrize(
         ("obj", "policy", "overridden"),
