@@ -26,7 +26,7 @@ def new_world():
 
 @pytest.fixture
 def world():
-    """In use until the test ends."""
+    """A new world, which the functions use until the test ends."""
     world = new_world()
     bootstrap.use(world)
     yield world

@@ -142,7 +142,7 @@ async def test_sweep_skips_unknown_kinds(functions, world):
     assert world.cluster.calls == []
 
 
-# The world's troubles
+# Errors of the environment
 
 
 async def test_sweep_answers_503_with_retry_after_while_the_api_server_is_busy(functions, world):

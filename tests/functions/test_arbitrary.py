@@ -85,8 +85,8 @@ async def test_arbitrary_envelope_is_answered_without_a_bug(app, name, envelope)
     assert await status_of(app, [(b"content-type", STRUCTURED.encode())], body.encode()) < 500
 
 
-# No `st.data()` in an async test: Hypothesis ends a draw by what is no Exception, and thrown within a task it is lost
-# there, to be logged as "never retrieved" by whatever test runs when the task is collected.
+# No `st.data()` in an async test: Hypothesis ends a draw with a BaseException. A task that raises it loses it,
+# and a later test logs it as "never retrieved" when the task is collected.
 @FUNCTIONS
 @QUICK
 @given(way=st.lists(st.integers(0, 20), max_size=4), last=st.integers(0, 20), other=_JSON)

@@ -40,7 +40,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 
 
 class Signer:
-    """A key pair, and tokens by it."""
+    """A key pair, and the tokens that it signs."""
 
     def __init__(self, key_id, algorithm="RS256"):
         self.key_id, self.algorithm = key_id, algorithm
@@ -64,9 +64,9 @@ class LoopbackIssuer:
 
     Attributes:
         asked: Paths, and the Authorization header that came with each.
-        discovery: What to say in place of the truth.
+        discovery: The discovery document to answer in place of the correct one.
         is_down: Answers 503 to everything.
-        redirects: Where to send those who ask for a path.
+        redirects: The redirect target of a path.
     """
 
     def __init__(self):
@@ -111,7 +111,7 @@ def now():
 
 @pytest.fixture
 def guarded(functions, issuer, now):
-    """The functions, which take calls of SUBJECT only."""
+    """The functions, which accept requests of SUBJECT only."""
     keys = Keys(Issuer(issuer.url), clock=lambda: now[0])
     answers.guard(Callers((SUBJECT, "someone:else"), audience=AUDIENCE, keys=keys).admit)
     yield functions
@@ -155,7 +155,7 @@ def unsigned(claims, **headers):
 
 
 def signed_with_the_public_key(claims):
-    """As if the public key were a secret that both sides share; by hand, for the library refuses to."""
+    """A token signed with the public key as a shared secret; written by hand, because the library refuses it."""
     pem = SIGNER.public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     head = unsigned(claims, alg="HS256").rstrip(".")
     signature = jwt.algorithms.HMACAlgorithm(jwt.algorithms.HMACAlgorithm.SHA256).sign(head.encode(), pem)
@@ -168,7 +168,7 @@ BAD_TOKENS = {
     "never expires": lambda issuer: issuer.token(exp=None),
     "for another audience": lambda issuer: issuer.token(aud=["eventing.knative.dev/broker/ns/default"]),
     "for a part of our audience": lambda issuer: issuer.token(aud="ttl"),
-    "for nobody": lambda issuer: issuer.token(aud=None),
+    "for no audience": lambda issuer: issuer.token(aud=None),
     "of another issuer": lambda issuer: issuer.token(iss="https://issuer.example"),
     "of no issuer": lambda issuer: issuer.token(iss=None),
     "of no subject": lambda issuer: issuer.token(sub=None),
@@ -176,8 +176,8 @@ BAD_TOKENS = {
         json.dumps(issuer.claims(sub=1)).encode(), SIGNER.private, "RS256", {"kid": "one"}
     ),
     "of four parts": lambda issuer: issuer.token().replace(".", ".e30.", 1),
-    "signed by a stranger": lambda issuer: OTHER.sign(issuer.claims(), kid="one"),
-    "signed by nobody": lambda issuer: unsigned(issuer.claims()),
+    "signed by another issuer": lambda issuer: OTHER.sign(issuer.claims(), kid="one"),
+    "without a signature": lambda issuer: unsigned(issuer.claims()),
     "of an algorithm in capitals": lambda issuer: unsigned(issuer.claims(), alg="NONE"),
     "signed with the public key": lambda issuer: signed_with_the_public_key(issuer.claims()),
     "of another algorithm than its key": lambda issuer: Signer("one", "ES256").sign(issuer.claims()),
@@ -284,7 +284,7 @@ async def test_invented_key_ids_do_not_force_a_fetch_each(guarded, issuer, now):
     for number in range(5):
         forged = OTHER.sign(issuer.claims(), kid=f"forged-{number}")
         answer = await call(guarded, f"Bearer {forged}")
-        # Not 401: it may be a new key of the issuer's, and a refused event would not come again.
+        # Not 401: the issuer may have a new key, and the Broker does not retry a refused event.
         assert (answer.status, answer.headers["retry-after"]) == (503, "10")
         assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
 
@@ -375,7 +375,7 @@ async def test_keys_are_not_fetched_from_a_redirect_target(guarded, issuer, path
         issuer.redirects = {path: f"{url}/keys"}
         answer = await call(guarded, f"Bearer {issuer.token()}")
 
-    assert answer.status == 503  # the event is good: Knative brings it again
+    assert answer.status == 503  # the event is valid: Knative sends it again
     assert f"{issuer.url} answered 307, a redirect to {url};" in answer.text
     assert arrived == []
 

@@ -27,16 +27,16 @@ BINARY = b"".join(f"{name}: {value}\r\n".encode() for name, value in binary(REPO
 
 
 def rss(process):
-    """Bytes in memory, at the most so far."""
+    """The peak of the memory in use so far, in bytes."""
     status = Path(f"/proc/{process.process.pid}/status").read_text()
     return 1024 * int(status.partition("VmHWM:")[2].split()[0])
 
 
 class Sender:
-    """A connection that does what it likes.
+    """A connection that sends any bytes.
 
     Attributes:
-        received: All that came so far.
+        received: All bytes received so far.
     """
 
     def __init__(self, reader, writer):
@@ -50,7 +50,7 @@ class Sender:
                 self.received += chunk
 
     async def send(self, *chunks):
-        """Whether all of it was taken."""
+        """Send bytes; return whether the server accepted all of them."""
         with contextlib.suppress(ConnectionError):
             for chunk in chunks:
                 self._writer.write(chunk)
@@ -102,7 +102,7 @@ async def sending(open_one):
 
 @pytest.fixture
 async def attacked(tmp_path):
-    """The process of `schedule`, and what opens connections to it."""
+    """The process of `schedule`, and a function that opens connections to it."""
     async with running("schedule", tmp_path) as process:
         assert await process.is_ready(), process.lines()
         assert (await process.post(*binary(REPORTED, DUE))).status == 200
@@ -159,14 +159,14 @@ async def test_concurrent_events_of_maximum_size_are_answered(attacked, chunked)
 
 @pytest.fixture
 async def served(world, tmp_path):
-    """What opens connections to the four functions."""
+    """A function that opens connections to the four functions."""
     socket = tmp_path / "functions.sock"
     async with serve_functions(socket), sending(lambda: asyncio.open_unix_connection(str(socket))) as connect:
         yield connect
 
 
 async def honest(connect):
-    """The status of an event that comes at once, on a connection that it closes."""
+    """The status of an event that is sent at once, on its own connection."""
     headers, body = binary(REPORTED, DUE)
     lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())
     sender = await connect()
@@ -274,7 +274,7 @@ async def test_complete_event_is_accepted_while_others_are_slow(served, monkeypa
 
 
 async def test_answered_request_releases_its_bytes(served, monkeypatch):
-    """A connection that is kept alive holds nothing, however much went over it."""
+    """A connection that is kept alive uses no memory after its requests, however many it carried."""
     monkeypatch.setattr(front, "READING_BYTES_MAX", MIB)
     headers, body = binary(REPORTED, DUE)
     lines = b"".join(f"{name}: {value}\r\n".encode() for name, value in headers.items())

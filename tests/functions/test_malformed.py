@@ -323,7 +323,7 @@ async def test_invalid_sweep_step_is_refused(functions, world, data, field):
     await refused(functions, world, "sweep", binary("dev.ttlafterfinished.sweep.continue", data), field)
 
 
-# What looks like poison and is none
+# Unusual data that is valid
 
 
 async def test_last_of_duplicate_keys_is_used(functions, world):

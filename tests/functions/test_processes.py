@@ -66,7 +66,7 @@ class Process:
             return log.read().splitlines()
 
     def messages(self):
-        """Of the log, each line of which is JSON: uvicorn's, too."""
+        """The messages of the log; each line is JSON, also those of uvicorn."""
         return [json.loads(line)["message"] for line in self.lines()]
 
 
@@ -185,7 +185,7 @@ async def test_each_function_answers_in_its_own_process(name, server, tmp_path):
 
 
 async def test_function_with_callers_rejects_a_request_without_a_token(tmp_path):
-    async with running("schedule", tmp_path, TTL_CALLERS="somebody", TTL_CALLERS_AUDIENCE="us") as process:
+    async with running("schedule", tmp_path, TTL_CALLERS="caller", TTL_CALLERS_AUDIENCE="us") as process:
         assert await process.is_ready(), process.lines()
         assert (await process.post(*binary(REPORTED, DUE))).status == 401
 
@@ -251,7 +251,7 @@ async def test_timers_fires_overdue_timers_without_a_request(server, tmp_path):
         ("expire", {"TTL_METRICS_PORT": "metrics"}, "TTL_METRICS_PORT: "),
         ("expire", {"TTL_API_TOKEN": "x"}, "TTL_API_TOKEN: expected TTL_API_SERVER"),
         ("sweep", {"K_SINK": "http://sink", "TTL_API_SERVER": "https://x"}, "TTL_API_SERVER: expected exactly one of"),
-        ("expire", {"TTL_CALLERS": "somebody"}, "TTL_CALLERS_AUDIENCE: "),
+        ("expire", {"TTL_CALLERS": "caller"}, "TTL_CALLERS_AUDIENCE: "),
         ("sweep", {"K_SINK": "http://sink", "TTL_SWEEP_INTERVALL": "5m"}, "TTL_SWEEP_INTERVALL: unknown setting"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
@@ -297,7 +297,7 @@ async def test_deletion_is_measured_if_a_metrics_port_is_set(server, tmp_path):
 
 
 def in_minutes(minutes: float) -> str:
-    """By the real clock, which is that of a process: due while no test waits, and before the horizon of the timers."""
+    """A time by the real clock, which the process uses: later than any test, but within the horizon of the timers."""
     return (SystemClock().now() + timedelta(minutes=minutes)).isoformat()
 
 
@@ -333,7 +333,7 @@ async def test_sigterm_writes_the_deletion_counts(server, tmp_path):
     async with running("expire", tmp_path, TTL_NAMESPACE="here") as process:
         assert await process.is_ready(), process.lines()
         assert (await process.post(*binary(FIRED, timer()))).event().type == ObjectDeleted.type
-        assert server.state is None  # nobody has asked since
+        assert server.state is None  # no request has come since
         process.process.send_signal(signal.SIGTERM)
         await process.process.wait()
 
@@ -371,7 +371,7 @@ async def test_timer_set_over_http_survives_sigterm_and_kill(server, tmp_path):
 
 
 async def test_new_client_is_answered_while_others_work(server, tmp_path):
-    """One process serves many at once: a slow API server holds nobody up who does not need it."""
+    """If the API server is slow, requests that do not need it are still answered at once."""
     server.pause = 0.5
     async with running("expire", tmp_path) as process:
         assert await process.is_ready(), process.lines()

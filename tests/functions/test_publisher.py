@@ -19,7 +19,7 @@ MESSAGE = Timer.model_validate(timer())
 
 
 class Broker:
-    """Answers each event the same way, and keeps it."""
+    """Answers each event the same way, and records it."""
 
     def __init__(self):
         self.answer = {"status": 202}

@@ -52,16 +52,16 @@ def as_json(data: Any) -> bytes:
 
 def binary(type_: str, data: Any = None, **attributes: str | None) -> tuple[dict[str, str], bytes]:
     """Headers and body; an attribute that is None is left out."""
-    spoken = {"specversion": "1.0", "id": "1", "source": "/test", "type": type_, **attributes}
-    headers = {f"ce-{name}": value for name, value in spoken.items() if value is not None}
+    given = {"specversion": "1.0", "id": "1", "source": "/test", "type": type_, **attributes}
+    headers = {f"ce-{name}": value for name, value in given.items() if value is not None}
     return {"content-type": "application/json", **headers}, as_json(data)
 
 
 def structured(type_: str, data: Any = None, **attributes: Any) -> tuple[dict[str, str], bytes]:
     """Headers and body; an attribute that is `...` is left out, and so is data that is None."""
     envelope = {"specversion": "1.0", "id": "1", "source": "/test", "type": type_, "data": data, **attributes}
-    spoken = {name: value for name, value in envelope.items() if value is not ... and (name, value) != ("data", None)}
-    return {"content-type": STRUCTURED}, json.dumps(spoken).encode()
+    given = {name: value for name, value in envelope.items() if value is not ... and (name, value) != ("data", None)}
+    return {"content-type": STRUCTURED}, json.dumps(given).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Functions:
             return Answer(response.status, response.headers, await response.read())
 
     async def post_raw(self, request: bytes) -> str:
-        """What a client sends that does not stick to HTTP, and the head of the answer."""
+        """Send bytes that are not valid HTTP; return the head of the answer."""
         reader, writer = await asyncio.open_unix_connection(str(self._socket))
         try:
             writer.write(request)

@@ -1,4 +1,4 @@
-"""JSON as the worst controller writes it, and objects that are almost right."""
+"""Arbitrary JSON, and objects that are almost valid."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ keys = any_text | st.sampled_from(
 
 
 def result_of(error: type[ValueError], read: Callable[..., Any], *args: Any) -> Any:
-    """What reading comes to: the value, or the error of this very type."""
+    """The result of a call: its value, or its error of exactly this type."""
     try:
         return read(*args)
     except error as raised:
@@ -117,7 +117,7 @@ _FIXTURES = {name: fixture(name) for name in FIXTURE_NAMES}
 
 fixtures = st.sampled_from(FIXTURE_NAMES).map(lambda name: copy.deepcopy(_FIXTURES[name]))
 
-# Where a decision looks.
+# The fields that a decision reads.
 INTERESTING = [
     ("status",),
     ("status", "conditions"),
@@ -163,7 +163,7 @@ SKELETONS = [
 
 
 def put(obj: Any, path: tuple, value: Any) -> None:
-    """Set the value at the path, in place; what stands in the way is replaced."""
+    """Set the value at the path, in place; a value that is no container on the way is replaced."""
     for key, following in zip(path, (*path[1:], None), strict=True):
         is_last = following is None
         if isinstance(key, int):
@@ -193,7 +193,7 @@ _FIXTURE_PATHS = {name: sorted(paths_of(obj), key=str) for name, obj in _FIXTURE
 
 @st.composite
 def spliced_skeletons(draw: st.DrawFn) -> dict[str, Any]:
-    """The right apiVersion, kind and metadata, and anything where a decision looks."""
+    """The right apiVersion, kind and metadata, and any value in the fields that a decision reads."""
     obj = copy.deepcopy(draw(st.sampled_from(SKELETONS)))
     for path in draw(st.lists(st.sampled_from(INTERESTING), max_size=8)):
         put(obj, path, draw(json_values))
@@ -202,7 +202,7 @@ def spliced_skeletons(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def mutated_fixtures(draw: st.DrawFn) -> dict[str, Any]:
-    """A real object, a few of whose fields hold anything, or are gone."""
+    """A real object; a few of its fields have any value, or are removed."""
     name = draw(st.sampled_from(FIXTURE_NAMES))
     obj = copy.deepcopy(_FIXTURES[name])
     paths = st.sampled_from(_FIXTURE_PATHS[name]) | st.sampled_from(INTERESTING)
@@ -215,7 +215,7 @@ def mutated_fixtures(draw: st.DrawFn) -> dict[str, Any]:
 def half_seen_pods(draw: st.DrawFn) -> tuple[dict[str, Any], datetime]:
     """A Pod with the instant at which its last container really ended.
 
-    Its status tells of some containers only, its conditions may have turned at any time before, and the last write of
+    Its status has some containers only, its conditions may have turned at any time before, and the last write of
     its status came after the end.
     """
     end = draw(recent_instants)

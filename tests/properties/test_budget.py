@@ -14,7 +14,7 @@ from shared.safeguards.budget import Budget
 
 rates = st.builds(Rate, st.sampled_from([0.2, 0.7, 1.0, 3.0, 7.0, 10.0, 50.0]), st.sampled_from([1.0, 2.0, 5.0, 20.0]))
 arrivals = st.lists(
-    st.tuples(st.floats(0, 30), st.sampled_from("abc"), st.floats(0, 1)),  # when, in which namespace, how late it comes
+    st.tuples(st.floats(0, 30), st.sampled_from("abc"), st.floats(0, 1)),  # arrival, namespace, lateness
     min_size=1,
     max_size=80,
 )
@@ -25,7 +25,7 @@ def allowed(rate, seconds):
 
 
 def play(budget, coming, *, late):
-    """Everybody comes, and comes back when told, `late` times its own number later; who went through, and when."""
+    """Each object asks until it passes, each retry `late` times its own number later; return the passes in order."""
     queue = [(at, number, namespace) for number, (at, namespace, _) in enumerate(coming)]
     heapq.heapify(queue)
     through: list[tuple[float, str]] = []
@@ -70,7 +70,7 @@ def test_budget_lets_an_object_pass_at_its_first_slot(everywhere, per_namespace,
 @pytest.mark.parametrize("late", [0.0, LATE_SECONDS / 2])
 @pytest.mark.parametrize("slower", [0.2, 1.0, 3.0])
 def test_budget_holds_in_a_crowd_with_two_unrelated_rates(slower, late):
-    """A slot is of both buckets at nearly the same time; two slots that drift apart would be refused now and then."""
+    """A slot takes a token of both buckets at almost the same time; otherwise some slots would be refused."""
     order = random.Random(slower)
     coming = [(order.uniform(0, 5), order.choice("abcdefgh"), order.random()) for _ in range(400)]
     _, asked = play(Budget(Rate(slower * 2.3, 2), Rate(slower, 1), horizon=1e9), coming, late=late)

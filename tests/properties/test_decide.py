@@ -88,14 +88,14 @@ class TestTotal:
         ],
         ids=lambda path: path[-1] if isinstance(path[-1], str) else path[-2],
     )
-    def test_depth_does_not_matter(self, path, depth):
+    def test_deeply_nested_object_has_a_decision(self, path, depth):
         for obj in (job(complete="2026-03-01T00:00:00Z", ttl=0), pod(containers=[ended(at=None)], ttl="0")):
             put(obj, path, nested(depth))
             decide(obj, of_its_kind(obj), datetime(2026, 3, 14, tzinfo=UTC), Context(namespace=HOME))
 
     @searching
     @given(obj=objects, now=instants)
-    def test_it_is_deterministic_and_leaves_its_argument_alone(self, obj, now):
+    def test_decision_is_deterministic_and_changes_no_object(self, obj, now):
         rule = of_its_kind(obj)
         before = repr(obj)
 
@@ -118,7 +118,7 @@ class TestTotal:
 class TestMonotone:
     @searching
     @given(obj=objects, now=instants, after=instants, owner_unfinished=st.booleans())
-    def test_time_turns_wait_into_expire_and_nothing_else(self, obj, now, after, owner_unfinished):
+    def test_later_decision_differs_only_from_wait_to_expire(self, obj, now, after, owner_unfinished):
         now, after = sorted([now, after])
         rule = of_its_kind(obj)
         first = decide(obj, rule, now, Context(namespace=HOME, owner_unfinished=owner_unfinished))
@@ -137,7 +137,7 @@ class TestMonotone:
 
     @searching
     @given(obj=objects, now=instants)
-    def test_at_the_instant_it_waits_for_it_expires(self, obj, now):
+    def test_waiting_object_expires_exactly_at_its_due_instant(self, obj, now):
         rule = of_its_kind(obj)
         decision = decide(obj, rule, now, Context(namespace=HOME))
 
@@ -148,7 +148,7 @@ class TestMonotone:
             assert just_before == decision
 
 
-class TestStrangers:
+class TestUnreadFields:
     """Fields that `decide` does not read change nothing."""
 
     @searching
@@ -159,10 +159,10 @@ class TestStrangers:
         key=any_text.map("x-{}".format),
         value=json_values,
     )
-    def test_foreign_fields(self, obj, now, place, key, value):
+    def test_foreign_field_changes_no_decision(self, obj, now, place, key, value):
         there = get_in(obj, ".".join(place)) if place else obj
         assume(isinstance(there, dict) or (there is None and place not in [("status",), ("metadata",)]))
-        assume(isinstance(obj.get("metadata"), dict))  # putting something into it would make a shape of none
+        assume(isinstance(obj.get("metadata"), dict))  # a value put into it would change its shape
         before = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))
         put(obj, (*place, key), value)
 
@@ -170,7 +170,7 @@ class TestStrangers:
 
     @searching
     @given(obj=objects, now=instants, name=any_text, value=scalars, domain=any_text)
-    def test_foreign_annotations(self, obj, now, name, value, domain):
+    def test_foreign_annotation_changes_no_decision(self, obj, now, name, value, domain):
         key = f"{domain}/{name}"
         assume(not key.startswith(f"{ANNOTATION_DOMAIN}/"))
         assume(isinstance(get_in(obj, "metadata.annotations"), dict | None))
@@ -182,7 +182,7 @@ class TestStrangers:
 
     @searching
     @given(obj=fixtures, now=instants, labels=st.dictionaries(keys, scalars, max_size=3), version=any_text)
-    def test_foreign_metadata_of_real_objects(self, obj, now, labels, version):
+    def test_foreign_metadata_of_a_real_object_changes_no_decision(self, obj, now, labels, version):
         changed = having(having(obj, "metadata.labels", labels), "metadata.resourceVersion", version)
         rule = of_its_kind(obj)
 
@@ -190,11 +190,11 @@ class TestStrangers:
 
 
 class TestKept:
-    """S3: objects that must be kept, whatever their other fields are."""
+    """S3: objects that must be kept with any other fields."""
 
     @searching
     @given(obj=objects, now=instants, why=scalars)
-    def test_a_hold_keeps(self, obj, now, why):
+    def test_held_object_is_kept(self, obj, now, why):
         put(obj, ("metadata", "annotations", f"{ANNOTATION_DOMAIN}/hold"), why)
 
         assert isinstance(decide(obj, of_its_kind(obj), now, Context(namespace=HOME)), Ignore)
@@ -229,7 +229,7 @@ class TestKept:
 
     @searching
     @given(obj=objects, now=instants)
-    def test_an_unfinished_owner_keeps_a_pod(self, obj, now):
+    def test_unfinished_owner_keeps_a_pod(self, obj, now):
         put(obj, ("metadata", "annotations", f"{ANNOTATION_DOMAIN}/owner"), "keep")
 
         decision = decide(obj, POD, now, Context(namespace=HOME, owner_unfinished=True))
@@ -243,7 +243,7 @@ class TestKept:
         name=st.sampled_from(["ttl", "ttl-succeeded", "ttl-failed", "expire-at"]),
         value=json_values.filter(lambda value: not isinstance(value, str)),
     )
-    def test_a_value_that_is_no_text_keeps(self, obj, now, name, value):
+    def test_ttl_annotation_that_is_no_text_keeps_the_object(self, obj, now, name, value):
         put(obj, ("metadata", "annotations", f"{ANNOTATION_DOMAIN}/{name}"), value)
 
         assert decide(obj, of_its_kind(obj), now, Context(namespace=HOME)).reason is Reason.INVALID_TTL
@@ -257,7 +257,7 @@ class TestNeverEarly:
         ttl=st.integers(0, 2**31 - 1),
         kind=st.sampled_from(["complete", "failed"]),
     )
-    def test_a_job_is_due_exactly_at_finish_plus_ttl(self, finished_at, now, ttl, kind):
+    def test_job_is_due_exactly_at_finish_plus_ttl(self, finished_at, now, ttl, kind):
         obj = having(job(ttl=ttl, **{kind: finished_at}), "metadata.creationTimestamp", None)
         obj = having(obj, "status.startTime", None)
         due_at = finished_at + timedelta(seconds=ttl)
@@ -279,7 +279,7 @@ class TestNeverEarly:
 
     @searching
     @given(obj=fixtures, more=st.integers(1, 10**9), less=st.integers(0, 10**9), now=instants)
-    def test_a_longer_ttl_never_expires_earlier(self, obj, more, less, now):
+    def test_longer_ttl_never_expires_earlier(self, obj, more, less, now):
         rule = of_its_kind(obj)
         short, long = (annotated(obj, ttl_failed=str(s), ttl_succeeded=str(s)) for s in (less, less + more))
 
@@ -288,7 +288,7 @@ class TestNeverEarly:
 
     @searching
     @given(obj=objects, now=instants)
-    def test_nothing_expires_before_it_was_created_or_started(self, obj, now):
+    def test_object_never_expires_before_its_creation_or_start(self, obj, now):
         begun = datetime(2026, 3, 2, 12, tzinfo=UTC)
         put(obj, ("metadata", "creationTimestamp"), "2026-03-02T12:00:00Z")
         decision = decide(obj, of_its_kind(obj), now, Context(namespace=HOME))

@@ -19,7 +19,7 @@ from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, 
 from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
 from tests.properties.test_decide import comparable, of_its_kind
 
-# What a property is about is a part of what may be; the parts it leaves out are those of others.
+# Each property covers a part of all contexts; other properties cover the rest.
 searching = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 OPT_IN = {rule.kind: rule.model_copy(update={"opt_in": "data"}) for rule in (JOB, POD, TRAINJOB)}
 HOME = plain_namespace("ci")
@@ -107,7 +107,7 @@ class TestDecisions:
 
     @searching
     @given(obj=anything_finished, context=contexts, now=recent_instants, after=recent_instants)
-    def test_time_turns_wait_into_expire_and_nothing_else(self, obj, context, now, after):
+    def test_later_decision_differs_only_from_wait_to_expire(self, obj, context, now, after):
         now, after = sorted([now, after])
         rule = of_its_kind(obj)
         first, second = decide(obj, rule, now, context), decide(obj, rule, after, context)
@@ -135,7 +135,7 @@ class TestDecisions:
 
     @searching
     @given(obj=anything_finished, context=contexts, now=instants)
-    def test_a_hold_keeps(self, obj, context, now):
+    def test_held_object_is_kept(self, obj, context, now):
         assume(isinstance(obj.get("metadata"), dict))
         held = having(obj, "metadata.annotations", {"ttlafterfinished.dev/hold": "why"})
 
@@ -198,7 +198,7 @@ class TestPrecedence:
         fields=st.sampled_from([{"exempt": "true"}, {"exempt": "yes"}, {"max_ttl": "long"}, {"default_ttl": "soon"}]),
         now=recent_instants,
     )
-    def test_an_exempt_or_unreadable_namespace_keeps_all(self, obj, context, fields, now):
+    def test_exempt_or_unreadable_namespace_keeps_every_object(self, obj, context, fields, now):
         context = replace(context, namespace=namespace_of(namespace(**fields)))
 
         assert decide(obj, JOB, now, context).reason in (Reason.EXEMPT, Reason.INVALID_POLICY)

@@ -17,7 +17,7 @@ durations = st.integers(0, int(DURATION_MAX.total_seconds())).map(lambda seconds
 class TestDurations:
     @searching
     @given(durations)
-    def test_what_is_written_is_read_back(self, duration):
+    def test_written_duration_is_read_back(self, duration):
         assert parse_duration(format_duration(duration)) == duration
 
     @searching
@@ -45,14 +45,14 @@ class TestDurations:
 
     @searching
     @given(durations, durations)
-    def test_two_durations_read_the_same_only_if_they_are(self, one, other):
+    def test_different_durations_are_written_differently(self, one, other):
         assert (format_duration(one) == format_duration(other)) == (one == other)
 
 
 class TestInstants:
     @searching
     @given(instants)
-    def test_what_is_written_is_read_back(self, instant):
+    def test_written_instant_is_read_back(self, instant):
         assert parse_instant(format_instant(instant)) == instant
 
     @searching
@@ -68,7 +68,7 @@ class TestInstants:
 
     @searching
     @given(instant_texts)
-    def test_reading_is_the_same_as_reading_what_was_written(self, text):
+    def test_instant_of_any_text_is_unchanged_by_writing_and_reading(self, text):
         instant = result_of(ValueError, parse_instant, text)
 
         assert isinstance(instant, ValueError) or parse_instant(format_instant(instant)) == instant

@@ -38,7 +38,7 @@ def _ttl(rule):
 
 
 def _finished(rule):
-    """The condition or the field of the status; what looks at more is described below."""
+    """The condition or the field of the status; a test of more fields is described below."""
     words = summarize_finished(rule)
     return words if words.startswith(("condition", "status")) else f"several fields: [details](#{_anchor(rule)})"
 

@@ -30,7 +30,7 @@ def joined(parts):
 
 
 def table(titles, rows):
-    """A table; a cell has one line, whatever its text has."""
+    """A table; the text of a cell becomes one line."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md: its index names functions that are where it says, and its table has every package."""
+"""ARCHITECTURE.md: each name of its index is in the linked file, and its table has every package."""
 
 import re
 

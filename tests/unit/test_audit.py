@@ -1,4 +1,4 @@
-"""What the benchmark through the Broker makes of an API server's audit log."""
+"""The measurement of the benchmark from an API server's audit log."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -24,14 +24,14 @@ def entry(verb, name, *, late_ms, user=EXPIRE, code=200, took_ms=10):
     }
 
 
-def test_the_first_delete_that_was_accepted_counts():
+def test_measurement_uses_the_first_accepted_delete():
     log = [
         entry("get", "a", late_ms=30),
         entry("delete", "a", late_ms=40, code=409),
         entry("get", "a", late_ms=50),
         entry("delete", "a", late_ms=60),
         entry("delete", "b", late_ms=20, user=SWEEP),
-        entry("delete", "b", late_ms=80, user="somebody"),
+        entry("delete", "b", late_ms=80, user="another"),
     ]
     late = evaluator("ours", 2, {"a": DUE_AT, "b": DUE_AT}, log)
 
@@ -41,13 +41,13 @@ def test_the_first_delete_that_was_accepted_counts():
 
 
 @pytest.mark.parametrize(
-    ("log", "said"),
+    ("log", "message"),
     [
         ([entry("delete", "a", late_ms=-1)], "before it was due"),
-        ([entry("delete", "a", late_ms=5, user="somebody")], "1 were deleted by others"),
+        ([entry("delete", "a", late_ms=5, user="another")], "1 were deleted by others"),
         ([entry("delete", "a", late_ms=5, code=404)], "1 were deleted by others"),
     ],
 )
-def test_what_would_not_count_ends_the_measurement(log, said):
-    with pytest.raises(BenchmarkError, match=said):
+def test_measurement_fails_on_an_early_or_foreign_delete(log, message):
+    with pytest.raises(BenchmarkError, match=message):
         evaluator("ours", 1, {"a": DUE_AT}, log)

@@ -1,10 +1,10 @@
-"""The picture of the README: what stays on the screen of a terminal, and nothing that a browser has to download."""
+"""The picture of the README: the final screen of a terminal, without downloads by a browser."""
 
 from tests.builders import ROOT
 from tests.demo_svg import draw, replay
 
 
-def test_replay_keeps_what_a_redrawn_view_shows_last():
+def test_replay_keeps_the_last_state_of_a_redrawn_view():
     redrawn = "start\n\x1b[?25lone\ntwo\r\x1b[2K\x1b[1A\x1b[2K\x1b[32mthree\x1b[0m\nfour\x1b[?25h\n"
     assert replay(redrawn) == "start\n\x1b[32mthree\x1b[0m\nfour\n"
 

@@ -1,4 +1,4 @@
-"""Links between the pages of this repository: each leads to a file that is there, and to a heading of it."""
+"""Links between the pages of this repository: each target is an existing file, and an existing heading of it."""
 
 import re
 from pathlib import Path
@@ -47,7 +47,7 @@ def links(text: str) -> list[str]:
 
 
 def problem_of(page: Path, link: str) -> str:
-    """What is wrong with a link; empty where it resolves, or leads out of the repository."""
+    """The problem of a link; empty if the link resolves or leaves the repository."""
     if re.match(r"[a-z][a-z0-9+.-]*:", link):
         return ""
     path, _, anchor = link.partition("#")

@@ -118,7 +118,7 @@ def test_each_target_and_manifest_exists(command):
 
 
 @pytest.mark.parametrize("block", YAML, ids=place)
-def test_each_yaml_loads_as_what_it_is(block):
+def test_each_yaml_block_loads_as_its_kind_of_file(block):
     """A policy, a kind rule, a case of `kinds test`, or an object."""
     documents = list(yaml.safe_load_all(block.text))
     assert block.file, f"{block.place}: expected a first line such as `# policy.yaml`"
@@ -158,7 +158,7 @@ def test_how_to_is_short_and_in_the_index(page):
     assert f"(how-to/{page.name})" in (ROOT / "docs" / "README.md").read_text()
 
 
-@pytest.mark.parametrize("words", [["plan", "--polcy", "p.yaml"], ["expain", "job/a"], ["kinds", "test"], ["stop"]])
-def test_slip_in_a_command_is_found(words):
+@pytest.mark.parametrize("words", [["plan", "--polcy", "p.yaml"], ["describe", "job/a"], ["kinds", "test"], ["stop"]])
+def test_invalid_command_is_rejected(words):
     with pytest.raises(click.UsageError):
         parse(words)

@@ -1,4 +1,4 @@
-"""What a command writes to standard error where the log is JSON: JSON, whatever happens."""
+"""If the log is JSON, a command writes only JSON to standard error."""
 
 import asyncio
 import io

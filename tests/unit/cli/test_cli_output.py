@@ -1,4 +1,4 @@
-"""Standard output that takes no more: one sentence, a non-zero exit code, and no stack trace."""
+"""A standard output that cannot be written: one sentence, a non-zero exit code, and no stack trace."""
 
 import io
 import os

@@ -180,7 +180,7 @@ def test_doctor_fits_80_columns_and_its_commands_can_be_pasted(capsys):
 
 
 def words_of(command):
-    """What a shell makes of a command: the words, one a line."""
+    """The words of a command as a shell splits it, one a line."""
     script = f'kubectl() {{ printf "%s\\n" "$@"; }}; {command}'
     done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr == ""

@@ -38,7 +38,7 @@ def jobs(count, **options):
     return [job(name=f"job-{n}", uid=f"uid-{n}", complete=ago(60 * n + 60), **options) for n in range(count)]
 
 
-def test_words_exist_for_each_reason():
+def test_each_reason_has_a_text():
     assert set(WORDS) == set(Reason)
 
 
@@ -72,7 +72,7 @@ def test_explain_counts_failed_objects_apart(explain):
     assert "  keeper    policy rule ci keeps the newest 3 failed ones; none finished later" in lines
 
 
-def test_explain_names_what_moves_the_due_time(explain):
+def test_explain_names_the_setting_that_moves_the_due_time(explain):
     (reported,) = explain(job(complete=ago(60), ttl=10), minAge="5m")
     assert (reported["decision"], reported["movedBy"]) == ("wait", "minAge of policy rule ci")
     (line,) = [

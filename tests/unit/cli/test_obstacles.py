@@ -72,7 +72,7 @@ def reasons(found, obj=DUE):
         (of(home=StateContents(loops={NAME: later(60)})), ["recreate-loop"]),
         (of(home=StateContents(loops={NAME: ago(1)})), []),
         (of(home=StateContents(loops={"Job.batch/ci/another": later(60)})), []),
-        (of(run=OPEN), []),  # of a run that is gone
+        (of(run=OPEN), []),  # of a `run` that has ended
         (of(run=OPEN, led=leader()), ["breaker-open"]),
         (of(installed=None), ["no-active-deleter"]),
         (of(installed=None, run=OPEN), ["no-active-deleter", "breaker-open"]),
@@ -112,9 +112,9 @@ def test_disabled_kind_and_dry_run_are_obstacles():
     first, second = obstacles(of(installed=idle))
     assert (first.reason, second.reason) == ("kind-not-enabled", "dry-run")
     assert first.message == "the installation in namespace home does not handle jobs.batch: TTL_KINDS is pods"
-    assert reasons(of(installed=idle, led=leader())) == []  # a run may well delete it
+    assert reasons(of(installed=idle, led=leader())) == []  # a `run` may delete it
     own = InForce("home", KINDS, idle, "", (NamespaceState("home", CLOSED, leader()),))
-    assert reasons(own) == ["kind-not-enabled", "dry-run"]  # its Lease is no run's
+    assert reasons(own) == ["kind-not-enabled", "dry-run"]  # its Lease is of no `run`
     assert reasons(of(installed=Installed("home", KINDS, RULES))) == []  # its settings cannot be read
 
 
@@ -128,7 +128,7 @@ ALONE = Installed("home", KINDS, RULES, is_alone=True)
         (leader(holder=""), None, ["no-active-deleter"]),
         (leader(LEASE_AGE_MAX.total_seconds() + 1), None, ["no-active-deleter"]),
         (leader(), None, []),
-        (None, leader(), []),  # a run does the work
+        (None, leader(), []),  # a `run` deletes it
     ],
 )
 def test_standalone_installation_without_a_leader_is_an_obstacle(led, run, shown):
@@ -138,7 +138,7 @@ def test_standalone_installation_without_a_leader_is_an_obstacle(led, run, shown
     assert reasons(found) == shown
 
 
-def test_unreadable_lease_is_not_a_missing_one():
+def test_unreadable_lease_is_not_reported_as_missing():
     found = InForce(
         "home",
         KINDS,

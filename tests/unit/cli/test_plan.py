@@ -98,7 +98,7 @@ POLICIES = {
 
 
 def uncounted(decision):
-    """Who asks for one object alone counts only where a rank may keep it."""
+    """A decision about one object counts its group only if a rank may keep the object."""
     return replace(decision, facts=replace(decision.facts, newer=None))
 
 
@@ -315,7 +315,7 @@ async def test_rules_that_set_no_ttl_are_named():
     assert list(find_unused(comparison, policy)) == ["policy rule r1"]
 
 
-async def test_objects_without_an_answer_of_a_when_are_counted_by_rule():
+async def test_objects_without_a_result_of_a_condition_are_counted_by_rule():
     silent = {"name": "silent", "when": "object.spec.nothing == 1", "ttl": "1s"}
     comparison = await compare(cluster_of(*(a_job(n, complete=ago(60)) for n in range(3))), policy_of(silent))
     shown = as_document(comparison, {}, check_limit(comparison, NO_POLICY.limits, None), [])

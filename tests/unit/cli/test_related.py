@@ -20,7 +20,7 @@ KINDS = Catalogue((JOB, POD, TRAINJOB))
 
 
 class Bench:
-    """A judge over a fake API server."""
+    """An evaluator over a fake API server."""
 
     def __init__(self):
         self.cluster, self.telemetry = FakeCluster(), FakeTelemetry()
@@ -30,7 +30,7 @@ class Bench:
     async def decide(self, obj, rule=JOB):
         return await self.evaluator.decide(Snapshot(obj, NOW), rule)
 
-    async def judged(self, obj):
+    async def evaluated(self, obj):
         return await self.evaluator.evaluate(Snapshot(obj, NOW), JOB)
 
     def pile(self, count, **parts):
@@ -60,7 +60,7 @@ async def test_namespace_is_read_once_for_all_callers(bench):
     assert len(bench.cluster.namespace_reads) == 1
 
 
-async def test_namespace_annotations_count(bench):
+async def test_namespace_annotations_apply_to_its_objects(bench):
     bench.cluster.put(namespace(exempt="true"))
 
     assert (await bench.decide(annotated(DONE, ttl="1s"))).reason is Reason.EXEMPT
@@ -226,7 +226,7 @@ async def test_rank_lists_again_when_the_list_misses_the_finish(bench):
     await bench.decide(named(1, complete=ago(9)))
     done = bench.cluster.put(named(2, complete=ago(1)))
 
-    evaluation = await bench.judged(done)
+    evaluation = await bench.evaluated(done)
 
     assert evaluation.decision.reason is Reason.KEPT_LAST
     assert [one.ref.name for one in evaluation.fallen] == ["job-001"]
@@ -238,7 +238,7 @@ async def test_rank_returns_fallen_objects_newest_first_and_bounded(bench):
     bench.pile(FALLEN_MAX + 10)
     last = FALLEN_MAX + 9
 
-    evaluation = await bench.judged(named(last, complete=ago(1)))
+    evaluation = await bench.evaluated(named(last, complete=ago(1)))
 
     assert [one.ref.name for one in evaluation.fallen] == [f"job-{last - 2 - n:03}" for n in range(FALLEN_MAX)]
     assert evaluation.fallen[0].due_at == ago(3)
@@ -250,7 +250,7 @@ async def test_rank_does_not_return_held_objects_as_fallen(bench):
     bench.cluster.put(named(1, complete=ago(10)))
     bench.cluster.put(named(2, complete=ago(1)))
 
-    evaluation = await bench.judged(named(2, complete=ago(1)))
+    evaluation = await bench.evaluated(named(2, complete=ago(1)))
 
     assert [one.ref.name for one in evaluation.fallen] == ["job-001"]
 

@@ -1,4 +1,4 @@
-"""Which kind and object people mean by a word, with a cluster at hand."""
+"""The kind and the object that a word of the command line means on a cluster."""
 
 import click
 import pytest
@@ -40,7 +40,7 @@ def test_unknown_kind_is_rejected_with_a_suggestion():
         parse_target(("jobz/x",), KINDS)
 
 
-async def test_shared_word_means_the_served_kind():
+async def test_shared_name_means_the_served_kind():
     rules, _ = parse_target(("workflows/x",), KINDS)
     assert await find_rule(cluster_with("ChaosWorkflow"), rules, "workflows/x") == CHAOS
 

@@ -1,4 +1,4 @@
-"""Who else cleans up an object, and what keeps it after a DELETE, as far as the object tells."""
+"""The other cleaners of an object, and its finalizers, as found in its metadata."""
 
 import pytest
 
@@ -32,23 +32,23 @@ def names(obj, rule=PLAIN):
         ("annotations", "k8s-ttl-controller.twin.sh/ttl", "1h", "k8s-ttl-controller"),
     ],
 )
-def test_each_is_known_by_its_mark(kind, key, value, name):
+def test_cleaner_is_found_by_its_label_or_annotation(kind, key, value, name):
     obj = pod()
     obj["metadata"][kind] = {key: value}
     assert names(obj) == [name]
 
 
-def test_an_object_without_marks_has_no_other_cleaner():
+def test_object_without_known_labels_has_no_other_cleaner():
     marked = pod()
     marked["metadata"]["labels"] = {"app.kubernetes.io/managed-by": "kustomize", "app.kubernetes.io/instance": "web"}
     assert names(pod()) == names(marked) == []
 
 
-def test_owners_mean_the_garbage_collector():
+def test_garbage_collector_is_listed_if_the_object_has_an_owner():
     assert names(owned_by(pod(), "Job")) == ["The garbage collector"]
 
 
-def test_the_native_controller_comes_first_and_only_where_its_field_is_set():
+def test_native_controller_is_listed_first_if_its_field_is_set():
     found = list(find_cleaners(job(ttl=60), JOB))
     assert found[0][0] == "kube-controller-manager"
     assert "spec.ttlSecondsAfterFinished: 60" in found[0][1]
@@ -66,7 +66,7 @@ def test_cleaner_of_the_rule_is_listed_if_its_test_holds():
     assert names(obj, rule) == ["its history limits"]
 
 
-def test_every_entry_has_a_test():
+def test_each_cleaner_has_a_condition():
     assert all(one.when for one in CLEANERS)
 
 
@@ -81,5 +81,5 @@ def test_finalizer_of_the_rule_takes_precedence_over_the_general_ones():
 
 
 @pytest.mark.parametrize("finalizers", [None, "x", {"a": 1}])
-def test_odd_finalizers_are_none(finalizers):
+def test_malformed_finalizers_count_as_none(finalizers):
     assert list(find_finalizers(having(pod(), "metadata.finalizers", finalizers), PLAIN)) == []

@@ -91,13 +91,13 @@ class TestJobsAsKubernetesDecides:
 
     @pytest.mark.parametrize("status", ["False", "Unknown", "true", "", None, True, 1])
     @pytest.mark.parametrize("kind", ["Complete", "Failed"])
-    def test_a_condition_that_is_not_true_does_not_finish(self, kind, status):
+    def test_condition_that_is_not_true_does_not_finish_an_object(self, kind, status):
         obj = job(conditions=[condition(kind, ago(60), status=status)], ttl=0)
 
         assert decided(obj, JOB) == ignore("unfinished")
 
     @pytest.mark.parametrize("kind", ["FailureTarget", "SuccessCriteriaMet", "Suspended"])
-    def test_an_interim_condition_does_not_finish(self, kind):
+    def test_interim_condition_does_not_finish_an_object(self, kind):
         obj = job(conditions=[condition(kind, ago(3600))], ttl=0)
 
         assert decided(obj, JOB) == ignore("unfinished")
@@ -113,7 +113,7 @@ class TestJobsAsKubernetesDecides:
             pytest.param(
                 [condition("Failed", ago(60)), condition("FailureTarget", ago(90))],
                 ago(60),
-                id="in whatever order they are listed",
+                id="in any order",
             ),
             pytest.param(
                 [condition("SuccessCriteriaMet", ago(61)), condition("Complete", ago(60))],
@@ -151,14 +151,14 @@ class TestJobsAsKubernetesDecides:
 
         assert decided(job(conditions=[end], ttl=0), JOB) == ignore("finish-time-unknown")
 
-    def test_job_without_a_condition_time_is_kept_whatever_its_other_times(self):
+    def test_job_without_a_condition_time_is_kept_with_any_other_times(self):
         obj = status_written(job(conditions=[condition("Complete")], ttl=0), ago(60))
 
         assert decided(having(obj, "status.completionTime", "2026-03-14T00:00:00Z"), JOB) == ignore(
             "finish-time-unknown"
         )
 
-    def test_a_finish_in_the_future_defers_by_the_skew(self):
+    def test_finish_in_the_future_delays_the_due_time_by_the_skew(self):
         assert decided(job(complete=later(60), ttl=10), JOB) == wait(later(70))
 
     @pytest.mark.parametrize("obj", [job(complete=ago(60), ttl=0), job(ttl=0), job(complete=ago(60), hold="why")])
@@ -190,7 +190,7 @@ class TestJobsAsKubernetesDecides:
 
     @pytest.mark.parametrize("owner_unfinished", [True, False])
     @pytest.mark.parametrize("kind", ["CronJob", "JobSet"])
-    def test_an_owner_never_blocks_a_job(self, kind, owner_unfinished):
+    def test_unfinished_owner_does_not_keep_a_job(self, kind, owner_unfinished):
         obj = owned_by(job(complete=ago(10), ttl=10), kind)
 
         assert decided(obj, JOB, owner_unfinished=owner_unfinished) == expire(NOW)
@@ -205,24 +205,24 @@ class TestTrainJobs:
     def test_trainjob_finish_time_is_that_of_the_finishing_condition(self):
         assert decided(trainjob(complete=ago(3600), ttl="1h"), TRAINJOB) == expire(NOW)
 
-    def test_it_has_no_native_ttl(self):
+    def test_trainjob_has_no_native_ttl(self):
         obj = having(trainjob(complete=ago(3600)), "spec.ttlSecondsAfterFinished", 0)
 
         assert decided(obj, TRAINJOB) == ignore("no-ttl")
 
-    def test_without_a_condition_time_the_newest_write_of_its_status_counts(self):
+    def test_trainjob_without_a_condition_time_uses_the_newest_status_write(self):
         obj = status_written(trainjob(conditions=[condition("Failed")], ttl="10s"), ago(30), ago(10), ago(20))
 
         assert decided(obj, TRAINJOB) == expire(NOW)
 
-    def test_suspended_is_not_finished(self):
+    def test_suspended_trainjob_is_unfinished(self):
         assert decided(trainjob(conditions=[condition("Suspended", ago(9999))], ttl="0"), TRAINJOB) == ignore(
             "unfinished"
         )
 
 
 # Lists of conditions or of container statuses that are none.
-TELL_NOTHING = {
+WITHOUT_A_TIME = {
     "null": None,
     "empty": [],
     "an empty map": {},
@@ -234,11 +234,11 @@ TELL_NOTHING = {
 
 class TestPods:
     @pytest.mark.parametrize("phase", ["Pending", "Running", "Unknown", "", "succeeded", None])
-    def test_only_the_phases_succeeded_and_failed_finish(self, phase):
+    def test_pod_in_another_phase_than_succeeded_or_failed_is_unfinished(self, phase):
         assert decided(pod(phase, containers=[ended(at=ago(60))], ttl="0"), POD) == ignore("unfinished")
 
     @pytest.mark.parametrize("phase", [3, True, [], {}])
-    def test_a_phase_that_is_no_text_is_an_unknown_shape(self, phase):
+    def test_pod_phase_that_is_no_text_is_an_unknown_shape(self, phase):
         assert decided(pod(phase, containers=[ended(at=ago(60))], ttl="0"), POD) == ignore("unknown-shape")
 
     # Every Pod here is Failed and has a TTL of zero: it is due when it finished.
@@ -254,7 +254,7 @@ class TestPods:
             pytest.param(
                 {"containers": [ended(at=ago(60))], "conditions": [condition("Ready", ago(59), status="False")]},
                 ago(60),
-                id="where all containers tell, conditions do not count",
+                id="if all containers have an end, conditions do not count",
             ),
             pytest.param(
                 {"containers": [ended(at=ago(60))], "init_containers": [ended("proxy", ago(30))]},
@@ -303,7 +303,7 @@ class TestPods:
             expire(ago(60))
         )
 
-    def test_a_status_beyond_the_declared_containers_counts_too(self):
+    def test_end_of_an_undeclared_container_counts_for_the_finish_time(self):
         obj = pod("Failed", containers=[ended("a", ago(600)), running("b")], declared=("a",), ttl="0")
 
         assert decided(status_written(obj, ago(60)), POD) == expire(ago(60))
@@ -355,7 +355,7 @@ class TestPods:
                     "conditions": [condition("Ready", ago(120), status="False"), condition("Whatever", ago(60))],
                 },
                 ago(60),
-                id="the latest of all of them, whatever the condition",
+                id="the latest of all of them, for any condition",
             ),
         ],
     )
@@ -368,21 +368,21 @@ class TestPods:
 
         assert decided(status_written(obj, ago(60)), POD) == wait(later(3540))
 
-    @pytest.mark.parametrize("conditions", TELL_NOTHING.values(), ids=TELL_NOTHING)
-    @pytest.mark.parametrize("containers", TELL_NOTHING.values(), ids=TELL_NOTHING)
+    @pytest.mark.parametrize("conditions", WITHOUT_A_TIME.values(), ids=WITHOUT_A_TIME)
+    @pytest.mark.parametrize("containers", WITHOUT_A_TIME.values(), ids=WITHOUT_A_TIME)
     def test_pod_without_container_and_condition_times_uses_the_newest_status_write(self, containers, conditions):
         obj = pod("Failed", containers=containers, conditions=conditions, declared=("main",), ttl="0")
 
         assert decided(status_written(obj, ago(120), None, "later", ago(60)), POD) == expire(ago(60))
         assert decided(obj, POD) == ignore("finish-time-unknown")
 
-    def test_writes_of_other_fields_than_the_status_do_not_count(self):
+    def test_write_of_another_field_than_the_status_sets_no_finish_time(self):
         obj = status_written(pod("Failed", containers=None, conditions=None, ttl="0"), ago(60))
         for subresource in (None, "", "scale", "ephemeralcontainers"):
             obj["metadata"]["managedFields"][0]["subresource"] = subresource
             assert decided(obj, POD) == ignore("finish-time-unknown")
 
-    def test_neither_its_creation_nor_its_start_is_ever_its_finish(self):
+    def test_pod_creation_and_start_are_never_its_finish_time(self):
         obj = pod("Failed", containers=None, conditions=None, started=ago(600), ttl="0")
 
         assert decided(obj, POD) == ignore("finish-time-unknown")
@@ -404,13 +404,13 @@ class TestPods:
 
     @pytest.mark.parametrize("creation", [None, "", "0001-01-01T00:00:00Z", "long ago"])
     @pytest.mark.parametrize("zero", ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "0001-01-01T00:00:00+00:00"])
-    def test_a_zero_time_is_absent_even_where_the_creation_is_unknown(self, zero, creation):
+    def test_zero_time_is_absent_if_the_creation_is_unknown(self, zero, creation):
         obj = created(pod("Failed", containers=[ended(at=zero)], started=None, ttl="0"), creation)
 
         assert decided(obj, POD) == ignore("finish-time-unknown")
 
-    @pytest.mark.parametrize("subject", ["whole Pod", "Pod that tells its end in conditions only"])
-    def test_a_pod_has_no_native_ttl(self, subject):
+    @pytest.mark.parametrize("subject", ["whole Pod", "Pod with its end in conditions only"])
+    def test_pod_has_no_native_ttl(self, subject):
         containers = [ended(at=ago(60))] if subject == "whole Pod" else None
         obj = pod("Failed", containers=containers, conditions=[condition("Ready", ago(60))])
 
@@ -422,7 +422,7 @@ class TestOwners:
     def owned(self):
         return owned_by(pod(containers=[ended(at=ago(60))], ttl="0"), "Job")
 
-    def test_an_unfinished_controller_keeps_a_pod(self, owned):
+    def test_unfinished_controller_keeps_a_pod(self, owned):
         assert decided(owned, POD, owner_unfinished=True) == ignore("owner-unfinished")
 
     def test_finished_controller_does_not_keep_a_pod(self, owned):
@@ -438,7 +438,7 @@ class TestOwners:
     def test_unfinished_owner_keeps_a_pod_before_it_is_due(self, owned):
         assert decided(annotated(owned, ttl="1h"), POD, owner_unfinished=True) == ignore("owner-unfinished")
 
-    def test_a_rule_decides_whether_its_kind_has_to_wait_for_owners(self, owned):
+    def test_kind_rule_sets_whether_an_unfinished_owner_keeps_an_object(self, owned):
         free = POD.model_copy(update={"while_owner_unfinished": "delete"})
 
         assert decided(owned, free, owner_unfinished=True) == expire(ago(60))
@@ -454,7 +454,7 @@ class TestHolds:
 
         assert decided(obj, JOB) == expire(ago(60))
 
-    def test_a_hold_comes_before_an_unreadable_ttl_and_after_the_shape(self):
+    def test_hold_takes_precedence_over_an_invalid_ttl_but_not_over_an_unknown_shape(self):
         assert decided(job(hold="x", ttl="soon"), JOB) == ignore("held")
         assert decided(having(job(hold="x"), "status", "gone"), JOB) == ignore("unknown-shape")
 
@@ -506,21 +506,21 @@ class TestTtls:
         assert decided(obj, rule) == ignore("no-ttl")
         assert decided(annotated(obj, ttl="60s"), rule) == expire(NOW)
 
-    def test_an_absolute_instant_needs_no_finish_time(self):
+    def test_expire_at_needs_no_finish_time(self):
         obj = job(conditions=[condition("Complete")], expire_at=ago(60))
 
         assert decided(obj, JOB) == expire(ago(60))
         assert decided(annotated(obj, expire_at=later(60)), JOB) == wait(later(60))
 
-    def test_an_absolute_instant_does_not_finish_anything(self):
+    def test_expire_at_does_not_delete_an_unfinished_object(self):
         assert decided(job(expire_at=ago(60)), JOB) == ignore("unfinished")
 
-    def test_a_due_instant_beyond_the_calendar_is_its_end(self):
+    def test_due_instant_beyond_the_calendar_is_the_end_of_the_calendar(self):
         obj = job(complete="9999-12-31T00:00:00Z", ttl_succeeded="36500d")
 
         assert decided(obj, JOB) == wait(datetime.max.replace(tzinfo=UTC))
 
-    # Each is one field of an object that would be due otherwise, and what the report of it has to tell.
+    # Each is one field of an object that would be due otherwise, and the text that its report must contain.
     @pytest.mark.parametrize(
         ("value", "expected"),
         [
@@ -554,7 +554,7 @@ class TestTtls:
         ids=ascii,
     )
     @pytest.mark.parametrize("name", ["ttl", "ttl-succeeded", "ttl-failed"])
-    def test_malformed_duration_keeps_with_a_problem(self, name, value, expected):
+    def test_malformed_duration_keeps_the_object_with_a_problem(self, name, value, expected):
         obj = annotated(job(complete=ago(60), ttl=0), **{name: value})
 
         decision = decide(obj, JOB, NOW, Context(namespace=HOME))
@@ -586,7 +586,7 @@ class TestTtls:
         ],
         ids=ascii,
     )
-    def test_malformed_instant_keeps_with_a_problem(self, value):
+    def test_malformed_instant_keeps_the_object_with_a_problem(self, value):
         obj = annotated(job(complete=ago(60), ttl=0), expire_at=value)
 
         decision = decide(obj, JOB, NOW, Context(namespace=HOME))
@@ -600,19 +600,19 @@ class TestTtls:
         [-1, -0.5, 0.0, 10.0, float("nan"), float("inf"), True, False, "10", "", [], {}, 10**30, 10**5000],
         ids=lambda value: type(value).__name__,
     )
-    def test_malformed_field_keeps_with_a_problem(self, value):
+    def test_malformed_field_keeps_the_object_with_a_problem(self, value):
         decision = decide(job(complete=ago(60), ttl=value), JOB, NOW, Context(namespace=HOME))
 
         assert verdict(decision) == ignore("invalid-ttl")
         assert decision.facts.problem.startswith("spec.ttlSecondsAfterFinished: expected whole seconds from 0 to ")
 
     @pytest.mark.parametrize("name", ["ttl", "ttl-succeeded", "ttl-failed", "expire-at"])
-    def test_a_number_too_long_to_print_keeps_too(self, name):
+    def test_ttl_annotation_with_a_huge_number_keeps_the_object(self, name):
         obj = annotated(job(complete=ago(60), ttl=0), **{name: 10**5000})
 
         assert decided(obj, JOB) == ignore("invalid-ttl")
 
-    def test_a_malformed_annotation_keeps_even_if_another_one_counts(self):
+    def test_malformed_annotation_keeps_the_object_although_another_one_is_valid(self):
         counts = {"expire_at": ago(60), "ttl_succeeded": "0"}
 
         assert decided(job(complete=ago(60), ttl_failed="soon", **counts), JOB) == ignore("invalid-ttl")
@@ -651,11 +651,11 @@ class TestUnknownShapes:
         assert decision.facts.problem == "expected a Job of batch/v1"
 
     @pytest.mark.parametrize("status", ["Complete", 7, True, [], [condition("Complete", ago(60))]], ids=ascii)
-    def test_a_status_that_is_no_map_stays(self, status):
+    def test_object_with_a_status_that_is_no_map_is_kept(self, status):
         assert decided(having(job(ttl=0), "status", status), JOB) == ignore("unknown-shape")
 
     @pytest.mark.parametrize("conditions", [{}, {"Complete": {"status": "True"}}, "Complete", 7, True], ids=ascii)
-    def test_conditions_that_are_no_list_stay(self, conditions):
+    def test_object_with_conditions_that_are_no_list_is_kept(self, conditions):
         assert decided(having(job(ttl=0), "status.conditions", conditions), JOB) == ignore("unknown-shape")
 
     @pytest.mark.parametrize("path", ["status", "status.conditions"])
@@ -684,7 +684,7 @@ class TestUnknownShapes:
 class TestReasons:
     """Several reasons may apply; the first in the order of precedence is returned. Without it, the next is returned."""
 
-    def test_their_order(self):
+    def test_reasons_have_a_fixed_order(self):
         gone_soon = "2026-03-14T15:00:00Z"
         obj = owned_by(pod([], containers=None, conditions=None, hold="x", ttl="soon"), "Job")
         steps = [
@@ -711,7 +711,7 @@ class TestReasons:
             Reason.OWNER_UNFINISHED,
         ]
 
-    def test_unfinished_comes_before_no_ttl(self):
+    def test_unfinished_takes_precedence_over_no_ttl(self):
         assert decided(job(), JOB) == ignore("unfinished")
 
 
@@ -737,7 +737,7 @@ class TestFacts:
         assert running_on.facts.summary() == "finish time unknown"
         assert running_on.facts.due_at is None
 
-    def test_an_absolute_instant_is_no_due_instant_before_the_end(self):
+    def test_expire_at_of_an_unfinished_object_is_no_due_instant(self):
         assert decide(job(expire_at=ago(60)), JOB, NOW, Context(namespace=HOME)).facts.due_at is None
 
 
@@ -788,7 +788,7 @@ DUMPS = {
 
 
 class TestRealObjects:
-    def test_each_dump_is_decided_here(self):
+    def test_each_fixture_is_in_the_table(self):
         assert {path.stem for path in FIXTURES.glob("*.yaml")} == set(DUMPS)
 
     @pytest.mark.parametrize(("name", "due_at"), DUMPS.items(), ids=DUMPS)
@@ -803,7 +803,7 @@ class TestRealObjects:
             assert decided(obj, rule_of(obj), now=now) == expected
 
     @pytest.mark.parametrize("name", [name for name in DUMPS if name.startswith("pod-")])
-    def test_a_pod_whose_job_still_runs_stays(self, name):
+    def test_pod_of_a_running_job_is_kept(self, name):
         obj = owned_by(fixture(name), "Job")
 
         assert decided(obj, POD, now=utc("23:59:59"), owner_unfinished=True) == ignore("owner-unfinished")
@@ -826,7 +826,7 @@ class TestServerClockAhead:
             (-10, 3_600, Reason.EXPIRED),
         ],
     )
-    def test_object_due_by_that_clock_alone_waits(self, due_in, ahead, reason):
+    def test_object_due_only_by_a_server_clock_ahead_waits(self, due_in, ahead, reason):
         obj = job(complete=ago(30), ttl=30 + due_in)
         decision = decide(obj, JOB, NOW, Context(namespace=HOME), ahead=timedelta(seconds=ahead))
 

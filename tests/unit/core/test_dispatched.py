@@ -29,8 +29,8 @@ HOME = namespace_of(namespace())
 
 
 def policy(*rules):
-    said = [{"name": f"rule-{n}", "match": {"kinds": ["*"]}, **rule} for n, rule in enumerate(rules)]
-    return Policy.model_validate({"rules": said})
+    named = [{"name": f"rule-{n}", "match": {"kinds": ["*"]}, **rule} for n, rule in enumerate(rules)]
+    return Policy.model_validate({"rules": named})
 
 
 def decided(obj, rules=NO_POLICY, kind=JOB, place=HOME, now=NOW):
@@ -38,7 +38,7 @@ def decided(obj, rules=NO_POLICY, kind=JOB, place=HOME, now=NOW):
 
 
 @pytest.mark.parametrize("labels", [{one.label: one.value or "x"} for one in DISPATCHERS if one.label])
-def test_a_due_object_that_another_cluster_sent_is_kept(labels):
+def test_due_object_that_another_cluster_sent_is_kept(labels):
     decision = decided(having(DONE, "metadata.labels", {"app": "x", **labels}))
 
     assert isinstance(decided(DONE), Expire)
@@ -47,7 +47,7 @@ def test_a_due_object_that_another_cluster_sent_is_kept(labels):
     assert decision.facts.due_at == ago(30)
 
 
-def test_an_object_of_an_applied_manifest_work_is_kept():
+def test_due_object_of_an_applied_manifest_work_is_kept():
     owner = {
         "apiVersion": "work.open-cluster-management.io/v1",
         "kind": "AppliedManifestWork",
@@ -59,17 +59,17 @@ def test_an_object_of_an_applied_manifest_work_is_kept():
 
 
 @pytest.mark.parametrize("labels", [{"karmada.io/managed": "false"}, {"multikueue-origin": "x"}, None, [], {"a": 1}])
-def test_other_labels_mean_nothing(labels):
+def test_object_with_other_labels_is_not_dispatched(labels):
     assert find_dispatcher(having(DONE, "metadata.labels", labels)) is None
     assert isinstance(decided(having(DONE, "metadata.labels", labels)), Expire)
 
 
 @pytest.mark.parametrize("annotations", [{"ttl": "0s"}, {"expire-at": "2026-01-02T03:04:05Z"}, {"owner": "ignore"}])
-def test_an_annotation_came_with_the_object_and_does_not_count(annotations):
+def test_annotation_on_a_dispatched_object_does_not_delete_it(annotations):
     assert decided(annotated(SENT, **annotations)).reason is Reason.DISPATCHED
 
 
-def test_the_rule_is_the_same_for_every_kind():
+def test_dispatched_object_of_each_kind_is_kept():
     for obj, kind in ((pod("Failed", containers=[ended(at=ago(60))], ttl="0"), POD), (DONE, JOB)):
         assert isinstance(decided(obj, kind=kind), Expire)
         assert decided(having(obj, "metadata.labels", ORIGIN), kind=kind).reason is Reason.DISPATCHED
@@ -77,18 +77,18 @@ def test_the_rule_is_the_same_for_every_kind():
     assert workload.finished.unless is None, "one mechanism"
 
 
-def test_what_would_not_be_deleted_anyway_has_its_own_reason():
+def test_dispatched_object_that_is_kept_anyway_has_the_other_reason():
     assert decided(having(job(), "metadata.labels", ORIGIN)).reason is Reason.UNFINISHED
     assert decided(having(job(complete=ago(60)), "metadata.labels", ORIGIN)).reason is Reason.NO_TTL
     assert decided(annotated(SENT, hold="why")).reason is Reason.HELD
 
 
-def test_its_namespace_need_not_be_read():
+def test_dispatched_object_is_kept_without_its_namespace():
     assert decided(SENT, place=None).reason is Reason.DISPATCHED
 
 
 @pytest.mark.parametrize(
-    ("rules", "goes"),
+    ("rules", "is_deleted"),
     [
         ([{"onDispatched": "delete"}], True),
         ([{"onDispatched": "keep"}], False),
@@ -101,12 +101,12 @@ def test_its_namespace_need_not_be_read():
         ([{"onDispatched": "delete", "match": {"kinds": ["jobs"], "labels": {"matchLabels": ORIGIN}}}], True),
     ],
 )
-def test_first_matching_rule_with_on_dispatched_decides(rules, goes):
-    assert isinstance(decided(SENT, policy(*rules)), Expire) is goes
+def test_first_matching_rule_with_on_dispatched_decides(rules, is_deleted):
+    assert isinstance(decided(SENT, policy(*rules)), Expire) is is_deleted
 
 
-def test_a_minimum_age_leaves_the_other_cluster_time_to_read_the_end():
-    """What to do where that cluster may be gone for good."""
+def test_min_age_delays_the_deletion_of_a_dispatched_object():
+    """The setting to use if that cluster may never return."""
     rules = policy({"onDispatched": "delete", "minAge": "7d"})
     decision = decided(SENT, rules)
     assert decision.reason is Reason.NOT_DUE
@@ -119,12 +119,12 @@ def test_on_dispatched_does_not_apply_to_other_objects():
     assert decided(SENT, unreadable).reason is Reason.INVALID_POLICY
 
 
-def test_an_age_is_refused_beside_it():
+def test_on_dispatched_with_an_age_is_rejected():
     with pytest.raises(ValidationError, match="expected no age"):
         policy({"onDispatched": "delete", "match": {"kinds": ["*"], "age": "7d"}})
 
 
-def test_explain_names_the_dispatcher():
+def test_dispatcher_is_listed_as_a_cleaner():
     (does,) = [does for name, does in find_cleaners(SENT, JOB) if name == "MultiKueue"]
     assert "runs it again" in does
     assert "MultiKueue" not in [name for name, _ in find_cleaners(DONE, JOB)]

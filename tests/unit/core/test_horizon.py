@@ -18,7 +18,7 @@ AHEAD = int(horizon(INTERVAL).total_seconds())
 
 
 @pytest.mark.parametrize("seconds", [1, 60, 600, 86_400])
-def test_horizon_is_no_shorter_than_what_a_sweep_looks_ahead(seconds):
+def test_horizon_is_no_shorter_than_the_range_of_a_sweep(seconds):
     interval = timedelta(seconds=seconds)
     assert horizon(interval) == max(2 * interval, HORIZON_MIN) >= sweep_ahead(interval)
 
@@ -27,7 +27,7 @@ def test_horizon_is_no_shorter_than_what_a_sweep_looks_ahead(seconds):
     ("ttl", "verdict", "reason"),
     [(AHEAD - 1, "timer-set", "not-due"), (AHEAD, "kept", "left-to-sweep"), (10**9, "kept", "left-to-sweep")],
 )
-async def test_schedule_leaves_what_is_due_beyond_the_horizon_to_the_sweep(ttl, verdict, reason):
+async def test_schedule_leaves_objects_due_beyond_the_horizon_to_the_sweep(ttl, verdict, reason):
     known, telemetry = namespace_of(namespace("ci")), FakeTelemetry()
 
     answer = await schedule(

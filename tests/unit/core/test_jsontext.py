@@ -45,7 +45,7 @@ def values_of(value: object) -> int:
 
 @UNHURRIED
 @given(ANY, st.booleans(), st.sampled_from([None, 2]), st.integers(1, 9))
-def test_depth_is_exact_whatever_strings_hold_and_wherever_chunks_end(value, is_ascii, indent, chunk):
+def test_depth_is_exact_for_any_strings_and_any_chunks(value, is_ascii, indent, chunk):
     text = json.dumps(value, ensure_ascii=is_ascii, indent=indent).encode()
     depth = depth_of(value)
     with pytest.MonkeyPatch.context() as patch:
@@ -74,14 +74,14 @@ def test_values_are_counted_outside_of_strings(value, chunk):
     "text",
     ["[" * 100_000, '{"a":' * 100_000, "[" * 100_000 + "]" * 100_000, '{"a":"]]]]","b":' * 9_000, "[{" * 9_000],
 )
-def test_a_text_that_is_nested_too_deeply_is_refused_before_it_is_parsed(text):
+def test_text_that_is_nested_too_deeply_is_refused_before_it_is_parsed(text):
     with pytest.raises(JsonDepthError, match="at most 150 levels"):
         parse_json(text)
     with pytest.raises(JsonDepthError):
         parse_json(text.encode())
 
 
-def test_the_limits_are_inclusive():
+def test_limits_are_inclusive():
     deepest = json.dumps(nested(DEPTH_MAX))
     assert json.dumps(parse_json(deepest)) == deepest
     with pytest.raises(JsonDepthError):
@@ -89,7 +89,7 @@ def test_the_limits_are_inclusive():
 
 
 @pytest.mark.parametrize("text", [b"[" + b"{}," * 400_000 + b"1]", b"[" + b"1," * 400_000 + b"1]"])
-def test_a_dense_text_is_refused_before_it_is_parsed(text):
+def test_dense_text_is_refused_before_it_is_parsed(text):
     with pytest.raises(JsonValuesError, match="at most 400000 values"):
         parse_json(text)
 
@@ -113,7 +113,7 @@ def test_text_that_is_no_json_is_a_value_error(text):
 
 @UNHURRIED
 @given(ANY, TRICKY, st.data())
-def test_outline_has_the_requested_keys_and_is_json_wherever_the_text_is_truncated(value, scalar, data):
+def test_outline_of_a_truncated_text_is_json_with_the_requested_keys(value, scalar, data):
     reported = {"a": value, "metadata": {"b": value, "name": scalar}, "c": {"metadata": value}, "d": scalar}
     text = json.dumps(reported).encode()
     found = json.loads(outline(text, b"metadata").text)

@@ -18,7 +18,7 @@ from tests.builders import NOW, job, owned_by
 
 OBJ = {"a": {"b": {"c": 1}, "null": None, "text": "x", "empty": "", "list": [{"i": 1}, None, "x", 7, [], {"i": 2}]}}
 
-# What a field can hold in place of a map.
+# Values that a field can have in place of a map.
 NO_MAPS = {"null": None, "text": "x", "a number": 7, "true": True, "a list": [{"a": 1}], "nan": float("nan")}
 
 
@@ -27,7 +27,7 @@ class TestFields:
         ("path", "value"),
         [("a.b.c", 1), ("a.b", {"c": 1}), ("a.null", None), ("a.x", None), ("x", None), ("a.b.c.d", None), ("", None)],
     )
-    def test_get_in(self, path, value):
+    def test_get_in_returns_the_value_or_none(self, path, value):
         assert get_in(OBJ, path) == value
 
     @pytest.mark.parametrize("obj", NO_MAPS.values(), ids=NO_MAPS)
@@ -41,7 +41,7 @@ class TestFields:
         assert ref_of(obj) == ObjectRef("", "", "", "", "")
 
     @pytest.mark.parametrize(("path", "text"), [("a.text", "x"), ("a.empty", ""), ("a.null", ""), ("a.b.c", "")])
-    def test_get_text(self, path, text):
+    def test_get_text_returns_the_text_or_an_empty_one(self, path, text):
         assert get_text(OBJ, path) == text
 
     def test_list_mappings_skips_other_elements(self):
@@ -51,26 +51,26 @@ class TestFields:
 
 
 class TestIdentity:
-    def test_ref_of(self):
+    def test_ref_of_an_object_has_its_identity(self):
         assert ref_of(job(uid="1")) == ObjectRef("batch/v1", "Job", "ci", "build-42", "1")
 
-    def test_absent_parts_are_empty(self):
+    def test_ref_of_an_incomplete_object_has_empty_parts(self):
         assert ref_of({"kind": "Job", "metadata": {"name": 7}}) == ObjectRef("", "Job", "", "", "")
 
     def test_ref_as_text_is_kind_namespace_and_name(self):
         assert str(ObjectRef("batch/v1", "Job", "ci", "build-42", "1")) == "Job ci/build-42"
         assert str(ObjectRef("ops.crossplane.io/v1alpha1", "Operation", "", "backup", "1")) == "Operation backup"
 
-    def test_the_controller_is_an_owner_in_the_same_namespace(self):
+    def test_controller_is_an_owner_in_the_same_namespace(self):
         assert get_controller(owned_by(job(), "CronJob")) == ObjectRef(
             "batch/v1", "CronJob", "ci", "owner", "owner-uid"
         )
 
-    def test_an_owner_that_does_not_control_is_no_controller(self):
+    def test_owner_without_the_controller_flag_is_no_controller(self):
         assert get_controller(job()) is None
         assert get_controller(owned_by(job(), "CronJob", controller=False)) is None
 
-    def test_the_controller_is_found_among_others(self):
+    def test_controller_is_found_among_other_owners(self):
         obj = owned_by(job(), "CronJob")
         others = [None, {}, {"kind": "Tenant", "name": "t", "uid": "t"}, {"kind": "X", "controller": "true"}]
         obj["metadata"]["ownerReferences"][:0] = others
@@ -113,7 +113,7 @@ class TestInstants:
             ("2024-02-29T00:00:00Z", datetime(2024, 2, 29, tzinfo=UTC)),
         ],
     )
-    def test_what_is_read(self, text, instant):
+    def test_valid_instant_is_read(self, text, instant):
         assert parse_instant(text) == instant
         assert parse_instant(text).tzinfo is UTC
 
@@ -157,7 +157,7 @@ class TestInstants:
         ],
         ids=lambda value: ascii(value) if isinstance(value, str) else type(value).__name__,
     )
-    def test_what_is_not_read(self, value):
+    def test_malformed_instant_is_rejected(self, value):
         with pytest.raises(ValueError, match=r"^expected an RFC 3339 time"):
             parse_instant(value)
 
@@ -171,7 +171,7 @@ class TestInstants:
         ],
         ids=["seconds", "a fraction", "another zone", "the year 1"],
     )
-    def test_what_is_written(self, instant, text):
+    def test_instant_is_written_in_utc(self, instant, text):
         assert format_instant(instant) == text
 
 
@@ -204,5 +204,5 @@ class TestQuotes:
         ],
         ids=lambda value: value[:20] if isinstance(value, str) else type(value).__name__,
     )
-    def test_it_is_short_and_never_fails(self, value, text):
+    def test_quote_of_any_value_is_short(self, value, text):
         assert quote(value) == text

@@ -1,4 +1,4 @@
-"""What a leader handles, as its Lease says: written, read back, and never believed of another holder."""
+"""The scope of a leader in its Lease: written, read back, and ignored if another holder wrote it."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_lease_without_a_scope_has_none(annotations):
     assert parse_scope(None) is None
 
 
-def test_scope_that_others_wrote_is_bounded_and_writes_to_no_terminal():
+def test_scope_from_a_lease_is_bounded_and_printable():
     annotations = SCOPE.as_annotations("laptop/7")
     domain = "ttlafterfinished.dev/leader"
     annotations[f"{domain}-kinds"] = ",".join(f"\x1b[2J{number}" * 100 for number in range(10 * KINDS_MAX))
@@ -47,7 +47,7 @@ def test_scope_that_others_wrote_is_bounded_and_writes_to_no_terminal():
         (Scope("", ("a", "b", "c", "d", "e"), "", dry_run=False, version=""), "all namespaces, 5 kinds, no policy"),
     ],
 )
-def test_scope_in_words(scope, reported):
+def test_scope_as_text_has_namespaces_kinds_policy_and_version(scope, reported):
     assert str(scope) == reported
 
 
@@ -61,5 +61,5 @@ def test_scope_in_words(scope, reported):
         (SCOPE, "pods", "", False),
     ],
 )
-def test_scope_handles_what_it_names(scope, kind, namespace, handles):
+def test_scope_handles_only_its_kinds_and_namespaces(scope, kind, namespace, handles):
     assert (scope.handles_kind(kind) and scope.handles_namespace(namespace)) is handles

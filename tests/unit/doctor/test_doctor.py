@@ -239,7 +239,7 @@ def test_container_source_covers_all_kinds():
     assert list(check_coverage(inventory(ApiServerSource=[], ContainerSource=[source]), (JOB, POD), PLACE)) == []
 
 
-# What runs
+# Workloads
 
 
 def test_function_scaled_to_zero_is_ok():
@@ -336,7 +336,7 @@ def test_deployment_scaled_to_zero_gets_the_scale_command():
 
 
 def test_deployment_finds_its_pods_by_its_selector():
-    """Knative gives the Deployment of a ContainerSource our labels, and a name that Knative chooses."""
+    """Knative gives the Deployment of a ContainerSource our labels, and a name that Knative generates."""
     labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "source"}
     deployment = {
         "metadata": {"name": "source-deployment", "labels": labels},
@@ -438,7 +438,7 @@ def test_missing_settings_config_map_fails():
 def test_variable_in_a_workloads_own_env_warns():
     service = copy.deepcopy(fixture("service-expire"))
     (container,) = service["spec"]["template"]["spec"]["containers"]
-    container["env"] += [{"name": "TTL_DRY_RUN", "value": "true"}, {"name": "TTL_CALLERS", "value": "somebody"}]
+    container["env"] += [{"name": "TTL_DRY_RUN", "value": "true"}, {"name": "TTL_CALLERS", "value": "caller"}]
     found = inventory(**{"Knative Service": [service], "ConfigMap": [fixture("settings")]})
     details = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
     assert details["settings of expire"].startswith("TTL_DRY_RUN in its own env")
@@ -687,7 +687,7 @@ def test_slow_answer_is_no_clock_difference():
 
 
 class Answering:
-    """A cluster behind whose proxy paths a function answers."""
+    """A cluster that answers proxy paths with a function."""
 
     def __init__(self):
         self.asked = []
@@ -865,7 +865,7 @@ def test_dead_letters_of_the_last_hour_warn():
     assert check_dead_letters(Listed((event("DeadLetter", 4_000),)), NOW, PLACE).level is Level.OK
 
 
-# What is printed
+# Output
 
 
 def test_finding_prints_its_fix_on_a_second_line():
@@ -898,5 +898,5 @@ def test_commands_select_the_checked_cluster():
 
 
 def test_no_module_reads_package_metadata():
-    """The image contains the files but no installed package: `doctor` in it would end with a traceback."""
+    """The image contains the files but no installed package; reading metadata would end `doctor` with a traceback."""
     assert not [path.name for path in (ROOT / "shared").rglob("*.py") if "importlib.metadata" in path.read_text()]

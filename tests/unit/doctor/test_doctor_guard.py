@@ -69,11 +69,11 @@ def check(server, rules=(JOB,), accounts=(EXPIRE,), place=PLACE):
         (POLICY, having(BINDING, "spec.matchResources", {"namespaceSelector": {}}), GuardState.ALTERED),
     ],
 )
-def test_guard_is_current_only_if_this_version_makes_the_same(policy, binding, state):
+def test_guard_is_current_only_if_this_version_generates_the_same(policy, binding, state):
     assert compare_guard([JOB], NAMESPACE, policy, binding) is state
 
 
-def test_current_guard_reports_what_it_does_not_check():
+def test_current_guard_reports_its_unchecked_conditions():
     (finding,) = check(Server([POLICY], [BINDING]))
     assert (finding.level, finding.what) == (Level.OK, "delete guard")
     assert finding.detail.startswith("jobs.batch; not checked by the API server: ")

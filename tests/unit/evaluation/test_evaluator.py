@@ -44,7 +44,7 @@ async def test_evaluator_does_not_keep_an_object_of_a_finished_owner(cluster):
 
 
 async def test_evaluator_keeps_an_object_that_a_finished_owner_would_recreate(cluster):
-    """A Sandbox of agent-sandbox runs its Pod again once that is gone."""
+    """A Sandbox of agent-sandbox recreates its Pod after a deletion."""
     kinds = Catalogue((POD, JOB.model_copy(update={"dependents": "kept"})))
     cluster.put(job(complete=ago(10), **OWNER))
 

@@ -37,7 +37,7 @@ def test_annotations_of_the_domain_and_labels_are_kept_beside_large_annotations(
 
 
 @pytest.mark.parametrize(
-    ("when", "goes"),
+    ("when", "is_deleted"),
     [
         ("namespaceObject.metadata.labels.team == 'a'", True),
         ("namespaceObject.metadata.name == 'ci' && has(object.metadata.annotations) == false", True),
@@ -47,10 +47,10 @@ def test_annotations_of_the_domain_and_labels_are_kept_beside_large_annotations(
         ("object.spec.backoffLimit == 6", True),
     ],
 )
-def test_condition_on_dropped_annotations_has_no_result(when, goes):
+def test_condition_on_dropped_annotations_has_no_result(when, is_deleted):
     """`!has(...)` of a dropped annotation must not delete."""
     decision = decided(crowded(), when)
-    assert type(decision).__name__ == ("Expire" if goes else "Ignore")
+    assert type(decision).__name__ == ("Expire" if is_deleted else "Ignore")
 
 
 def test_condition_on_few_annotations_has_a_result():
@@ -112,7 +112,7 @@ async def test_memory_of_all_namespaces_is_bounded(monkeypatch):
         assert (await known.get(f"ns-{number}")).annotations == {"notes": "x" * 1_000}
 
 
-async def test_a_namespace_that_is_listed_again_counts_once(monkeypatch):
+async def test_namespace_that_is_listed_again_counts_once(monkeypatch):
     monkeypatch.setattr(module, "CHARACTERS_MAX", 2_000)
     monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
     cluster = FakeCluster()

@@ -1,4 +1,4 @@
-"""What the functions make of a policy: timers, deletions, and reports."""
+"""The functions under a policy: their timers, deletions and reports."""
 
 from datetime import timedelta
 
@@ -59,7 +59,7 @@ class Bench:
         return answer.timers[0].due_at if answer else None
 
 
-# schedule: no rights, so what only others can tell is for whoever its timer wakes
+# schedule: it has no rights, so `expire` reads all further facts when the timer fires
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ class Bench:
         (DONE, rules(when="object.spec.nothing > 1", ttl="1s"), None),
     ],
 )
-async def test_schedule_without_the_namespace(obj, policy, expected):
+async def test_schedule_without_the_namespace_sets_a_timer_if_the_object_may_expire(obj, policy, expected):
     assert await Bench(policy).schedule(obj) == expected
 
 
-async def test_schedule_with_a_known_namespace():
+async def test_schedule_with_a_known_namespace_applies_its_max_ttl():
     bench = Bench()
     bench.cluster.put(namespace(max_ttl="1h"))
     await bench.evaluator.namespaces.get("ci")
@@ -101,7 +101,7 @@ async def test_schedule_requests_the_rank_of_a_finished_object():
 # expire
 
 
-async def test_a_history_limit_by_events_alone():
+async def test_keep_last_deletes_older_objects_without_a_sweep():
     bench = Bench(rules(ttl="0s", keepLast=2))
     for number in range(3):
         bench.cluster.put(named(number, complete=ago(10 - number)))
@@ -187,7 +187,7 @@ async def test_sweep_finds_objects_with_a_ttl_from_the_namespace(count):
     assert bench.cluster.names == {"ml"} | {f"out-{number}" for number in range(count)}
 
 
-async def test_a_sweep_of_many_namespaces_is_one_list_of_them():
+async def test_sweep_of_many_namespaces_lists_them_once():
     bench = Bench()
     for number in range(30):
         bench.cluster.put(named(number, complete=ago(60), ttl=1, namespace=f"ns-{number}"))
@@ -198,7 +198,7 @@ async def test_a_sweep_of_many_namespaces_is_one_list_of_them():
     assert [call.verb for call in bench.cluster.namespace_reads] == ["list-namespaces"]
 
 
-async def test_a_sweep_keeps_the_newest():
+async def test_sweep_keeps_the_newest_objects_of_keep_last():
     bench = Bench(rules(ttl="0s", keepLast=2))
     for number in range(6):
         bench.cluster.put(named(number, complete=ago(60 - number)))

@@ -30,7 +30,7 @@ async def deletes(process, name):
     return isinstance(await process.delete(name), ObjectDeleted)
 
 
-async def test_stop_keeps_a_due_object_and_says_who_stopped_and_why(at):
+async def test_stop_keeps_a_due_object_and_reports_time_user_and_reason(at):
     set_stop(at)
     process = at.process()
 
@@ -54,7 +54,7 @@ async def test_stop_is_obeyed_within_five_seconds_of_a_read(at):
     assert CACHED_SECONDS < 5
 
 
-async def test_stop_holds_in_a_sweep_and_a_later_sweep_deletes_what_it_kept(at):
+async def test_stop_keeps_objects_in_a_sweep_and_a_later_sweep_deletes_them(at):
     set_stop(at)
     process = at.process(by="sweep")
     await process.delete("a")
@@ -68,7 +68,7 @@ async def test_stop_holds_in_a_sweep_and_a_later_sweep_deletes_what_it_kept(at):
     assert at.cluster.names == set()
 
 
-async def test_stop_outlives_a_process(at):
+async def test_stop_remains_after_a_restart(at):
     set_stop(at)
     assert not await deletes(at.process(), "a")
     assert not await deletes(at.process(), "a")
@@ -165,7 +165,7 @@ async def test_stop_between_the_decision_and_the_delete_is_seen(at):
     process.safeguards.ask = ask
     await start_deletions(at.state, at.write_event, by="bob")
     at.clock.advance(CACHED_SECONDS)
-    assert await deletes(process, "a")  # what was not sent is not counted
+    assert await deletes(process, "a")  # a delete that was not sent is not counted
 
 
 async def test_stop_and_an_open_breaker_end_one_by_one(at):
@@ -219,7 +219,7 @@ async def test_stop_with_a_long_reason_cuts_the_reason(at):
 
 @pytest.mark.parametrize("text", ["", "{}", "looks wrong", "[1]", '{"at": 5, "why": []}', "[" * 5_000])
 def test_stop_that_was_written_by_hand_stops(text):
-    """`kubectl patch configmap` must do where this program is not at hand."""
+    """`kubectl patch configmap` must work without this program."""
     assert parse_standing({"stop": text}).stop is not None
 
 
@@ -227,6 +227,6 @@ def test_stop_that_is_plain_text_has_the_text_as_its_reason():
     assert parse_standing({"stop": "looks wrong"}).stop.why == "looks wrong"
 
 
-def test_stop_writes_to_no_terminal():
+def test_stop_contains_no_control_characters():
     assert "\x1b" not in str(parse_standing({"stop": '{"why": "\x1b[2J", "by": "\x1b[2J"}'}).stop)
     assert "\x1b" not in str(parse_standing({"stop": "\x1b[2J"}).stop)

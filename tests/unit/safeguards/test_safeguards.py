@@ -301,7 +301,7 @@ async def test_breaker_stays_open_after_a_restart_until_the_release(at):
 
     assert "the limit is 1" in trip.why
     assert [reason for reason, _ in at.message] == ["BreakerOpen", "BreakerReleased"]
-    assert isinstance(await before.delete("b"), ObjectDeleted)  # it counts anew
+    assert isinstance(await before.delete("b"), ObjectDeleted)  # the count starts from zero
     assert before.telemetry.breaker_open is False
     assert isinstance(await after.delete("c"), ObjectDeleted)
 
@@ -320,8 +320,8 @@ async def test_breaker_release_is_seen_by_an_idle_process(at):
     assert "the breaker is released" in [message for message, _ in process.telemetry.problems]
 
 
-async def test_breaker_release_is_counted_by_whichever_call_reads_it(at):
-    """Also one within seconds of the trip, which a look for an open breaker would miss."""
+async def test_breaker_release_is_counted_by_the_call_that_reads_it(at):
+    """Also a release within seconds of the trip, which a check for an open breaker would miss."""
     process = at.process(breaker=BreakerLimits(count=1))
     assert await process.safeguards.releases() == 0
     await process.delete("a")
@@ -359,10 +359,10 @@ async def test_breaker_release_does_nothing_when_closed(at):
 
 
 async def test_breaker_trip_stops_processes_without_breaker_limits(at):
-    at.state.data = with_trip({}, Trip(NOW, "somebody else's"))
+    at.state.data = with_trip({}, Trip(NOW, "another process's"))
     process = at.process()
     assert await process.delete("a") is None
-    assert "somebody else's" in process.telemetry.records[-1].detail
+    assert "another process's" in process.telemetry.records[-1].detail
 
 
 async def test_breaker_reports_the_first_of_two_simultaneous_trips(at):
@@ -465,7 +465,7 @@ def test_breaker_ignores_kept_names_that_cannot_be_read(text):
 LOOP = RecreationLimits(times=2, window=timedelta(minutes=10))
 
 
-async def test_recreate_loop_leaves_a_name_alone_that_is_back_too_often(at):
+async def test_recreate_loop_keeps_a_name_that_is_recreated_too_often(at):
     process = at.process(recreation=LOOP)
     for number in range(2):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
@@ -502,14 +502,14 @@ async def test_recreate_loop_ends_after_the_window(at):
     assert isinstance(await process.delete("nightly", uid="uid-2"), ObjectDeleted)
 
 
-async def test_recreate_loop_is_not_found_when_a_name_is_rarely_back(at):
+async def test_recreate_loop_is_not_found_when_a_name_is_rarely_recreated(at):
     process = at.process(recreation=LOOP)
     for number in range(9):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
         at.clock.advance(400)
 
 
-async def test_recreate_loop_outlives_a_restart(at):
+async def test_recreate_loop_continues_after_a_restart(at):
     before = at.process(recreation=LOOP)
     for number in range(3):
         await before.delete("nightly", uid=f"uid-{number}")
@@ -548,7 +548,7 @@ async def test_recreate_loop_detection_can_be_turned_off(at):
         assert isinstance(await process.delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
 
 
-# What is written down
+# The written state
 
 
 def test_recreate_loop_names_are_bounded_and_expired_names_are_removed():

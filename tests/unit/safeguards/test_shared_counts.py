@@ -32,7 +32,7 @@ def at():
 
 
 async def deleted(process, *names):
-    """Which of them it deletes."""
+    """The names that the process deletes."""
     return [name for name in names if isinstance(await process.delete(name), ObjectDeleted)]
 
 
@@ -55,7 +55,7 @@ async def test_counts_of_all_processes_trip_the_breaker(at):
         gone += len(await deleted(processes[number % 2], f"job-{number}"))
         looks_again(at)
 
-    assert gone == 11  # what one deleted last, the other hears of at its next look
+    assert gone == 11  # the other process sees the last deletion at its next read
     assert parse_standing(at.state.data).trip.why == "10 objects were deleted within 10m, and the limit is 10"
     looks_again(at)
     assert await deleted(processes[0], "another") == []
@@ -109,7 +109,7 @@ async def test_counts_of_an_idle_process_are_not_written(at):
     assert at.state.writes == 0
 
 
-async def test_counts_of_a_deletion_that_did_not_happen_are_taken_back(at):
+async def test_counts_of_a_deletion_that_did_not_happen_are_subtracted(at):
     deletion_counts, other = DeletionCounts(LIMITS), DeletionCounts(LIMITS)
     deletion_counts.count("Pod", NOW)
     deletion_counts.count("Pod", NOW)
@@ -212,11 +212,11 @@ async def test_counts_of_a_write_that_is_cut_off_are_exact(at, monkeypatch):
     assert sum(counts(at)["Job.batch"].values()) == 2
 
 
-# What a process deleted itself
+# The deletions of one process
 
 
 async def goes_round(at, processes, *, between=lambda: None):
-    """How many of many are deleted before the first of these processes that take turns finds the breaker open."""
+    """The number of deletions until the first of these processes, in turns, finds the breaker open."""
     for number in range(50):
         process = processes[number % len(processes)]
         if not await deleted(process, f"job-{number}"):
@@ -227,7 +227,7 @@ async def goes_round(at, processes, *, between=lambda: None):
 
 
 async def test_counts_of_a_process_survive_a_process_with_other_limits(at):
-    """As for as long as a new policy takes to get everywhere, or for ever where functions have different ones."""
+    """Processes have different policies while a new one is rolled out, or if functions are configured differently."""
     processes = [at.process(breaker=BreakerLimits(count=count)) for count in (10, 12)]
     assert await goes_round(at, processes) == 20
 
@@ -345,7 +345,7 @@ async def test_breaker_denies_a_deletion_that_asked_before_the_trip_was_known(at
 
 
 async def test_breaker_is_released_by_hand(at):
-    """`kubectl edit`, and away with the value of `breaker`."""
+    """A user removes the value of `breaker` with `kubectl edit`."""
     process = at.process(breaker=LIMITS)
     await deleted(process, *"abcd")
     del at.state.data["breaker"]
@@ -374,7 +374,7 @@ async def test_counts_remain_when_limits_are_unchanged(at):
     assert await deleted(process, "d") == []
 
 
-# Names that come back
+# Recreated names
 
 
 async def test_recreate_loop_is_found_by_processes_that_live_for_one_round(at):
@@ -396,7 +396,7 @@ async def test_recreate_loop_is_found_by_processes_that_take_turns(at):
     for number in range(6):
         gone += isinstance(await processes[number % 2].delete("nightly", uid=f"uid-{number}"), ObjectDeleted)
         at.clock.advance(60)
-    assert gone == LOOP.times + 1  # what one did last, the other hears of a round later
+    assert gone == LOOP.times + 1  # the other process sees the last deletion a round later
 
 
 async def test_recreate_loop_is_not_found_when_rounds_exceed_the_window(at):
@@ -433,7 +433,7 @@ async def test_names_deleted_during_a_write_are_written_next():
 
 
 async def test_names_count_an_object_that_two_processes_deleted_once(at):
-    """Its finalizers hold it; neither of them made it anew."""
+    """Its finalizers hold it; neither process's delete recreated it."""
     for _ in range(9):
         process = at.process(recreation=LOOP)
         assert isinstance(await process.delete("nightly", uid="uid"), ObjectDeleted)
@@ -477,7 +477,7 @@ def _ref(name, uid):
     return ObjectRef(JOB.api_version, "Job", "ci", name, uid)
 
 
-# What nobody can use
+# Unusable state
 
 
 @pytest.mark.parametrize("text", NONSENSE)
@@ -542,7 +542,7 @@ async def test_state_of_any_size_is_reduced(at):
     assert not names.is_loop(_ref("nightly", "another"), NOW)
 
 
-# What may not be written
+# State that may not be written
 
 
 async def test_process_that_may_not_write_counts_for_itself_and_reports_it_once(at):
@@ -577,7 +577,7 @@ async def test_process_that_may_not_write_reads_the_counts_of_others(at):
     assert "another's" in process.telemetry.records[-1].detail
     await release_breaker(_writable(at), at.write_event)
     looks_again(at)
-    assert await deleted(process, *"defg") == [*"def"]  # what it counted for itself begins anew, too
+    assert await deleted(process, *"defg") == [*"def"]  # its own count starts from zero, too
 
 
 async def test_process_that_may_write_again_writes_its_trip(at):

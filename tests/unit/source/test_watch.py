@@ -293,7 +293,7 @@ def test_broker_that_loses_all_events_causes_few_sweeps(bench):
     assert 1 < len(bench.broker.sweeps) <= 1 + 5 * MINUTE / SWEEP_PAUSE_SECONDS
 
 
-# Kinds for themselves
+# Kinds are independent
 
 
 def test_kind_installed_later_is_watched_and_swept():
@@ -327,7 +327,7 @@ def test_kind_with_a_removed_crd_is_watched_again_once_it_returns(caplog):
     assert logged == [("kind is no longer served", kind), ("kind is now served", kind)]
 
 
-def test_kind_that_returns_between_two_polls_is_swept_again(bench):
+def test_kind_that_is_reinstalled_between_two_polls_is_swept_again(bench):
     bench.server.watches["jobs"] = [[AbsentKindError("gone")], [None]]
     bench.run(HOUR)
 
@@ -446,15 +446,15 @@ def test_exception_in_one_watch_does_not_end_the_others(caplog):
     assert "a fault of ours" in caplog.text
 
 
-# What only the namespace can tell
+# The namespace
 
 
-UNSPOKEN = changed(pod(containers=(ended(at=ago(60)),)))
+WITHOUT_TTL = changed(pod(containers=(ended(at=ago(60)),)))
 
 
 def test_object_without_a_ttl_causes_no_event():
     bench = Bench()
-    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+    bench.server.watches["pods"] = [[WITHOUT_TTL, None]]
 
     assert bench.run().broker.events == []
 
@@ -462,7 +462,7 @@ def test_object_without_a_ttl_causes_no_event():
 def test_default_ttl_of_the_namespace_causes_an_event():
     bench = Bench()
     bench.server.namespace = namespace(default_ttl="1h")
-    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+    bench.server.watches["pods"] = [[WITHOUT_TTL, None]]
 
     assert len(bench.run().broker.events) == 1
 
@@ -471,7 +471,7 @@ def test_default_ttl_of_the_namespace_causes_an_event():
 def test_unreadable_namespace_causes_an_event(error):
     bench = Bench()
     bench.server.namespace = error
-    bench.server.watches["pods"] = [[UNSPOKEN, None]]
+    bench.server.watches["pods"] = [[WITHOUT_TTL, None]]
 
     assert len(bench.run().broker.events) == 1
 

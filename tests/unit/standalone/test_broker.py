@@ -110,7 +110,7 @@ async def world_of(functions, triggers, socket=None):
         await broker.close(grace_seconds=1)
 
 
-async def test_an_event_arrives_as_it_was_sent():
+async def test_event_is_delivered_unchanged():
     event = Event("1", "/s", "t", "sub", datetime(2026, 1, 1, tzinfo=UTC), b'{"a":"\xc3\xa9"}', {"kind": "Job"})
     function = Function([204])
     async with world_of({"f": function}, [trigger_of("f")]) as world:
@@ -119,7 +119,7 @@ async def test_an_event_arrives_as_it_was_sent():
     assert function.headers[0]["prefer"] == "reply"
 
 
-async def test_an_event_without_data_has_no_content_type():
+async def test_event_without_data_has_no_content_type():
     function = Function([204])
     async with world_of({"f": function}, [trigger_of("f")]) as world:
         assert await world.broker.send(Event(id="1", source="/s", type="t")) == ()
@@ -140,7 +140,7 @@ async def test_event_without_a_matching_trigger_succeeds():
     assert world.dead == []
 
 
-async def test_functions_on_a_unix_socket(tmp_path):
+async def test_function_on_a_unix_socket_receives_the_event(tmp_path):
     function = Function([204])
     async with world_of({"f": function}, [trigger_of("f")], tmp_path / "s") as world:
         assert await world.broker.send(ANYTHING) == ()
@@ -187,7 +187,7 @@ async def test_permanent_status_is_not_retried(status):
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
-async def test_an_empty_2xx_is_success(status):
+async def test_empty_2xx_is_success(status):
     async with world_of({"f": Function([status])}, [trigger_of("f")]) as world:
         assert await world.broker.send(ANYTHING) == ()
 
@@ -205,7 +205,7 @@ async def test_dead_letter_has_destination_code_and_data():
     assert base64.b64decode(event.extensions["knativeerrordata"]).decode() == undelivered.detail
 
 
-async def test_a_long_error_is_cut_off():
+async def test_long_error_is_cut_off():
     function = Function([lambda: web.Response(status=400, text="x" * 100_000)])
     async with world_of({"f": function}, [trigger_of("f")]) as world:
         await world.broker.send(ANYTHING)
@@ -239,7 +239,7 @@ BACKOFF = {
 
 
 @pytest.mark.parametrize(("backoff", "pauses"), BACKOFF.values(), ids=BACKOFF)
-async def test_backoff(backoff, pauses):
+async def test_pauses_follow_the_delivery_of_the_trigger(backoff, pauses):
     async with world_of({"f": Function([503])}, [trigger_of("f", retry=4, **backoff)]) as world:
         await world.broker.send(ANYTHING)
     assert world.pauses == pytest.approx(pauses)
@@ -268,7 +268,7 @@ async def test_retry_after_is_a_lower_bound(status, text, delivery, pause):
     assert world.pauses == [pause]
 
 
-async def test_a_reply_is_delivered_before_send_returns():
+async def test_reply_is_delivered_before_send_returns():
     first, second, third = Function([lambda: reply("b")]), Function([lambda: reply("c")]), Function([204])
     triggers = [trigger_of("a", "a"), trigger_of("b", "b"), trigger_of("c", "c")]
     async with world_of({"a": first, "b": second, "c": third}, triggers) as world:
@@ -277,7 +277,7 @@ async def test_a_reply_is_delivered_before_send_returns():
         assert third.events[0].source == "/reply"
 
 
-async def test_a_structured_reply_is_a_reply():
+async def test_structured_reply_is_a_reply():
     body = b'{"specversion":"1.0","id":"r","source":"/r","type":"b","data":{"x":1}}'
     first = Function([lambda: web.Response(body=body, headers={"Content-Type": "application/cloudevents+json"})])
     second = Function([204])
@@ -294,7 +294,7 @@ async def test_rejected_reply_becomes_a_dead_letter():
     assert [event.id for event, _ in world.dead] == ["r"]
 
 
-async def test_a_reply_loop_stops():
+async def test_reply_loop_ends_after_the_limit_of_hops():
     echo = Function([lambda: reply("test.any")])
     async with world_of({"f": echo}, [trigger_of("f", "test.any")]) as world:
         (undelivered,) = await world.broker.send(ANYTHING)
@@ -358,7 +358,7 @@ def hanging_until(released: asyncio.Event):
     return hang
 
 
-async def test_a_slow_function_does_not_block_another():
+async def test_slow_function_does_not_block_another():
     released = asyncio.Event()
     slow, quick = Function([hanging_until(released)]), Function([204])
     triggers = [trigger_of("slow", "slow"), trigger_of("quick", "quick")]

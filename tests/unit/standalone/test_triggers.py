@@ -59,7 +59,7 @@ FILTERS = {
 
 
 @pytest.mark.parametrize(("filters", "expected"), FILTERS.values(), ids=FILTERS)
-def test_filters(filters, expected, tmp_path):
+def test_filters_select_the_event(filters, expected, tmp_path):
     (trigger,) = read(tmp_path, manifest(filters=filters))
     assert matches(trigger, JOB_ADDED) is expected
 
@@ -77,7 +77,7 @@ LEGACY = {
 
 
 @pytest.mark.parametrize(("legacy", "expected"), LEGACY.values(), ids=LEGACY)
-def test_legacy_filter(legacy, expected, tmp_path):
+def test_legacy_filter_selects_the_event(legacy, expected, tmp_path):
     (trigger,) = read(tmp_path, manifest(filter=legacy))
     assert matches(trigger, JOB_ADDED) is expected
 
@@ -112,7 +112,7 @@ PAUSES = {
 
 
 @pytest.mark.parametrize(("delivery", "pauses"), PAUSES.values(), ids=PAUSES)
-def test_pauses(delivery, pauses, tmp_path):
+def test_pauses_follow_the_delivery(delivery, pauses, tmp_path):
     (trigger,) = read(tmp_path, manifest(delivery=delivery))
     assert [trigger.delivery.pause_seconds(n) for n in range(4)] == pytest.approx(pauses)
 
@@ -189,7 +189,7 @@ def test_duplicate_trigger_name_raises(tmp_path):
         read(tmp_path, manifest(), manifest())
 
 
-def test_a_trigger_without_metadata_is_still_reported(tmp_path):
+def test_trigger_without_metadata_is_still_reported(tmp_path):
     with pytest.raises(ManifestError, match=r"Trigger \?: metadata: expected a value, got none"):
         read(tmp_path, {"apiVersion": "eventing.knative.dev/v1", "kind": "Trigger"})
 
@@ -216,13 +216,13 @@ SHIPPED = {
 
 
 @pytest.mark.parametrize(("type_", "functions"), SHIPPED.items(), ids=SHIPPED)
-def test_the_shipped_triggers_route(type_, functions):
+def test_shipped_triggers_deliver_each_type_to_its_functions(type_, functions):
     event = {**JOB_ADDED, "type": type_}
     assert [trigger.subscriber for trigger in read_triggers(KNATIVE) if matches(trigger, event)] == functions
 
 
 @pytest.mark.parametrize("name", ["schedule", "timers", "expire", "sweep"])
-def test_a_shipped_function_is_its_service_and_its_trigger(name):
+def test_shipped_function_has_its_service_and_its_trigger(name):
     service, trigger = yaml.safe_load_all((KNATIVE / f"{name}.yaml").read_text())
     container = service["spec"]["template"]["spec"]["containers"][0]
     env = {variable["name"]: variable["value"] for variable in container["env"]}

@@ -1,4 +1,4 @@
-"""Dead letters are logged and counted, and reported by one Event, whatever they contain."""
+"""Dead letters are logged and counted, and reported by one Event, with any content."""
 
 import asyncio
 import base64
@@ -29,19 +29,19 @@ def letter(**parts):
     return DeadLetter(**{"detail": "data.ref: field required", **parts})
 
 
-class Told(list):
-    """What was written as Events."""
+class Reports(list):
+    """The Events that were written."""
 
     async def __call__(self, reason, message):
         self.append((reason, message))
 
 
-def burying(write_event=None):
+def dead_letters(write_event=None):
     telemetry, clock = FakeTelemetry(), FakeClock()
-    return DeadLetters(clock, telemetry, Told() if write_event is None else write_event), telemetry, clock
+    return DeadLetters(clock, telemetry, Reports() if write_event is None else write_event), telemetry, clock
 
 
-# What is read of a letter
+# The parts of a letter
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_letter_is_made_of_any_input():
     assert read == letter(type="", id="", source="", function="", status="", detail="")
 
 
-# What becomes of it
+# The function `deadletter`
 
 
 async def answered(body, **headers):
@@ -131,7 +131,7 @@ def test_deadletter_accepts_every_letter(body):
 
 
 def test_deadletter_logs_counts_and_writes_an_event():
-    letters, telemetry, _ = burying()
+    letters, telemetry, _ = dead_letters()
     asyncio.run(letters.report(letter()))
     ((message, fields),) = telemetry.problems
     assert message == "an event went to the dead letter"
@@ -148,7 +148,7 @@ def test_deadletter_logs_counts_and_writes_an_event():
 
 
 def test_deadletter_writes_one_event_an_hour_for_the_same_problem():
-    letters, telemetry, clock = burying()
+    letters, telemetry, clock = dead_letters()
     for number in range(3):
         asyncio.run(letters.report(letter(id=str(number))))
     asyncio.run(letters.report(letter(status="503")))
@@ -161,7 +161,7 @@ def test_deadletter_writes_one_event_an_hour_for_the_same_problem():
 
 
 def test_deadletter_bounds_events_when_events_are_forged():
-    letters, telemetry, _ = burying()
+    letters, telemetry, _ = dead_letters()
     for number in range(PROBLEMS_MAX + 20):
         asyncio.run(letters.report(letter(type=f"t{number}")))
     assert len(letters.write_event) == PROBLEMS_MAX
@@ -172,20 +172,20 @@ def test_deadletter_logs_an_event_that_cannot_be_written():
     async def refuse(*_):
         raise ForbiddenError("events is forbidden")
 
-    letters, telemetry, _ = burying(refuse)
+    letters, telemetry, _ = dead_letters(refuse)
     asyncio.run(letters.report(letter()))
     assert telemetry.problems[1] == ("could not write an Event", {"error": "events is forbidden"})
 
 
 def test_deadletter_writes_a_failed_event_with_a_later_letter():
-    reported, failures = Told(), [TryLaterError("cannot reach the API server")]
+    reported, failures = Reports(), [TryLaterError("cannot reach the API server")]
 
     async def write_event(reason, message):
         if failures:
             raise failures.pop()
         await reported(reason, message)
 
-    letters, _, clock = burying(write_event)
+    letters, _, clock = dead_letters(write_event)
     for number in range(4):
         asyncio.run(letters.report(letter(id=str(number))))
         clock.advance(40)
@@ -197,7 +197,7 @@ def test_deadletter_does_not_wait_for_an_api_server_that_hangs(monkeypatch):
         await asyncio.Event().wait()
 
     monkeypatch.setattr(deadletter, "WRITE_SECONDS_MAX", 0.01)
-    letters, telemetry, _ = burying(hang)
+    letters, telemetry, _ = dead_letters(hang)
     asyncio.run(letters.report(letter()))
     assert telemetry.problems[1] == ("could not write an Event", {"error": "TimeoutError"})
 

@@ -512,7 +512,7 @@ async def test_expire_repeats_a_delete_that_is_refused_once_although_nothing_cha
     assert cluster.counted()["delete"] == 2
 
 
-async def test_expire_takes_an_object_that_another_client_marked_for_gone(expiry, cluster, telemetry):
+async def test_expire_reports_an_object_that_another_client_deletes_as_gone(expiry, cluster, telemetry):
     cluster.put(DUE)
     cluster.before_delete = lambda name: cluster.write(name, "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")
 
@@ -522,7 +522,7 @@ async def test_expire_takes_an_object_that_another_client_marked_for_gone(expiry
     assert telemetry.verdicts() == [("already-gone", "")]
 
 
-async def test_expire_does_not_count_another_object_that_is_marked(expiry, cluster, telemetry):
+async def test_expire_does_not_count_another_object_that_is_terminating(expiry, cluster, telemetry):
     cluster.put(DUE)
     cluster.before_delete = lambda _: cluster.put(
         having(job(complete=ago(60), ttl=30, uid="another"), "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")

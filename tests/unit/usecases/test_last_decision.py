@@ -34,7 +34,7 @@ class LoopClock:
 
 
 class SlowCluster(FakeCluster):
-    """An API server of which some GETs take a while, and which knows when each DELETE and each exemption came."""
+    """An API server with slow GETs that records the time of each DELETE and each exemption."""
 
     def __init__(self, clock):
         super().__init__(clock)
@@ -62,7 +62,7 @@ class SlowCluster(FakeCluster):
 
 
 class Bench:
-    """One process that deletes, on a loop whose time is made up."""
+    """One process that deletes, on a loop with virtual time."""
 
     def __init__(self, policy=None, count_seconds=0.0):
         self.clock = LoopClock()
@@ -84,7 +84,7 @@ class Bench:
         pass
 
     async def count(self, _):
-        """The breaker's: how many objects of the kind there are."""
+        """The count of the objects of a kind, for the breaker."""
         await asyncio.sleep(self.count_seconds)
         return 1_000
 
@@ -106,7 +106,7 @@ class Bench:
 
 @pytest.fixture
 def run():
-    """Runs a coroutine to its end, without waiting for anything."""
+    """Run a coroutine to its end in virtual time."""
     loop = VirtualLoop(0)
     yield loop.run_until_complete
     loop.close()
@@ -123,7 +123,7 @@ def test_expire_deletes_nothing_when_a_namespace_is_exempted_during_a_slow_count
         assert await bench.expire(due()) is None
         assert bench.cluster.names == {"done", "ci"}
         assert bench.telemetry.verdicts() == [("kept", "exempt")]
-        assert bench.tripped == 0  # a deletion that did not happen is given back
+        assert bench.tripped == 0  # a deletion that did not happen is subtracted
 
     run(live())
 
@@ -156,7 +156,7 @@ def test_sweep_keeps_a_namespace_that_is_exempted_during_a_slow_count_of_the_kin
 
 
 def test_no_delete_is_sent_later_than_the_bound_after_an_exemption(run):
-    """Whenever the exemption comes, and however slow each read is."""
+    """Holds for any time of the exemption and any duration of each read."""
 
     async def live(count_seconds, namespace_seconds, exempt_after):
         bench = Bench(count_seconds=count_seconds)
@@ -173,7 +173,7 @@ def test_no_delete_is_sent_later_than_the_bound_after_an_exemption(run):
     assert any(deleted)
 
 
-def test_expire_retries_later_where_a_namespace_can_only_be_read_too_slowly(run):
+def test_expire_retries_later_if_a_namespace_is_read_too_slowly(run):
     async def live():
         bench = Bench()
         bench.cluster.seconds["Namespace"] = FRESH_SECONDS + 1
@@ -198,7 +198,7 @@ def test_expire_obeys_a_policy_that_is_reloaded_during_a_slow_count_of_the_kind(
     run(live())
 
 
-def test_expire_deletes_after_a_slow_read_of_the_owner_where_nothing_changed(run):
+def test_expire_deletes_after_a_slow_read_of_the_owner_if_nothing_changed(run):
     async def live():
         bench = Bench()
         owner = job(complete=ago(9_000), name="owner", uid="owner-uid")
@@ -210,7 +210,7 @@ def test_expire_deletes_after_a_slow_read_of_the_owner_where_nothing_changed(run
     run(live())
 
 
-def test_expire_deletes_after_a_slow_count_of_the_kind_where_nothing_changed(run):
+def test_expire_deletes_after_a_slow_count_of_the_kind_if_nothing_changed(run):
     async def live():
         bench = Bench(count_seconds=SLOW)
         assert isinstance(await bench.expire(due()), ObjectDeleted)
@@ -219,7 +219,7 @@ def test_expire_deletes_after_a_slow_count_of_the_kind_where_nothing_changed(run
     run(live())
 
 
-def test_a_sweep_still_deletes_everything_where_the_count_is_slow(run):
+def test_sweep_deletes_everything_if_the_count_is_slow(run):
     async def live():
         bench = Bench(count_seconds=SLOW)
         for number in range(40):
@@ -230,9 +230,9 @@ def test_a_sweep_still_deletes_everything_where_the_count_is_slow(run):
     run(live())
 
 
-def test_no_delete_leaves_five_seconds_after_the_namespace_that_it_rests_on_was_read():
+def test_no_delete_is_sent_five_seconds_after_its_namespace_was_read():
     assert FRESH_SECONDS + LEAVE_SECONDS_MAX <= 5.0
 
 
-def test_no_delete_leaves_three_seconds_after_its_policy_was_replaced():
+def test_no_delete_is_sent_three_seconds_after_its_policy_was_replaced():
     assert LOOK_SECONDS + LEAVE_SECONDS_MAX <= 3.0

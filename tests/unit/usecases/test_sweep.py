@@ -1,4 +1,4 @@
-"""The sweep: what it lists, deletes, leaves to timers, passes over and returns as the next step."""
+"""The sweep: what it lists, deletes, leaves to timers, skips and returns as the next step."""
 
 import asyncio
 from dataclasses import replace
@@ -155,7 +155,7 @@ async def test_sweep_is_retried_when_discovery_fails(bench):
         await bench.sweep()
 
 
-# Kinds whose TTL stands in their metadata
+# Kinds with a TTL in their metadata
 
 
 async def test_sweep_reads_few_candidates_of_a_metadata_page_one_by_one(bench):
@@ -179,7 +179,7 @@ async def test_sweep_lists_a_page_in_full_when_it_has_many_candidates(bench):
 
 
 async def test_sweep_reads_objects_that_the_full_page_leaves_out_one_by_one(bench, monkeypatch):
-    """Where objects are large, fewer of them come at once than of their metadata."""
+    """If objects are large, a full page has fewer of them than a metadata page."""
     bench.put(FULL_READS_MAX + 5, trainjob, "due", complete=ago(60), ttl="30s")
     list_page = bench.cluster.list_page
 
@@ -375,7 +375,7 @@ async def test_sweep_timer_ends_with_a_permanent_error_when_a_delete_is_always_r
     assert bench.timers() == [timer]
 
 
-async def test_sweep_reports_an_object_that_another_client_marked_as_gone(bench):
+async def test_sweep_reports_an_object_that_another_client_deletes_as_gone(bench):
     bench.put(1, complete=ago(60), ttl=30)
     mark = "metadata.deletionTimestamp"
     bench.cluster.before_delete = lambda name: bench.cluster.write(name, mark, "2026-01-02T03:04:05Z")
@@ -393,7 +393,7 @@ async def test_sweep_sets_a_timer_when_a_delete_is_answered_busy(bench):
     assert [timer.ref.name for timer in bench.timers()] == ["job-001"]
 
 
-# What fails
+# Failures
 
 
 async def test_sweep_continues_after_a_permanent_error_on_one_object(bench):
@@ -458,7 +458,7 @@ async def test_sweep_without_kinds_ends_at_once():
 
 
 @pytest.mark.parametrize("kind", ["Job", "", "/", "batch/v1/", "batch/v1/CronJob", "a/b/c/d"])
-async def test_sweep_passes_over_an_unknown_kind(bench, kind):
+async def test_sweep_skips_an_unknown_kind(bench, kind):
     bench.put(1, complete=ago(60), ttl=30)
 
     assert await bench.sweep(SweepStep(kinds=(kind, "batch/v1/Job"))) is None
@@ -524,7 +524,7 @@ async def test_sweep_raises_a_bug_in_a_worker(bench):
         await bench.sweep()
 
 
-# Telling that it was done
+# The Event at the end
 
 
 async def test_sweep_writes_an_event_at_its_end_with_its_id(bench):
@@ -535,7 +535,7 @@ async def test_sweep_writes_an_event_at_its_end_with_its_id(bench):
     assert [(reason, level) for reason, level, _ in bench.message] == [("Swept", "Normal")] * 2
     first, second = (message for _, _, message in bench.message)
     assert first.startswith("saw the last of jobs.batch, pods, trainjobs.trainer.kubeflow.org: sweep 20")
-    assert first != second  # the same words would be the same Event, which is written once
+    assert first != second  # two Events with the same text are one Event
 
 
 async def test_sweep_event_of_the_last_step_names_kinds_that_an_earlier_step_could_not_list():

@@ -57,7 +57,7 @@ async def mine(source):
 
 
 async def settled(mine):
-    """After a renewal that nobody waits for."""
+    """Wait for the renewal in the background."""
     await asyncio.wait([mine._renewal])
 
 
@@ -78,7 +78,7 @@ async def test_stale_token_is_used_while_the_next_is_fetched(source, mine):
     source.open.clear()
     source.now = 10.0
 
-    assert [await mine.token() for _ in range(3)] == ["token-1"] * 3  # the source does not answer, and nobody waits
+    assert [await mine.token() for _ in range(3)] == ["token-1"] * 3  # the source does not answer, and no caller waits
     source.open.set()
     await settled(mine)
 
@@ -97,7 +97,7 @@ async def test_refused_token_is_replaced_by_one_fetch(source, mine):
     refused = await mine.token()
 
     assert await asyncio.gather(*(mine.token(refused=refused) for _ in range(20))) == ["token-2"] * 20
-    assert await mine.token(refused=refused) == "token-2"  # told late, when there was another already
+    assert await mine.token(refused=refused) == "token-2"  # the refusal comes late, when there is a newer token
     assert source.fetched == 2
 
 

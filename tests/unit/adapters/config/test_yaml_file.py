@@ -1,4 +1,4 @@
-"""YAML as people write it: what readers take for different things is refused, and its line is told."""
+"""Strict YAML: values that YAML versions read differently are rejected, with their line."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from shared.adapters.config.yaml_file import ERRORS_SHOWN_MAX, FileError, parse_
 
 
 class Written(BaseModel):
-    """Whatever was written."""
+    """A model of any value."""
 
     a: Any
 
@@ -34,7 +34,7 @@ def reported(text: str) -> str:
         *("yes", "No", "ON", "off", "2026-01-02", "2026-01-02T03:04:05Z", "2026-13-45"),
     ],
 )
-def test_what_versions_of_yaml_read_differently_is_refused_without_quotes(text):
+def test_unquoted_value_that_yaml_versions_read_differently_is_rejected(text):
     expected = f"policy.yaml:3: '{text}': expected quotes around it, or a plain number, true or false"
 
     assert reported(f"# a line\n\na: {text}").startswith(expected)
@@ -66,7 +66,7 @@ def test_what_versions_of_yaml_read_differently_is_refused_without_quotes(text):
         ("yes please", "yes please"),
     ],
 )
-def test_what_all_read_alike_needs_no_quotes(text, value):
+def test_unquoted_value_that_yaml_versions_read_alike_is_accepted(text, value):
     assert read(f"a: {text}") == value
 
 
@@ -77,16 +77,16 @@ def test_json_is_read_as_json():
     assert read(json.dumps(document, indent=2)) == document["a"]
 
 
-def test_a_key_that_comes_twice_is_refused_wherever_it_is():
+def test_duplicate_key_is_rejected_at_any_depth():
     assert reported('{"a": {"x": 1, "x": 2}}') == "policy.yaml:1: x: expected it once, got it twice"
     assert reported("a:\n- b: 1\n  'b': 2") == "policy.yaml:3: b: expected it once, got it twice"
 
 
-def test_what_is_merged_may_be_said_anew():
+def test_merged_key_may_be_overridden():
     assert read("b: &b {x: 1}\na: {<<: *b, x: 2}") == {"x": 2}
 
 
-def test_all_slips_are_told_in_their_order_and_an_aliased_one_once():
+def test_errors_are_reported_in_order_and_an_aliased_one_once():
     assert [line.split(": ")[:2] for line in reported("a: &a [on, 010]\nb: *a\nc:\n  off: 1").splitlines()] == [
         ["policy.yaml:1", "'010'"],
         ["policy.yaml:1", "'on'"],
@@ -98,21 +98,21 @@ def test_all_slips_are_told_in_their_order_and_an_aliased_one_once():
 
 
 @pytest.mark.parametrize("ttl", ["010", "1:30", "1_000", "2026-01-02", "{succeeded: 010}"])
-def test_no_policy_deletes_by_a_number_that_nobody_wrote(ttl):
+def test_policy_with_an_ambiguous_unquoted_ttl_is_rejected(ttl):
     text = f"rules: [{{name: a, match: {{kinds: [jobs]}}, ttl: {ttl}}}]"
 
     with pytest.raises(FileError, match=r"policy\.yaml:1: .*expected quotes around it"):
         parse_policy(text, read_catalogue(), name="policy.yaml")
 
 
-def test_nor_does_a_rule_take_a_word_for_true(tmp_path):
+def test_kind_rule_with_an_unquoted_yes_is_rejected(tmp_path):
     (tmp_path / "gizmo.yaml").write_text("finished: {field: status.done, values: {yes: succeeded}}")
 
     with pytest.raises(FileError, match=r"gizmo\.yaml:1: 'yes': expected quotes"):
         read_catalogue(tmp_path)
 
 
-def test_aliases_of_aliases_are_refused_before_they_are_written_out():
+def test_nested_aliases_are_rejected_before_they_are_expanded():
     levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
     with pytest.raises(FileError, match="at most 100000 values, with aliases expanded"):
         parse_model("\n".join(["a0: &a0 [x]", *levels]), BaseModel, name="bomb.yaml")

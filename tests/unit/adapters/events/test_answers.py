@@ -54,7 +54,7 @@ async def test_each_error_has_the_status_that_knative_understands(error, status,
     assert answer.headers.get("retry-after") == retry_after
 
 
-@pytest.mark.parametrize("error", [RuntimeError("bug"), ConflictError("nobody caught it")])
+@pytest.mark.parametrize("error", [RuntimeError("bug"), ConflictError("uncaught")])
 async def test_bug_is_raised_to_the_framework(error):
     with pytest.raises(type(error)):
         await raising(error)(request()[0])
@@ -88,6 +88,6 @@ async def test_client_disconnect_is_a_400():
 async def test_http_function_keeps_its_name():
     @answering
     async def schedule(event):
-        """What it does."""
+        """Answer with a timer."""
 
-    assert (schedule.__name__, schedule.__doc__) == ("schedule", "What it does.")
+    assert (schedule.__name__, schedule.__doc__) == ("schedule", "Answer with a timer.")

@@ -29,8 +29,8 @@ INSTANTS = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9000,
 
 
 def envelope(**attributes):
-    spoken = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", **attributes}
-    return {"content-type": "application/cloudevents+json; charset=utf-8"}, json.dumps(spoken).encode()
+    written = {"specversion": "1.0", "id": "1", "source": "/s", "type": "t", **attributes}
+    return {"content-type": "application/cloudevents+json; charset=utf-8"}, json.dumps(written).encode()
 
 
 @given(

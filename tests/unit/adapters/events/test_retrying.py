@@ -1,4 +1,4 @@
-"""Events on their way into a sink that fails for a while: a real HTTP server, and pauses that are only counted."""
+"""Retries of events to a sink that fails for a while: a real HTTP server, and pauses that are only recorded."""
 
 import pytest
 from aiohttp import web
@@ -43,7 +43,7 @@ async def publisher(sink):
 
 
 class Pauses(list):
-    """Waits for nothing, and remembers for how long it should have."""
+    """Records each requested pause, and does not wait."""
 
     async def sleep(self, seconds):
         self.append(seconds)
@@ -54,7 +54,7 @@ def patient(take, jitter=0.5):
     return retrying(take, sleep=pauses.sleep, jitter=lambda: jitter), pauses
 
 
-async def test_what_is_taken_is_offered_once(sink, publisher):
+async def test_accepted_event_is_sent_once(sink, publisher):
     send, pauses = patient(publisher.send)
     await send(EVENT)
 
@@ -63,7 +63,7 @@ async def test_what_is_taken_is_offered_once(sink, publisher):
 
 
 @pytest.mark.parametrize("status", [404, 408, 409, 429, 500, 502, 503, 504])
-async def test_the_same_event_comes_again_until_it_is_taken(sink, publisher, status):
+async def test_event_with_a_retryable_status_is_sent_until_it_is_accepted(sink, publisher, status):
     sink.statuses = [status] * 3
     send, pauses = patient(publisher.send)
     await send(EVENT)
@@ -73,7 +73,7 @@ async def test_the_same_event_comes_again_until_it_is_taken(sink, publisher, sta
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
-async def test_what_is_refused_is_not_offered_again(sink, publisher, status):
+async def test_event_with_a_permanent_status_is_not_sent_again(sink, publisher, status):
     sink.statuses = [503, status]
     send, _ = patient(publisher.send)
     with pytest.raises(PermanentError, match=f"refused {EVENT.type} with {status}"):
@@ -82,7 +82,7 @@ async def test_what_is_refused_is_not_offered_again(sink, publisher, status):
     assert len(sink.ids) == 2
 
 
-async def test_it_gives_up_after_half_a_minute(sink, publisher):
+async def test_retries_end_after_half_a_minute(sink, publisher):
     sink.statuses = [503] * 100
     send, pauses = patient(publisher.send)
     with pytest.raises(TryLaterError, match="answered 503"):
@@ -94,7 +94,7 @@ async def test_it_gives_up_after_half_a_minute(sink, publisher):
 
 
 @pytest.mark.parametrize(("jitter", "factor"), [(0.0, 0.5), (1.0, 1.5)])
-async def test_what_failed_together_comes_back_apart(sink, publisher, jitter, factor):
+async def test_pauses_between_retries_have_jitter(sink, publisher, jitter, factor):
     sink.statuses = [503] * 4
     send, pauses = patient(publisher.send, jitter)
     await send(EVENT)
@@ -102,7 +102,7 @@ async def test_what_failed_together_comes_back_apart(sink, publisher, jitter, fa
     assert pauses == [factor * pause for pause in PAUSES_SECONDS[:4]]
 
 
-async def test_a_sink_that_nobody_listens_at_is_tried_again():
+async def test_event_for_an_unreachable_sink_is_retried():
     publisher = HttpPublisher("http://127.0.0.1:1/", source="/test")
     send, pauses = patient(publisher.send)
     with pytest.raises(TryLaterError, match=r"cannot publish to http://127\.0\.0\.1:1/"):

@@ -1,4 +1,4 @@
-"""An API server elsewhere, by the settings: what is incomplete or contradicts itself is one sentence."""
+"""Access to a remote API server by the settings: an incomplete or contradictory setting is one sentence."""
 
 import asyncio
 import base64
@@ -25,19 +25,19 @@ def access_of(**environment):
 
 @pytest.fixture(scope="module")
 def pem():
-    """A certificate of nobody's: good to trust, and good for nothing else."""
+    """A self-signed certificate, for use as a CA."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "nobody")])
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
     until = NOW + timedelta(days=1)
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), NOW, until)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
-def test_nothing_said_leaves_it_to_the_cluster_around_or_a_kubeconfig():
+def test_settings_without_an_api_server_give_no_access():
     assert access_of() is None
 
 
-def test_a_token_is_used_as_it_is_given_but_for_the_line_break_of_its_store():
+def test_token_from_the_settings_is_used_without_its_line_break():
     access = access_of(**SERVER, TTL_API_TOKEN=f"{SECRET}\n")
 
     assert (access.server, access.ca) == ("https://10.0.0.1", "")
@@ -45,7 +45,7 @@ def test_a_token_is_used_as_it_is_given_but_for_the_line_break_of_its_store():
 
 
 @pytest.mark.parametrize("form", ["pem", "base64", "base64 in lines", "file", "file with base64"])
-def test_the_ca_in_each_form(form, pem, tmp_path):
+def test_ca_is_read_in_each_form(form, pem, tmp_path):
     encoded = base64.b64encode(pem.encode()).decode()
     file = tmp_path / "ca.crt"
     given = {"pem": pem, "base64": encoded, "base64 in lines": encoded[:64] + "\n" + encoded[64:]}.get(form, str(file))
@@ -55,7 +55,7 @@ def test_the_ca_in_each_form(form, pem, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("server", "stated"),
+    ("server", "expected"),
     [
         ("https://10.0.0.1/", "https://10.0.0.1"),
         ("https://[2001:db8::1]:6443", "https://[2001:db8::1]:6443"),
@@ -65,8 +65,8 @@ def test_the_ca_in_each_form(form, pem, tmp_path):
         ("http://[::1]:8001", "http://[::1]:8001"),
     ],
 )
-def test_a_server_that_may_be_sent_a_token(server, stated):
-    assert access_of(TTL_API_SERVER=server, **TOKEN).server == stated
+def test_server_with_https_or_on_loopback_is_accepted(server, expected):
+    assert access_of(TTL_API_SERVER=server, **TOKEN).server == expected
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_server_that_may_be_sent_a_token(server, stated):
         "https://[::1",
     ],
 )
-def test_a_server_that_may_not(server):
+def test_server_without_https_or_a_valid_url_is_rejected(server):
     with pytest.raises(SettingsError, match=r"^TTL_API_SERVER: .*expected"):
         access_of(TTL_API_SERVER=server, **TOKEN)
 
@@ -123,7 +123,7 @@ def test_a_server_that_may_not(server):
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
 )
-def test_what_cannot_work_is_one_sentence_that_names_the_variable_and_no_secret(environment, words):
+def test_invalid_access_settings_are_one_sentence_with_the_variable_and_no_secret(environment, words):
     with pytest.raises(SettingsError) as error:
         access_of(**environment)
 
@@ -135,7 +135,7 @@ def test_what_cannot_work_is_one_sentence_that_names_the_variable_and_no_secret(
 
 
 @pytest.mark.parametrize("content", ["", "\n", "two words", b"\xff\xfe"])
-def test_a_file_with_no_token_in_it(content, tmp_path):
+def test_token_file_without_a_token_is_rejected(content, tmp_path):
     path = tmp_path / "token"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
@@ -143,7 +143,7 @@ def test_a_file_with_no_token_in_it(content, tmp_path):
         access_of(**SERVER, TTL_API_TOKEN_FILE=str(path))
 
 
-def test_no_secret_in_a_repr(tmp_path):
+def test_repr_of_settings_and_access_contains_no_secret(tmp_path):
     (tmp_path / "token").write_text(SECRET)
     settings = read_settings(environment={**SERVER, **TOKEN})
     access, by_file = get_access(settings), access_of(**SERVER, TTL_API_TOKEN_FILE=str(tmp_path / "token"))

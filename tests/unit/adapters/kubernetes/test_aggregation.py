@@ -93,7 +93,7 @@ async def test_busy_server_is_asked_again():
     assert not await asked.aggregation.is_aggregated(TRAINJOB)
 
 
-# What is decided
+# Decisions
 
 
 async def decided(cluster, obj=DUE, rule=TRAINJOB):
@@ -148,7 +148,7 @@ async def test_missing_right_is_logged(caplog):
     assert (record.message, record.fields["error"]) == ("could not list APIServices", "cannot list apiservices")
 
 
-# What doctor says
+# doctor
 
 
 async def test_doctor_warns_of_a_kind_that_an_aggregated_server_serves(cluster):
@@ -168,5 +168,5 @@ async def test_doctor_reports_a_missing_right_to_list_apiservices(cluster):
 
 
 def test_openshift_builds_honour_preconditions():
-    said = {name for name, rule in kind_rules().items() if rule.preconditions}
-    assert said == {"builds.build.openshift.io"}
+    declared = {name for name, rule in kind_rules().items() if rule.preconditions}
+    assert declared == {"builds.build.openshift.io"}

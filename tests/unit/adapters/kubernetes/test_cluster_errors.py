@@ -255,7 +255,7 @@ def with_deep(name: str, **meta: Any) -> str:
 
 @pytest.mark.parametrize("metadata_only", [False, True])
 async def test_deeply_nested_object_hides_no_other(cluster, script, metadata_only):
-    """Whoever may create such an object must not stop the sweep of its kind."""
+    """A user who may create such an object must not stop the sweep of its kind."""
     others = [having(OBJ, "metadata.name", name) for name in ("first", "last")]
     first, last = map(json.dumps, others)
     head = '{"metadata":{"resourceVersion":"7","continue":"next"}'
@@ -272,7 +272,7 @@ async def test_deeply_nested_object_hides_no_other(cluster, script, metadata_onl
 
 
 async def test_too_large_page_is_requested_in_smaller_ones(cluster, script, monkeypatch):
-    """Whoever may create large objects must not make a page that no process can hold."""
+    """A user who may create large objects must not make a page that no process can hold."""
     monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 5_000)
     large = {"json": {**EMPTY, "items": [job(annotations={"notes": "x" * 5_000})]}}
     page = {"json": {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [OBJ]}}
@@ -288,7 +288,7 @@ async def test_too_large_page_is_requested_in_smaller_ones(cluster, script, monk
 
 @pytest.mark.parametrize("size", [70_000, 1_500], ids=["breaks-off", "whole"])
 async def test_too_large_object_is_left_out_and_named(cluster, script, monkeypatch, size):
-    """Its bytes, or its values: either is told only once it is alone on its page."""
+    """If the object has too many bytes or values, the error names it once it is alone on its page."""
     monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 50_000)
     monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 50_000)
     monkeypatch.setattr(jsontext, "VALUES_MAX", 1_000)
@@ -315,7 +315,7 @@ async def test_page_with_many_bytes_or_values_is_large(cluster, script, monkeypa
 
 
 async def test_page_without_readable_continue_token_is_an_error(cluster, script, monkeypatch):
-    """Without the token the objects after it would be passed over in silence."""
+    """Without the token, the objects after it would be skipped silently."""
     monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 2_000)
     monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 2_000)
     script.answers = [{"json": {"items": [having(OBJ, "spec", [{}] * 2_000)], "metadata": {"continue": "next"}}}] * 5
@@ -383,7 +383,7 @@ async def test_get_with_a_dropped_connection_is_repeated_once(cluster, script):
 
 @pytest.mark.parametrize("late", [0.0, 0.2], ids=["at once", "later than a DELETE may leave"])
 async def test_delete_with_a_dropped_connection_is_not_repeated(cluster, script, monkeypatch, late):
-    """The second one would leave long after its decision, and after a stop."""
+    """The second DELETE would be sent long after its decision, and after a stop."""
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.1)
     script.answers, script.late = ["drop", {"json": OBJ}], late
 
@@ -396,7 +396,7 @@ async def test_delete_with_a_dropped_connection_is_not_repeated(cluster, script,
 
 
 async def test_delete_after_its_send_deadline_is_not_repeated_at_another_path(cluster, script, monkeypatch):
-    """A path that is gone is answered by discovery, which may be slow; the second DELETE is bound as the first."""
+    """After a 404 on its path, discovery may be slow; the second DELETE has the same deadline as the first."""
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.2)
     kinds = {"resources": [{"name": "works", "kind": "Job", "namespaced": True, "verbs": ["get", "delete"]}]}
     group = {"name": "batch", "versions": [{"groupVersion": "batch/v1", "version": "v1"}]}
@@ -421,7 +421,7 @@ async def test_accepted_delete_with_an_unreadable_answer_counts(cluster, script)
 
 
 async def test_delete_without_a_free_connection_is_not_sent(cluster, script, monkeypatch):
-    """It may have been decided before a stop, and would leave long after it."""
+    """The DELETE may have been decided before a stop, and would be sent long after it."""
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.3)
     script.answers = [1.0]
     reads = [asyncio.create_task(cluster.get(JOB, REF)) for _ in range(CONNECTIONS_MAX)]
@@ -588,7 +588,7 @@ async def test_same_event_is_written_once(cluster, script):
     assert first["type"] == "Warning"
     assert first["involvedObject"]["uid"] == REF.uid
     assert len(first["message"]) <= 1_024
-    # It has to be told what time it is before it can write a first Event.
+    # The client needs the time of the server before it writes a first Event.
     assert script.asked == [("GET", "/version"), ("POST", "/api/v1/namespaces/ci/events")]
 
 
@@ -661,7 +661,7 @@ NOT_A_CERTIFICATE = "bm90IGEgY2VydGlmaWNhdGU="
             "context 'other' does not exist; expected one of: test",
         ),
         (kubeconfig(context="{cluster: elsewhere, user: me}"), "elsewhere"),
-        (kubeconfig(context="{cluster: here, user: nobody}"), "users"),
+        (kubeconfig(context="{cluster: here, user: absent}"), "users"),
         (kubeconfig(cluster="{insecure-skip-tls-verify: true}"), "server"),
         (
             kubeconfig(cluster=f"{{server: 'https://x', certificate-authority-data: {NOT_A_CERTIFICATE}}}"),

@@ -1,4 +1,4 @@
-"""Discovery: which paths are read, how long an answer is cached, and what a failure hides."""
+"""Discovery: which paths are read, how long an answer is cached, and what a failure affects."""
 
 import asyncio
 
@@ -41,7 +41,7 @@ class Server:
         raise AbsentKindError(path)
 
     def since(self):
-        """What was asked since this was called last."""
+        """The requests since the last call."""
         asked, self.asked = self.asked, []
         return asked
 
@@ -78,7 +78,7 @@ def only_in(api_version):
     return call
 
 
-# What is asked
+# Requests
 
 
 async def test_built_in_kind_needs_no_read_of_other_groups(server, found):
@@ -127,7 +127,7 @@ async def test_concurrent_requests_share_one_read(server, found):
 
 
 async def test_concurrent_requests_share_one_failure(server, found):
-    """An API server that does not answer must not have them wait one after the other."""
+    """If the API server does not answer, the callers must not wait one after the other."""
     server.errors["/apis/batch"] = TryLaterError("away")
     answers = await asyncio.gather(*(found.served((JOB,)) for _ in range(50)), return_exceptions=True)
 
@@ -174,7 +174,7 @@ def test_unread_group_leaves_the_rule_unchanged(found):
     assert found.known(JOB) is JOB
 
 
-# What fails
+# Failures
 
 
 async def test_broken_group_hides_no_other(server, found):

@@ -11,7 +11,7 @@ from shared.adapters.kubernetes.server_clock import AHEAD_MAX, SAMPLE_AGE_MAX, S
 
 START = datetime(2026, 3, 14, 15, 9, 26, 535_000, tzinfo=UTC)
 ROUNDING = timedelta(microseconds=2)
-"""What a float of seconds since 1970 can tell apart."""
+"""The resolution of a float of seconds since 1970."""
 
 
 class Machine:
@@ -117,9 +117,9 @@ def test_date_header_of_another_zone_is_the_same_time(clock):
 
 @given(st.text(max_size=40) | st.from_regex(r"[A-Z][a-z]{2}, \d{1,2} Mar \d{1,9} \d\d:\d\d:\d\d [+-]\d{4}"))
 def test_any_date_header_is_a_time_or_none(date):
-    stated = ServerClock(lambda: 1.0).observe(date)
+    observed = ServerClock(lambda: 1.0).observe(date)
 
-    assert stated is None or stated.utcoffset() == timedelta(0)
+    assert observed is None or observed.utcoffset() == timedelta(0)
 
 
 seconds = st.floats(0, 90, allow_nan=False)

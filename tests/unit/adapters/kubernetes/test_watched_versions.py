@@ -1,4 +1,4 @@
-"""The memory of objects stays within its bound, and forgets the oldest first."""
+"""The memory of watched objects stays within its bound, and drops the oldest first."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from shared.adapters.kubernetes.watched_versions import Memory
 STEPS = st.lists(st.tuples(st.sampled_from("abcde"), st.none() | st.binary(max_size=40)), max_size=60)
 
 
-def test_the_last_version_is_remembered():
+def test_memory_returns_the_last_version():
     memory = Memory()
     memory.remember("a", b"1")
     memory.remember("a", b"2")
@@ -18,7 +18,7 @@ def test_the_last_version_is_remembered():
     assert memory.get("b") is None
 
 
-def test_what_is_forgotten_is_gone_and_may_be_forgotten_again():
+def test_memory_forgets_a_version_once_or_twice():
     memory = Memory()
     memory.remember("a", b"1")
     memory.forget("a")
@@ -27,7 +27,7 @@ def test_what_is_forgotten_is_gone_and_may_be_forgotten_again():
     assert memory.get("a") is None
 
 
-def test_the_oldest_goes_first_and_a_new_version_is_not_old():
+def test_memory_drops_the_version_written_longest_ago_first():
     memory = Memory(bytes_max=3)
     for uid in "abca":
         memory.remember(uid, b"x")
@@ -37,7 +37,7 @@ def test_the_oldest_goes_first_and_a_new_version_is_not_old():
 
 
 @pytest.mark.parametrize("size", [11, 1_000])
-def test_an_object_larger_than_the_bound_is_not_kept(size):
+def test_memory_does_not_store_an_object_larger_than_its_bound(size):
     memory = Memory(bytes_max=10)
     memory.remember("a", b"x")
     memory.remember("b", b"x" * size)
@@ -48,7 +48,7 @@ def test_an_object_larger_than_the_bound_is_not_kept(size):
 
 
 @given(STEPS, st.integers(0, 60))
-def test_never_beyond_the_bound_and_never_another_version(steps, bytes_max):
+def test_memory_stays_within_its_bound_and_returns_only_last_versions(steps, bytes_max):
     memory, last = Memory(bytes_max=bytes_max), {}
     for uid, obj in steps:
         if obj is None:

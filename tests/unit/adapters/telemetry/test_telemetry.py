@@ -1,4 +1,4 @@
-"""Log lines: which of several kinds of one name an object is of."""
+"""Log lines distinguish kinds that share a name."""
 
 import logging
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ def logged(caplog):
     return lambda: [record.fields for record in caplog.records]
 
 
-def test_every_line_about_an_object_tells_which_of_the_kinds_of_its_name_it_is_of(logged):
+def test_each_line_about_an_object_of_a_custom_kind_has_its_api_version(logged):
     telemetry = LogTelemetry()
     outcome = {"outcome": None, "finished_at": None, "ttl_from": "", "lateness_seconds": 1.0}
 
@@ -35,12 +35,12 @@ def test_every_line_about_an_object_tells_which_of_the_kinds_of_its_name_it_is_o
     assert identities == [("Backup bk/precious", "velero.io/v1")] * 3
 
 
-def test_a_built_in_kind_needs_no_more_than_its_name(logged):
+def test_line_about_an_object_of_a_built_in_kind_has_no_api_version(logged):
     LogTelemetry().record(Verdict.KEPT, JOB, Reason.UNFINISHED, by="sweep")
     assert logged() == [{"object": "Job ci/done", "uid": "uid", "reason": "unfinished", "by": "sweep"}]
 
 
-def test_a_sweep_names_the_kind_as_kubectl_does(logged):
+def test_sweep_line_names_the_kind_as_kubectl_does(logged):
     (rule,) = read_catalogue().of("velero.io", "Backup")
     LogTelemetry().swept(rule)
     assert logged() == [{"kind": "backups.velero.io"}]

@@ -56,7 +56,7 @@ def small(tmp_path):
 
 
 async def fill(engine: SqliteTimers, seconds: float = 60.0) -> list[str]:
-    """Set timers until one is refused; returns the uids of those that were taken."""
+    """Set timers until one is refused; return the uids of the accepted ones."""
     taken: list[str] = []
     for page in range(1000):
         timers = [timer(f"uid-{page:03}-{number:03}", seconds) for number in range(100)]
@@ -106,7 +106,7 @@ async def test_full_file_reopens(small):
 
 
 async def test_refused_timer_keeps_the_pending_one(small):
-    """What was read of it must not be forgotten."""
+    """The timer that was read must not be lost."""
     async with small.running() as engine:
         taken = await fill(engine)
         with pytest.raises(TryLaterError, match="full"):
@@ -138,7 +138,7 @@ async def test_full_volume_refuses_new_timers(small, monkeypatch):
 
 
 async def test_deliveries_with_unwritten_results_free_their_places(small):
-    """A disk that takes nothing: all that is due fires once, and is forgotten when the disk takes it."""
+    """On a full disk, each due timer fires once, and its row is deleted when the disk has room."""
     async with small.running() as engine:
         await engine.set([timer(f"uid-{number}", 60) for number in range(1000)])
         engine._file.writer.execute("PRAGMA busy_timeout = 0")
@@ -154,7 +154,7 @@ async def test_deliveries_with_unwritten_results_free_their_places(small):
 
 
 async def test_shrinking_writes_do_not_fail_with_growing_ones(tmp_path):
-    """A file that SQLite itself finds full: what was delivered is forgotten all the same."""
+    """If SQLite reports a full file, the rows of delivered timers are still deleted."""
     path = tmp_path / "timers.db"
     world = World(path, Room(path, bytes_max=64 * MIB, reserve_bytes=0, log_bytes=0))
     async with world.running() as engine:

@@ -58,21 +58,21 @@ class HandClock:
 
 @dataclass
 class Broker:
-    """Takes everything, but the purposes that are told to fail or to hang."""
+    """Accepts every timer, except those whose purpose is set to fail or to hang."""
 
     clock: HandClock
     fired: list[Timer] = field(default_factory=list)
     early: list[Timer] = field(default_factory=list)
     attempts: list[tuple[datetime, Timer]] = field(default_factory=list)
     failing: dict[str, BaseException] = field(default_factory=dict)
-    failures: list[BaseException] = field(default_factory=list)  # of the next ones, whatever their purpose
+    failures: list[BaseException] = field(default_factory=list)  # of the next ones, for any purpose
     hanging: dict[str, asyncio.Event] = field(default_factory=dict)
     waiting: int = 0
     waiting_most: int = 0
 
     async def publish(self, timer: Timer) -> None:
         if timer.due_at > self.clock.now():
-            self.early.append(timer)  # not raised: the engine would take it for one more broker in trouble
+            self.early.append(timer)  # not raised: the engine would count it as a failure of the broker
         self.attempts.append((self.clock.now(), timer))
         hanging = (self.hanging.get(key) for key in (timer.purpose, timer.ref.kind, timer.ref.namespace))
         if gate := next((gate for gate in hanging if gate), None):
@@ -533,7 +533,7 @@ async def test_engine_counts_a_retry_timer_set_during_a_delivery_as_a_failure(wo
 async def test_engine_adds_its_failed_attempts_to_those_of_a_timer(world):
     world.broker.failing[Purpose.EXPIRE] = TryLaterError("away")
     async with world.running() as engine:
-        await a_while()  # it has retried at once what waited at its start
+        await a_while()  # the engine retried its waiting timers at its start
         await engine.set([replace_timer(timer(), attempts=5)])
         await until_next_due(engine, NOW + timedelta(seconds=6))  # its back-off, by the engine's own clock
         world.clock.advance(6)
@@ -569,7 +569,7 @@ async def test_corrupt_row_delays_no_other(world, caplog):
         assert await engine.pending() >= 1
 
 
-# Retries wait no longer than they must
+# The shortest wait of a retry
 
 
 async def test_restart_retries_at_once(world):
@@ -770,7 +770,7 @@ def test_missing_folder_is_named(tmp_path):
         SqliteTimers(tmp_path / "nowhere" / "timers.db", clock, Broker(clock))
 
 
-# What is pending
+# Pending timers
 
 
 async def test_pending_timers_are_listed_by_purpose_and_fire_time(world):
@@ -794,7 +794,7 @@ async def test_next_due_is_the_first_of_all_purposes(world):
     await engine.close()
 
 
-# Anything, in any order
+# Any sequence of steps
 
 
 UIDS = st.sampled_from(["a", "b", "c"])
@@ -847,7 +847,7 @@ def lives_of(steps):
 
 
 async def take_step(world: World, engine: SqliteTimers, step: str, argument) -> dict[tuple[str, str], datetime]:
-    """Take it; returns what it changes in the model."""
+    """Take the step; return its change of the model."""
     if step == "advance":
         world.clock.advance(argument)
     elif step == "set back":

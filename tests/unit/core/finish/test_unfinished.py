@@ -62,11 +62,11 @@ def run(status, **metadata):
         (having(job(), "status.conditions", "none"), JOB, "status.conditions: expected a list"),
     ],
 )
-def test_the_condition_or_field_that_is_missing_is_named(obj, rule, why):
+def test_missing_condition_or_field_is_named(obj, rule, why):
     assert str(explain_unfinished(obj, rule).why) == why
 
 
-def test_what_is_expected_and_found_is_data():
+def test_expected_and_found_values_are_in_the_json():
     assert explain_unfinished(pod("Running"), POD).as_json() == {
         "why": "status.phase is Running, not Succeeded or Failed",
         "expected": ["status.phase is Succeeded", "status.phase is Failed"],
@@ -75,7 +75,7 @@ def test_what_is_expected_and_found_is_data():
 
 
 @pytest.mark.parametrize(("name", "obj", "expect"), list(cases()))
-def test_every_unfinished_fixture_says_why_and_no_finished_one_does(name, obj, expect):
+def test_each_unfinished_fixture_has_an_explanation_and_no_finished_one(name, obj, expect):
     rule = kind_rule(name)
     reported = explain_unfinished(obj, rule)
     assert (reported is None) is (bool(expect["finished"]) or rule.never_finishes is not None)
@@ -83,11 +83,11 @@ def test_every_unfinished_fixture_says_why_and_no_finished_one_does(name, obj, e
 
 
 @pytest.mark.parametrize("status", [None, [], "text", {"conditions": [1, None]}, {"phase": {"a": []}}, {"parts": 3}])
-def test_any_shape_has_an_answer(status):
+def test_object_of_any_shape_has_an_explanation_if_unfinished(status):
     for rule in (RULE, JOB, POD):
         obj = run(status)
         assert (explain_unfinished(obj, rule) is None) is bool(finish_of(obj, rule).finished)
 
 
-def test_long_values_are_cut():
+def test_long_value_is_cut_off():
     assert len(explain_unfinished(pod("x" * 10_000), POD).why) < 200

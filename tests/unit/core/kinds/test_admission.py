@@ -8,15 +8,15 @@ from tests.builders import JOB, POD, kind_rules
 
 
 def rule(**finished):
-    said = {"apiVersions": ["example.com/v1"], "kind": "Render", "plural": "renders", "finishedAt": ["status.end"]}
-    return KindRule.model_validate({**said, "finished": finished})
+    base = {"apiVersions": ["example.com/v1"], "kind": "Render", "plural": "renders", "finishedAt": ["status.end"]}
+    return KindRule.model_validate({**base, "finished": finished})
 
 
 def finished_by(test):
     return express([rule(cases=[{"when": test, "outcome": "failed"}])]).finished
 
 
-def test_a_phase_is_short():
+def test_rule_of_two_phases_is_one_comparison():
     assert express([POD]).finished == (
         "oldObject.apiVersion == 'v1' && oldObject.?status.?phase.orValue('') in ['Succeeded', 'Failed']"
     )
@@ -33,7 +33,7 @@ def test_a_phase_is_short():
         ("true // object\n && object.a", "true   && oldObject.a"),
     ],
 )  # fmt: skip
-def test_an_expression_of_a_rule_is_about_the_old_object(cel, expected):
+def test_expression_of_a_rule_reads_the_old_object(cel, expected):
     assert finished_by({"cel": cel}).endswith(f"({expected})")
 
 
@@ -48,11 +48,11 @@ def test_an_expression_of_a_rule_is_about_the_old_object(cel, expected):
         ({"label": "a/b"}, "!(oldObject.metadata.?labels[?'a/b'].orValue(dyn(null)) in [dyn(''), dyn(null)])"),
     ],
 )  # fmt: skip
-def test_values_and_paths_are_literals(test, expected):
+def test_values_and_paths_are_written_as_literals(test, expected):
     assert finished_by(test).endswith(f" && {expected}")
 
 
-def test_an_error_is_an_error_of_the_whole_where_a_finish_would_follow():
+def test_error_in_a_test_is_not_skipped_if_the_object_would_count_as_finished():
     """`&&` and `||` skip an error; if that could make an object count as finished, every test is evaluated."""
     sure, doubtful = {"field": "status.a", "values": ["x"]}, {"cel": "object.spec.n > 0"}
     a, n = "oldObject.?status.?a.orValue('') == 'x'", "(oldObject.spec.n > 0)"
@@ -64,7 +64,7 @@ def test_an_error_is_an_error_of_the_whole_where_a_finish_would_follow():
     assert express([rule(cases=cases)]).finished.endswith(f"({n} ? true : {a})")
 
 
-def test_a_field_that_is_compared_must_be_a_scalar_where_a_finish_would_follow():
+def test_compared_field_must_be_a_scalar_if_the_object_would_count_as_finished():
     test = {"field": "status.a", "values": ["x"]}
     shape = "!(type(oldObject.?status.?a.orValue(dyn(null))) in [dyn(map), dyn(list)])"
     assert express([rule(conditions={"Done": "failed"}, unless=test)]).shapes == [shape]

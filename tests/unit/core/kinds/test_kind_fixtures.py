@@ -1,4 +1,4 @@
-"""Objects as operators produce them, and what each shipped rule has to say of them."""
+"""Objects as operators produce them, and the result of each shipped rule for them."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -23,7 +23,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("name", "obj", "expect"), list(cases()))
-def test_the_rule_says_what_is_expected(name, obj, expect):
+def test_rule_gives_the_expected_finish_and_ttl_of_each_fixture(name, obj, expect):
     rule = kind_rule(name)
     assert obj["apiVersion"] in rule.api_versions
     assert obj["kind"] == rule.kind
@@ -37,15 +37,15 @@ def test_the_rule_says_what_is_expected(name, obj, expect):
 
 
 def native_ttl(obj, rule):
-    spoken = read_native_ttl(obj, rule.ttl) if rule.ttl else None
-    if spoken is None:
+    native = read_native_ttl(obj, rule.ttl) if rule.ttl else None
+    if native is None:
         return "none"
-    return "never" if spoken[1] is None else format_duration(spoken[1])
+    return "never" if native[1] is None else format_duration(native[1])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_every_rule_has_fixtures(path):
-    """Those of a kind that finishes show at least one that runs and one that is finished."""
+def test_each_rule_has_fixtures_of_each_state(path):
+    """If a kind can finish, its fixtures have at least one running and one finished object."""
     documents = list(yaml.safe_load_all((FIXTURES / "kinds" / path.name).read_text()))
 
     reported = {case["expect"]["finished"] for case in documents}
@@ -54,6 +54,6 @@ def test_every_rule_has_fixtures(path):
     assert len({case["name"] for case in documents}) == len(documents)
 
 
-def test_the_two_forms_of_no_time_differ():
+def test_ttl_of_zero_differs_from_no_ttl():
     assert native_ttl({"spec": {"ttlSecondsAfterFinished": 0}}, kind_rule("job")) == format_duration(timedelta())
     assert native_ttl({"spec": {}}, kind_rule("job")) == "none"

@@ -36,7 +36,7 @@ class TestSchema:
         assert rule.propagation == "Background"
 
     @pytest.mark.parametrize("field", ["apiVersions", "kind", "plural"])
-    def test_a_missing_field_is_named(self, field):
+    def test_rule_without_a_required_field_is_rejected_with_its_name(self, field):
         assert where_it_fails(without(RULE, field)) == {field}
 
     @pytest.mark.parametrize("field", ["finished", "finishedAt"])
@@ -120,16 +120,16 @@ class TestSchema:
             ("whileOwnerUnfinished", "ignore"),
             ("propagation", "background"),
             ("propagation", None),
-            ("propogation", "Background"),
+            ("propagationPolicy", "Background"),
             ("ttl", 3600),
         ],
         ids=lambda value: value if isinstance(value, str) else ascii(value),
     )
-    def test_a_malformed_field_is_named(self, path, value):
+    def test_rule_with_a_malformed_field_is_rejected_with_its_name(self, path, value):
         assert any(f"{where}.".startswith(f"{path}.") for where in where_it_fails(having(RULE, path, value)))
 
     @pytest.mark.parametrize("source", ["finishing-condition", {"latest": ["finishing-condition-update"]}])
-    def test_the_time_of_a_condition_needs_one_that_finishes(self, source):
+    def test_finish_source_of_a_condition_needs_a_finishing_condition(self, source):
         field = having(RULE, "finished", {"field": "status.phase", "values": {"Done": "succeeded"}})
 
         assert where_it_fails(field | {"finishedAt": ["managed-fields", source]}) == {"finishedAt"}
@@ -143,11 +143,11 @@ class TestSchema:
         with pytest.raises(ValidationError):
             KindRule.model_validate(rule)
 
-    def test_a_rule_cannot_be_changed(self):
+    def test_rule_is_immutable(self):
         with pytest.raises(ValidationError):
             KindRule.model_validate(RULE).kind = "Walk"
 
-    def test_sources_and_paths_are_distinguished(self):
+    def test_finish_source_is_a_known_source_or_a_path(self):
         rule = KindRule.model_validate(RULE | {"finishedAt": ["managed-fields", "status.endTime"]})
 
         assert rule.finished_at == (FinishSource.MANAGED_FIELDS, "status.endTime")
@@ -168,7 +168,7 @@ class TestShippedRules:
 
         assert rule.short_names == tuple(word.lower() for word in rule.short_names)
 
-    def test_no_two_are_of_the_same_kind_or_path(self):
+    def test_shipped_rules_have_distinct_kinds_and_paths(self):
         rules = [KindRule.model_validate(yaml.safe_load(path.read_text())) for path in FILES.values()]
 
         assert len({(version, rule.kind) for rule in rules for version in rule.api_versions}) == sum(
@@ -176,13 +176,13 @@ class TestShippedRules:
         )
         assert len({rule.collection_path for rule in rules}) == len(rules)
 
-    def test_the_first_three(self):
+    def test_shipped_rules_include_jobs_pods_and_trainjobs(self):
         assert {"job", "pod", "trainjob"} <= set(FILES)
 
-    def test_pods_alone_of_the_three_wait_for_their_owner(self):
+    def test_pod_rule_keeps_pods_of_an_unfinished_owner(self):
         assert [rule.while_owner_unfinished for rule in (JOB, POD, TRAINJOB)] == ["delete", "keep", "delete"]
 
-    def test_a_job_never_orphans_its_pods(self):
+    def test_job_rule_deletes_dependents_in_the_background(self):
         assert JOB.propagation == "Background"
 
 
@@ -209,7 +209,7 @@ class TestPaths:
 class TestCatalogue:
     KINDS = Catalogue((JOB, POD, TRAINJOB))
 
-    def test_a_kind_is_found_by_api_version_and_kind(self):
+    def test_kind_is_found_by_api_version_and_kind(self):
         assert self.KINDS.get("batch/v1", "Job") is JOB
         assert self.KINDS.get("v1", "Pod") is POD
 
@@ -271,15 +271,15 @@ class TestNamesThatKindsShare:
     KINDS = Catalogue((VOLCANO, BUILT_IN, ARGO, CHAOS, NEVER))
 
     @pytest.mark.parametrize("word", ["job", "jobs", "Job"])
-    def test_the_built_in_kind_is_meant(self, word):
+    def test_shared_name_means_the_built_in_kind(self, word):
         assert self.KINDS.meant_by(word) == (self.BUILT_IN,)
         assert self.KINDS.parse_names((word,)).rules == (self.BUILT_IN,)
 
     @pytest.mark.parametrize("word", ["jobs.batch.volcano.sh", "job.batch.volcano.sh"])
-    def test_a_group_names_one_of_them(self, word):
+    def test_name_with_a_group_means_the_kind_of_that_group(self, word):
         assert self.KINDS.parse_names((word,)).rules == (self.VOLCANO,)
 
-    def test_without_a_built_in_one_each_may_be_meant(self):
+    def test_shared_name_without_a_built_in_kind_means_each_kind(self):
         assert self.KINDS.meant_by("workflow") == (self.ARGO, self.CHAOS, self.NEVER)
 
     def test_ambiguous_name_is_an_error_with_the_names_that_finish(self):
@@ -287,7 +287,7 @@ class TestNamesThatKindsShare:
         with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
             self.KINDS.parse_names(("workflow",))
 
-    def test_one_that_never_finishes_makes_nothing_ambiguous(self):
+    def test_kind_that_never_finishes_makes_no_name_ambiguous(self):
         assert Catalogue((self.ARGO, self.NEVER)).parse_names(("workflow",)).rules == (self.ARGO,)
 
     def test_several_rules_of_one_kind_are_one_kind(self):

@@ -67,7 +67,7 @@ OBJ: dict[str, Any] = {
     ],
     ids=str,
 )
-def test_test_holds(test, holding):
+def test_predicate_holds_if_the_object_matches(test, holding):
     assert holds(Predicate.model_validate(test), OBJ) is holding
 
 
@@ -85,7 +85,7 @@ def test_test_holds(test, holding):
     ],
     ids=str,
 )
-def test_unknown_result_is_an_error(test, obj):
+def test_predicate_with_an_unknown_result_raises(test, obj):
     with pytest.raises(UnknownShapeError):
         holds(Predicate.model_validate(test), obj)
 
@@ -94,7 +94,7 @@ def test_unknown_result_is_an_error(test, obj):
     "obj", [None, [], 7, "x", {"status": None}, {"status": []}, {"metadata": {"labels": []}}], ids=str
 )
 @pytest.mark.parametrize("test", [{"condition": "Ready"}, {"field": "status.parts[*].x"}, {"label": "a"}], ids=str)
-def test_test_of_an_absent_value_does_not_hold(obj, test):
+def test_predicate_on_an_absent_value_does_not_hold(obj, test):
     assert not holds(Predicate.model_validate(test), obj)
 
 
@@ -108,11 +108,11 @@ def test_test_of_an_absent_value_does_not_hold(obj, test):
     ],
     ids=str,
 )
-def test_an_empty_list_does_not_mean_any(test, field):
+def test_predicate_with_an_empty_list_is_rejected(test, field):
     with pytest.raises(ValidationError, match=f"expected a value for {field}, or no such field"):
         Predicate.model_validate(test)
 
 
-def test_a_path_may_go_through_lists_of_lists():
+def test_path_through_nested_lists_returns_all_values():
     assert list(values_at(OBJ, "status.parts[*].ends[*]")) == ["a", "b"]
     assert list(values_at(OBJ, "status.parts[*].phase")) == ["Done", "Broken"]

@@ -1,4 +1,4 @@
-"""What the shipped rules have in common, and the few words in them on which data hangs."""
+"""Properties of all shipped rules, and the fields of single rules that protect data."""
 
 import pytest
 
@@ -24,8 +24,8 @@ HANDLES_TO_DATA = (
     "datavolumes.cdi.kubevirt.io",
 )
 
-# What it made counts, runs, or would be made again.
-NEEDS_WHAT_IT_MADE = (
+# Owners that count or need their dependents, or would recreate them.
+OWNERS_IN_NEED = (
     "replicasets.apps",
     "statefulsets.apps",
     "daemonsets.apps",
@@ -38,32 +38,32 @@ NEEDS_WHAT_IT_MADE = (
 
 
 @pytest.mark.parametrize("name", HANDLES_TO_DATA)
-def test_what_data_hangs_on_goes_only_where_somebody_asks_for_it(name):
+def test_handle_to_data_is_an_opt_in_kind(name):
     assert RULES[name].opt_in
 
 
 @pytest.mark.parametrize("name", HANDLES_TO_DATA)
-def test_no_field_of_a_handle_to_data_is_a_ttl_of_ours(name):
+def test_handle_to_data_has_no_native_ttl(name):
     """Velero's spec.ttl counts from the start of the backup; the others have none."""
     assert RULES[name].ttl is None
 
 
-@pytest.mark.parametrize("name", NEEDS_WHAT_IT_MADE)
-def test_an_owner_that_needs_what_it_made_keeps_it(name):
+@pytest.mark.parametrize("name", OWNERS_IN_NEED)
+def test_owner_that_needs_its_dependents_keeps_them(name):
     assert RULES[name].never_finishes
     assert RULES[name].dependents == "held"
 
 
-def test_what_a_schedule_made_may_go_while_it_goes_on():
+def test_dependents_of_a_schedule_expire_while_it_exists():
     free = {name for name, rule in RULES.items() if rule.dependents == "free"}
 
     assert {"cronjobs.batch", "cronworkflows.argoproj.io", "schedules.chaos-mesh.org", "schedules.k8up.io"} <= free
-    assert not free & {*NEEDS_WHAT_IT_MADE}
+    assert not free & {*OWNERS_IN_NEED}
     assert all(RULES[name].never_finishes for name in free)
 
 
 @pytest.mark.parametrize("name", ["sandboxes.agents.x-k8s.io", "sandboxclaims.extensions.agents.x-k8s.io"])
-def test_what_would_be_made_again_stays_while_its_owner_exists(name):
+def test_dependents_that_a_finished_owner_would_recreate_are_kept(name):
     assert RULES[name].dependents == "kept"
     assert RULES[name].keeps_dependents(is_finished=True)
 
@@ -75,11 +75,11 @@ def test_pages_count_the_kinds(page):
     opt_in = sum(1 for rule in finishing if rule.opt_in)
     never = len(rules) - len(finishing)
     counts = f"{len(finishing)} kinds finish, {opt_in} of them are opt-in; {never} never finish"
-    assert counts in (ROOT / "README.md").read_text()
+    assert counts in (ROOT / page).read_text()
 
 
 @pytest.mark.parametrize("name", ["virtualmachineinstances.kubevirt.io", "datavolumes.cdi.kubevirt.io"])
-def test_what_a_machine_runs_on_stays_whoever_asks(name):
+def test_object_that_a_virtual_machine_needs_is_kept_while_its_owner_is_unfinished(name):
     assert RULES[name].while_owner_unfinished == "keep"
 
 
@@ -94,12 +94,12 @@ def test_what_a_machine_runs_on_stays_whoever_asks(name):
         "datadownloads.velero.io",
     ],
 )
-def test_what_its_owner_would_make_anew_stays_whoever_asks(name):
+def test_object_that_its_owner_would_recreate_is_kept_while_its_owner_is_unfinished(name):
     assert RULES[name].while_owner_unfinished == "keep"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.stem)
-def test_each_rule_says_where_it_was_read_and_has_fixtures(file):
+def test_each_rule_file_begins_with_its_source_and_has_fixtures(file):
     assert file.path.read_text().startswith("# ")
     assert (FIXTURES / "kinds" / file.path.name).is_file()
 
@@ -114,6 +114,6 @@ def test_files_are_named_after_their_kinds():
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.path.stem)
-def test_each_rule_stands_what_one_of_a_user_must(file):
-    """A start reads shipped rules by less: whether a field is there twice, how deep it goes, and CEL are seen here."""
+def test_each_shipped_rule_passes_the_checks_of_a_users_rule(file):
+    """A process does not check duplicate keys, depth and CEL of shipped rules at its start; this test does."""
     assert read_model(file.path, KindRule) == file.rule

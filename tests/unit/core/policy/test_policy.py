@@ -206,7 +206,7 @@ class TestKinds:
             ("p?ds", {"Pod"}),
         ],
     )
-    def test_words_and_patterns(self, word, kinds):
+    def test_kind_names_and_patterns_match_their_kinds(self, word, kinds):
         policy = Policy.model_validate(ruled(match={"kinds": [word]}))
 
         assert {rule.kind for rule in (JOB, POD, TRAINJOB) if policy.speaks_of(rule)} == kinds

@@ -23,7 +23,7 @@ READ = {
     "3153600000": 36_500 * 86_400,
 }
 
-# What else people write, or slip into.
+# Other texts that users write, also by mistake.
 NOT_READ = {
     "nothing": "",
     "a space": " ",
@@ -66,23 +66,23 @@ NOT_READ = {
 
 
 @pytest.mark.parametrize(("text", "seconds"), READ.items(), ids=READ)
-def test_what_is_read(text, seconds):
+def test_valid_duration_is_read(text, seconds):
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize("text", NOT_READ.values(), ids=NOT_READ)
-def test_what_is_not_read(text):
+def test_malformed_duration_is_rejected(text):
     with pytest.raises(ValueError, match=r"^expected seconds \(3600\) or a duration such as 90s, 1h30m, 2d, 1w, got "):
         parse_duration(text)
 
 
 @pytest.mark.parametrize("text", ["3153600001", "36501d", "36500d1s", "5215w", "999999999999w999999999999d"])
-def test_more_than_a_century_is_not_read(text):
+def test_duration_of_more_than_a_century_is_rejected(text):
     with pytest.raises(ValueError, match=f"^expected at most {DURATION_MAX.days}d, got '{text}'$"):
         parse_duration(text)
 
 
-def test_a_message_quotes_only_the_beginning_of_a_long_text():
+def test_error_quotes_only_the_beginning_of_a_long_text():
     with pytest.raises(ValueError, match=r"got '1111.*\.\.\.'$") as error:
         parse_duration("1" * 100_000)
 
@@ -109,5 +109,5 @@ def test_a_message_quotes_only_the_beginning_of_a_long_text():
     ],
     ids=str,
 )
-def test_what_is_written(duration, text):
+def test_duration_is_written_with_its_largest_units(duration, text):
     assert format_duration(duration) == text

@@ -1,4 +1,4 @@
-"""What `hold`, `release` and `set` write on an object, also while other clients write it."""
+"""The writes of `hold`, `release` and `set` on an object, also while other clients write it."""
 
 import json
 
@@ -120,7 +120,7 @@ def test_release_writes_nothing_to_an_object_without_a_hold():
     "kept",
     ["", "60", "[]", "{", '{"spec.suspend": true}', '{"spec.ttlSecondsAfterFinished": 1, "metadata.name": "x"}'],
 )
-def test_a_release_writes_nothing_but_ttl_fields_of_the_kind(kept):
+def test_release_writes_nothing_but_ttl_fields_of_the_kind(kept):
     with pytest.raises(ValueError, match=rf"annotation ttlafterfinished.dev/{HELD_TTL}: expected JSON of values"):
         edits.release(job(hold="why", held_ttl=kept), JOB)
 

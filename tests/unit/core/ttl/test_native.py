@@ -1,4 +1,4 @@
-"""A kind's own TTL: units, zero, less than zero, and which of several fields speaks."""
+"""A kind's own TTL: units, zero, negative values, and the precedence of several fields."""
 
 from datetime import timedelta
 
@@ -31,7 +31,7 @@ def ttl(*fields, **options):
         ("-1s", "duration", {"negative": "delete"}, timedelta()),
     ],
 )
-def test_what_a_value_means(value, unit, options, after):
+def test_native_ttl_follows_from_value_unit_and_options(value, unit, options, after):
     rule = ttl({"path": "spec.ttl", "unit": unit}, **options)
 
     assert read_native_ttl({"spec": {"ttl": value}}, rule) == ("spec.ttl", after)
@@ -60,7 +60,7 @@ def test_object_without_the_field_has_no_native_ttl(obj):
         ("9999999h", "duration"),
     ],
 )
-def test_a_malformed_value_is_an_error_that_names_the_field(value, unit):
+def test_malformed_value_is_an_error_that_names_the_field(value, unit):
     with pytest.raises(InvalidFieldError, match=r"spec\.ttl: expected"):
         read_native_ttl({"spec": {"ttl": value}}, ttl({"path": "spec.ttl", "unit": unit}))
 
@@ -83,9 +83,9 @@ STRATEGY = ttl(
     ],
 )
 def test_first_field_that_is_set_and_applies_sets_the_ttl(phase, spec, path):
-    spoken = read_native_ttl({"spec": spec, "status": {"phase": phase}}, STRATEGY)
+    native = read_native_ttl({"spec": spec, "status": {"phase": phase}}, STRATEGY)
 
-    assert (spoken[0] if spoken else None) == path
+    assert (native[0] if native else None) == path
 
 
 def test_field_with_an_unknown_test_result_is_an_error():
@@ -102,6 +102,6 @@ def test_field_with_an_unknown_test_result_is_an_error():
         ("act", {"ttl": 1}, False),
     ],
 )
-def test_what_is_left_to_the_kinds_own_controller(native, spec, left):
+def test_object_is_left_to_its_controller_if_the_rule_leaves_a_field_that_is_set(native, spec, left):
     assert is_left_to_controller({"spec": spec}, ttl(native=native)) is left
     assert not is_left_to_controller({"spec": spec}, None)

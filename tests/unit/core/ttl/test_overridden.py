@@ -1,4 +1,4 @@
-"""Which of the kind's own fields is acted on by its own controller before we would act."""
+"""TTLs that are overridden because the kind's own controller acts on its field first."""
 
 import pytest
 

@@ -94,7 +94,7 @@ class TestOrder:
     def test_object_without_any_source_has_no_ttl(self):
         assert decided(DONE, rules({"match": {"kinds": ["pods"]}, "ttl": "1s"})) == ignore("no-ttl")
 
-    def test_unfinished_object_is_kept_whatever_its_ttl(self):
+    def test_unfinished_object_is_kept_with_any_ttl(self):
         place = namespace_of(namespace(default_ttl="0", max_ttl="0"))
 
         assert decided(job(), rules(ttl="0s"), place=place) == ignore("unfinished")
@@ -216,7 +216,7 @@ class TestLimits:
     def test_min_age_without_a_ttl_deletes_nothing(self):
         assert decided(DONE, rules(minAge="1s")) == ignore("no-ttl")
 
-    def test_min_age_without_a_finish_time_keeps(self):
+    def test_min_age_without_a_finish_time_keeps_the_object(self):
         obj = annotated(without(DONE, "status.conditions"), expire_at=ago(1))
         obj = having(obj, "status.conditions", [{"type": "Complete", "status": "True"}])
 
@@ -226,7 +226,7 @@ class TestLimits:
 
 class TestExemption:
     @pytest.mark.parametrize("obj", [DONE, annotated(DONE, ttl="0"), job(complete=ago(100), ttl=0)])
-    def test_an_exempt_namespace_keeps_all(self, obj):
+    def test_exempt_namespace_keeps_every_object(self, obj):
         assert decided(obj, rules(ttl="0s"), place=namespace_of(namespace(exempt="true"))) == ignore("exempt")
 
     @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ class TestExemption:
             {"max_ttl": ""},
         ],
     )
-    def test_malformed_namespace_annotation_keeps_all(self, settings):
+    def test_malformed_namespace_annotation_keeps_every_object(self, settings):
         place = namespace_of(namespace(**settings))
         found = facts(annotated(DONE, ttl="0"), place=place)
 
@@ -301,7 +301,7 @@ class TestOwners:
         assert (decided(obj, policy, place=place, owner_unfinished=True) == ignore("owner-unfinished")) is kept
         assert decided(obj, policy, place=place)[0] == "expire"
 
-    def test_unfinished_owner_keeps_a_pod_whatever_a_rule_sets_and_is_named(self):
+    def test_unfinished_owner_keeps_a_pod_with_any_rule_and_is_named(self):
         obj = owned_by(pod(containers=(ended(at=ago(60)),)), "Job")
         policy = rules(match={"kinds": ["pods"]}, ttl="1s", onOwned="delete")
 
@@ -356,7 +356,7 @@ class TestAge:
         assert decided(self.aged(3_695), policy) == ignore("never")
         assert decided(self.aged(3_685), policy) == expire(ago(90))
 
-    def test_age_without_a_creation_time_keeps(self):
+    def test_age_without_a_creation_time_keeps_the_object(self):
         policy = rules({"match": {"age": "1h"}, "ttl": "1h"}, {"ttl": "1s"})
 
         assert decided(without(DONE, "metadata.creationTimestamp"), policy) == ignore("invalid-policy")
@@ -383,7 +383,7 @@ class TestKeepLast:
     def test_newest_objects_with_their_own_ttl_are_kept(self):
         assert decided(annotated(DONE, ttl="0"), rules(keepLast=1), newer=0) == ignore("kept-last")
 
-    def test_a_rule_for_failed_ones_alone_counts_no_others(self):
+    def test_rule_for_failed_objects_counts_no_others(self):
         policy = rules({"ttl": "0s", "keepLastFailed": 3}, {"keepLast": 2})
 
         assert facts(FAILED, policy).keeper.name == "rule-0"
@@ -404,7 +404,7 @@ class TestKeepLast:
 
         assert facts(obj, rules(ttl="0s", keepLast=1, keepLastBy=by)).group == group
 
-    def test_unknown_group_keeps(self):
+    def test_object_of_an_unknown_group_is_kept(self):
         policy = rules(ttl="0s", keepLast=1, keepLastBy={"cel": "object.metadata.labels.app"})
 
         assert decided(DONE, policy, newer=5) == ignore("invalid-policy")
@@ -417,7 +417,7 @@ class TestKeepLast:
 
 
 class TestOverridden:
-    """Kubernetes' own controller acts on a Job's field whatever the other settings are."""
+    """Kubernetes' own controller acts on a Job's field under any other settings."""
 
     @pytest.mark.parametrize(
         ("obj", "policy", "overridden"),
@@ -447,7 +447,7 @@ class TestOverridden:
 class TestLeftToTheController:
     LEFT = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"native": "leave"})})
 
-    def test_field_left_to_its_controller_keeps_whatever_policies_and_namespaces_set(self):
+    def test_field_left_to_its_controller_keeps_the_object_under_any_policy(self):
         place = namespace_of(namespace(default_ttl="0"))
 
         assert decided(job(complete=ago(9), ttl=1), rules(ttl="0s"), self.LEFT, place=place) == ignore(

@@ -1,4 +1,4 @@
-"""`set`: what is refused before a cluster is asked."""
+"""`set`: options that are rejected without a request to the cluster."""
 
 from click.testing import CliRunner
 

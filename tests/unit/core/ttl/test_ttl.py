@@ -48,21 +48,21 @@ class TestSource:
         assert find_ttl(having(pod(), "spec.ttlSecondsAfterFinished", 0), POD, outcome) is None
 
     def test_annotation_of_another_domain_sets_no_ttl(self):
-        strangers = {"ttl": "0", "example.com/ttl": "0", "ttlafterfinished.dev.example.com/ttl": "0"}
+        others = {"ttl": "0", "example.com/ttl": "0", "ttlafterfinished.dev.example.com/ttl": "0"}
 
-        assert find_ttl(having(job(), "metadata.annotations", strangers), JOB, None) is None
+        assert find_ttl(having(job(), "metadata.annotations", others), JOB, None) is None
 
     @pytest.mark.parametrize(
         ("seconds", "expected"),
         [(0, timedelta(0)), (1, timedelta(seconds=1)), (2**31 - 1, timedelta(seconds=2**31 - 1))],
         ids=["zero", "one", "the largest int32"],
     )
-    def test_the_field_is_in_seconds(self, seconds, expected):
+    def test_native_field_is_read_in_seconds(self, seconds, expected):
         assert find_ttl(job(ttl=seconds), JOB, None) == Ttl(
             "spec.ttlSecondsAfterFinished", after=expected, origin="native"
         )
 
-    def test_the_field_ends_at_a_century(self):
+    def test_native_field_of_more_than_a_century_is_rejected(self):
         century = 36_500 * 86_400
 
         assert find_ttl(job(ttl=century), JOB, None).after == timedelta(days=36_500)
@@ -71,7 +71,7 @@ class TestSource:
 
     @pytest.mark.parametrize("name", ["ttl", "ttl-succeeded", "ttl-failed", "expire-at"])
     @pytest.mark.parametrize("outcome", [None, *Outcome])
-    def test_a_malformed_annotation_is_an_error_whatever_the_outcome(self, name, outcome):
+    def test_malformed_annotation_is_an_error_for_any_outcome(self, name, outcome):
         with pytest.raises(InvalidTtlError, match=f"^annotation ttlafterfinished.dev/{name}: expected .*'soon'"):
             find_ttl(annotated(job(ttl=0), **{name: "soon"}), JOB, outcome)
 
@@ -98,7 +98,7 @@ class TestDue:
     def test_due_instant_follows_from_finish_and_ttl(self, ttl, finished_at, due_at):
         assert ttl.due_at(finished_at) == due_at
 
-    def test_only_never_is_never(self):
+    def test_ttl_with_a_duration_or_an_instant_is_not_never(self):
         assert Ttl("").is_never
         assert not Ttl("", after=timedelta(0)).is_never
         assert not Ttl("", at=NOW).is_never
