@@ -36,7 +36,7 @@ INTEGRATION = {
         trainjob(conditions=[suspended(ago(3600))]),
         UNFINISHED,
     ),
-    "Should reset deadline timer upon resume": (
+    "Should reset deadline timer upon resume": (  # codespell:ignore upon
         trainjob(conditions=[suspended(ago(62), resumed=True), DEADLINE_EXCEEDED]),
         Finish(True, ago(60), Outcome.FAILED),
     ),

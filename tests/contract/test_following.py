@@ -32,7 +32,7 @@ def quickly(monkeypatch):
 
 @asynccontextmanager
 async def running(server, api, tmp_path, *rules):
-    """The runner on the test's namespace; what it was told of is in its telemetry."""
+    """The runner on the test's namespace; its telemetry holds what it saw."""
     telemetry = FakeTelemetry()
     kinds = Catalogue(rules)
     cluster = await connect(kubeconfig=str(server.kubeconfig), memory=Memory())

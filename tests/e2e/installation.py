@@ -84,7 +84,7 @@ def built(folder: Path, *, without: str = "") -> str:
 def overlay(
     folder: Path, *, components: list[str], settings: dict[str, str], files: Mapping[str, Sequence[Path]] | None = None
 ) -> Path:
-    """A user's own overlay upon the two-minute start.
+    """Write a user's overlay on the two-minute start.
 
     Args:
         folder: Where to make it, with a copy of the manifests: kustomize takes relative paths only.

@@ -35,7 +35,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def witness() -> Iterator[Witness]:
-    """Sees all; in the end nothing was early, and nothing is gone that nobody wanted gone."""
+    """Record every deletion; at the end, check that none was early or unwanted."""
     kubectl("apply", "-f", str(HERE / "trainjob-crd.yaml"))
     kubectl("wait", "--for=condition=Established", "crd/trainjobs.trainer.kubeflow.org")
     kubectl("create", "namespace", NAMESPACE)
@@ -46,7 +46,7 @@ def witness() -> Iterator[Witness]:
 
 @pytest.fixture(scope="module")
 def before(witness: Witness) -> list[Object]:
-    """A Job and a Pod that finished when nobody listened yet."""
+    """A Job and a Pod that finished before the source started."""
     things = [
         create(job("before", "true", namespace=NAMESPACE, ttl="1s")),
         create(pod("before", "true", namespace=NAMESPACE, ttl="1s")),
@@ -146,7 +146,7 @@ def test_a_ttl_that_is_raised_after_scheduling_counts(witness: Witness) -> None:
 
 
 def test_held_it_stays_and_goes_when_let_go(witness: Witness) -> None:
-    thing = create(job("held", "true", namespace=NAMESPACE, ttl="2s", hold="somebody looks into it"))
+    thing = create(job("held", "true", namespace=NAMESPACE, ttl="2s", hold="an operator looks into it"))
     finished(thing)
     passes(5)
     assert is_there(thing)
@@ -270,7 +270,7 @@ def extended_settings() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An overlay of a user's own upon the two-minute start: TrainJobs too, and timers that survive."""
+    """A user's overlay on the two-minute start: TrainJobs too, and timers on a volume."""
     folder = installation.overlay(
         tmp_path_factory.mktemp("overlay"), components=EXTENSIONS, settings=extended_settings()
     )
@@ -417,7 +417,7 @@ def test_no_right_is_missing_and_none_is_never_used() -> None:
         assert {right for right in may if not is_idle(account, right)} <= used <= set(may), account
 
 
-# Strangers
+# Tokens
 
 
 MONITORING = "monitoring.coreos.com"
@@ -463,9 +463,9 @@ def test_with_tokens_it_works_as_before(witness: Witness) -> None:
 
 SET, FIRED = "dev.ttlafterfinished.timer.set", "dev.ttlafterfinished.timer.fired"
 REPORTED = "dev.knative.apiserver.resource.update"
-NOBODY = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "nobody", "uid": "0"}
-TIMER = {"ref": NOBODY, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z"}
-OBJECT = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "nobody", "namespace": "default", "uid": "0"}}
+ABSENT_POD = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "absent", "uid": "0"}
+TIMER = {"ref": ABSENT_POD, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z"}
+OBJECT = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "absent", "namespace": "default", "uid": "0"}}
 SOURCE = "job-oidc-sources.knative.dev-apiserversource"
 EXPIRE, TIMERS = (f"{name}-oidc-eventing.knative.dev-trigger" for name in ("expire", "timers"))
 STRANGER = ""

@@ -63,7 +63,7 @@ def stays(obj: Object) -> timedelta | None:
 
 @pytest.fixture(scope="module")
 def witnesses() -> Iterator[Witnesses]:
-    """See all; in the end nothing was early, and nothing is gone that nobody wanted gone."""
+    """Record every deletion; at the end, check that none was early or unwanted."""
     known = read_catalogue(FLEET / "kinds")
     crds = [crd_of(next(rule for rule in known.rules if rule.name == name)) for name in JOINED]
     crds[-1]["spec"]["versions"][0].pop("subresources")  # as Argo's own
@@ -81,7 +81,7 @@ def witnesses() -> Iterator[Witnesses]:
 
 @pytest.fixture(scope="module")
 def before(witnesses: Witnesses) -> list[Object]:
-    """One of each kind that finished when nobody listened yet."""
+    """One object of each kind that finished before the source started."""
     assert witnesses
     things = [make(kind, "before", keep=1) for kind in KINDS]
     for thing in things:
@@ -198,7 +198,7 @@ def line_of(text: str, word: str) -> int:
 
 
 def starts() -> dict[str, int]:
-    """The Pods that decide, and how often each was started anew."""
+    """The Pods that decide, and how often each restarted."""
     return {
         name: get("pod", name, namespace=installation.NAMESPACE)["status"]["containerStatuses"][0]["restartCount"]
         for function in ("schedule", "expire", "sweep")

@@ -71,7 +71,7 @@ def _instant(text: str) -> datetime:
 
 @dataclass
 class Witness:
-    """What was deleted in a namespace by somebody else than the test.
+    """What other clients than the test deleted in a namespace.
 
     Objects with a controller owner are left out: the garbage collector takes them along.
 

@@ -48,7 +48,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class User:
-    """Somebody with all rights: what is refused is refused by the guard rails."""
+    """A user with all rights: only the guard rails refuse a request."""
 
     server: RealServer
     trust: ssl.SSLContext
@@ -568,7 +568,7 @@ def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
     before = ann.ask("GET", HOLDS).body["spec"]["variables"]
     assert before[0]["name"] == "groups"
     held = thing("ConfigMap", {"hold": "audit"})
-    who = f"members of these groups: {', '.join(groups)}" if groups else "nobody"
+    who = f"members of these groups: {', '.join(groups) or 'none'}"
     try:
         variables = [{**before[0], "expression": str(groups)}, *before[1:]]
         assert ann.ask("PATCH", HOLDS, {"spec": {"variables": variables}}).is_taken
@@ -712,7 +712,7 @@ def test_orphans_are_let_go(bad, ann, controller):
         (thing("CronJob", spec=cron_spec(job={"ttl": "1m"}, ttlSecondsAfterFinished=60)), ""),
         (
             thing("CronJob", spec=cron_spec(job={"ttl": "1d"}, ttlSecondsAfterFinished=100)),
-            "ttl in spec.jobTemplate: powerless, since kube-controller-manager deletes each Job 100 s after",
+            "ttl in spec.jobTemplate: overridden, since kube-controller-manager deletes each Job 100 s after",
         ),
         (thing("CronJob", {"ttl": "1d"}), "ttl: a CronJob never finishes, so this never counts; set it in spec.jobT"),
         (thing("CronJob", {"ttl": "5s"}), "ttl: a CronJob never finishes"),
@@ -724,17 +724,17 @@ def test_orphans_are_let_go(bad, ann, controller):
         (thing("TrainJob", spec={"ttlSecondsAfterFinished": 59}), "spec.ttlSecondsAfterFinished: 59 s is less than"),
         (
             thing("Job", {"ttl": "1d"}, spec=job_spec(ttlSecondsAfterFinished=100)),
-            "ttl: powerless, since kube-controller-manager deletes this Job 100 s after it finished, by spec.ttlSec",
+            "ttl: overridden, since kube-controller-manager deletes this Job 100 s after it finished, by spec.ttlSec",
         ),
-        (thing("Job", {"ttl": "never"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl: powerless"),
-        (thing("Job", {"ttl-failed": "2m"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl-failed: powerless"),
+        (thing("Job", {"ttl": "never"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl: overridden"),
+        (thing("Job", {"ttl-failed": "2m"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl-failed: overridden"),
         (thing("Job", {"ttl": "100"}, spec=job_spec(ttlSecondsAfterFinished=100)), ""),
         (thing("Job", {"ttl": "1d"}), ""),
         (
             thing("PyTorchJob", {"ttl": "1d"}, spec={"runPolicy": {"ttlSecondsAfterFinished": 100}}),
             "this PyTorchJob 100 s after it finished, by spec.runPolicy.ttlSecondsAfterFinished",
         ),
-        (thing("TrainJob", {"ttl": "1d"}, spec={"ttlSecondsAfterFinished": 100}), ""),  # nobody acts on it
+        (thing("TrainJob", {"ttl": "1d"}, spec={"ttlSecondsAfterFinished": 100}), ""),  # no controller acts on it
         (thing("Pod", {"ttl": "1d"}), ""),
         (
             thing("Pod", {"ttl": "1d"}, spec={**SHAPES["Pod"]["spec"], "restartPolicy": "Always"}),
@@ -840,7 +840,7 @@ def with_field(rule: KindRule, field: TtlField) -> Object:
 
 
 def warnings_of(user: User, rule: KindRule, obj: Object, said: dict[str, str]) -> tuple[str, ...]:
-    """What is said when somebody annotates an object that is there, its status included."""
+    """The warnings when a user annotates an existing object with a status."""
     folder = rule.path_in("default")
     assert user.ask("POST", folder, obj).is_taken
     try:
@@ -865,7 +865,7 @@ def test_whoever_else_acts_on_a_field_of_the_catalogue_is_named(rule, field, hon
     obj = with_field(rule, field)
     means = next((one for one in ("succeeded", "failed") if one[:4] in field.path.lower()), "finished")
     (warning,) = warnings_of(honoured, rule, obj, {"ttl": "101s"})
-    assert f"/ttl: powerless, since its own controller deletes this {rule.kind} 100 s after it {means}, by " in warning
+    assert f"/ttl: overridden, since its own controller deletes this {rule.kind} 100 s after it {means}, by " in warning
     assert f", by {field.path}{',' if field.path.startswith('status') else ';'}" in warning
     assert not warnings_of(honoured, rule, obj, {"ttl": "100s"})
     for outcome in ("succeeded", "failed"):
@@ -897,7 +897,7 @@ def test_the_field_that_speaks_of_an_outcome_counts(honoured):
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "value", "is_powerless"),
+    ("name", "path", "value", "is_overridden"),
     [
         ("sparkapplications.spark.apache.org", "spec.applicationTolerations.ttlAfterStopMillis", -1, False),
         ("sparkapplications.sparkoperator.k8s.io", "spec.timeToLiveSeconds", -1, True),
@@ -908,18 +908,18 @@ def test_the_field_that_speaks_of_an_outcome_counts(honoured):
         ("workflows.argoproj.io", "spec.ttlStrategy", "text", False),
     ],
 )
-def test_odd_values_of_a_field(name, path, value, is_powerless, honoured):
+def test_odd_values_of_a_field(name, path, value, is_overridden, honoured):
     rule = kind_rules()[name]
     for part in reversed(path.split(".")):
         value = {part: value}
     obj = {**with_field(rule, rule.ttl.fields[0]), **value}
-    assert bool(warnings_of(honoured, rule, obj, {"ttl": "1d"})) == is_powerless
+    assert bool(warnings_of(honoured, rule, obj, {"ttl": "1d"})) == is_overridden
     assert warnings_of(honoured, rule, obj, {"ttl": "1s"})  # the other hints are there all the same
 
 
-def test_a_hold_beside_a_native_field_is_powerless(chief):
+def test_a_hold_beside_a_native_field_is_overridden(chief):
     (warning,) = chief.create(thing("Job", {"hold": "audit"}, spec=job_spec(ttlSecondsAfterFinished=100))).warnings
-    assert "hold: powerless" in warning
+    assert "hold: overridden" in warning
     assert "kubectl ttl hold" in warning
 
 

@@ -198,7 +198,7 @@ class Requests:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.key = ec.generate_private_key(ec.SECP256R1())
-        self.subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "somebody")])
+        self.subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "developer")])
 
     def ask(self, name: str) -> None:
         signed = x509.CertificateSigningRequestBuilder(self.subject).sign(self.key, hashes.SHA256())

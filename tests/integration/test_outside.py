@@ -276,7 +276,7 @@ class MetadataServer:
         lifetime: Seconds that it says its tokens are valid for.
         given: The tokens, as they were fetched.
         scopes: What the last one was asked to be good for.
-        uncalled: Requests without the header that proves that nobody was tricked into them.
+        uncalled: Requests without the header that proves that no client was tricked into them.
     """
 
     def __init__(self, new_token: Callable[[], str]) -> None:

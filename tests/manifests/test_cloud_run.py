@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 OVERLAY = ROOT / "knative" / "overlays" / "cloud-run"
 NAMESPACE = "ttl-after-finished"
 FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__"}
-# timers needs a disk, and what nobody takes is told in the cluster that it came from.
+# timers needs a disk, and dead letters are reported in the cluster that they came from.
 IN_THE_CLUSTER = {"timers", "deadletter"}
 ON_CLOUD_RUN = ["expire", "schedule", "sweep"]
 REACHING_THE_CLUSTER = ["expire", "sweep"]
@@ -182,7 +182,7 @@ def test_the_settings_agree_with_those_of_the_cluster(service):
 
 @pytest.mark.parametrize("name", REACHING_THE_CLUSTER)
 def test_who_deletes_knows_where_its_state_is(name):
-    """Without it doctor would miss every sweep, and an open breaker would stop nobody."""
+    """Without it doctor would miss every sweep, and an open breaker would stop no process."""
     assert settings_of(services()[name]).home_namespace == NAMESPACE
 
 

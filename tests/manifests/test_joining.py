@@ -113,7 +113,7 @@ def test_rules_of_one_kind_are_one_kind():
         ("PodChaos", "podchaos", False),
         ("PodChaos", "podchaoses", True),
         ("Policy", "policies", True),
-        ("Policy", "policys", False),
+        ("Policy", "policys", False),  # codespell:ignore policys
     ],
 )
 def test_a_kind_that_knative_would_not_find_is_refused_a_source(kind, plural, holds):

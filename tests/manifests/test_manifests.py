@@ -597,7 +597,7 @@ def test_timers_on_a_claim_can_start_write_and_be_called(with_component):
     assert spec["template"]["spec"]["securityContext"]["fsGroup"] == int(user[1])
     (container,) = spec["template"]["spec"]["containers"]
     (port,) = container["ports"]
-    assert port["containerPort"] == 8080  # where the image listens unless told otherwise
+    assert port["containerPort"] == 8080  # where the image listens by default
     assert container["readinessProbe"]["tcpSocket"] == {"port": port["name"]}  # a GET is refused
     (called,) = of_kind(objects, "Service", "v1")["timers"]["spec"]["ports"]
     assert (called["port"], called["targetPort"]) == (80, port["name"])

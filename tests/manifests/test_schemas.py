@@ -212,5 +212,5 @@ def test_a_wrong_manifest_is_refused(name, path, value, said, server):
 
 
 def test_a_kind_that_is_not_there_is_refused(server):
-    trigger = {**good("Trigger/expire"), "kind": "Triger"}
-    assert server.refusals(trigger) == ["no kind Triger in eventing.knative.dev/v1"]
+    trigger = {**good("Trigger/expire"), "kind": "Misspelled"}
+    assert server.refusals(trigger) == ["no kind Misspelled in eventing.knative.dev/v1"]
