@@ -274,7 +274,7 @@ def test_explain_reports_a_saved_ttl_without_a_hold(
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl in PATH")
 @pytest.mark.parametrize("hold", [{}, {"ttlafterfinished.dev/hold": "why"}], ids=["saved", "held"])
-def test_the_commands_advised_for_an_unreadable_held_ttl_work(
+def test_advised_commands_for_an_unreadable_held_ttl_work(
     api: Api, job: Callable[..., str], ttl: Ttl, server: RealServer, hold: dict[str, str]
 ) -> None:
     path = job("report")
