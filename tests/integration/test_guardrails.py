@@ -482,7 +482,7 @@ def test_ttl_above_the_maximum_of_the_namespace_is_refused(said, is_taken, ann):
     answer = ann.create(within("bounded", "Pod", said))
     assert answer.is_taken == is_taken
     if not is_taken:
-        assert "is longer than 7d, which is the most in namespace bounded" in answer.said
+        assert "is longer than 7d, the maximum in namespace bounded" in answer.said
 
 
 def test_unreadable_ttl_is_not_compared_with_the_maximum(ann):
@@ -494,7 +494,7 @@ def test_never_requires_a_listed_group_where_a_maximum_is_set(ann, chief):
     assert ann.create(within("default", "Pod", {"ttl": "never"})).is_taken
     refused = ann.create(within("bounded", "Pod", {"ttl": "never"}))
     assert refused.status == 403
-    assert "never is more than 7d, which is the most in namespace bounded" in refused.said
+    assert "never is more than 7d, the maximum in namespace bounded" in refused.said
     assert chief.create(within("bounded", "Pod", {"ttl": "never"})).is_taken
 
 
@@ -512,8 +512,8 @@ def test_ttl_in_a_template_above_the_maximum_is_refused(kind, spec, where, ann, 
     made = {
         said: thing(kind, metadata={"namespace": "bounded"}, spec=spec({"ttl": said})) for said in ("never", "8d", "7d")
     }
-    assert f"/ttl in {where}: never is more than 7d, which" in ann.create(made["never"]).said
-    assert f"/ttl in {where}: 8d is longer than 7d, which" in ann.create(made["8d"]).said
+    assert f"/ttl in {where}: never is more than 7d, the" in ann.create(made["never"]).said
+    assert f"/ttl in {where}: 8d is longer than 7d, the" in ann.create(made["8d"]).said
     assert ann.create(made["7d"]).is_taken
     assert chief.create(made["never"]).is_taken
 
@@ -714,7 +714,7 @@ def test_garbage_collector_orphans_objects_with_unreadable_annotations(bad, ann,
             thing("CronJob", spec=cron_spec(job={"ttl": "1d"}, ttlSecondsAfterFinished=100)),
             "ttl in spec.jobTemplate: overridden, since kube-controller-manager deletes each Job 100 s after",
         ),
-        (thing("CronJob", {"ttl": "1d"}), "ttl: a CronJob never finishes, so this never counts; set it in spec.jobT"),
+        (thing("CronJob", {"ttl": "1d"}), "ttl: a CronJob never finishes, so this has no effect; set it in spec.jobT"),
         (thing("CronJob", {"ttl": "5s"}), "ttl: a CronJob never finishes"),
         (thing("ConfigMap", {"ttl": "1m"}), ""),
         (thing("ConfigMap", {"ttl": "60"}), ""),
@@ -937,7 +937,7 @@ def test_warning_is_given_once(ann):
 @pytest.mark.parametrize(
     ("obj", "said"),
     [
-        (thing("Job", spec=job_spec({"ttl": "1d"})), "ttl in spec.template: a Job keeps its Pods while it works"),
+        (thing("Job", spec=job_spec({"ttl": "1d"})), "ttl in spec.template: a Job keeps its Pods while it runs"),
         (thing("Job", spec=job_spec({"expire-at": "2026-01-02T03:04:05Z"})), "expire-at in spec.template"),
         (thing("CronJob", spec=cron_spec(pod={"ttl": "1d"})), "set it in spec.jobTemplate"),
         (thing("CronJob", spec=cron_spec(job={"ttl": "1d"})), ""),
@@ -1016,7 +1016,7 @@ def test_trainjob_of_a_crd_without_the_fields_is_accepted(ann):
         (runtime(pod={"restartPolicy": "OnFailure"}), ""),
         (thing("ClusterTrainingRuntime", spec={"runPolicy": {"ttlSecondsAfterFinished": 0}}), ""),
         (thing("ClusterTrainingRuntime", spec={"template": {}}), ""),
-        (runtime(jobset={"ttlSecondsAfterFinished": 5}), "spec.template.spec.ttlSecondsAfterFinished: must be left"),
+        (runtime(jobset={"ttlSecondsAfterFinished": 5}), "spec.template.spec.ttlSecondsAfterFinished: must be unset"),
         (runtime(job={"ttlSecondsAfterFinished": 5}), "[node].template.spec.ttlSecondsAfterFinished: must be"),
         (runtime(job={"activeDeadlineSeconds": 5}), "[node].template.spec.activeDeadlineSeconds: must be"),
         (runtime(pod={"activeDeadlineSeconds": 5}), "[node].template.spec.template.spec.activeDeadlineSeconds: must"),
