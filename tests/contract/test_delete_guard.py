@@ -1,4 +1,4 @@
-"""The delete guard on a real API server: what our accounts may not delete is refused, whatever our code does."""
+"""The delete guard on a real API server: it refuses forbidden deletes of our accounts, whatever the code sends."""
 
 import copy
 import itertools

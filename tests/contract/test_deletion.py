@@ -1,4 +1,4 @@
-"""DELETE: who may, what it means, and what it answers."""
+"""DELETE: preconditions, options, propagation, and responses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a cluster serves of the kinds that have rules, and what becomes of it while this process runs."""
+"""The served kinds among those with rules, and how changes of discovery are followed while a process runs."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""What happens to dependents, where a garbage collector runs."""
+"""What happens to dependents if a garbage collector runs."""
 
 import pytest
 

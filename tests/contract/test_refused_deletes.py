@@ -1,4 +1,4 @@
-"""What `expire` makes of a 409 that does not mean that the object has changed, on real servers."""
+"""How `expire` handles a 409 that does not mean that the object has changed, on real servers."""
 
 import asyncio
 import base64

@@ -43,7 +43,7 @@ class Seconds:
 
 @dataclass
 class Process:
-    """One that deletes, with a connection of its own."""
+    """A deleting process with its own connection."""
 
     cluster: object
     safeguards: object

@@ -1,4 +1,4 @@
-"""What our service accounts may do, and what they did."""
+"""The rights of our service accounts, and the rights that they used."""
 
 import json
 from pathlib import Path

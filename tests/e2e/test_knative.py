@@ -108,7 +108,7 @@ def make_jobs(name: str, count: int, script: str, **words: str) -> list[Object]:
 
 
 def passes(seconds: float) -> None:
-    """Time goes by in which something must not happen."""
+    """Wait for a time in which something must not happen."""
     time.sleep(seconds)
 
 

@@ -40,14 +40,14 @@ PATHS = {
 }
 COMPLETED = "workflows.argoproj.io/completed"
 HEARD_SECONDS = 6
-"""A release is heard of within five."""
+"""Every process reads a release within five seconds."""
 
 Object = dict[str, Any]
 Witnesses = dict[str, Witness]
 
 
 def stays(obj: Object) -> timedelta | None:
-    """How long each object of these tests is to stay: what it says itself, then what the policies say, retold."""
+    """The expected TTL of each object of these tests: its own, otherwise that of the policies."""
     metadata, spec = obj["metadata"], obj.get("spec", {})
     own = spec.get("keepSeconds", spec.get("ttlStrategy", {}).get("secondsAfterCompletion"))
     if own is not None:
@@ -175,7 +175,7 @@ def is_there(thing: Object) -> bool:
 
 
 def passes(seconds: float) -> None:
-    """Time goes by in which something must not happen."""
+    """Wait for a time in which something must not happen."""
     time.sleep(seconds)
 
 

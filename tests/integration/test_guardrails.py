@@ -220,7 +220,7 @@ def kubectl(server: RealServer, *arguments: str, given: Any = None) -> None:
 
 
 def in_force(user: User) -> User:
-    """The API server takes a policy up within a second or two of its creation, and says nothing of it."""
+    """Wait until the API server enforces each policy: it does so one or two seconds after the creation."""
     probes = [
         lambda: not user.create(thing("ConfigMap", {"ttl": "soon"})).is_taken,
         lambda: not user.create(thing("ConfigMap", {"hold": "why"})).is_taken,
@@ -508,7 +508,7 @@ def test_never_requires_a_listed_group_where_a_maximum_is_set(ann, chief):
     ids=["job's pod", "cronjob's job", "cronjob's pod"],
 )
 def test_ttl_in_a_template_above_the_maximum_is_refused(kind, spec, where, ann, chief):
-    """What a controller makes of it is not asked about again, and `never` is cut short by nothing."""
+    """An object that a controller creates from it is not checked, and nothing shortens `never`."""
     made = {
         said: thing(kind, metadata={"namespace": "bounded"}, spec=spec({"ttl": said})) for said in ("never", "8d", "7d")
     }
@@ -585,7 +585,7 @@ def test_overlay_sets_the_groups_that_may_hold(groups, may, ann, chief):
 
 @pytest.fixture
 def owner(ann: User) -> Iterator[Object]:
-    """What a controller owner reference names; the garbage collector would take a dependent of nothing away."""
+    """The target of a controller owner reference; without it, the garbage collector deletes the dependent."""
     parent = thing("ConfigMap", name="parent")
     yield owned_by(ann.create(parent, dry=False).body)
     ann.ask("DELETE", path_of(parent))

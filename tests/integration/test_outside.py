@@ -1,4 +1,4 @@
-"""From outside of the cluster to a real API server, as a service account of it, by what the environment says."""
+"""Connect to a real API server from outside the cluster, as a service account, with settings of the environment."""
 
 import asyncio
 import base64
@@ -120,7 +120,7 @@ async def outside(server: RealServer) -> Any:
 
 
 async def look(cluster: KubernetesCluster, namespace: str) -> list[str]:
-    """The names of the Pods; raises what the API server says to whom it does not know or admit."""
+    """The names of the Pods; raises if the API server rejects the credentials or the request."""
     page = await cluster.list_page(POD, namespace=namespace)
     return [pod["metadata"]["name"] for pod in page.items]
 

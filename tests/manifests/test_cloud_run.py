@@ -271,7 +271,7 @@ def test_cloud_run_functions_have_no_account_in_the_cluster():
 
 
 def test_place_sets_every_value_of_the_project(tmp_path):
-    """With every value changed, nothing is left of the old ones, and every new one is found."""
+    """With every value changed, no old value remains, and every new one is used."""
     shutil.copytree(ROOT / "knative", tmp_path / "knative")
     overlay = tmp_path / "knative" / "overlays" / "cloud-run"
     place = overlay / "place" / "kustomization.yaml"

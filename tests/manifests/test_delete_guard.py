@@ -1,4 +1,4 @@
-"""The delete guard as manifests: whom it binds, to which kinds. What it refuses is in tests/contract."""
+"""The delete guard as manifests: its accounts and kinds. tests/contract covers its refusals."""
 
 import re
 

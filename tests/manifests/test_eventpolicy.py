@@ -1,4 +1,4 @@
-"""components/eventpolicy: who may send what to the Broker, and whom each function admits; without a cluster."""
+"""components/eventpolicy: the types that each sender may send, and the callers that each function admits."""
 
 import re
 

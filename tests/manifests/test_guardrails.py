@@ -1,4 +1,4 @@
-"""The guard rails as manifests: what they may reach, and how they fail. What they say is in tests/integration."""
+"""The guard rails as manifests: what they match, and how they fail. tests/integration covers their messages."""
 
 from itertools import product
 

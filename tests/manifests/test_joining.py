@@ -24,7 +24,7 @@ def joining(*rules, with_source=False):
 
 
 def rights_of(bodies, component):
-    """What the roles give to an account, as the control plane adds them up."""
+    """The rights of an account, aggregated as the control plane does."""
     label = f"ttlafterfinished.dev/aggregate-to-{component}"
     roles = [body for body in bodies if body["metadata"]["labels"].get(label) == "true"]
     return {
@@ -91,7 +91,7 @@ def test_name_of_a_source_fits_the_derived_names_of_knative():
 
 
 def test_names_of_generated_objects_do_not_change():
-    """They are in clusters, and in EventPolicies that people wrote."""
+    """Clusters and users' EventPolicies contain these names."""
     assert source_name(kind_rule("workflows.argoproj.io")) == "workflows-b286b7"
     (role, *_) = joining(kind_rule("workflows.argoproj.io"))
     assert role["metadata"]["name"] == "ttl-after-finished-expire-workflows.argoproj.io"

@@ -30,11 +30,11 @@ OVERLAYS = sorted(path.parent.name for path in KNATIVE.glob("overlays/*/kustomiz
 # Cloud Run speaks a dialect of its own: test_cloud_run.py.
 BUILDS = ["base", *(f"overlays/{name}" for name in OVERLAYS if name != "cloud-run")]
 SWEPT = ["overlays/knative", "overlays/production", "overlays/cloud-run/cluster"]
-"""What deletes by way of a Broker."""
+"""The functions that delete and use a Broker."""
 COMPONENTS = sorted(str(path.parent.relative_to(KNATIVE)) for path in KNATIVE.glob("components/**/kustomization.yaml"))
 FUNCTIONS = sorted(path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__")
 NO_TRIGGER = "deadletter"
-"""What Triggers name as their dead letter sink; it is in a component of its own."""
+"""The dead letter sink of the Triggers; it has its own component."""
 TRIGGERED = [name for name in FUNCTIONS if name != NO_TRIGGER]
 KINDS = {path.name: kind_rule(path.name) for path in (KNATIVE / "components" / "source-apiserver").iterdir()}
 NAMESPACE = "ttl-after-finished"
@@ -201,7 +201,7 @@ def test_every_container_has_resource_requests(objects):
 
 
 def test_every_container_keeps_its_last_log_as_termination_message(objects):
-    """What it says of a setting that it cannot read is then in the Pod's status, where doctor finds it."""
+    """The error about an invalid setting is then in the Pod's status, where doctor finds it."""
     for name, container in containers(objects):
         assert container["terminationMessagePolicy"] == "FallbackToLogsOnError", name
 
@@ -433,7 +433,7 @@ def test_function_does_not_receive_its_own_reply(name):
 
 @pytest.mark.parametrize("name", TRIGGERED)
 def test_trigger_retries_for_the_documented_time(name):
-    """How long its pauses are together, in seconds: what is said beside each `retry`."""
+    """The sum of the pauses in seconds equals the comment beside each `retry`."""
     delivery = of_kind(build(KNATIVE / "base"), "Trigger")[name]["spec"]["delivery"]
     pauses = Delivery.model_validate(delivery)
     waited = sum(pauses.pause_seconds(retries) for retries in range(pauses.retry))

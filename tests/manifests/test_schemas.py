@@ -71,7 +71,7 @@ class Server:
         return self.real.ssl
 
     def refusals(self, obj: Object) -> list[str]:
-        """What it has against an object, warnings as well."""
+        """The errors and warnings of the schema for an object."""
         kind = self._kinds(obj["apiVersion"]).get(obj["kind"])
         if kind is None:
             return [f"no kind {obj['kind']} in {obj['apiVersion']}"]
