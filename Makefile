@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What codespell checks: whatever is written in the words of docs/glossary.md.
-CODESPELL := functions shared README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md knative/README.md knative/overlays/cloud-run/README.md docs tests/unit tests/functions tests/reference tests/properties
+CODESPELL := functions shared knative tests README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md docs
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-svg docs index test e2e sim bench lint format types layers check lock clean

@@ -1,6 +1,6 @@
 """Objects as the API server sends them, as small as a test can read them; the kinds' rules; and the fixtures.
 
-Time is told relative to NOW: `job(complete=ago(10))` completed ten seconds before the instant of the decision. No
+Times are relative to NOW: `job(complete=ago(10))` completed ten seconds before the instant of the decision. No
 builder changes what it is given.
 """
 
@@ -167,7 +167,7 @@ def namespace(name: str = "ci", *, labels: dict[str, str] | None = None, **annot
 
 
 def ended(name: str = "main", at: datetime | str | None = None, *, exit_code: int = 0) -> dict[str, Any]:
-    """The status of a container that terminated; without an instant, as one whose end nobody saw."""
+    """The status of a container that terminated; without an instant, as one whose end no kubelet saw."""
     reason = "ContainerStatusUnknown" if at is None else "Error" if exit_code else "Completed"
     terminated = {"exitCode": exit_code, "reason": reason, "startedAt": stamp(LONG_AGO), "finishedAt": stamp(at)}
     return {"name": name, "ready": False, "restartCount": 0, "state": {"terminated": terminated}, "lastState": {}}

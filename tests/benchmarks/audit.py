@@ -29,7 +29,7 @@ class Late:
     """One contender at one rate; times in milliseconds.
 
     Attributes:
-        read_p50: Until `expire` asks for the object; not a number where nobody read it.
+        read_p50: Until `expire` asks for the object; not a number where no contender read it.
         deleted_by: Who sent the DELETE that was accepted, and how often.
         calls: For each deletion, by verb and resource, of all that the contender did meanwhile.
     """

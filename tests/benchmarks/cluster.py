@@ -1,8 +1,8 @@
 """The cluster that is measured on, and the two judges that all contenders have in common.
 
 Objects are made through the API: a Job is created, and finished by a patch of its status as the Job controller writes
-it. When it is gone is told by an independent watch (metadata only, in the benchmark's own process); how many calls
-that took, by the API server's own `apiserver_request_total`.
+it. An independent watch reports when it is deleted (metadata only, in the benchmark's own process). The API server's
+own `apiserver_request_total` counts the calls that took.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _ABOUT_OBJECTS = {"jobs", "pods", "events", "namespaces"}
 
 
 class BenchmarkError(Exception):
-    """A measurement that would not count: somebody deleted what must stay, or too early, or never."""
+    """A measurement that does not count: an object was deleted that must stay, or too early, or never."""
 
 
 def now() -> datetime:
@@ -148,7 +148,7 @@ class Cluster:
         await self.call("PATCH", f"{JOBS}/{name}/status", {"status": complete(at)}, **_MERGE_PATCH)
 
     async def add_witnesses(self) -> None:
-        """Jobs that nobody may delete: not due for years, not finished, without a TTL."""
+        """Jobs that no contender may delete: not due for years, not finished, without a TTL."""
         kept = {"witness-later": timedelta(days=10_000), "witness-unfinished": timedelta(), "witness-no-ttl": None}
         for name, ttl in kept.items():
             await self._create(name, ttl)
@@ -166,7 +166,7 @@ class Cluster:
         return (await self.call("GET", JOBS))["items"]
 
     async def warm_up(self, seconds: float = 60) -> None:
-        """Wait until somebody deletes what is due: then its watch has begun, and all that comes later is seen."""
+        """Wait until the contender deletes what is due: its watch has begun, so it sees every later object."""
         self.gone.expect(1)
         await self.create_expired(1)
         await self.gone.wait(seconds)

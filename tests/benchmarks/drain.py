@@ -38,7 +38,7 @@ class Drained:
     """One contender's drain.
 
     Attributes:
-        calls: Requests for each deletion, by verb and resource, whoever made them.
+        calls: Requests for each deletion, by verb and resource, of every client.
         cpu_ms: Processor time of the contender's process for each deletion.
         of_limit: Its rate by that of the limit, measured right before it and right after it.
     """
@@ -82,7 +82,7 @@ async def measure(cluster: Cluster, jobs: int, pid: int, begin: Callable[[], Awa
 
 
 async def drain_on_command(cluster: Cluster, jobs: int, *, command: Command) -> Drained:
-    """A driver that begins when it is told to."""
+    """Measure a driver that begins on a command."""
     await cluster.create_expired(jobs)
     async with running(command(cluster), cluster.server.home / "driver.log") as driver:
         await driver.ready()

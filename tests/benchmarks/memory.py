@@ -1,7 +1,7 @@
-"""What sweeps take in memory where others fill their objects: `python -m tests.benchmarks.memory`.
+"""Measure the memory of sweeps whose objects other clients fill: `python -m tests.benchmarks.memory`.
 
 Each case is a process of its own that sweeps Jobs, Pods and TrainJobs side by side, as `run` does when it starts, on a
-loopback server that answers LISTs as an API server does, with `limit` and `continue`. Told are the peak of resident
+loopback server that answers LISTs as an API server does, with `limit` and `continue`. It reports the peak of resident
 memory, and how many objects were deleted. Beside it, in one process: what measuring JSON costs, in times of parsing it.
 """
 

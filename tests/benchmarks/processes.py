@@ -15,7 +15,7 @@ PROGRAM = str(Path(sys.executable).with_name("ttl-after-finished"))
 class Contender:
     """A process that was started here.
 
-    A driver says `ready` when it is connected and has imported all; it begins when it is told to.
+    A driver prints `ready` when it is connected and has imported all; it begins on a command.
     """
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:

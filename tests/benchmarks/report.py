@@ -220,7 +220,7 @@ def schedule_table(slices: Mapping[str, Sequence[Slice]]) -> Table:
         "a CPU second",
         "of the bare endpoint",
         caption="Bare: Starlette under the same uvicorn, reads the body, answers 204. A CPU second is one of the "
-        "server's own: what it would do in a second if nobody else used its core.",
+        "server's own: what it would do in a second if no other process used its core.",
     )
     for name, title in (("schedule", "schedule, each answered by a timer.set"), ("bare", "bare endpoint")):
         rates = [one.per_second for one in slices[name]]

@@ -1,4 +1,4 @@
-"""What `decide` answers, in the words of the tables of others: how much remains, or why nothing will happen."""
+"""The result of `decide` in the terms of other projects' test tables: the remaining time, or the reason to keep."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,7 +14,7 @@ DEFAULT = plain_namespace("default")
 def answer(
     obj: Any, rule: KindRule, *, now: datetime = NOW, space: Namespace = DEFAULT, **surroundings: Any
 ) -> timedelta | Reason:
-    """The time that remains (zero or less: it goes now), or the reason why the object stays."""
+    """The remaining time (zero or less: the object is due), or the reason why the object is kept."""
     context = Context(namespace=space, **surroundings)
     match decide(obj, rule, now, context):
         case Ignore(reason):

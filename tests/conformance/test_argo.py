@@ -87,7 +87,7 @@ WORKFLOWS = {
 
 
 @pytest.mark.parametrize(("obj", "expected"), WORKFLOWS.values(), ids=WORKFLOWS)
-def test_workflows(obj, expected):
+def test_argo_workflow_decision_matches(obj, expected):
     assert answer(obj, WORKFLOW) == expected
 
 
@@ -121,5 +121,5 @@ ANALYSISRUNS = {
 
 
 @pytest.mark.parametrize(("obj", "expected"), ANALYSISRUNS.values(), ids=ANALYSISRUNS)
-def test_analysisruns(obj, expected):
+def test_argo_analysisrun_decision_matches(obj, expected):
     assert answer(obj, ANALYSISRUN) == expected

@@ -64,7 +64,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize(("obj", "expected"), RESULTS.values(), ids=RESULTS)
-def test_results(obj, expected):
+def test_tekton_results_decision_matches(obj, expected):
     assert answer(obj, TASKRUN) == expected
 
 
@@ -77,7 +77,7 @@ def test_results(obj, expected):
         ("CustomRun", CUSTOMRUN, "tekton.dev/v1beta1"),
     ],
 )
-def test_results_of_each_kind_and_version(kind, rule, api_version):
+def test_tekton_results_decision_matches_for_each_kind_and_version(kind, rule, api_version):
     obj = run(kind, api_version=api_version, done="True", at=ago(2), ttl="1s")
 
     assert answer(obj, having_version(rule, api_version)) == seconds(-1)
@@ -116,11 +116,11 @@ OWNERS = {
 
 
 @pytest.mark.parametrize(("obj", "owner_unfinished", "expected"), OWNERS.values(), ids=OWNERS)
-def test_results_owners(obj, owner_unfinished, expected):
+def test_tekton_results_decision_matches_for_owned_runs(obj, owner_unfinished, expected):
     assert answer(obj, TASKRUN, owner_unfinished=owner_unfinished) == expected
 
 
-def test_results_never_deletes_what_a_pipelinerun_owns():
+def test_run_owned_by_a_pipelinerun_is_unfinished():
     """deleteUponCompletion, before it looks at check_owner: for a PipelineRun in a PipelineRun too."""
     child = owned_by(run("PipelineRun", done="True", at=ago(2), ttl="1s"), "PipelineRun", api_version=TEKTON)
 
@@ -142,7 +142,7 @@ PRUNER_COMPLETED = {
 
 
 @pytest.mark.parametrize(("obj", "finish"), PRUNER_COMPLETED.values(), ids=PRUNER_COMPLETED)
-def test_pruner_is_completed(obj, finish):
+def test_tekton_pruner_finish_matches(obj, finish):
     assert finish_of(obj, TASKRUN) == finish
 
 
@@ -164,11 +164,11 @@ PRUNER = {
 
 
 @pytest.mark.parametrize(("obj", "expected"), PRUNER.values(), ids=PRUNER)
-def test_pruner(obj, expected):
+def test_tekton_pruner_decision_matches(obj, expected):
     assert answer(obj, TASKRUN) == expected
 
 
-def test_the_pruners_own_annotation_is_its_own():
+def test_annotation_of_the_tekton_pruner_is_ignored():
     obj = having(
         run(done="True", at=ago(60)), "metadata.annotations", {"pruner.tekton.dev/ttlSecondsAfterFinished": "0"}
     )
@@ -176,7 +176,7 @@ def test_the_pruners_own_annotation_is_its_own():
     assert answer(obj, TASKRUN) == Reason.NO_TTL
 
 
-def test_exactly_due_is_due():
+def test_run_is_due_at_the_exact_instant():
     assert answer(run(done="True", at=ago(60), ttl="60"), TASKRUN) == timedelta(0)
 
 
@@ -219,7 +219,7 @@ FLAGS = {
 
 
 @pytest.mark.parametrize(("obj", "rule", "owner_unfinished", "expected"), FLAGS.values(), ids=FLAGS)
-def test_results_flags_as_a_policy(obj, rule, owner_unfinished, expected):
+def test_policy_matches_the_flags_of_tekton_results(obj, rule, owner_unfinished, expected):
     assert answer(obj, TASKRUN, owner_unfinished=owner_unfinished, policy=ruled(**rule)) == expected
 
 
@@ -236,7 +236,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(("obj", "newer", "expected"), LIMITS.values(), ids=LIMITS)
-def test_pruner_history_limits_as_a_policy(obj, newer, expected):
+def test_policy_matches_the_history_limits_of_the_tekton_pruner(obj, newer, expected):
     assert answer(obj, TASKRUN, policy=ruled(**HISTORY), newer=newer) == expected
 
 
@@ -248,7 +248,7 @@ LEVELS = {
 
 
 @pytest.mark.parametrize(("space", "own", "expected"), LEVELS.values(), ids=LEVELS)
-def test_pruner_levels_are_an_order(space, own, expected):
+def test_policy_order_matches_the_levels_of_the_tekton_pruner(space, own, expected):
     """There the enforced level is a setting; here the object is before the policy, and that before the namespace."""
     reported = answer(annotated(DONE, **own), TASKRUN, policy=ruled(ttl="60s"), space=namespace_of(namespace(**space)))
 

@@ -36,7 +36,7 @@ INTEGRATION = {
         trainjob(conditions=[suspended(ago(3600))]),
         UNFINISHED,
     ),
-    "Should reset deadline timer upon resume": (
+    "Should reset deadline timer upon resume": (  # codespell:ignore upon
         trainjob(conditions=[suspended(ago(62), resumed=True), DEADLINE_EXCEEDED]),
         Finish(True, ago(60), Outcome.FAILED),
     ),
@@ -64,7 +64,7 @@ INTEGRATION = {
 
 
 @pytest.mark.parametrize(("obj", "finish"), INTEGRATION.values(), ids=INTEGRATION)
-def test_what_its_tests_leave(obj, finish):
+def test_trainer_finish_matches_its_tests(obj, finish):
     assert finish_of(obj, TRAINJOB) == finish
 
 
@@ -92,5 +92,5 @@ TTL = {
 
 
 @pytest.mark.parametrize(("obj", "expected"), TTL.values(), ids=TTL)
-def test_the_ttl_of_its_proposal(obj, expected):
+def test_trainjob_ttl_matches_its_proposal(obj, expected):
     assert answer(obj, TRAINJOB) == expected

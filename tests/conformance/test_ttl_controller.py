@@ -34,7 +34,7 @@ from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
         pytest.param(None, ago(10), 15, seconds(5), id="9: Job failed 10s ago, 15s TTL"),
     ],
 )
-def test_time_left(completed, failed, ttl, remaining):
+def test_ttl_controller_time_left_matches(completed, failed, ttl, remaining):
     assert answer(job(complete=completed, failed=failed, ttl=ttl), JOB) == remaining
 
 
@@ -62,25 +62,25 @@ def test_time_left(completed, failed, ttl, remaining):
         pytest.param([condition("Complete", later(60))], seconds(70), id="15: finished in the future: deferred"),
     ],
 )
-def test_finish_time(conditions, remaining):
+def test_ttl_controller_finish_time_matches(conditions, remaining):
     assert answer(job(conditions=conditions, ttl=10), JOB) == remaining
 
 
-def test_completion_time_is_never_read():
+def test_completion_time_is_not_read():
     """13: it is a second earlier than the condition."""
     obj = having(job(complete=ago(5), ttl=10), "status.completionTime", "2026-03-14T15:09:20Z")
 
     assert answer(obj, JOB) == seconds(5)
 
 
-def test_no_other_time_stands_in_for_that_of_the_condition():
+def test_condition_without_a_time_keeps_the_job():
     """14: an error there, tried for ever; kept here."""
     obj = status_written(job(conditions=[condition("Failed")], ttl=0), ago(60))
 
     assert answer(obj, JOB) == Reason.FINISH_TIME_UNKNOWN
 
 
-def test_what_is_being_deleted_is_left_alone():
+def test_terminating_job_is_kept():
     """16"""
     obj = having(job(complete=ago(60), ttl=10), "metadata.deletionTimestamp", "2026-03-14T15:09:00Z")
 
@@ -94,19 +94,19 @@ def test_what_is_being_deleted_is_left_alone():
         pytest.param(timedelta(0), timedelta(0), id="21: exactly due"),
     ],
 )
-def test_due_is_due_inclusively(remaining, expected):
+def test_job_is_due_at_the_exact_instant(remaining, expected):
     assert answer(job(complete=ago(10), ttl=10), JOB, now=NOW - remaining) == expected
 
 
 @pytest.mark.parametrize("owner_unfinished", [True, False])
-def test_an_owner_does_not_block(owner_unfinished):
+def test_job_with_an_owner_is_due(owner_unfinished):
     """22"""
     obj = owned_by(job(complete=ago(10), ttl=10), "CronJob")
 
     assert answer(obj, JOB, owner_unfinished=owner_unfinished) == seconds(0)
 
 
-def test_a_job_of_another_controller_is_treated_alike():
+def test_job_of_another_controller_is_due():
     """A.1 of its source: spec.managedBy is not looked at."""
     obj = having(job(complete=ago(10), ttl=10), "spec.managedBy", "kueue.x-k8s.io/multikueue")
 
@@ -135,7 +135,7 @@ def fired():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("fresh", "outcome"), FRESH.values(), ids=FRESH)
-async def test_the_fresh_object_decides(fresh, outcome):
+async def test_fresh_object_decides_at_the_deletion(fresh, outcome):
     cluster, telemetry = FakeCluster(FakeClock()), FakeTelemetry()
     cluster.put(fresh)
 
@@ -146,7 +146,7 @@ async def test_the_fresh_object_decides(fresh, outcome):
 
 
 @pytest.mark.anyio
-async def test_another_uid_between_read_and_delete_is_refused_and_then_left_alone():
+async def test_object_recreated_between_read_and_delete_is_kept():
     """20"""
     cluster, telemetry = FakeCluster(FakeClock()), FakeTelemetry()
     cluster.put(DUE)

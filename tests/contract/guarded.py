@@ -176,7 +176,7 @@ def allow_all(admin: User, *names: str) -> None:
 
 
 def _wait_until_in_force(admin: User, expire: User, rule: KindRule) -> None:
-    """A policy counts within a second or two of its creation; nothing tells when."""
+    """A policy is enforced one or two seconds after its creation; no event reports when."""
     if rule.group in BUILT_IN:
         return
     probe = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "probe", "namespace": "work"}}

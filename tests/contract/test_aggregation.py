@@ -76,7 +76,7 @@ async def aggregated(api, real):
         await runner.cleanup()
 
 
-async def test_expire_keeps_what_an_aggregated_server_serves_unless_its_rule_says_otherwise(server, real, api):
+async def test_expire_keeps_objects_of_an_aggregated_server_unless_the_rule_allows_them(server, real, api):
     cluster = await connect(kubeconfig=str(server.kubeconfig))
     async with aggregated(api, real) as (group, foo, deletes):
         timer = Timer(ref=ref_of(foo), purpose=Purpose.EXPIRE, due_at=SystemClock().now())
@@ -92,7 +92,7 @@ async def test_expire_keeps_what_an_aggregated_server_serves_unless_its_rule_say
     assert deletes[0]["preconditions"] == {"uid": "u", "resourceVersion": "7"}
 
 
-async def test_the_group_of_a_crd_is_local_also_where_its_apiservice_was_pointed_elsewhere(server, api, crds):
+async def test_group_of_a_crd_is_local_after_its_apiservice_names_another_server(server, api, crds):
     await crds.install("Run", "runs", "v1")
     cluster = await connect(kubeconfig=str(server.kubeconfig))
     path = f"{SERVICES}/v1.{crds.group}"

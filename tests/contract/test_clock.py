@@ -83,7 +83,7 @@ def fired(ref):
     return Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=SystemClock().now() + HOUR)
 
 
-async def test_object_due_by_the_date_alone_waits_and_goes_when_the_clocks_agree(server, api, tmp_path):
+async def test_object_due_by_the_date_alone_is_deleted_when_the_clocks_agree(server, api, tmp_path):
     ref = await finished_pod(api, "early", "30m")
     async with proxied(server, api, tmp_path) as (proxy, cluster):
         expiry = expiry_of(cluster, api)
@@ -105,7 +105,7 @@ async def test_object_due_by_the_date_alone_waits_and_goes_when_the_clocks_agree
         assert isinstance(await expiry.expire(fired(ref)), ObjectDeleted)
 
 
-async def test_object_due_by_both_clocks_goes(server, api, tmp_path):
+async def test_object_due_by_both_clocks_is_deleted(server, api, tmp_path):
     ref = await finished_pod(api, "due", "0s")
     async with proxied(server, api, tmp_path) as (_, cluster):
         expiry = expiry_of(cluster, api)
@@ -114,7 +114,7 @@ async def test_object_due_by_both_clocks_goes(server, api, tmp_path):
     assert deleted.ref.uid == ref.uid
 
 
-async def test_sweep_plan_explain_and_doctor_judge_by_the_same_clock(server, api, tmp_path):
+async def test_sweep_plan_explain_and_doctor_use_the_same_clock(server, api, tmp_path):
     ref = await finished_pod(api, "early", "30m")
     async with proxied(server, api, tmp_path) as (proxy, cluster):
         expiry = expiry_of(cluster, api)

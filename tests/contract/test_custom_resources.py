@@ -39,7 +39,7 @@ def definition_of(path):
     return f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.{path.split('/')[2]}"
 
 
-async def test_a_definition_is_established(api, widgets):
+async def test_definition_is_established_after_creation(api, widgets):
     answer = await api.get(definition_of(widgets))
     conditions = {c["type"]: c["status"] for c in answer.body["status"]["conditions"]}
     assert conditions == {"Established": "True", "NamesAccepted": "True"}
@@ -47,7 +47,7 @@ async def test_a_definition_is_established(api, widgets):
     assert answer.body["status"]["storedVersions"] == ["v1"]
 
 
-async def test_its_objects_live_like_any_other(api, widgets):
+async def test_custom_object_is_created_updated_listed_and_deleted(api, widgets):
     body = widget(widgets, metadata={"generateName": "w-"}, spec={"a": 1}, status={"phase": "Done"})
     created = await api.post(widgets, body)
     assert created.status == 201
@@ -63,13 +63,13 @@ async def test_its_objects_live_like_any_other(api, widgets):
     assert (await api.delete(path, {"preconditions": {"uid": created.meta["uid"]}})).body["status"] == "Success"
 
 
-async def test_a_strategic_patch_of_them_is_415(api, widgets):
+async def test_strategic_patch_of_a_custom_object_is_415(api, widgets):
     await api.post(widgets, widget(widgets, metadata={"name": "w"}))
     answer = await api.patch(f"{widgets}/w", {"spec": {}}, "application/strategic-merge-patch+json")
     assert answer.is_error(415, "UnsupportedMediaType")
 
 
-async def test_they_are_discovered(api, widgets):
+async def test_custom_kind_is_discovered(api, widgets):
     group = widgets.split("/")[2]
     groups = (await api.get("/apis")).body["groups"]
     assert [g["preferredVersion"]["version"] for g in groups if g["name"] == group] == ["v1"]
@@ -79,17 +79,17 @@ async def test_they_are_discovered(api, widgets):
     ]  # fmt: skip
 
 
-async def test_a_version_that_is_not_served_is_404(api, widgets):
+async def test_unserved_version_of_a_custom_kind_is_404(api, widgets):
     assert (await api.get(widgets.replace("/v1/", "/v1alpha1/"))).status == 404
 
 
-async def test_without_their_definition_they_are_gone(api, widgets):
+async def test_custom_objects_are_deleted_with_their_definition(api, widgets):
     await api.post(widgets, widget(widgets, metadata={"name": "w"}))
     assert (await api.delete(definition_of(widgets))).status == 200
     await api.becomes(widgets, lambda a: a.status == 404)
 
 
-async def test_a_watch_of_them_ends_with_their_definition(api, widgets):
+async def test_watch_of_custom_objects_ends_with_their_definition(api, widgets):
     version = (await api.get(widgets)).meta["resourceVersion"]
     query = {"watch": "1", "timeoutSeconds": "600", "resourceVersion": version}
     async with asyncio.timeout(60), api.session.get(api.server.url + widgets, params=query) as watch:
@@ -100,7 +100,7 @@ async def test_a_watch_of_them_ends_with_their_definition(api, widgets):
     assert [json.loads(line)["type"] for line in lines] == ["ADDED", "DELETED"]
 
 
-async def test_a_definition_is_named_after_what_it_defines(api):
+async def test_definition_with_another_name_than_its_kind_is_rejected(api):
     answer = await api.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", {
         "metadata": {"name": "wrong"},
         "spec": {

@@ -1,4 +1,4 @@
-"""The delete guard on a real API server: what our accounts may not delete is refused, whatever our code does."""
+"""The delete guard on a real API server: it refuses forbidden deletes of our accounts, whatever the code sends."""
 
 import copy
 import itertools
@@ -83,7 +83,7 @@ def test_guard_refuses_exactly_the_unfinished_objects_of_a_kind(kind, admin, exp
     assert not wrong
 
 
-def test_guard_never_lets_an_unfinished_object_go_whatever_its_shape(admin, expire):
+def test_guard_refuses_an_unfinished_object_of_any_shape(admin, expire):
     """Fixtures with parts taken out, or of another type: what `finish_of` does not call finished is refused."""
     random = Random(8)
     passed = []
@@ -190,7 +190,7 @@ def test_guard_refuses_a_delete_without_both_preconditions(options, admin, expir
     assert (status, "preconditions: expected uid and resourceVersion" in said["message"]) == (403, True)
 
 
-def test_guard_refuses_a_held_object_whatever_the_hold_says(admin, expire, namespace):
+def test_guard_refuses_a_held_object_with_any_value_of_the_hold(admin, expire, namespace):
     for value in ("a reason", ""):
         status, said = expire.delete(*make_job(admin, namespace, annotations={HOLD: value}))
         assert (status, f"held: the Job has the annotation {HOLD}" in said) == (403, True)
@@ -219,7 +219,7 @@ def test_guard_refuses_deletecollection(admin, expire, namespace):
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
-def test_guard_lets_a_finished_object_go_with_every_propagation_and_finalizer(propagation, admin, expire, namespace):
+def test_guard_admits_a_finished_object_with_every_propagation_and_finalizer(propagation, admin, expire, namespace):
     path, job = make_job(admin, namespace, finalizers=["example.com/archive"])
     assert expire.delete(path, job, dry=False, propagationPolicy=propagation)[0] == 200
     terminating = admin.ask("GET", path)[1]
@@ -269,7 +269,7 @@ def test_explain_names_the_guard_that_refuses(admin, namespace):
 
 
 @pytest.mark.anyio
-async def test_expire_reports_a_refusal_of_the_guard_once_and_ends(admin, namespace):
+async def test_expire_reports_a_refusal_of_the_guard_once_and_stops(admin, namespace):
     """A guard that is stricter than `decide`, as one of another rule may be: an error that no retry ends."""
     policy, binding = guard([JOB], NAMESPACE)
     strict = f"{policy['metadata']['name']}-strict"
@@ -322,7 +322,7 @@ def test_guards_are_compiled_without_a_warning(admin):
         assert admin.ask("GET", path)[1]["status"].get("typeChecking", {}) == {}
 
 
-def test_guard_is_stored_as_it_was_made(admin):
+def test_guard_is_stored_without_a_change(admin):
     """The API server adds no default to a policy and its binding, so what is read back can be compared."""
     for rules in rules_by_kind().values():
         policy, binding = guard(rules, NAMESPACE)

@@ -1,4 +1,4 @@
-"""DELETE: who may, what it means, and what it answers."""
+"""DELETE: preconditions, options, propagation, and responses."""
 
 import pytest
 
@@ -7,7 +7,7 @@ pytestmark = pytest.mark.anyio
 KEEP = ["example.dev/keep"]
 
 
-async def test_a_deleted_object_is_gone_and_the_answer_is_a_status(api):
+async def test_delete_removes_the_object_and_returns_a_status(api):
     uid = (await api.config_map("a"))["metadata"]["uid"]
     answer = await api.delete(api.config_maps("a"))
     assert (answer.status, answer.body["kind"], answer.body["status"]) == (200, "Status", "Success")
@@ -20,7 +20,7 @@ async def test_a_deleted_object_is_gone_and_the_answer_is_a_status(api):
     ("precondition", "word", "happened"),
     [("uid", "UID", "deleted and then recreated"), ("resourceVersion", "ResourceVersion", "modified")],
 )
-async def test_a_failed_precondition_is_a_conflict_and_deletes_nothing(api, precondition, word, happened):
+async def test_failed_precondition_is_a_conflict_and_deletes_nothing(api, precondition, word, happened):
     job = await api.job("a")
     answer = await api.delete(api.jobs("a"), {"preconditions": {precondition: "1"}, "propagationPolicy": "Background"})
     assert answer.is_error(409, "Conflict")
@@ -31,13 +31,13 @@ async def test_a_failed_precondition_is_a_conflict_and_deletes_nothing(api, prec
     assert (await api.get(api.jobs("a"))).body == job
 
 
-async def test_the_uid_precondition_is_checked_first(api):
+async def test_uid_precondition_is_checked_first(api):
     await api.config_map("a")
     answer = await api.delete(api.config_maps("a"), {"preconditions": {"uid": "1", "resourceVersion": "1"}})
     assert "the UID in the precondition" in answer.body["message"]
 
 
-async def test_an_outdated_resource_version_protects_a_changed_object(api):
+async def test_outdated_resource_version_keeps_a_changed_object(api):
     job = await api.job("a")
     await api.patch(api.jobs("a"), {"metadata": {"annotations": {"ttl": "never"}}})
     metadata = job["metadata"]
@@ -45,7 +45,7 @@ async def test_an_outdated_resource_version_protects_a_changed_object(api):
     assert (await api.delete(api.jobs("a"), {"preconditions": preconditions})).is_error(409, "Conflict")
 
 
-async def test_true_preconditions_delete(api):
+async def test_matching_preconditions_delete_the_object(api):
     metadata = (await api.job("a"))["metadata"]
     preconditions = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     answer = await api.delete(api.jobs("a"), {"preconditions": preconditions, "propagationPolicy": "Background"})
@@ -53,7 +53,7 @@ async def test_true_preconditions_delete(api):
     assert (await api.get(api.jobs("a"))).status == 404
 
 
-async def test_a_dry_run_checks_everything_and_deletes_nothing(api):
+async def test_dry_run_of_a_delete_checks_everything_and_deletes_nothing(api):
     before = await api.config_map("a")
     assert (await api.delete(api.config_maps("a"), {"dryRun": ["All"]})).body["status"] == "Success"
     failed = await api.delete(api.config_maps("a"), {"dryRun": ["All"], "preconditions": {"uid": "1"}})
@@ -63,7 +63,7 @@ async def test_a_dry_run_checks_everything_and_deletes_nothing(api):
     assert (await api.get(api.config_maps("a"))).body == before
 
 
-async def test_a_dry_run_shows_the_mark_and_leaves_none(api):
+async def test_dry_run_of_a_delete_returns_the_deletion_timestamp_without_storing_it(api):
     before = await api.job("a")
     answer = await api.delete(api.jobs("a"), {"dryRun": ["All"], "propagationPolicy": "Foreground"})
     assert answer.meta["finalizers"] == ["foregroundDeletion"]
@@ -71,7 +71,7 @@ async def test_a_dry_run_shows_the_mark_and_leaves_none(api):
     assert (await api.get(api.jobs("a"))).body == before
 
 
-async def test_with_a_body_the_query_is_not_even_read(api):
+async def test_query_of_a_delete_with_a_body_is_ignored(api):
     """A dry run asked for in the query, next to a body, really deletes."""
     await api.config_map("a")
     assert (await api.delete(api.config_maps("a"), {"propagationPolicy": "Background"}, dryRun="All")).status == 200
@@ -89,19 +89,19 @@ async def test_with_a_body_the_query_is_not_even_read(api):
         pytest.param({"kind": "Job", "apiVersion": "batch/v1"}, 400, "BadRequest", id="kind"),
     ],
 )
-async def test_wrong_options_delete_nothing(api, options, code, reason):
+async def test_invalid_delete_options_delete_nothing(api, options, code, reason):
     before = await api.job("a")
     assert (await api.delete(api.jobs("a"), options)).is_error(code, reason)
     assert (await api.get(api.jobs("a"))).body == before
 
 
-async def test_wrong_options_in_the_query_are_refused_too(api):
+async def test_invalid_delete_options_in_the_query_are_rejected(api):
     await api.config_map("a")
     assert (await api.delete(api.config_maps("a"), propagationPolicy="Never")).is_error(422, "Invalid")
     assert (await api.delete(api.config_maps("a"), b"{")).is_error(400, "BadRequest")
 
 
-async def test_a_finalizer_holds_the_object_marked(api):
+async def test_finalizer_keeps_the_deleted_object_terminating(api):
     before = await api.job("a", finalizers=KEEP)
     answer = await api.delete(api.jobs("a"), {"propagationPolicy": "Background"})
     assert answer.status == 200
@@ -113,14 +113,14 @@ async def test_a_finalizer_holds_the_object_marked(api):
     assert (await api.get(api.jobs("a"))).body == answer.body
 
 
-async def test_a_second_delete_changes_nothing(api):
+async def test_second_delete_of_a_terminating_object_changes_nothing(api):
     await api.config_map("a", finalizers=KEEP)
     first = await api.delete(api.config_maps("a"))
     second = await api.delete(api.config_maps("a"))
     assert (second.status, second.body) == (200, first.body)
 
 
-async def test_the_last_finalizer_taken_off_lets_the_object_go(api):
+async def test_object_is_deleted_when_its_last_finalizer_is_removed(api):
     await api.config_map("a", finalizers=KEEP)
     await api.delete(api.config_maps("a"))
     added = await api.patch(api.config_maps("a"), {"metadata": {"finalizers": [*KEEP, "example.dev/more"]}})
@@ -130,7 +130,7 @@ async def test_the_last_finalizer_taken_off_lets_the_object_go(api):
     assert (await api.get(api.config_maps("a"))).status == 404
 
 
-async def test_a_job_orphans_its_dependents_unless_told_otherwise(api):
+async def test_job_orphans_its_dependents_by_default(api):
     await api.job("a")
     answer = await api.delete(api.jobs("a"))
     assert answer.meta["finalizers"] == ["orphan"]
@@ -140,14 +140,14 @@ async def test_a_job_orphans_its_dependents_unless_told_otherwise(api):
     ("policy", "finalizers"),
     [("Foreground", [*KEEP, "foregroundDeletion"]), ("Orphan", [*KEEP, "orphan"]), ("Background", KEEP)],
 )
-async def test_a_policy_is_a_finalizer_beside_the_others(api, policy, finalizers):
+async def test_propagation_policy_adds_a_finalizer_to_the_others(api, policy, finalizers):
     await api.config_map("a", finalizers=KEEP)
     answer = await api.delete(api.config_maps("a"), {"propagationPolicy": policy})
     assert answer.meta["finalizers"] == finalizers
 
 
 @pytest.mark.parametrize("finalizer", ["orphan", "foregroundDeletion"])
-async def test_background_with_a_resource_version_never_drops_the_collectors_finalizer(api, finalizer):
+async def test_background_delete_with_a_resource_version_keeps_the_collectors_finalizer(api, finalizer):
     """What a DELETE with all preconditions meets, however often it comes; every other propagation passes."""
     job = await api.job("a", finalizers=[finalizer])
     preconditions = {key: job["metadata"][key] for key in ("uid", "resourceVersion")}
@@ -160,13 +160,13 @@ async def test_background_with_a_resource_version_never_drops_the_collectors_fin
     assert answer.status == 200
 
 
-async def test_the_policy_may_come_in_the_query(api):
+async def test_propagation_policy_is_read_from_the_query(api):
     await api.job("a")
     answer = await api.delete(api.jobs("a"), propagationPolicy="Foreground")
     assert answer.meta["finalizers"] == ["foregroundDeletion"]
 
 
-async def test_a_finished_pod_goes_at_once_and_is_the_answer(api):
+async def test_finished_pod_is_deleted_at_once_and_returned(api):
     await api.pod("p")
     await api.patch(api.pods("p") + "/status", {"status": {"phase": "Succeeded"}})
     answer = await api.delete(api.pods("p"), {"propagationPolicy": "Background"})
@@ -175,7 +175,7 @@ async def test_a_finished_pod_goes_at_once_and_is_the_answer(api):
     assert (await api.get(api.pods("p"))).status == 404
 
 
-async def test_a_collection_is_deleted_by_selector(api):
+async def test_collection_is_deleted_by_selector(api):
     for name, label in (("a", "x"), ("b", "x"), ("c", "y")):
         await api.config_map(name, labels={"group": label})
     answer = await api.delete(api.config_maps(), labelSelector="group=x")

@@ -1,4 +1,4 @@
-"""What a cluster serves of the kinds that have rules, and what becomes of it while this process runs."""
+"""The served kinds among those with rules, and how changes of discovery are followed while a process runs."""
 
 import logging
 
@@ -27,15 +27,15 @@ def at_once(monkeypatch):
     monkeypatch.setattr(discovery, "REREAD_SECONDS", 0.0)
 
 
-async def test_built_in_kinds_are_served_as_their_rules_say(cluster):
+async def test_built_in_kinds_are_served_as_in_their_rules(cluster):
     assert await cluster.served((JOB, POD)) == (JOB, POD)
 
 
-async def test_a_kind_whose_crd_is_not_installed_is_not_served(cluster, crds):
+async def test_kind_whose_crd_is_not_installed_is_not_served(cluster, crds):
     assert await cluster.served((JOB, crds.rule("Chaos", "chaos", "v1"), POD)) == (JOB, POD)
 
 
-async def test_plural_scope_and_version_are_the_clusters(cluster, crds):
+async def test_plural_scope_and_version_come_from_discovery(cluster, crds):
     await crds.install("PodChaos", "podchaos", "v1beta1", "v1", scope="Cluster")
     guessed = crds.rule("PodChaos", "podchaoses", "v1beta1", "v1", "v1alpha1")
 
@@ -45,21 +45,21 @@ async def test_plural_scope_and_version_are_the_clusters(cluster, crds):
     assert [one.rpartition("/")[2] for one in rule.api_versions] == ["v1", "v1beta1", "v1alpha1"]
 
 
-async def test_where_no_rule_knows_the_preferred_version_the_first_that_is_served_is_taken(cluster, crds):
+async def test_unknown_preferred_version_falls_back_to_the_first_served_version(cluster, crds):
     await crds.install("Run", "runs", "v1beta1", "v1alpha1", "v2")
     (rule,) = await cluster.served((crds.rule("Run", "runs", "v1", "v1alpha1", "v1beta1"),))
 
     assert reported(rule) == ("v1alpha1", "runs", "Namespaced")
 
 
-async def test_of_two_rules_for_one_kind_the_preferred_version_decides(cluster, crds):
+async def test_preferred_version_selects_one_of_two_rules_for_a_kind(cluster, crds):
     await crds.install("MPIJob", "mpijobs", "v1beta1", "v1")
     older, newer = crds.rule("MPIJob", "mpijobs", "v1beta1"), crds.rule("MPIJob", "mpijobs", "v1")
 
     assert await cluster.served((older, JOB, newer)) == (newer, JOB)
 
 
-async def test_a_kind_in_unknown_versions_only_is_not_served_and_said_once(cluster, crds, caplog):
+async def test_kind_in_unknown_versions_is_not_served_and_reported_once(cluster, crds, caplog):
     await crds.install("Run", "runs", "v7")
     with caplog.at_level(logging.WARNING, "ttl"):
         for _ in range(3):
@@ -69,7 +69,7 @@ async def test_a_kind_in_unknown_versions_only_is_not_served_and_said_once(clust
     assert record.fields == {"kind": "Run", "served": f"{crds.group}/v7", "known": f"{crds.group}/v1"}
 
 
-async def test_a_version_that_disappears_is_followed(cluster, crds, at_once):
+async def test_removed_version_is_replaced_by_the_served_one(cluster, crds, at_once):
     await crds.install("Run", "runs", "v1beta1", "v1alpha1")
     (before,) = await cluster.served((crds.rule("Run", "runs", "v1beta1", "v1alpha1"),))
     old = await crds.create("v1beta1", "runs", "Run")
@@ -87,7 +87,7 @@ async def test_a_version_that_disappears_is_followed(cluster, crds, at_once):
     assert await cluster.get(before, ref_of(old)) is None
 
 
-async def test_a_kind_without_a_look_at_discovery_is_followed_too(cluster, crds):
+async def test_removed_version_of_a_rule_is_replaced_before_any_discovery(cluster, crds):
     await crds.install("PodChaos", "podchaos", "v1")
     created = await crds.create("v1", "podchaos", "PodChaos")
 
@@ -96,7 +96,7 @@ async def test_a_kind_without_a_look_at_discovery_is_followed_too(cluster, crds)
     assert ref_of(snapshot.obj) == ref_of(created)
 
 
-async def test_a_cluster_scoped_kind_is_listed_read_and_deleted(cluster, crds):
+async def test_cluster_scoped_kind_is_listed_read_and_deleted(cluster, crds):
     await crds.install("Backup", "backups", "v1", scope="Cluster")
     created = await crds.create("v1", "backups", "Backup", namespace=False)
     (rule,) = await cluster.served((crds.rule("Backup", "backups", "v1"),))
@@ -106,7 +106,7 @@ async def test_a_cluster_scoped_kind_is_listed_read_and_deleted(cluster, crds):
     assert await cluster.delete(rule, created) is True
 
 
-async def test_a_kind_whose_crd_is_removed_is_not_served_any_more(cluster, crds, at_once):
+async def test_kind_whose_crd_is_removed_is_no_longer_served(cluster, crds, at_once):
     await crds.install("Run", "runs", "v1")
     rule = crds.rule("Run", "runs", "v1")
     assert await cluster.served((rule,)) == (rule,)
@@ -117,7 +117,7 @@ async def test_a_kind_whose_crd_is_removed_is_not_served_any_more(cluster, crds,
     assert await cluster.served((rule, JOB)) == (JOB,)
 
 
-async def test_a_watch_of_a_version_that_disappeared_says_so(cluster, crds, at_once):
+async def test_watch_of_a_removed_version_raises(cluster, crds, at_once):
     await crds.install("Run", "runs", "v1beta1", "v1")
     rule = crds.rule("Run", "runs", "v1beta1")
     version = (await cluster.list_page(rule)).resource_version

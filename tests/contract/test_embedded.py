@@ -125,7 +125,7 @@ def test_ten_thousand_objects_are_listed_by_pages(store):
 
 
 @pytest.mark.anyio
-async def test_any_request_can_be_made_to_fail(store):
+async def test_injected_fault_fails_the_request(store):
     async def intercept(request):
         if request.method == "DELETE":
             return Response("{}", 429, {"Retry-After": "1"})

@@ -77,7 +77,7 @@ def expiry_of(cluster, safeguards):
     )
 
 
-async def test_an_exemption_that_is_acknowledged_while_the_safeguards_answer_keeps_the_object(api, cluster):
+async def test_exemption_acknowledged_during_the_safeguards_keeps_the_object(api, cluster):
     async def exempt():
         assert (await api.patch(f"/api/v1/namespaces/{api.namespace}", EXEMPT)).status == 200
 
@@ -91,7 +91,7 @@ async def test_an_exemption_that_is_acknowledged_while_the_safeguards_answer_kee
     assert safeguards.spared_names == ["report"]
 
 
-async def test_no_delete_is_sent_later_than_the_bound_after_an_exemption_is_acknowledged(api, cluster, monkeypatch):
+async def test_delete_is_not_sent_later_than_the_bound_after_an_exemption(api, cluster, monkeypatch):
     timers = [await due_job(api, f"job-{number}") for number in range(JOBS)]
     loop, sent, delete = asyncio.get_running_loop(), [], cluster.delete
 

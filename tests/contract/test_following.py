@@ -32,7 +32,7 @@ def quickly(monkeypatch):
 
 @asynccontextmanager
 async def running(server, api, tmp_path, *rules):
-    """The runner on the test's namespace; what it was told of is in its telemetry."""
+    """The runner on the test's namespace; its telemetry holds what it saw."""
     telemetry = FakeTelemetry()
     kinds = Catalogue(rules)
     cluster = await connect(kubeconfig=str(server.kubeconfig), memory=Memory())
@@ -74,7 +74,7 @@ async def until(true, seconds=30):
             await asyncio.sleep(0.05)
 
 
-async def test_a_kind_whose_crd_is_installed_later_is_watched(server, api, crds, tmp_path):
+async def test_kind_whose_crd_is_installed_later_is_watched(server, api, crds, tmp_path):
     async with running(server, api, tmp_path, crds.rule("Run", "runs", "v1")) as telemetry:
         await crds.install("Run", "runs", "v1")
         await finished(crds, "v1", "runs", "Run", "one", 0)
@@ -83,7 +83,7 @@ async def test_a_kind_whose_crd_is_installed_later_is_watched(server, api, crds,
     assert troubles(telemetry) == []
 
 
-async def test_a_timer_finds_its_object_after_the_version_that_it_names_is_gone(server, api, crds, tmp_path):
+async def test_timer_finds_its_object_after_its_version_is_no_longer_served(server, api, crds, tmp_path):
     await crds.install("Run", "runs", "v1beta1", "v1alpha1")
     async with running(server, api, tmp_path, crds.rule("Run", "runs", "v1beta1", "v1alpha1")) as telemetry:
         await until(lambda: telemetry.swept_kinds)
@@ -100,7 +100,7 @@ async def test_a_timer_finds_its_object_after_the_version_that_it_names_is_gone(
     assert troubles(telemetry) == []
 
 
-async def test_a_kind_whose_crd_is_removed_ends_no_other_and_comes_back_in_another_version(server, api, crds, tmp_path):
+async def test_kind_whose_crd_is_removed_returns_in_another_version_and_stops_no_other(server, api, crds, tmp_path):
     await crds.install("Run", "runs", "v1")
     await crds.install("PodChaos", "podchaos", "v1")
     rules = crds.rule("Run", "runs", "v1", "v2"), crds.rule("PodChaos", "podchaoses", "v1")

@@ -1,4 +1,4 @@
-"""What happens to dependents, where a garbage collector runs."""
+"""What happens to dependents if a garbage collector runs."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def is_gone(answer):
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
-async def test_dependents_follow_their_owner(api, policy):
+async def test_dependents_are_deleted_with_their_owner(api, policy):
     job = await api.job("owner")
     await api.pod("dependent", ownerReferences=[owned_by(job, controller=True, blockOwnerDeletion=True)])
     assert (await api.delete(api.jobs("owner"), {"propagationPolicy": policy})).status == 200
@@ -29,7 +29,7 @@ async def test_dependents_follow_their_owner(api, policy):
     await api.becomes(api.jobs("owner"), is_gone)
 
 
-async def test_a_raw_delete_of_a_job_leaves_its_pods_without_owner(api):
+async def test_job_deleted_without_options_leaves_its_pods_without_owner(api):
     job = await api.job("owner")
     await api.pod("dependent", ownerReferences=[owned_by(job, controller=True)])
     await api.delete(api.jobs("owner"))
@@ -37,7 +37,7 @@ async def test_a_raw_delete_of_a_job_leaves_its_pods_without_owner(api):
     assert "ownerReferences" not in (await api.get(api.pods("dependent"))).meta
 
 
-async def test_a_dependent_of_two_owners_outlives_the_first(api):
+async def test_dependent_of_two_owners_outlives_the_first(api):
     first, second = await api.config_map("first"), await api.config_map("second")
     references = [owned_by(first, "ConfigMap", "v1"), owned_by(second, "ConfigMap", "v1")]
     await api.config_map("dependent", ownerReferences=references)
@@ -48,7 +48,7 @@ async def test_a_dependent_of_two_owners_outlives_the_first(api):
     await api.becomes(api.config_maps("dependent"), is_gone)
 
 
-async def test_a_foreground_deletion_waits_for_a_blocking_dependent(api):
+async def test_foreground_deletion_waits_for_a_blocking_dependent(api):
     job = await api.job("owner")
     reference = owned_by(job, blockOwnerDeletion=True)
     await api.config_map("dependent", ownerReferences=[reference], finalizers=["example.dev/keep"])
@@ -59,7 +59,7 @@ async def test_a_foreground_deletion_waits_for_a_blocking_dependent(api):
     await api.becomes(api.jobs("owner"), is_gone)
 
 
-async def test_grandchildren_follow(api):
+async def test_grandchildren_are_deleted_with_their_owner(api):
     job = await api.job("owner")
     child = await api.config_map("child", ownerReferences=[owned_by(job)])
     await api.config_map("grandchild", ownerReferences=[owned_by(child, "ConfigMap", "v1")])

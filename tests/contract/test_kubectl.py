@@ -31,7 +31,7 @@ def kubectl(api):
     return run
 
 
-async def test_create_get_annotate_delete(api, kubectl):
+async def test_kubectl_creates_gets_annotates_and_deletes_a_config_map(api, kubectl):
     assert await kubectl("create", "-f", "-", text=json.dumps(MANIFEST)) == "job.batch/hello created"
     header, row = (await kubectl("get", "jobs")).splitlines()
     assert header.split() == ["NAME", "STATUS", "COMPLETIONS", "DURATION", "AGE"]
@@ -42,7 +42,7 @@ async def test_create_get_annotate_delete(api, kubectl):
     assert (await api.get(api.jobs("hello"))).status == 404
 
 
-async def test_apply_twice(api, kubectl):
+async def test_kubectl_apply_twice_updates_the_object(api, kubectl):
     assert await kubectl("apply", "-f", "-", text=json.dumps(MANIFEST)) == "job.batch/hello created"
     changed = MANIFEST | {"metadata": {"name": "hello", "labels": {"x": "y"}}}
     assert await kubectl("apply", "-f", "-", text=json.dumps(changed)) == "job.batch/hello configured"
@@ -51,7 +51,7 @@ async def test_apply_twice(api, kubectl):
     assert "ttlafterfinished.dev/ttl" not in metadata["annotations"]
 
 
-async def test_short_commands(api, kubectl):
+async def test_kubectl_commands_without_a_manifest_work(api, kubectl):
     assert await kubectl("create", "job", "hi", "--image=busybox", "--", "sh", "-c", "true") == "job.batch/hi created"
     job = (await api.get(api.jobs("hi"))).body
     container = job["spec"]["template"]["spec"]["containers"][0]
@@ -61,7 +61,7 @@ async def test_short_commands(api, kubectl):
     assert (await api.get(api.config_maps("c"))).body["data"] == {"a": "b"}
 
 
-async def test_wait_and_watch(api, kubectl):
+async def test_kubectl_waits_and_watches(api, kubectl):
     await kubectl("create", "-f", "-", text=json.dumps(MANIFEST))
     waiting = asyncio.create_task(kubectl("wait", "--for=condition=Complete", "job/hello", "--timeout=20s"))
     await asyncio.sleep(0.5)

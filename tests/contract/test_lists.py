@@ -17,7 +17,7 @@ async def letters(api):
     return api.secrets()
 
 
-async def test_a_list_is_sorted_and_has_a_kind_and_a_version(api, letters):
+async def test_list_is_sorted_and_has_a_kind_and_a_version(api, letters):
     answer = await api.get(letters)
     assert answer.names == list("abcde")
     assert (answer.body["kind"], answer.body["apiVersion"]) == ("SecretList", "v1")
@@ -25,7 +25,7 @@ async def test_a_list_is_sorted_and_has_a_kind_and_a_version(api, letters):
     assert not {"kind", "apiVersion"} & answer.body["items"][0].keys()  # as the real one has it, for built-in kinds
 
 
-async def test_a_list_over_all_namespaces_finds_them_too(api, letters):
+async def test_list_over_all_namespaces_returns_the_objects_of_each(api, letters):
     answer = await api.get("/api/v1/secrets")
     found = [i["metadata"]["name"] for i in answer.body["items"] if i["metadata"]["namespace"] == api.namespace]
     assert found == list("abcde")
@@ -47,16 +47,16 @@ async def test_a_list_over_all_namespaces_finds_them_too(api, letters):
         ("example.dev/x", ""),
     ],
 )
-async def test_label_selectors(api, letters, selector, found):
+async def test_label_selector_returns_the_matching_objects(api, letters, selector, found):
     assert (await api.get(letters, labelSelector=selector)).names == list(found)
 
 
 @pytest.mark.parametrize("selector", ["a b", "a in b", "a in (b", "=a", "a=b c"])
-async def test_a_malformed_label_selector_is_400(api, selector):
+async def test_malformed_label_selector_is_400(api, selector):
     assert (await api.get(api.config_maps(), labelSelector=selector)).is_error(400, "BadRequest")
 
 
-async def test_field_selectors(api, letters):
+async def test_field_selector_returns_the_matching_objects(api, letters):
     assert (await api.get(letters, fieldSelector="metadata.name=b")).names == ["b"]
     assert (await api.get(letters, fieldSelector="metadata.name!=b")).names == list("acde")
     assert (await api.get(letters, fieldSelector="metadata.name=b,metadata.namespace=no")).names == []
@@ -66,7 +66,7 @@ async def test_field_selectors(api, letters):
 
 
 @pytest.mark.parametrize("selector", ["spec.x=1", "metadata.uid=1", "nonsense"])
-async def test_an_unknown_field_selector_is_400(api, selector):
+async def test_unknown_field_selector_is_400(api, selector):
     assert (await api.get(api.config_maps(), fieldSelector=selector)).is_error(400, "BadRequest")
 
 
@@ -78,7 +78,7 @@ async def test_pods_are_found_by_phase(api):
     assert (await api.get(api.pods(), fieldSelector="status.phase!=Failed")).names == ["p"]
 
 
-async def test_pages_show_one_snapshot(api, letters):
+async def test_pages_of_a_list_show_one_snapshot(api, letters):
     first = await api.get(letters, limit=2)
     await api.delete(api.secrets("c"))
     await api.delete(api.secrets("a"))
@@ -94,7 +94,7 @@ async def test_pages_show_one_snapshot(api, letters):
     assert (await api.get(letters)).names == ["b", "bb", "d", "e"]
 
 
-async def test_pages_over_all_namespaces_find_everything_once(api, letters):
+async def test_pages_over_all_namespaces_return_each_object_once(api, letters):
     token, found = "", []
     while True:
         query = {"continue": token} if token else {}
@@ -107,14 +107,14 @@ async def test_pages_over_all_namespaces_find_everything_once(api, letters):
     assert len(found) == len(set(found))
 
 
-async def test_a_page_of_selected_objects_does_not_count_the_rest(api, letters):
+async def test_page_of_a_selector_has_no_remaining_item_count(api, letters):
     page = await api.get(letters, limit=1, labelSelector="vowel")
     assert page.names == ["a"]
     assert "remainingItemCount" not in page.meta
     assert (await api.get(letters, labelSelector="vowel", limit=5, continue_=page.meta["continue"])).names == ["e"]
 
 
-async def test_an_expired_token_is_410_and_brings_one_that_goes_on_in_the_present(api, letters):
+async def test_expired_continue_token_is_410_with_a_token_for_the_present(api, letters):
     first = await api.get(letters, limit=2)
     await api.delete(api.secrets("c"))
     api.server.compact()
@@ -123,18 +123,18 @@ async def test_an_expired_token_is_410_and_brings_one_that_goes_on_in_the_presen
     assert (await api.get(letters, limit=5, continue_=expired.meta["continue"])).names == ["d", "e"]
 
 
-async def test_a_token_that_is_none_is_400(api, letters):
+async def test_malformed_continue_token_is_400(api, letters):
     assert (await api.get(letters, limit=2, continue_="nonsense")).is_error(400, "BadRequest")
 
 
-async def test_a_token_names_its_snapshot(api, letters):
+async def test_continue_token_names_its_snapshot(api, letters):
     token = (await api.get(letters, limit=2)).meta["continue"]
     fields = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     assert fields["v"] == "meta.k8s.io/v1"
     assert fields["start"].endswith("b\0")
 
 
-async def test_an_exact_resource_version_shows_the_past(api, letters):
+async def test_exact_resource_version_returns_the_past_state(api, letters):
     page = await api.get(letters, limit=2)
     await api.delete(api.secrets("a"))
     version = page.meta["resourceVersion"]
@@ -158,17 +158,17 @@ async def test_an_exact_resource_version_shows_the_past(api, letters):
         pytest.param({"resourceVersion": "999999999"}, 504, "Timeout", id="future"),
     ],
 )
-async def test_wrong_list_options(api, query, code, reason):
+async def test_invalid_list_options_are_rejected(api, query, code, reason):
     assert (await api.get(api.secrets(), **query)).is_error(code, reason)
 
 
-async def test_a_token_and_a_resource_version_exclude_each_other(api, letters):
+async def test_continue_token_with_a_resource_version_is_rejected(api, letters):
     first = await api.get(letters, limit=2)
     answer = await api.get(letters, continue_=first.meta["continue"], resourceVersion=first.meta["resourceVersion"])
     assert answer.is_error(400, "BadRequest")
 
 
-async def test_any_resource_version_ignores_the_limit(api):
+async def test_limit_of_a_list_from_resource_version_0_is_ignored(api):
     for name in "ab":
         await api.config_map(name)
     version = (await api.get(api.config_maps())).meta["resourceVersion"]
@@ -176,7 +176,7 @@ async def test_any_resource_version_ignores_the_limit(api):
     assert {"a", "b"} <= set((await api.get(api.config_maps(), resourceVersion="0", limit=1)).names)
 
 
-async def test_metadata_alone_can_be_asked_for(api, letters):
+async def test_list_of_metadata_returns_metadata_only(api, letters):
     answer = await api.get(letters, accept=METADATA, limit=1)
     assert (answer.body["kind"], answer.body["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
     assert answer.meta["continue"]
@@ -186,6 +186,6 @@ async def test_metadata_alone_can_be_asked_for(api, letters):
     assert (one.body["kind"], one.meta["name"]) == ("PartialObjectMetadata", "b")
 
 
-async def test_what_cannot_be_served_is_406(api):
+async def test_unsupported_accept_header_is_406(api):
     answer = await api.get(api.secrets(), accept="application/json;as=Poem;g=meta.k8s.io;v=v1")
     assert answer.is_error(406, "NotAcceptable")

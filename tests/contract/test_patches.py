@@ -22,7 +22,7 @@ def annotating(obj, value):
     return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"], "annotations": annotations}}
 
 
-async def test_a_patch_is_answered_with_what_is_stored(api, cluster):
+async def test_patch_returns_the_stored_object(api, cluster):
     job = await api.job("a")
 
     written = await cluster.patch(JOB, ref_of(job), annotating(job, "why"))
@@ -32,7 +32,7 @@ async def test_a_patch_is_answered_with_what_is_stored(api, cluster):
     assert (await api.get(api.jobs("a"))).body == written.obj
 
 
-async def test_a_patch_of_another_version_is_a_conflict_and_writes_nothing(api, cluster):
+async def test_patch_of_another_version_is_a_conflict_and_writes_nothing(api, cluster):
     job = await api.job("a")
     await cluster.patch(JOB, ref_of(job), annotating(job, "first"))
 
@@ -42,7 +42,7 @@ async def test_a_patch_of_another_version_is_a_conflict_and_writes_nothing(api, 
     assert get_annotations((await api.get(api.jobs("a"))).body) == {"hold": "first"}
 
 
-async def test_a_patch_of_what_is_gone_is_a_conflict(api, cluster):
+async def test_patch_of_a_deleted_object_is_a_conflict(api, cluster):
     job = await api.job("a")
     await api.delete(api.jobs("a"))
 

@@ -1,4 +1,4 @@
-"""What `expire` makes of a 409 that does not mean that the object has changed, on real servers."""
+"""How `expire` handles a 409 that does not mean that the object has changed, on real servers."""
 
 import asyncio
 import base64
@@ -70,7 +70,7 @@ async def test_expire_reports_a_job_that_every_delete_is_refused_for(api, expiry
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground"])
-async def test_expire_takes_a_job_that_another_client_marked_for_gone(api, cluster, expiry, telemetry, propagation):
+async def test_expire_treats_a_job_marked_by_another_client_as_deleted(api, cluster, expiry, telemetry, propagation):
     job = await finished_job(api, finalizers=["example.com/keep"])
     read = cluster.get
 

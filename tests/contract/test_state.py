@@ -43,7 +43,7 @@ class Seconds:
 
 @dataclass
 class Process:
-    """One that deletes, with a connection of its own."""
+    """A deleting process with its own connection."""
 
     cluster: object
     safeguards: object
@@ -85,7 +85,7 @@ async def state(api, start):
     return ConfigMapState((await start()).cluster, api.namespace)
 
 
-async def test_what_was_never_written_is_empty_and_the_first_write_makes_it(api, state):
+async def test_state_without_a_config_map_is_empty_and_the_first_write_creates_it(api, state):
     assert await state.read() == {}
     await state.write(lambda data: {**data, "a": "1"})
     await state.write(lambda data: {**data, "b": "2"})
@@ -93,14 +93,14 @@ async def test_what_was_never_written_is_empty_and_the_first_write_makes_it(api,
     assert (await api.get(api.config_maps(NAME))).body["data"] == {"a": "1", "b": "2"}
 
 
-async def test_what_others_wrote_into_its_metadata_stays(api, state):
+async def test_state_keeps_the_metadata_of_other_clients(api, state):
     await api.post(api.config_maps(), {"metadata": {"name": NAME, "labels": {"mine": "yes"}}})
     assert await state.read() == {}
     await state.write(lambda data: {**data, "a": "1"})
     assert (await api.get(api.config_maps(NAME))).meta["labels"] == {"mine": "yes"}
 
 
-async def test_writes_at_once_lose_nothing(start, state):
+async def test_concurrent_writes_of_state_lose_no_key(start, state):
     others = [ConfigMapState((await start()).cluster, state._collection.split("/")[4]) for _ in range(8)]
     await state.write(lambda data: {"there": "yes"})
     await asyncio.gather(*(one.write(functools.partial(_with, name=str(number))) for number, one in enumerate(others)))
@@ -111,14 +111,14 @@ def _with(data, *, name):
     return {**data, name: "yes"}
 
 
-async def test_nothing_is_written_where_nothing_changes(api, state):
+async def test_state_without_a_change_is_not_written(api, state):
     await state.write(lambda data: {"a": "1"})
     before = (await api.get(api.config_maps(NAME))).meta["resourceVersion"]
     await state.write(dict)
     assert (await api.get(api.config_maps(NAME))).meta["resourceVersion"] == before
 
 
-async def test_one_process_trips_the_other_stops_and_a_release_lets_both_go_on(api, start):
+async def test_breaker_tripped_by_one_process_stops_the_other_until_a_release(api, start):
     jobs = [await api.job(name) for name in "abcd"]
     one, other = await start(breaker=BreakerLimits(count=2)), await start(breaker=BreakerLimits(count=100))
     assert [await other.ask(jobs[0]), await one.ask(jobs[0]), await one.ask(jobs[1])] == [None] * 3
@@ -143,7 +143,7 @@ async def test_one_process_trips_the_other_stops_and_a_release_lets_both_go_on(a
         assert await process.ask(jobs[3]) is None
 
 
-async def test_a_name_in_a_loop_is_known_after_a_restart(api, start):
+async def test_name_in_a_loop_is_known_after_a_restart(api, start):
     limits = RecreationLimits(times=2)
     before = await start(recreation=limits)
     for _ in range(2):
@@ -158,7 +158,7 @@ async def test_a_name_in_a_loop_is_known_after_a_restart(api, start):
     assert await (await start(recreation=limits)).ask(await api.job("another")) is None
 
 
-async def test_the_breaker_trips_at_the_sum_of_what_two_processes_deleted(api, start):
+async def test_breaker_trips_at_the_sum_of_the_deletions_of_two_processes(api, start):
     limits = BreakerLimits(count=4)
     jobs = [await api.job(f"job-{number}") for number in range(6)]
     one, other = await start(breaker=limits), await start(breaker=limits)
@@ -175,7 +175,7 @@ async def test_the_breaker_trips_at_the_sum_of_what_two_processes_deleted(api, s
     assert await (await start(breaker=limits)).ask(jobs[5]) is None
 
 
-async def test_a_loop_is_found_by_processes_of_which_none_sees_two_rounds(api, start):
+async def test_loop_is_found_by_processes_that_never_see_two_rounds(api, start):
     limits = RecreationLimits(times=3)
     for _ in range(limits.times):
         process, job = await start(recreation=limits), await api.job("again")
@@ -187,7 +187,7 @@ async def test_a_loop_is_found_by_processes_of_which_none_sees_two_rounds(api, s
     assert (await (await start(recreation=limits)).ask(await api.job("again"))).reason is Safeguard.RECREATE_LOOP
 
 
-async def test_nonsense_in_the_state_is_written_over(api, start, state):
+async def test_malformed_state_is_overwritten(api, start, state):
     nonsense = {"deletions": "[" * 50_000, "names": "\u0001", "recreation": "5", "other": "x" * 500_000}
     await state.write(lambda data: nonsense)
     process = await start(breaker=BreakerLimits(count=9))
@@ -201,7 +201,7 @@ async def test_nonsense_in_the_state_is_written_over(api, start, state):
     assert data["other"] == nonsense["other"]
 
 
-async def test_objects_are_counted_without_being_listed(api, start):
+async def test_objects_are_counted_without_a_full_list(api, start):
     cluster = (await start()).cluster
     assert await count_objects(cluster, JOB, api.namespace) == 0
     for number in range(3):
@@ -212,7 +212,7 @@ async def test_objects_are_counted_without_being_listed(api, start):
 
 @pytest.mark.skipif(KUBECTL is None, reason="no kubectl in PATH")
 @pytest.mark.parametrize("options", [(), ("--server-side",)])
-async def test_applying_the_manifests_again_releases_no_breaker(api, state, options):
+async def test_breaker_stays_open_after_the_manifests_are_applied_again(api, state, options):
     if options and api.server.id == "embedded":
         pytest.skip("it has no server-side apply")
     shipped = (ROOT / "knative/namespace/state.yaml").read_text().partition("\n---\n")[0]

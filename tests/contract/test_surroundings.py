@@ -13,7 +13,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
-async def test_every_answer_has_the_servers_date(api):
+async def test_every_response_has_the_date_of_the_server(api):
     for path in (api.config_maps(), api.config_maps("missing"), "/version", "/nowhere"):
         date = parsedate_to_datetime((await api.get(path)).headers["Date"])
         assert date.tzinfo in (UTC, None) or date.utcoffset().total_seconds() == 0
@@ -21,23 +21,23 @@ async def test_every_answer_has_the_servers_date(api):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/livez"])
-async def test_it_is_healthy(api, path):
+async def test_server_is_healthy(api, path):
     answer = await api.get(path)
     assert (answer.status, answer.body) == (200, "ok")
 
 
-async def test_it_has_a_version(api):
+async def test_server_has_a_version(api):
     assert (await api.get("/version")).body["gitVersion"].startswith("v1.")
 
 
-async def test_what_is_not_served_is_404(api):
+async def test_unknown_path_is_404(api):
     assert (await api.get("/nowhere")).status == 404
     assert (await api.get("/apis/nowhere.example.dev/v1/things")).status == 404
     for path in ("/apis/batch/v1/things", api.path("things", group="batch")):
         assert (await api.get(path)).is_error(404, "NotFound")
 
 
-async def test_a_verb_that_is_not_served_is_405(api):
+async def test_unknown_verb_is_405(api):
     assert (await api.post(api.config_maps("a"), {})).is_error(405, "MethodNotAllowed")
 
 
@@ -62,7 +62,7 @@ async def test_groups_and_resources_are_discovered_in_one_request_each(api):
     assert [s["subresource"] for s in jobs["subresources"]] == ["status"]
 
 
-async def test_lists_are_tables_for_kubectl(api):
+async def test_list_for_kubectl_is_a_table(api):
     await api.job("a")
     answer = await api.get(api.jobs(), accept=TABLE)
     assert (answer.body["kind"], answer.body["apiVersion"]) == ("Table", "meta.k8s.io/v1")
@@ -73,13 +73,13 @@ async def test_lists_are_tables_for_kubectl(api):
     assert (row["object"]["kind"], row["object"]["metadata"]["name"]) == ("PartialObjectMetadata", "a")
 
 
-async def test_everything_is_allowed_to_an_administrator(api):
+async def test_administrator_is_allowed_every_verb(api):
     body = {"spec": {"resourceAttributes": {"verb": "delete", "group": "batch", "resource": "jobs"}}}
     answer = await api.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
     assert (answer.status, answer.body["status"]["allowed"]) == (201, True)
 
 
-async def test_events_are_found_by_what_they_are_about(api):
+async def test_events_are_found_by_their_involved_object(api):
     for name in "ab":
         about = {"kind": "Job", "name": name, "namespace": api.namespace}
         body = {"metadata": {"name": f"e-{name}"}, "involvedObject": about, "reason": "Kept", "type": "Warning"}
@@ -88,7 +88,7 @@ async def test_events_are_found_by_what_they_are_about(api):
     assert (await api.get(api.path("events"), fieldSelector=selector)).names == ["e-a"]
 
 
-async def test_a_lease_is_taken_by_its_resource_version(api):
+async def test_lease_is_updated_only_with_its_resource_version(api):
     path = api.path("leases", group="coordination.k8s.io")
     lease = await api.post(path, {"metadata": {"name": "leader"}, "spec": {"holderIdentity": "a"}})
     mine = await api.put(f"{path}/leader", lease.body | {"spec": {"holderIdentity": "b"}})

@@ -17,7 +17,7 @@ async def start(api):
     return (await api.get(api.secrets())).meta["resourceVersion"]
 
 
-async def test_a_watch_tells_what_happened_since_its_resource_version(api, start):
+async def test_watch_sends_events_since_its_resource_version(api, start):
     created = await api.secret("a")
     changed = await api.patch(api.secrets("a"), {"metadata": {"labels": {"x": "y"}}})
     await api.delete(api.secrets("a"))
@@ -29,7 +29,7 @@ async def test_a_watch_tells_what_happened_since_its_resource_version(api, start
     assert last["uid"] == created["metadata"]["uid"]
 
 
-async def test_a_watch_resumes_after_the_last_event_it_saw(api, start):
+async def test_watch_resumes_after_its_last_event(api, start):
     first = await api.secret("a")
     await api.secret("b")
     assert reported(await api.watch(api.secrets(), resourceVersion=first["metadata"]["resourceVersion"])) == [
@@ -37,7 +37,7 @@ async def test_a_watch_resumes_after_the_last_event_it_saw(api, start):
     ]
 
 
-async def test_a_watch_tells_what_happens_while_it_runs(api, start):
+async def test_watch_sends_events_while_it_is_open(api, start):
     watch = asyncio.create_task(api.watch(api.secrets(), seconds=2, resourceVersion=start))
     await asyncio.sleep(0.3)
     await api.secret("a")
@@ -45,7 +45,7 @@ async def test_a_watch_tells_what_happens_while_it_runs(api, start):
     assert reported(await watch) == [("ADDED", "a"), ("DELETED", "a")]
 
 
-async def test_a_watch_sees_its_namespace_only(api, start):
+async def test_watch_of_a_namespace_sends_its_events_only(api, start):
     await api.post("/api/v1/namespaces", {"metadata": {"name": f"{api.namespace}-other"}})
     await api.post(api.path("secrets", namespace=f"{api.namespace}-other"), {"metadata": {"name": "far"}})
     await api.secret("near")
@@ -53,13 +53,13 @@ async def test_a_watch_sees_its_namespace_only(api, start):
 
 
 @pytest.mark.parametrize("query", [{}, {"resourceVersion": "0"}])
-async def test_a_watch_from_anywhere_starts_with_all_there_is(api, query):
+async def test_watch_without_a_resource_version_starts_with_all_objects(api, query):
     await api.secret("a")
     await api.secret("b")
     assert reported(await api.watch(api.secrets(), **query)) == [("ADDED", "a"), ("ADDED", "b")]
 
 
-async def test_for_a_selecting_watch_objects_come_and_go_by_their_labels(api, start):
+async def test_watch_with_a_selector_sends_added_and_deleted_as_labels_change(api, start):
     for labels in ({"x": "no"}, {"x": "yes"}, {"x": "yes", "more": "1"}, {"x": "no"}):
         if labels == {"x": "no"} and (await api.get(api.secrets("a"))).status == 404:
             await api.secret("a", labels=labels)
@@ -69,14 +69,14 @@ async def test_for_a_selecting_watch_objects_come_and_go_by_their_labels(api, st
     assert reported(events) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
-async def test_one_object_can_be_watched(api, start):
+async def test_watch_of_one_object_sends_its_events_only(api, start):
     await api.secret("a")
     await api.secret("b")
     events = await api.watch(api.secrets(), resourceVersion=start, fieldSelector="metadata.name=b")
     assert reported(events) == [("ADDED", "b")]
 
 
-async def test_a_bookmark_tells_a_quiet_watch_where_to_resume(api):
+async def test_bookmark_gives_a_quiet_watch_its_resource_version(api):
     """The last one comes two seconds before the end, when there is news that the watch does not select."""
     await api.config_map("a")
     version = (await api.get(api.config_maps())).meta["resourceVersion"]
@@ -100,12 +100,12 @@ async def test_initial_events_end_with_a_bookmark(api):
     assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-async def test_initial_events_need_a_match(api):
+async def test_initial_events_require_resource_version_match(api):
     answer = await api.get(api.config_maps(), watch="true", sendInitialEvents="true", timeoutSeconds=1)
     assert answer.is_error(422, "Invalid")
 
 
-async def test_a_compacted_resource_version_is_an_error_event(api, start):
+async def test_watch_of_a_compacted_resource_version_sends_an_error_event(api, start):
     await api.secret("a")
     await api.secret("b")
     api.server.compact()
@@ -115,7 +115,7 @@ async def test_a_compacted_resource_version_is_an_error_event(api, start):
     assert (status["kind"], status["code"], status["reason"]) == ("Status", 410, "Expired")
 
 
-async def test_metadata_alone_can_be_watched(api, start):
+async def test_watch_of_metadata_sends_metadata_only(api, start):
     await api.secret("a")
     accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
     events = await api.watch(api.secrets(), resourceVersion=start, accept=accept)

@@ -52,7 +52,7 @@ async def fill(url: str, shared_state: Ledger) -> str:
 
 
 @pytest.mark.timeout(180)
-async def test_timers_on_a_full_volume_survive_kill_minus_nine(volume: Path, tmp_path: Path):
+async def test_timers_on_a_full_volume_survive_kill_9(volume: Path, tmp_path: Path):
     shared_state = Ledger()
     async with sink(shared_state, random.Random(1)) as sink_url:
         process = Timers(volume / "timers.db", sink_url, tmp_path / "log", free_port())

@@ -53,7 +53,7 @@ class Ledger:
     Attributes:
         asked: All dues ever asked for, by uid.
         valid: The dues of which one must fire: the last acknowledged, and those after it that died unanswered, of which
-            nobody can know whether they were stored. Empty where nothing was ever acknowledged.
+            it is unknown whether they were stored. Empty where nothing was ever acknowledged.
         early: What arrived before its due by this process's wall clock.
     """
 
@@ -183,7 +183,7 @@ async def kill_again_and_again(process: Timers, chance: random.Random, tmp_path:
 
 
 @pytest.mark.timeout(60 + 5 * ROUNDS)
-async def test_kill_minus_nine_loses_nothing_and_hurries_nothing(tmp_path):
+async def test_timers_after_kill_9_all_fire_and_none_early(tmp_path):
     print(f"CRASH_SEED={SEED} CRASH_ROUNDS={ROUNDS}")
     chance, shared_state = random.Random(SEED), Ledger()
     async with sink(shared_state, random.Random(SEED + 1)) as sink_url:
@@ -207,7 +207,7 @@ async def test_kill_minus_nine_loses_nothing_and_hurries_nothing(tmp_path):
 
 
 async def finish(process: Timers, shared_state: Ledger) -> None:
-    """One more process, in peace: all that is left fires, and it ends as it is told to."""
+    """Start one more process without a fault: every remaining timer fires, and the process ends on SIGTERM."""
     await process.start()
     await process.until_ready()
     deadline = now() + timedelta(seconds=20)

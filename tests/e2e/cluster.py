@@ -1,4 +1,4 @@
-"""A cluster that somebody gave us, by kubectl: its own controllers and kubelets end the objects, nothing is played."""
+"""A given cluster, through kubectl: its own controllers and kubelets finish the objects."""
 
 import json
 import os

@@ -7,7 +7,7 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave a cluster that nobody offered alone."""
+    """Skip the tests unless a cluster is given."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents and "E2E_IMAGE" not in os.environ:

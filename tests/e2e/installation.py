@@ -84,7 +84,7 @@ def built(folder: Path, *, without: str = "") -> str:
 def overlay(
     folder: Path, *, components: list[str], settings: dict[str, str], files: Mapping[str, Sequence[Path]] | None = None
 ) -> Path:
-    """A user's own overlay upon the two-minute start.
+    """Write a user's overlay on the two-minute start.
 
     Args:
         folder: Where to make it, with a copy of the manifests: kustomize takes relative paths only.
@@ -126,7 +126,7 @@ def wait_until_ready() -> None:
 
 
 def ttl(*words: str) -> subprocess.CompletedProcess[str]:
-    """`kubectl ttl` as an operator calls it; what it says of failing is for the caller."""
+    """Run `kubectl ttl` as an operator does; the caller checks its exit code."""
     command = [sys.executable, "-c", "from shared.cli.main import main; main()", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -201,7 +201,7 @@ def kill(function: str) -> None:
 
 
 def events(reason: str) -> list[dict[str, Any]]:
-    """What the installation said of itself."""
+    """The Events of the installation with a reason."""
     selector = f"--field-selector=reason={reason}"
     found: list[dict[str, Any]] = json.loads(kubectl("-n", NAMESPACE, "get", "events", selector, "-o", "json"))["items"]
     return found

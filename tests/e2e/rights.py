@@ -1,4 +1,4 @@
-"""What our service accounts may do, and what they did."""
+"""The rights of our service accounts, and the rights that they used."""
 
 import json
 from pathlib import Path
@@ -11,8 +11,8 @@ Right = tuple[str, str, str]
 
 def granted(account: str, *, installation: str, namespace: str) -> set[Right]:
     """What an account may do in a namespace, beyond what every account may: `kubectl auth can-i --list`."""
-    everybody = _rules("system:serviceaccount:default:nobody", namespace)
-    return _rules(f"system:serviceaccount:{installation}:{account}", namespace) - everybody
+    of_every_account = _rules("system:serviceaccount:default:nobody", namespace)  # codespell:ignore nobody
+    return _rules(f"system:serviceaccount:{installation}:{account}", namespace) - of_every_account
 
 
 def _rules(user: str, namespace: str) -> set[Right]:

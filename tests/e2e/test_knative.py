@@ -35,7 +35,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def witness() -> Iterator[Witness]:
-    """Sees all; in the end nothing was early, and nothing is gone that nobody wanted gone."""
+    """Record every deletion; at the end, check that none was early or unwanted."""
     kubectl("apply", "-f", str(HERE / "trainjob-crd.yaml"))
     kubectl("wait", "--for=condition=Established", "crd/trainjobs.trainer.kubeflow.org")
     kubectl("create", "namespace", NAMESPACE)
@@ -46,7 +46,7 @@ def witness() -> Iterator[Witness]:
 
 @pytest.fixture(scope="module")
 def before(witness: Witness) -> list[Object]:
-    """A Job and a Pod that finished when nobody listened yet."""
+    """A Job and a Pod that finished before the source started."""
     things = [
         create(job("before", "true", namespace=NAMESPACE, ttl="1s")),
         create(pod("before", "true", namespace=NAMESPACE, ttl="1s")),
@@ -108,28 +108,28 @@ def make_jobs(name: str, count: int, script: str, **words: str) -> list[Object]:
 
 
 def passes(seconds: float) -> None:
-    """Time goes by in which something must not happen."""
+    """Wait for a time in which something must not happen."""
     time.sleep(seconds)
 
 
 # What it is for
 
 
-def test_a_job_that_its_controller_finished_goes_on_time(witness: Witness) -> None:
+def test_job_finished_by_its_controller_is_deleted_on_time(witness: Witness) -> None:
     thing = create(job("succeeds", "sleep 1", namespace=NAMESPACE, ttl="3s"))
     gone(witness, thing)
     wait("its Pods' end", lambda: not pods_of_job("succeeds"))
 
 
-def test_a_job_that_failed_goes_too(witness: Witness) -> None:
+def test_failed_job_is_deleted_on_time(witness: Witness) -> None:
     gone(witness, create(job("fails", "exit 3", namespace=NAMESPACE, ttl="3s")))
 
 
-def test_a_pod_that_ended_by_itself_goes_on_time(witness: Witness) -> None:
+def test_pod_that_finished_by_itself_is_deleted_on_time(witness: Witness) -> None:
     gone(witness, create(pod("ends", "sleep 1", namespace=NAMESPACE, ttl="3s")))
 
 
-def test_what_finished_before_the_source_is_swept(witness: Witness, before: list[Object]) -> None:
+def test_object_finished_before_the_source_started_is_swept(witness: Witness, before: list[Object]) -> None:
     for thing in before:
         gone(witness, thing)
 
@@ -137,7 +137,7 @@ def test_what_finished_before_the_source_is_swept(witness: Witness, before: list
 # What users do meanwhile
 
 
-def test_a_ttl_that_is_raised_after_scheduling_counts(witness: Witness) -> None:
+def test_ttl_raised_after_scheduling_delays_the_deletion(witness: Witness) -> None:
     thing = create(job("raised", "true", namespace=NAMESPACE, ttl="15s"))
     finished_at = finished(thing)
     annotate(thing, f"{DOMAIN}/ttl=25s")
@@ -145,8 +145,8 @@ def test_a_ttl_that_is_raised_after_scheduling_counts(witness: Witness) -> None:
     assert (deletion.seen_at - finished_at).total_seconds() >= 25
 
 
-def test_held_it_stays_and_goes_when_let_go(witness: Witness) -> None:
-    thing = create(job("held", "true", namespace=NAMESPACE, ttl="2s", hold="somebody looks into it"))
+def test_held_job_is_kept_and_deleted_after_the_release(witness: Witness) -> None:
+    thing = create(job("held", "true", namespace=NAMESPACE, ttl="2s", hold="an operator looks into it"))
     finished(thing)
     passes(5)
     assert is_there(thing)
@@ -154,7 +154,7 @@ def test_held_it_stays_and_goes_when_let_go(witness: Witness) -> None:
     gone(witness, thing)
 
 
-def test_another_object_of_the_same_name_is_not_taken_for_the_first(witness: Witness) -> None:
+def test_recreated_object_survives_the_timer_of_its_predecessor(witness: Witness) -> None:
     first = create(job("again", "true", namespace=NAMESPACE, ttl="15s"))
     finished(first)
     witness.delete("job", "again")
@@ -165,7 +165,7 @@ def test_another_object_of_the_same_name_is_not_taken_for_the_first(witness: Wit
     gone(witness, second)
 
 
-def test_what_works_or_has_no_ttl_stays(witness: Witness) -> None:
+def test_object_that_runs_or_has_no_ttl_is_kept(witness: Witness) -> None:
     works = create(job("works", "sleep 600", namespace=NAMESPACE, ttl="0s"))
     plain = create(job("plain", "true", namespace=NAMESPACE))
     never = create(pod("never", "true", namespace=NAMESPACE, ttl="never"))
@@ -175,7 +175,7 @@ def test_what_works_or_has_no_ttl_stays(witness: Witness) -> None:
     assert all(is_there(thing) for thing in (works, plain, never))
 
 
-def test_a_ttl_that_cannot_be_read_keeps_it_and_is_told(witness: Witness) -> None:
+def test_unreadable_ttl_keeps_the_object_and_is_reported(witness: Witness) -> None:
     thing = create(job("misspelt", "true", namespace=NAMESPACE, ttl="15s"))
     finished(thing)
     annotate(thing, f"{DOMAIN}/ttl=soon")
@@ -185,7 +185,7 @@ def test_a_ttl_that_cannot_be_read_keeps_it_and_is_told(witness: Witness) -> Non
     assert is_there(thing)
 
 
-def test_a_pod_stays_while_its_job_works(witness: Witness) -> None:
+def test_pod_is_kept_while_its_job_runs(witness: Witness) -> None:
     spec = job("owner", 'test "$JOB_COMPLETION_INDEX" = 0 || sleep 15', namespace=NAMESPACE)
     spec["spec"] |= {"completions": 2, "parallelism": 2, "completionMode": "Indexed"}
     spec["spec"]["template"]["metadata"] = {"annotations": annotations(ttl="1s")}
@@ -206,7 +206,7 @@ def pods_of_job(name: str) -> list[Object]:
 # Faults
 
 
-def test_a_poison_event_goes_to_the_dead_letter_and_stops_nothing(witness: Witness) -> None:
+def test_poison_event_becomes_a_dead_letter_and_stops_nothing(witness: Witness) -> None:
     poison = {"Ce-Id": "poison", "Ce-Source": "/e2e", "Ce-Specversion": "1.0", "Content-Type": "application/json"}
     kinds = ("dev.knative.apiserver.resource.update", "dev.ttlafterfinished.timer.set")
     for number, type_ in enumerate(kinds):
@@ -218,7 +218,7 @@ def test_a_poison_event_goes_to_the_dead_letter_and_stops_nothing(witness: Witne
 
 
 @pytest.mark.parametrize("function", [*FUNCTIONS, "deadletter"])
-def test_every_function_may_be_killed(function: str, witness: Witness) -> None:
+def test_object_is_deleted_on_time_after_a_function_is_killed(function: str, witness: Witness) -> None:
     things = make_jobs(f"kill-{function}", 3, "sleep 1", ttl="4s")
     ended(things[0])
     kill(function)
@@ -227,7 +227,7 @@ def test_every_function_may_be_killed(function: str, witness: Witness) -> None:
         gone(witness, thing)
 
 
-def test_the_channel_may_lose_what_it_holds(witness: Witness) -> None:
+def test_object_is_deleted_after_the_channel_loses_its_events(witness: Witness) -> None:
     """An in-memory channel keeps nothing: what it held is for the sweep."""
     things = make_jobs("channel", 6, "sleep 1", ttl="3s")
     ended(things[0])
@@ -239,7 +239,7 @@ def test_the_channel_may_lose_what_it_holds(witness: Witness) -> None:
         gone(witness, thing)
 
 
-def test_the_api_server_may_be_away(witness: Witness) -> None:
+def test_object_is_deleted_after_an_outage_of_the_api_server(witness: Witness) -> None:
     pid = server_pid()
     if pid is None:
         assert not os.environ.get("CI")
@@ -270,7 +270,7 @@ def extended_settings() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An overlay of a user's own upon the two-minute start: TrainJobs too, and timers that survive."""
+    """A user's overlay on the two-minute start: TrainJobs too, and timers on a volume."""
     folder = installation.overlay(
         tmp_path_factory.mktemp("overlay"), components=EXTENSIONS, settings=extended_settings()
     )
@@ -305,14 +305,14 @@ def train_job(name: str, **words: str) -> Object:
 
 
 @pytest.mark.usefixtures("extended")
-def test_a_train_job_goes_on_time(witness: Witness) -> None:
+def test_trainjob_is_deleted_on_time(witness: Witness) -> None:
     thing = train_job("trains", ttl="3s")
     finish_train_job("trains")
     gone(witness, thing)
 
 
 @pytest.mark.usefixtures("extended")
-def test_a_train_job_that_finished_before_its_source_is_swept(witness: Witness) -> None:
+def test_trainjob_finished_before_its_source_started_is_swept(witness: Witness) -> None:
     wait("its deletion", lambda: any(one.name == "TrainJob trained-before" for one in witness.deletions), SWEPT_SECONDS)
 
 
@@ -403,7 +403,7 @@ def is_idle(account: str, right: tuple[str, ...]) -> bool:
 
 
 @pytest.mark.usefixtures("extended")
-def test_no_right_is_missing_and_none_is_never_used() -> None:
+def test_rights_of_every_account_are_sufficient_and_all_used() -> None:
     """After all that went before, which is meant to have every right used."""
     if "E2E_AUDIT_LOG" not in os.environ:
         assert not os.environ.get("CI")
@@ -417,7 +417,7 @@ def test_no_right_is_missing_and_none_is_never_used() -> None:
         assert {right for right in may if not is_idle(account, right)} <= used <= set(may), account
 
 
-# Strangers
+# Tokens
 
 
 MONITORING = "monitoring.coreos.com"
@@ -456,16 +456,16 @@ def _are_policies_taken() -> bool:
 
 
 @pytest.mark.usefixtures("guarded")
-def test_with_tokens_it_works_as_before(witness: Witness) -> None:
+def test_object_is_deleted_on_time_with_tokens_required(witness: Witness) -> None:
     for thing in make_jobs("guarded", 3, "true", ttl="3s"):
         gone(witness, thing)
 
 
 SET, FIRED = "dev.ttlafterfinished.timer.set", "dev.ttlafterfinished.timer.fired"
 REPORTED = "dev.knative.apiserver.resource.update"
-NOBODY = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "nobody", "uid": "0"}
-TIMER = {"ref": NOBODY, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z"}
-OBJECT = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "nobody", "namespace": "default", "uid": "0"}}
+ABSENT_POD = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "absent", "uid": "0"}
+TIMER = {"ref": ABSENT_POD, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z"}
+OBJECT = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "absent", "namespace": "default", "uid": "0"}}
 SOURCE = "job-oidc-sources.knative.dev-apiserversource"
 EXPIRE, TIMERS = (f"{name}-oidc-eventing.knative.dev-trigger" for name in ("expire", "timers"))
 STRANGER = ""
@@ -488,7 +488,9 @@ STRANGER = ""
     ],
     ids=lambda value: value if isinstance(value, str) and "." not in value else "",
 )
-def test_who_may_send_what(name: str, to: str, type_: str, data: Any, account: str | None, status: int) -> None:
+def test_sender_is_admitted_only_with_its_own_account(
+    name: str, to: str, type_: str, data: Any, account: str | None, status: int
+) -> None:
     headers = {"Ce-Id": name, "Ce-Source": "/e2e", "Ce-Specversion": "1.0", "Ce-Type": type_}
     headers["Content-Type"] = "application/json"
     url, audience = (

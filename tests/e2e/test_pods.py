@@ -42,7 +42,7 @@ def create_job(name: str, script: str, **words: str) -> None:
     create(job(name, script, namespace=NAMESPACE, **words))
 
 
-def test_a_job_that_really_succeeded_is_deleted_with_its_pods(run: Path) -> None:
+def test_succeeded_job_is_deleted_with_its_pods(run: Path) -> None:
     create_job("succeeds", "sleep 1", ttl="2s")
     wait("the deletion", lambda: get("job", "succeeds", namespace=NAMESPACE) is None)
 
@@ -51,7 +51,7 @@ def test_a_job_that_really_succeeded_is_deleted_with_its_pods(run: Path) -> None
     wait("its Pods' end", lambda: not kubectl("-n", NAMESPACE, "get", "pods", "-l", selector, "-o", "name"))
 
 
-def test_outcomes_have_ttls_of_their_own() -> None:
+def test_ttl_of_an_outcome_applies_to_that_outcome_only() -> None:
     create_job("fails", "exit 3", ttl_failed="1s", ttl="1h")
     create_job("fails-kept", "exit 3", ttl_succeeded="1s")
     wait("the deletion", lambda: get("job", "fails", namespace=NAMESPACE) is None)
@@ -61,12 +61,12 @@ def test_outcomes_have_ttls_of_their_own() -> None:
     assert get("job", "fails-kept", namespace=NAMESPACE) is not None
 
 
-def test_a_pod_that_really_ended_is_deleted() -> None:
+def test_finished_pod_is_deleted_after_its_ttl() -> None:
     create(pod("hello", "exit 0", namespace=NAMESPACE, ttl="2s"))
     wait("the deletion", lambda: get("pod", "hello", namespace=NAMESPACE) is None)
 
 
-def test_a_running_job_stays() -> None:
+def test_running_job_is_kept() -> None:
     create_job("runs", "sleep 600", ttl="0")
     wait("its Pod", lambda: get("job", "runs", namespace=NAMESPACE)["status"].get("active"))
     time.sleep(2)

@@ -40,14 +40,14 @@ PATHS = {
 }
 COMPLETED = "workflows.argoproj.io/completed"
 HEARD_SECONDS = 6
-"""A release is heard of within five."""
+"""Every process reads a release within five seconds."""
 
 Object = dict[str, Any]
 Witnesses = dict[str, Witness]
 
 
 def stays(obj: Object) -> timedelta | None:
-    """How long each object of these tests is to stay: what it says itself, then what the policies say, retold."""
+    """The expected TTL of each object of these tests: its own, otherwise that of the policies."""
     metadata, spec = obj["metadata"], obj.get("spec", {})
     own = spec.get("keepSeconds", spec.get("ttlStrategy", {}).get("secondsAfterCompletion"))
     if own is not None:
@@ -63,7 +63,7 @@ def stays(obj: Object) -> timedelta | None:
 
 @pytest.fixture(scope="module")
 def witnesses() -> Iterator[Witnesses]:
-    """See all; in the end nothing was early, and nothing is gone that nobody wanted gone."""
+    """Record every deletion; at the end, check that none was early or unwanted."""
     known = read_catalogue(FLEET / "kinds")
     crds = [crd_of(next(rule for rule in known.rules if rule.name == name)) for name in JOINED]
     crds[-1]["spec"]["versions"][0].pop("subresources")  # as Argo's own
@@ -81,7 +81,7 @@ def witnesses() -> Iterator[Witnesses]:
 
 @pytest.fixture(scope="module")
 def before(witnesses: Witnesses) -> list[Object]:
-    """One of each kind that finished when nobody listened yet."""
+    """One object of each kind that finished before the source started."""
     assert witnesses
     things = [make(kind, "before", keep=1) for kind in KINDS]
     for thing in things:
@@ -175,7 +175,7 @@ def is_there(thing: Object) -> bool:
 
 
 def passes(seconds: float) -> None:
-    """Time goes by in which something must not happen."""
+    """Wait for a time in which something must not happen."""
     time.sleep(seconds)
 
 
@@ -198,7 +198,7 @@ def line_of(text: str, word: str) -> int:
 
 
 def starts() -> dict[str, int]:
-    """The Pods that decide, and how often each was started anew."""
+    """The Pods that decide, and how often each restarted."""
     return {
         name: get("pod", name, namespace=installation.NAMESPACE)["status"]["containerStatuses"][0]["restartCount"]
         for function in ("schedule", "expire", "sweep")
@@ -215,21 +215,21 @@ def audit_log() -> Path | None:
 # Kinds beyond the three
 
 
-def test_doctor_finds_all_well_and_knows_what_was_added() -> None:
+def test_doctor_reports_no_problem_and_the_added_kinds() -> None:
     said: str = wait("doctor's content", lambda: "checks passed" in (out := doctor()) and out)
     for name in ("bakes", "workflows"):
         assert f"kind {name} — served" in said
     assert "newest-two-of-an-app, trials, team-bakery" in said
 
 
-def test_what_finished_before_its_source_is_swept(witnesses: Witnesses, before: list[Object]) -> None:
+def test_object_finished_before_its_source_started_is_swept(witnesses: Witnesses, before: list[Object]) -> None:
     tick()
     for thing in before:
         goes(witnesses, thing)
 
 
 @pytest.mark.usefixtures("unswept")
-def test_objects_of_other_kinds_go_on_time(witnesses: Witnesses) -> None:
+def test_objects_of_other_kinds_are_deleted_on_time(witnesses: Witnesses) -> None:
     things = [make(kind, "goes", keep=3) for kind in KINDS]
     for thing in things:
         finish(thing)
@@ -238,7 +238,7 @@ def test_objects_of_other_kinds_go_on_time(witnesses: Witnesses) -> None:
 
 
 @pytest.mark.usefixtures("unswept")
-def test_one_that_runs_again_is_kept_until_it_finished_again(witnesses: Witnesses) -> None:
+def test_object_that_runs_again_is_kept_until_it_finishes_again(witnesses: Witnesses) -> None:
     things = [make(kind, "again", keep=4) for kind in KINDS]
     for thing in things:
         finish(thing)
@@ -257,7 +257,7 @@ def test_one_that_runs_again_is_kept_until_it_finished_again(witnesses: Witnesse
 
 
 @pytest.mark.usefixtures("unswept")
-def test_a_rule_speaks_for_the_namespaces_that_its_selector_means(witnesses: Witnesses) -> None:
+def test_policy_rule_matches_the_namespaces_of_its_selector(witnesses: Witnesses) -> None:
     theirs = [make(kind, "theirs", namespace=BAKERY) for kind in KINDS]
     others = [make(kind, "others") for kind in KINDS]
     for thing in (*theirs, *others):
@@ -276,7 +276,7 @@ def larger() -> Object:
 
 
 @pytest.mark.usefixtures("unswept")
-def test_a_rule_speaks_where_its_expression_holds(witnesses: Witnesses, larger: Object) -> None:
+def test_policy_rule_matches_where_its_expression_is_true(witnesses: Witnesses, larger: Object) -> None:
     trial, burnt = (make("Bake", name, size=1) for name in ("trial", "burnt"))
     finish(trial)
     finish(burnt, "Burnt")
@@ -286,7 +286,7 @@ def test_a_rule_speaks_where_its_expression_holds(witnesses: Witnesses, larger: 
 
 
 @pytest.mark.usefixtures("unswept")
-def test_exactly_the_newest_of_each_app_are_kept(witnesses: Witnesses) -> None:
+def test_policy_keeps_exactly_the_newest_of_each_app(witnesses: Witnesses) -> None:
     cake, older = batch("cake"), batch("bread")
     for thing in (*cake, *older):
         wait(f"the end of {thing['metadata']['name']}", lambda thing=thing: finish_of(fresh(thing)))
@@ -304,13 +304,13 @@ def batch(app: str) -> list[Object]:
     return [create(spec) for _ in range(2)]
 
 
-def test_the_guard_rails_refuse_what_cannot_be_read() -> None:
+def test_guardrails_refuse_an_unreadable_annotation() -> None:
     with pytest.raises(AssertionError, match=r'expected seconds .* got "soon"'):
         kubectl("-n", STUDIO, "annotate", "bake", "burnt", f"{DOMAIN}/ttl=soon")
 
 
 @pytest.mark.usefixtures("unswept")
-def test_a_bad_policy_leaves_the_last_good_one_in_force_and_is_told(witnesses: Witnesses) -> None:
+def test_bad_policy_is_reported_and_the_last_good_one_stays_in_force(witnesses: Witnesses) -> None:
     bad = POLICY.replace("ttl: {succeeded: 3s}", "ttl: {succeeded: soon}")
     place = f"policy.yaml:{line_of(bad, 'soon')}"
     edit("policy", "policy.yaml", bad)
@@ -324,7 +324,7 @@ def test_a_bad_policy_leaves_the_last_good_one_in_force_and_is_told(witnesses: W
 
 
 @pytest.mark.usefixtures("unswept")
-def test_a_corrected_policy_is_taken_up_without_a_restart(witnesses: Witnesses, larger: Object) -> None:
+def test_corrected_policy_takes_effect_without_a_restart(witnesses: Witnesses, larger: Object) -> None:
     before = starts()
     edit("policy", "policy.yaml", POLICY.replace("object.spec.size < 3", "object.spec.size < 10"))
     assert "ok    policy" in doctor()
@@ -356,7 +356,7 @@ def tripped(unswept: ExitStack, witnesses: Witnesses) -> list[Object]:
     return things
 
 
-def test_the_breaker_trips_at_its_count_and_then_nothing_goes(witnesses: Witnesses, tripped: list[Object]) -> None:
+def test_breaker_trips_at_its_count_and_then_nothing_is_deleted(witnesses: Witnesses, tripped: list[Object]) -> None:
     thing = make("Bake", "too-late", keep=0)
     finish(thing)
     tick()
@@ -369,7 +369,7 @@ def test_the_breaker_trips_at_its_count_and_then_nothing_goes(witnesses: Witness
     witnesses[STUDIO].delete("bake", "too-late")
 
 
-def test_released_the_rest_goes(witnesses: Witnesses, tripped: list[Object]) -> None:
+def test_released_breaker_lets_the_remaining_objects_be_deleted(witnesses: Witnesses, tripped: list[Object]) -> None:
     assert ttl("release", "--breaker").returncode == 0
     passes(HEARD_SECONDS)
     tick()
@@ -388,7 +388,7 @@ IDLE = {
 """An ApiServerSource never uses its `get`; siblings are listed where a policy counts them; who trips it writes it."""
 
 
-def test_the_printed_rights_are_enough_and_none_is_never_used(installed: int) -> None:
+def test_printed_rights_are_sufficient_and_all_used(installed: int) -> None:
     """Those on the kinds that joined, on the state, and on Jobs that are counted."""
     log = audit_log()
     if log is None:
@@ -405,6 +405,6 @@ def test_the_printed_rights_are_enough_and_none_is_never_used(installed: int) ->
     assert ("list", "batch", "jobs") in calls["expire"]
 
 
-def test_doctor_finds_all_well_again(unswept: ExitStack) -> None:
+def test_doctor_reports_no_problem_after_sweeps_resume(unswept: ExitStack) -> None:
     unswept.close()
     wait("doctor's content", lambda: "checks passed" in doctor())

@@ -1,4 +1,4 @@
-"""Sees every deletion in a namespace by a watch of its own, and judges it by rules of its own."""
+"""Record every deletion in a namespace with an independent watch, and check it with independent rules."""
 
 import json
 import subprocess
@@ -44,15 +44,15 @@ Stays = Callable[[dict[str, Any]], timedelta | None]
 
 
 def by_annotation(obj: dict[str, Any]) -> timedelta | None:
-    """What an object says of itself."""
-    words = obj["metadata"].get("annotations", {})
-    if f"{DOMAIN}/ttl" not in words or f"{DOMAIN}/hold" in words:
+    """The TTL of the annotation of an object; None without one or with a hold."""
+    annotations = obj["metadata"].get("annotations", {})
+    if f"{DOMAIN}/ttl" not in annotations or f"{DOMAIN}/hold" in annotations:
         return None
-    return timedelta(seconds=int(words[f"{DOMAIN}/ttl"].removesuffix("s")))
+    return timedelta(seconds=int(annotations[f"{DOMAIN}/ttl"].removesuffix("s")))
 
 
 def finish_of(obj: dict[str, Any]) -> datetime | None:
-    """When it finished, as its controller or kubelet says; None while it works."""
+    """When it finished, by the status of its controller or kubelet; None while it runs."""
     status = obj.get("status", {})
     if ended := status.get("finishedAt") or status.get("endedAt"):
         return _instant(ended)
@@ -71,9 +71,9 @@ def _instant(text: str) -> datetime:
 
 @dataclass
 class Witness:
-    """What was deleted in a namespace by somebody else than the test.
+    """What other clients than the test deleted in a namespace.
 
-    Objects with a controller owner are left out: the garbage collector takes them along.
+    Objects with a controller owner are left out: the garbage collector deletes them.
 
     Attributes:
         namespace: Where it looks.
@@ -100,7 +100,7 @@ class Witness:
         return next((one for one in self.deletions if one.obj["metadata"]["uid"] == uid), None)
 
     def early(self) -> dict[str, str]:
-        """What went too early, and by how much."""
+        """The objects that were deleted too early, and by how much."""
         return {one.name: str(too_early) for one in self.deletions if (too_early := one.earliness(self.stays))}
 
     @contextmanager

@@ -26,7 +26,7 @@ needs_kubectl = pytest.mark.skipif(
     reason="kubectl is not installed; in CI this is a failure",
 )
 BEFORE = {"make", "export", "git"}
-"""What makes the program: here it is made already."""
+"""Commands that build the program: in the tests it is already built."""
 
 PROGRAM = f"""#!/bin/sh
 export PYTHONPATH={shlex.quote(str(ROOT))}

@@ -116,7 +116,7 @@ class Feed:
 
     Args:
         pods: Of one namespace.
-        write_event: Told of each; None where a watch finds it.
+        write_event: Called with each Pod; None where a watch finds it.
     """
 
     def __init__(self, pods: Pods, write_event: Callable[[str, str, str], object] | None = None) -> None:

@@ -36,31 +36,31 @@ def admit(api, namespace, account: Path):
     return Callers((f"system:serviceaccount:{namespace}:trigger",), audience=AUDIENCE, keys=keys).admit
 
 
-async def test_a_token_of_the_api_server_is_admitted(api, namespace, admit):
+async def test_token_of_the_api_server_is_admitted(api, namespace, admit):
     await admit(f"Bearer {token_of(api, namespace, 'trigger', AUDIENCE)}")
     await admit(f"Bearer {token_of(api, namespace, 'trigger', 'another', AUDIENCE)}")
 
 
-async def test_a_token_that_is_meant_for_another_is_refused(api, namespace, admit):
+async def test_token_for_another_audience_is_rejected(api, namespace, admit):
     expected = r"signed by https://kubernetes\.default\.svc for audience ttl-after-finished"
     with pytest.raises(EventError, match=expected) as error:
         await admit(f"Bearer {token_of(api, namespace, 'trigger')}")
     assert error.value.status == 401
 
 
-async def test_a_token_of_another_account_is_refused(api, namespace, admit):
+async def test_token_of_another_account_is_rejected(api, namespace, admit):
     with pytest.raises(EventError, match=f"got subject 'system:serviceaccount:{namespace}:stranger'") as error:
         await admit(f"Bearer {token_of(api, namespace, 'stranger', AUDIENCE)}")
     assert error.value.status == 403
 
 
-async def test_the_administrators_token_is_no_token_of_the_issuer(api, admit):
+async def test_administrator_token_without_the_issuer_is_rejected(api, admit):
     with pytest.raises(EventError) as error:
         await admit(f"Bearer {api.server.token}")
     assert error.value.status == 401
 
 
-def test_nobody_reads_the_keys_without_an_account(api):
+def test_keys_without_an_account_are_not_readable(api):
     """Why the Pods of schedule and timers, which have no rights, need a token all the same."""
     with pytest.raises(urllib.error.HTTPError) as error:
         urllib.request.urlopen(f"{api.server.url}/openid/v1/jwks", context=api.server.ssl, timeout=30)

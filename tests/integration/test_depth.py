@@ -42,7 +42,7 @@ class Jobs:
         self.api.send("PATCH", f"{self.path}/{name}/status", json.dumps({"status": status}).encode())
 
     def nest(self, name, levels):
-        """Write managedFields of so many levels, as whoever may write the Job can."""
+        """Write managedFields of so many levels, as any client with the right to write the Job can."""
         entry = '{"manager":"m","operation":"Update","apiVersion":"batch/v1","fieldsType":"FieldsV1","fieldsV1":'
         nested = '{"f:a":' * levels + "{}" + "}" * levels
         self.api.send(

@@ -274,7 +274,7 @@ def test_explain_reports_a_saved_ttl_without_a_hold(
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl in PATH")
 @pytest.mark.parametrize("hold", [{}, {"ttlafterfinished.dev/hold": "why"}], ids=["saved", "held"])
-def test_the_commands_advised_for_an_unreadable_held_ttl_work(
+def test_advised_commands_for_an_unreadable_held_ttl_work(
     api: Api, job: Callable[..., str], ttl: Ttl, server: RealServer, hold: dict[str, str]
 ) -> None:
     path = job("report")
@@ -294,7 +294,7 @@ def test_the_commands_advised_for_an_unreadable_held_ttl_work(
 
 @pytest.fixture
 def developer(api: Api, server: RealServer, namespace: str, tmp_path: Path) -> Path:
-    """The kubeconfig of somebody who may read Jobs in the test's namespace, and that namespace, and nothing else."""
+    """The kubeconfig of an account that may read only Jobs in the test's namespace and that namespace."""
     rbac = "/apis/rbac.authorization.k8s.io/v1"
     accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     api.call("POST", accounts, {"metadata": {"name": "dev"}})

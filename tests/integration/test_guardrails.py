@@ -48,7 +48,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class User:
-    """Somebody with all rights: what is refused is refused by the guard rails."""
+    """A user with all rights: only the guard rails refuse a request."""
 
     server: RealServer
     trust: ssl.SSLContext
@@ -220,7 +220,7 @@ def kubectl(server: RealServer, *arguments: str, given: Any = None) -> None:
 
 
 def in_force(user: User) -> User:
-    """The API server takes a policy up within a second or two of its creation, and says nothing of it."""
+    """Wait until the API server enforces each policy: it does so one or two seconds after the creation."""
     probes = [
         lambda: not user.create(thing("ConfigMap", {"ttl": "soon"})).is_taken,
         lambda: not user.create(thing("ConfigMap", {"hold": "why"})).is_taken,
@@ -275,7 +275,7 @@ def runtime(jobset: Object | None = None, job: Object | None = None, pod: Object
         ("expire-at", "2026-02-29T00:00:00Z"),
     ],
 )
-def test_what_nobody_could_read_is_refused_on_any_kind(kind, name, text, ann):
+def test_unreadable_annotation_is_refused_on_any_kind(kind, name, text, ann):
     answer = ann.create(thing(kind, {name: text}))
     assert answer.status == 422
     form = "2026-01-02T03:04:05Z" if name == "expire-at" else "1h30m"
@@ -288,7 +288,7 @@ def test_what_nobody_could_read_is_refused_on_any_kind(kind, name, text, ann):
 @pytest.mark.parametrize(
     "said", [{"ttl": "1h30m"}, {"ttl": "3600"}, {"ttl": "never"}, {"expire-at": "2026-01-02T03:04:05+01:00"}, {}]
 )
-def test_what_can_be_read_is_taken_on_any_kind(kind, said, ann):
+def test_valid_annotation_is_accepted_on_any_kind(kind, said, ann):
     assert ann.create(thing(kind, said)).is_taken
 
 
@@ -306,7 +306,7 @@ def test_what_can_be_read_is_taken_on_any_kind(kind, said, ann):
         ({"exempt": "True"}, False),
     ],
 )
-def test_what_a_namespace_says_can_be_read(said, is_taken, chief):
+def test_annotation_of_a_namespace_is_accepted_only_if_valid(said, is_taken, chief):
     answer = chief.create(thing("Namespace", said))
     assert answer.is_taken == is_taken
     if not is_taken:
@@ -324,7 +324,7 @@ def test_what_a_namespace_says_can_be_read(said, is_taken, chief):
     ],
     ids=["job", "cronjob's job", "cronjob's pod"],
 )
-def test_a_template_is_read_too(obj, where, ann):
+def test_unreadable_annotation_in_a_template_is_refused(obj, where, ann):
     assert f"/ttl in {where}: expected" in ann.create(obj).said
 
 
@@ -339,7 +339,7 @@ PATCHES = {
 
 
 @pytest.mark.parametrize("kind", ["Pod", "Job", "Thing"])
-def test_a_value_is_read_however_it_is_written(kind, ann):
+def test_annotation_is_checked_in_every_kind_of_write(kind, ann):
     obj = thing(kind, {"ttl": "1h"}, "written")
     assert ann.create(obj, dry=False).is_taken
     bad, good = ({"annotations": ours({"ttl": text})} for text in ("soon", "2h"))
@@ -360,7 +360,7 @@ def test_a_value_is_read_however_it_is_written(kind, ann):
     assert ann.ask("DELETE", path_of(obj)).is_taken
 
 
-def test_what_is_written_to_a_scale_reaches_no_annotation(ann):
+def test_write_to_a_scale_changes_no_annotation(ann):
     pod = {**pods(), "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "x"}}, "template": pod}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "scaled"}, "spec": spec}
@@ -372,7 +372,7 @@ def test_what_is_written_to_a_scale_reaches_no_annotation(ann):
 
 
 @pytest.mark.parametrize("text", ["9" * 100_000, "1h" * 50_000, "\n", "é" * 70, '"', "1h\n", "\x1b[31m", "\u2028"])
-def test_a_message_is_one_short_line_whatever_was_sent(text, ann):
+def test_message_is_one_short_line_for_any_value(text, ann):
     answer = ann.create(thing("ConfigMap", {"ttl": text, "expire-at": text}))
     assert answer.status == 422
     assert "expected seconds" in answer.said
@@ -380,7 +380,7 @@ def test_a_message_is_one_short_line_whatever_was_sent(text, ann):
     assert answer.said.isprintable()
 
 
-def test_an_object_of_an_odd_shape_is_looked_at_all_the_same(ann):
+def test_object_of_an_unexpected_shape_is_checked(ann):
     assert ann.create(thing("Thing", {"ttl": "1h"}, spec="text")).is_taken
     assert not ann.create(thing("Thing", {"ttl": "soon"}, spec="text")).is_taken
     assert not ann.create(thing("Thing", {"ttl": "soon"}, spec={"template": "text"})).is_taken
@@ -440,7 +440,7 @@ def reads(parse: Any, text: str) -> bool:
 @example("1" * 12 + "w")
 @example("000000000001w000000000001d000000000001h000000000001m000000000001s")
 @example("٣h")
-def test_a_duration_is_taken_exactly_where_we_can_read_it(ann, text):
+def test_duration_is_accepted_exactly_if_parse_duration_reads_it(ann, text):
     taken = ann.create(thing("ConfigMap", {"ttl": text})).is_taken
     assert taken == (text == "never" or reads(parse_duration, text))
 
@@ -455,7 +455,7 @@ def test_a_duration_is_taken_exactly_where_we_can_read_it(ann, text):
 @example("0000-12-31T23:59:59-23:59")
 @example("2026-01-02T03:04:05+00:99")
 @example("2026-01-02T03:04:05." + "1" * 900 + "Z")
-def test_an_instant_is_taken_exactly_where_we_can_read_it(ann, text):
+def test_instant_is_accepted_exactly_if_parse_instant_reads_it(ann, text):
     taken = ann.create(thing("ConfigMap", {"expire-at": text})).is_taken
     assert taken == reads(parse_instant, text)
 
@@ -478,23 +478,23 @@ def within(namespace: str, kind: str, said: dict[str, str]) -> Object:
         ({"expire-at": "2999-01-01T00:00:00Z"}, True),  # how long after the end is known only then: it is clamped
     ],
 )
-def test_nothing_is_longer_than_its_namespace_allows(said, is_taken, ann):
+def test_ttl_above_the_maximum_of_the_namespace_is_refused(said, is_taken, ann):
     answer = ann.create(within("bounded", "Pod", said))
     assert answer.is_taken == is_taken
     if not is_taken:
-        assert "is longer than 7d, which is the most in namespace bounded" in answer.said
+        assert "is longer than 7d, the maximum in namespace bounded" in answer.said
 
 
-def test_what_cannot_be_read_is_not_measured(ann):
+def test_unreadable_ttl_is_not_compared_with_the_maximum(ann):
     said = ann.create(within("bounded", "Pod", {"ttl": "9" * 40 + "h"})).said
     assert "expected seconds" in said
 
 
-def test_never_is_for_some_only_where_there_is_a_maximum(ann, chief):
+def test_never_requires_a_listed_group_where_a_maximum_is_set(ann, chief):
     assert ann.create(within("default", "Pod", {"ttl": "never"})).is_taken
     refused = ann.create(within("bounded", "Pod", {"ttl": "never"}))
     assert refused.status == 403
-    assert "never is more than 7d, which is the most in namespace bounded" in refused.said
+    assert "never is more than 7d, the maximum in namespace bounded" in refused.said
     assert chief.create(within("bounded", "Pod", {"ttl": "never"})).is_taken
 
 
@@ -507,13 +507,13 @@ def test_never_is_for_some_only_where_there_is_a_maximum(ann, chief):
     ],
     ids=["job's pod", "cronjob's job", "cronjob's pod"],
 )
-def test_a_template_says_no_more_than_its_namespace_allows(kind, spec, where, ann, chief):
-    """What a controller makes of it is not asked about again, and `never` is cut short by nothing."""
+def test_ttl_in_a_template_above_the_maximum_is_refused(kind, spec, where, ann, chief):
+    """An object that a controller creates from it is not checked, and nothing shortens `never`."""
     made = {
         said: thing(kind, metadata={"namespace": "bounded"}, spec=spec({"ttl": said})) for said in ("never", "8d", "7d")
     }
-    assert f"/ttl in {where}: never is more than 7d, which" in ann.create(made["never"]).said
-    assert f"/ttl in {where}: 8d is longer than 7d, which" in ann.create(made["8d"]).said
+    assert f"/ttl in {where}: never is more than 7d, the" in ann.create(made["never"]).said
+    assert f"/ttl in {where}: 8d is longer than 7d, the" in ann.create(made["8d"]).said
     assert ann.create(made["7d"]).is_taken
     assert chief.create(made["never"]).is_taken
 
@@ -534,14 +534,14 @@ def test_a_template_says_no_more_than_its_namespace_allows(kind, spec, where, an
     ],
     ids=["configmap", "job", "trainjob", "namespace", "job's pod", "cronjob's job", "cronjob's pod"],
 )
-def test_only_listed_groups_may_hold_and_exempt(obj, ann, chief):
+def test_hold_and_exemption_require_a_listed_group(obj, ann, chief):
     refused = ann.create(obj)
     assert refused.status == 403
     assert "only by members of these groups: system:masters, kubeadm:cluster-admins" in refused.said
     assert chief.create(obj).is_taken
 
 
-def test_who_may_not_set_a_hold_may_neither_change_nor_remove_it(ann, chief):
+def test_hold_is_not_changed_or_removed_without_a_listed_group(ann, chief):
     held = thing("ConfigMap", {"hold": "audit"}, "held")
     assert chief.create(held, dry=False).is_taken
     key = f"{ANNOTATION_DOMAIN}/hold"
@@ -552,7 +552,7 @@ def test_who_may_not_set_a_hold_may_neither_change_nor_remove_it(ann, chief):
     assert ann.ask("DELETE", path_of(held)).is_taken
 
 
-def test_who_may_not_exempt_a_namespace_may_neither_change_that_nor_remove_it(ann, chief):
+def test_exemption_is_not_changed_or_removed_without_a_listed_group(ann, chief):
     exempted = thing("Namespace", {"exempt": "true"}, "exempted")
     assert chief.create(exempted, dry=False).is_taken
     for change in ("false", None):
@@ -564,11 +564,11 @@ def test_who_may_not_exempt_a_namespace_may_neither_change_that_nor_remove_it(an
 
 
 @pytest.mark.parametrize(("groups", "may"), [([], False), (["sre", HOLDERS], True), (["sre"], False)])
-def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
+def test_overlay_sets_the_groups_that_may_hold(groups, may, ann, chief):
     before = ann.ask("GET", HOLDS).body["spec"]["variables"]
     assert before[0]["name"] == "groups"
     held = thing("ConfigMap", {"hold": "audit"})
-    who = f"members of these groups: {', '.join(groups)}" if groups else "nobody"
+    who = f"members of these groups: {', '.join(groups) or 'none'}"
     try:
         variables = [{**before[0], "expression": str(groups)}, *before[1:]]
         assert ann.ask("PATCH", HOLDS, {"spec": {"variables": variables}}).is_taken
@@ -585,7 +585,7 @@ def test_an_overlay_says_who_may_hold(groups, may, ann, chief):
 
 @pytest.fixture
 def owner(ann: User) -> Iterator[Object]:
-    """What a controller owner reference names; the garbage collector would take a dependent of nothing away."""
+    """The target of a controller owner reference; without it, the garbage collector deletes the dependent."""
     parent = thing("ConfigMap", name="parent")
     yield owned_by(ann.create(parent, dry=False).body)
     ann.ask("DELETE", path_of(parent))
@@ -609,7 +609,7 @@ def bad(owner: Object, controller: User, ann: User, request: pytest.FixtureReque
     return job
 
 
-def test_what_a_controller_makes_for_an_owner_is_left_alone(ann, controller, owner):
+def test_object_of_a_controller_with_an_owner_is_not_checked(ann, controller, owner):
     made = thing("Pod", metadata={"annotations": ours(BAD), "ownerReferences": [owner]})
     assert controller.create(made).is_taken
     assert not ann.create(made).is_taken
@@ -619,7 +619,7 @@ def test_what_a_controller_makes_for_an_owner_is_left_alone(ann, controller, own
     assert not controller.create(free).is_taken
 
 
-def test_an_object_that_carries_a_bad_value_since_before_can_still_be_written(bad, ann, chief):
+def test_object_with_an_older_unreadable_annotation_can_be_updated(bad, ann, chief):
     assert ann.patch(bad, {"metadata": {"labels": {"a": "b"}}}).is_taken
     assert ann.patch(bad, {"spec": {"suspend": False}}).is_taken
     assert ann.patch(bad, {"status": {"active": 1}}, subresource="/status").is_taken
@@ -635,13 +635,13 @@ def test_an_object_that_carries_a_bad_value_since_before_can_still_be_written(ba
     wait(lambda: ann.ask("GET", path_of(bad)).status == 404)
 
 
-def test_the_garbage_collector_takes_its_finalizer_off(bad, ann):
+def test_garbage_collector_removes_its_finalizer_despite_an_unreadable_annotation(bad, ann):
     assert ann.patch(bad, {"metadata": {"finalizers": None}}, dry=False).is_taken
     assert ann.ask("DELETE", path_of(bad), {"propagationPolicy": "Foreground"}).is_taken
     wait(lambda: ann.ask("GET", path_of(bad)).status == 404)
 
 
-def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
+def test_job_controller_creates_pods_from_a_template_with_a_hold(ann, chief):
     job = thing("Job", name="held-pods", spec=job_spec({"hold": "audit", "ttl": "1d"}))
     assert chief.create(job, dry=False).is_taken
     pods_of_it = "/api/v1/namespaces/default/pods?labelSelector=job-name%3Dheld-pods"
@@ -650,7 +650,7 @@ def test_a_real_controller_makes_pods_of_what_a_template_says(ann, chief):
     assert made["metadata"]["annotations"][f"{ANNOTATION_DOMAIN}/hold"] == "audit"
 
 
-def test_a_real_controller_makes_jobs_of_what_a_template_says(ann, controller, owner):
+def test_cronjob_controller_creates_jobs_from_a_template_with_an_unreadable_annotation(ann, controller, owner):
     """Also of what was there before the guard rails, and cannot be read."""
     spec = {**cron_spec(job=BAD), "schedule": "@every 1s"}
     cron = thing("CronJob", name="bad", spec=spec, metadata={"ownerReferences": [owner]})
@@ -665,7 +665,7 @@ def test_a_real_controller_makes_jobs_of_what_a_template_says(ann, controller, o
     assert ann.ask("DELETE", path_of(cron), {"propagationPolicy": "Background"}).is_taken
 
 
-def test_a_namespace_goes_whatever_is_in_it(ann, chief, controller):
+def test_namespace_is_deleted_with_any_content(ann, chief, controller):
     leaving = thing("Namespace", {"exempt": "true"}, "leaving")
     assert chief.create(leaving, dry=False).is_taken
     parent = ann.create(thing("ConfigMap", name="parent", metadata={"namespace": "leaving"}), dry=False).body
@@ -681,7 +681,7 @@ def test_a_namespace_goes_whatever_is_in_it(ann, chief, controller):
     wait(lambda: ann.ask("GET", path_of(leaving)).status == 404)
 
 
-def test_orphans_are_let_go(bad, ann, controller):
+def test_garbage_collector_orphans_objects_with_unreadable_annotations(bad, ann, controller):
     """The garbage collector takes the owner out of each."""
     meta = {"annotations": ours(BAD), "ownerReferences": [owned_by(ann.ask("GET", path_of(bad)).body)]}
     assert controller.create(thing("ConfigMap", name="orphan", metadata=meta), dry=False).is_taken
@@ -712,9 +712,9 @@ def test_orphans_are_let_go(bad, ann, controller):
         (thing("CronJob", spec=cron_spec(job={"ttl": "1m"}, ttlSecondsAfterFinished=60)), ""),
         (
             thing("CronJob", spec=cron_spec(job={"ttl": "1d"}, ttlSecondsAfterFinished=100)),
-            "ttl in spec.jobTemplate: powerless, since kube-controller-manager deletes each Job 100 s after",
+            "ttl in spec.jobTemplate: overridden, since kube-controller-manager deletes each Job 100 s after",
         ),
-        (thing("CronJob", {"ttl": "1d"}), "ttl: a CronJob never finishes, so this never counts; set it in spec.jobT"),
+        (thing("CronJob", {"ttl": "1d"}), "ttl: a CronJob never finishes, so this has no effect; set it in spec.jobT"),
         (thing("CronJob", {"ttl": "5s"}), "ttl: a CronJob never finishes"),
         (thing("ConfigMap", {"ttl": "1m"}), ""),
         (thing("ConfigMap", {"ttl": "60"}), ""),
@@ -724,17 +724,17 @@ def test_orphans_are_let_go(bad, ann, controller):
         (thing("TrainJob", spec={"ttlSecondsAfterFinished": 59}), "spec.ttlSecondsAfterFinished: 59 s is less than"),
         (
             thing("Job", {"ttl": "1d"}, spec=job_spec(ttlSecondsAfterFinished=100)),
-            "ttl: powerless, since kube-controller-manager deletes this Job 100 s after it finished, by spec.ttlSec",
+            "ttl: overridden, since kube-controller-manager deletes this Job 100 s after it finished, by spec.ttlSec",
         ),
-        (thing("Job", {"ttl": "never"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl: powerless"),
-        (thing("Job", {"ttl-failed": "2m"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl-failed: powerless"),
+        (thing("Job", {"ttl": "never"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl: overridden"),
+        (thing("Job", {"ttl-failed": "2m"}, spec=job_spec(ttlSecondsAfterFinished=100)), "ttl-failed: overridden"),
         (thing("Job", {"ttl": "100"}, spec=job_spec(ttlSecondsAfterFinished=100)), ""),
         (thing("Job", {"ttl": "1d"}), ""),
         (
             thing("PyTorchJob", {"ttl": "1d"}, spec={"runPolicy": {"ttlSecondsAfterFinished": 100}}),
             "this PyTorchJob 100 s after it finished, by spec.runPolicy.ttlSecondsAfterFinished",
         ),
-        (thing("TrainJob", {"ttl": "1d"}, spec={"ttlSecondsAfterFinished": 100}), ""),  # nobody acts on it
+        (thing("TrainJob", {"ttl": "1d"}, spec={"ttlSecondsAfterFinished": 100}), ""),  # no controller acts on it
         (thing("Pod", {"ttl": "1d"}), ""),
         (
             thing("Pod", {"ttl": "1d"}, spec={**SHAPES["Pod"]["spec"], "restartPolicy": "Always"}),
@@ -742,7 +742,7 @@ def test_orphans_are_let_go(bad, ann, controller):
         ),
     ],
 )
-def test_what_is_seldom_meant_is_warned_about(obj, said, ann):
+def test_rarely_intended_annotation_causes_a_warning(obj, said, ann):
     answer = ann.create(obj)
     assert answer.is_taken
     if said:
@@ -761,7 +761,7 @@ def test_what_is_seldom_meant_is_warned_about(obj, said, ann):
         ("Namespace", "default-ttll", (*OF_NAMESPACES, *OF_OBJECTS)),
     ],
 )
-def test_an_annotation_that_nobody_knows_is_warned_about(kind, name, expected, ann):
+def test_unknown_annotation_causes_a_warning(kind, name, expected, ann):
     answer = ann.create(thing(kind, {name: "1h"}))
     assert answer.is_taken
     (warning,) = answer.warnings
@@ -769,7 +769,7 @@ def test_an_annotation_that_nobody_knows_is_warned_about(kind, name, expected, a
 
 
 @pytest.mark.parametrize(("kind", "names"), [("ConfigMap", OF_OBJECTS), ("Namespace", (*OF_NAMESPACES, *OF_OBJECTS))])
-def test_what_we_know_is_no_slip(kind, names, chief):
+def test_known_annotations_cause_no_warning(kind, names, chief):
     texts = {"exempt": "true", "expire-at": "2026-01-02T03:04:05Z"}
     answer = chief.create(thing(kind, {name: texts.get(name, "1h") for name in names}))
     assert answer.is_taken
@@ -786,7 +786,7 @@ def test_what_we_know_is_no_slip(kind, names, chief):
     ],
     ids=["job's pod", "cronjob", "cronjob's job", "cronjob's pod"],
 )
-def test_a_slip_in_a_template_is_told_where_it_is(obj, where, ann):
+def test_unknown_annotation_in_a_template_causes_a_warning_with_its_path(obj, where, ann):
     (warning,) = ann.create(obj).warnings
     assert f"ttl{where}: expected one of {', '.join(OF_OBJECTS)}" in warning
     assert ann.create({**obj, "metadata": {**obj["metadata"], "name": "slips"}}, dry=False).is_taken
@@ -794,7 +794,7 @@ def test_a_slip_in_a_template_is_told_where_it_is(obj, where, ann):
     ann.ask("DELETE", path_of({**obj, "metadata": {"name": "slips"}}), {"propagationPolicy": "Background"})
 
 
-def test_a_slip_that_is_there_already_is_not_told_again(ann):
+def test_unknown_annotation_causes_one_warning_only(ann):
     slip = thing("ConfigMap", {"tttl": "1h"}, "slip")
     assert ann.create(slip, dry=False).warnings
     assert not ann.patch(slip, {"metadata": {"labels": {"a": "b"}}}).warnings
@@ -840,7 +840,7 @@ def with_field(rule: KindRule, field: TtlField) -> Object:
 
 
 def warnings_of(user: User, rule: KindRule, obj: Object, said: dict[str, str]) -> tuple[str, ...]:
-    """What is said when somebody annotates an object that is there, its status included."""
+    """The warnings when a user annotates an existing object with a status."""
     folder = rule.path_in("default")
     assert user.ask("POST", folder, obj).is_taken
     try:
@@ -861,18 +861,18 @@ def warnings_of(user: User, rule: KindRule, obj: Object, said: dict[str, str]) -
         for field in rule.ttl.fields
     ],
 )
-def test_whoever_else_acts_on_a_field_of_the_catalogue_is_named(rule, field, honoured):
+def test_controller_that_acts_on_a_native_field_is_named(rule, field, honoured):
     obj = with_field(rule, field)
     means = next((one for one in ("succeeded", "failed") if one[:4] in field.path.lower()), "finished")
     (warning,) = warnings_of(honoured, rule, obj, {"ttl": "101s"})
-    assert f"/ttl: powerless, since its own controller deletes this {rule.kind} 100 s after it {means}, by " in warning
+    assert f"/ttl: overridden, since its own controller deletes this {rule.kind} 100 s after it {means}, by " in warning
     assert f", by {field.path}{',' if field.path.startswith('status') else ';'}" in warning
     assert not warnings_of(honoured, rule, obj, {"ttl": "100s"})
     for outcome in ("succeeded", "failed"):
         assert bool(warnings_of(honoured, rule, obj, {f"ttl-{outcome}": "1d"})) == (means in (outcome, "finished"))
 
 
-def test_a_field_of_the_same_name_that_nobody_honours_is_nobodys_concern(honoured):
+def test_native_field_without_a_controller_causes_no_warning(honoured):
     rule = kind_rules()["mpijobs-v2beta1.kubeflow.org"]
     crd = next(one for one in crds_of(kind_rules().values()) if one["metadata"]["name"] == rule.name)
     versions = [{**crd["spec"]["versions"][0], "name": "v2beta1", "storage": False}]
@@ -885,7 +885,7 @@ def test_a_field_of_the_same_name_that_nobody_honours_is_nobodys_concern(honoure
     assert not warnings_of(honoured, rule, obj, {"ttl": "1d"})
 
 
-def test_the_field_that_speaks_of_an_outcome_counts(honoured):
+def test_field_of_an_outcome_takes_precedence_in_the_warning(honoured):
     rule = kind_rules()["workflows.argoproj.io"]
     strategy = {"secondsAfterCompletion": 100, "secondsAfterSuccess": 604_800}
     obj = {**with_field(rule, rule.ttl.fields[0]), "spec": {"ttlStrategy": strategy}}
@@ -897,7 +897,7 @@ def test_the_field_that_speaks_of_an_outcome_counts(honoured):
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "value", "is_powerless"),
+    ("name", "path", "value", "is_overridden"),
     [
         ("sparkapplications.spark.apache.org", "spec.applicationTolerations.ttlAfterStopMillis", -1, False),
         ("sparkapplications.sparkoperator.k8s.io", "spec.timeToLiveSeconds", -1, True),
@@ -908,22 +908,22 @@ def test_the_field_that_speaks_of_an_outcome_counts(honoured):
         ("workflows.argoproj.io", "spec.ttlStrategy", "text", False),
     ],
 )
-def test_odd_values_of_a_field(name, path, value, is_powerless, honoured):
+def test_unexpected_value_of_a_native_field_is_ignored_or_warned_about(name, path, value, is_overridden, honoured):
     rule = kind_rules()[name]
     for part in reversed(path.split(".")):
         value = {part: value}
     obj = {**with_field(rule, rule.ttl.fields[0]), **value}
-    assert bool(warnings_of(honoured, rule, obj, {"ttl": "1d"})) == is_powerless
+    assert bool(warnings_of(honoured, rule, obj, {"ttl": "1d"})) == is_overridden
     assert warnings_of(honoured, rule, obj, {"ttl": "1s"})  # the other hints are there all the same
 
 
-def test_a_hold_beside_a_native_field_is_powerless(chief):
+def test_hold_beside_a_native_field_causes_a_warning(chief):
     (warning,) = chief.create(thing("Job", {"hold": "audit"}, spec=job_spec(ttlSecondsAfterFinished=100))).warnings
-    assert "hold: powerless" in warning
+    assert "hold: overridden" in warning
     assert "kubectl ttl hold" in warning
 
 
-def test_a_hint_is_given_once(ann):
+def test_warning_is_given_once(ann):
     job = thing("Job", {"ttl": "5s"}, "short", spec=job_spec(ttlSecondsAfterFinished=3, suspend=True))
     assert len(ann.create(job, dry=False).warnings) == 3
     assert not ann.patch(job, {"metadata": {"labels": {"a": "b"}}}).warnings
@@ -937,7 +937,7 @@ def test_a_hint_is_given_once(ann):
 @pytest.mark.parametrize(
     ("obj", "said"),
     [
-        (thing("Job", spec=job_spec({"ttl": "1d"})), "ttl in spec.template: a Job keeps its Pods while it works"),
+        (thing("Job", spec=job_spec({"ttl": "1d"})), "ttl in spec.template: a Job keeps its Pods while it runs"),
         (thing("Job", spec=job_spec({"expire-at": "2026-01-02T03:04:05Z"})), "expire-at in spec.template"),
         (thing("CronJob", spec=cron_spec(pod={"ttl": "1d"})), "set it in spec.jobTemplate"),
         (thing("CronJob", spec=cron_spec(job={"ttl": "1d"})), ""),
@@ -960,7 +960,7 @@ def test_a_hint_is_given_once(ann):
         ),
     ],
 )
-def test_a_ttl_in_a_template_of_pods_is_warned_about(obj, said, ann):
+def test_ttl_in_a_template_of_pods_causes_a_warning(obj, said, ann):
     answer = ann.create(obj)
     assert answer.is_taken
     assert [said in warning for warning in answer.warnings] == ([True] if said else [])
@@ -982,14 +982,14 @@ def test_a_ttl_in_a_template_of_pods_is_warned_about(obj, said, ann):
         ({"activeDeadlineSeconds": -5}, "spec.activeDeadlineSeconds: expected whole seconds, 1 or more"),
     ],
 )
-def test_a_trainjob_of_kep_2899(spec, said, ann):
+def test_trainjob_with_invalid_fields_of_kep_2899_is_refused(spec, said, ann):
     answer = ann.create(thing("TrainJob", spec=spec))
     assert answer.is_taken == (not said)
     assert said in answer.said
 
 
 @pytest.mark.parametrize(("before", "after"), [(5, 6), (None, 5), (5, None)])
-def test_a_deadline_stays_and_a_ttl_may_change(before, after, ann):
+def test_trainjob_deadline_is_immutable_and_its_ttl_is_not(before, after, ann):
     job = thing("TrainJob", name="stays", spec={"activeDeadlineSeconds": before} if before else {})
     assert ann.create(job, dry=False).is_taken
     refused = ann.patch(job, {"spec": {"activeDeadlineSeconds": after}})
@@ -1001,7 +1001,7 @@ def test_a_deadline_stays_and_a_ttl_may_change(before, after, ann):
     assert ann.ask("DELETE", path_of(job)).is_taken
 
 
-def test_a_crd_that_lacks_the_fields_is_no_trouble(ann):
+def test_trainjob_of_a_crd_without_the_fields_is_accepted(ann):
     job = {**thing("TrainJob", {"ttl": "1h"}, "lacks"), "apiVersion": "trainer.kubeflow.org/v1"}
     assert ann.create({**job, "spec": {"ttlSecondsAfterFinished": -1}}, dry=False).is_taken  # it is dropped
     assert ann.patch(job, {"spec": {"activeDeadlineSeconds": 5}}).is_taken
@@ -1016,7 +1016,7 @@ def test_a_crd_that_lacks_the_fields_is_no_trouble(ann):
         (runtime(pod={"restartPolicy": "OnFailure"}), ""),
         (thing("ClusterTrainingRuntime", spec={"runPolicy": {"ttlSecondsAfterFinished": 0}}), ""),
         (thing("ClusterTrainingRuntime", spec={"template": {}}), ""),
-        (runtime(jobset={"ttlSecondsAfterFinished": 5}), "spec.template.spec.ttlSecondsAfterFinished: must be left"),
+        (runtime(jobset={"ttlSecondsAfterFinished": 5}), "spec.template.spec.ttlSecondsAfterFinished: must be unset"),
         (runtime(job={"ttlSecondsAfterFinished": 5}), "[node].template.spec.ttlSecondsAfterFinished: must be"),
         (runtime(job={"activeDeadlineSeconds": 5}), "[node].template.spec.activeDeadlineSeconds: must be"),
         (runtime(pod={"activeDeadlineSeconds": 5}), "[node].template.spec.template.spec.activeDeadlineSeconds: must"),
@@ -1025,7 +1025,7 @@ def test_a_crd_that_lacks_the_fields_is_no_trouble(ann):
         (runtime(runPolicy={"activeDeadlineSeconds": 0}), "spec.runPolicy.activeDeadlineSeconds: expected"),
     ],
 )
-def test_a_runtime_has_no_second_clock(obj, said, ann):
+def test_training_runtime_with_a_ttl_of_its_jobs_is_refused(obj, said, ann):
     answer = ann.create(obj)
     assert answer.is_taken == (not said)
     assert said in answer.said

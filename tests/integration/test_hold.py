@@ -183,7 +183,7 @@ FIELDS = {
 
 
 def install(api: Api, name: str, schema: dict[str, Any], required: list[str], rules: Path) -> str:
-    kind, plural, group = name.capitalize(), f"{name}s", "powerless.example.com"
+    kind, plural, group = name.capitalize(), f"{name}s", "overridden.example.com"
     spec = {"type": "object", "properties": {"ttlSecondsAfterFinished": schema}, "required": required}
     status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {
@@ -231,7 +231,7 @@ def test_hold_reports_a_field_that_cannot_be_removed(
     schema, required, why = FIELDS[name]
     path = install(api, name, schema, required, tmp_path).format(namespace)
     kind = name.capitalize()
-    obj = {"apiVersion": "powerless.example.com/v1", "kind": kind, "metadata": {"name": "one"}}
+    obj = {"apiVersion": "overridden.example.com/v1", "kind": kind, "metadata": {"name": "one"}}
     obj["spec"] = {"ttlSecondsAfterFinished": 60}
     api.wait("the kind", lambda: created(api, path, obj))
 

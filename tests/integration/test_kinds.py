@@ -162,7 +162,7 @@ class Lives:
     [(NAMESPACED, 20), (CLUSTER_SCOPED, 3)],  # longer than it takes to write an object of each kind
     ids=["namespaced", "cluster-scoped"],
 )
-def test_each_is_kept_while_it_runs_and_when_it_runs_again_and_deleted_when_it_is_due(
+def test_object_of_each_kind_is_kept_while_it_runs_and_deleted_when_due(
     rules: dict[str, KindRule], ttl_seconds: int, api: Api, namespace: str, start_run: Callable[..., Run]
 ) -> None:
     for crd in crds_of(rules.values()):
@@ -185,7 +185,7 @@ def test_each_is_kept_while_it_runs_and_when_it_runs_again_and_deleted_when_it_i
     assert [name for name in gone if gone[name] < lives.ended_at[name] + timedelta(seconds=ttl_seconds)] == []
 
 
-def test_they_are_many() -> None:
+def test_kinds_include_many_namespaced_and_cluster_scoped_ones() -> None:
     assert len(NAMESPACED) >= 10
     assert CLUSTER_SCOPED
 
@@ -198,7 +198,7 @@ class Requests:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.key = ec.generate_private_key(ec.SECP256R1())
-        self.subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "somebody")])
+        self.subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "developer")])
 
     def ask(self, name: str) -> None:
         signed = x509.CertificateSigningRequestBuilder(self.subject).sign(self.key, hashes.SHA256())
@@ -227,7 +227,7 @@ def text_of(signed: x509.Certificate | x509.CertificateSigningRequest) -> str:
     return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
 
 
-def test_a_request_for_a_certificate_goes_once_it_is_signed_or_denied_and_not_when_it_is_approved(
+def test_certificate_request_is_deleted_once_signed_or_denied_and_kept_while_approved(
     api: Api, start_run: Callable[..., Run]
 ) -> None:
     requests = Requests(api)

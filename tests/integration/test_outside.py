@@ -1,4 +1,4 @@
-"""From outside of the cluster to a real API server, as a service account of it, by what the environment says."""
+"""Connect to a real API server from outside the cluster, as a service account, with settings of the environment."""
 
 import asyncio
 import base64
@@ -120,12 +120,12 @@ async def outside(server: RealServer) -> Any:
 
 
 async def look(cluster: KubernetesCluster, namespace: str) -> list[str]:
-    """The names of the Pods; raises what the API server says to whom it does not know or admit."""
+    """The names of the Pods; raises if the API server rejects the credentials or the request."""
     page = await cluster.list_page(POD, namespace=namespace)
     return [pod["metadata"]["name"] for pod in page.items]
 
 
-async def test_a_token_and_a_ca_from_the_environment(outside: Connect, account: Account) -> None:
+async def test_token_and_ca_are_read_from_the_environment(outside: Connect, account: Account) -> None:
     pem = account.api.server.ca.read_bytes()
     cluster = await outside(TTL_API_TOKEN=account.new_token(), TTL_API_CA=base64.b64encode(pem).decode())
 
@@ -134,7 +134,7 @@ async def test_a_token_and_a_ca_from_the_environment(outside: Connect, account: 
         await look(cluster, "kube-system")
 
 
-async def test_a_token_that_is_no_longer_known_is_told_as_such(outside: Connect, account: Account) -> None:
+async def test_revoked_token_is_reported_without_its_value(outside: Connect, account: Account) -> None:
     token = account.new_token()
     cluster = await outside(TTL_API_TOKEN=token)
     account.revoke(token)
@@ -144,7 +144,7 @@ async def test_a_token_that_is_no_longer_known_is_told_as_such(outside: Connect,
     assert token not in str(error.value)
 
 
-async def test_a_rotated_file_is_read_again_and_no_request_is_lost(
+async def test_rotated_token_file_is_read_again_without_a_failed_request(
     outside: Connect, account: Account, tmp_path: Path
 ) -> None:
     path = tmp_path / "token"
@@ -158,7 +158,7 @@ async def test_a_rotated_file_is_read_again_and_no_request_is_lost(
 
 
 @pytest.mark.parametrize("ca", ["of another server", "of the system"])
-async def test_a_server_that_the_ca_does_not_vouch_for(
+async def test_server_with_a_certificate_of_another_ca_is_rejected(
     ca: str, outside: Connect, server: RealServer, tmp_path: Path
 ) -> None:
     given = None
@@ -171,14 +171,14 @@ async def test_a_server_that_the_ca_does_not_vouch_for(
         await cluster.check()
 
 
-async def test_key_identifiers_are_not_demanded_of_a_ca_but_the_host_name_is(outside: Connect) -> None:
+async def test_ca_without_key_identifiers_is_accepted_and_the_host_name_is_checked(outside: Connect) -> None:
     context = (await outside(TTL_API_TOKEN="unseen"))._client.rest_client.ssl_context
 
     assert not context.verify_flags & 0x20  # X509_V_FLAG_X509_STRICT, on by default since Python 3.13
     assert context.check_hostname
 
 
-async def test_who_publishes_from_outside_is_a_service_account_to_the_broker(
+async def test_publisher_outside_the_cluster_is_a_service_account_to_the_broker(
     account: Account, server: RealServer
 ) -> None:
     """The Broker is played; what it would do with the token, ask the API server whose it is, is real."""
@@ -212,7 +212,7 @@ async def test_who_publishes_from_outside_is_a_service_account_to_the_broker(
     assert status["audiences"] == ["the-broker"]
 
 
-async def test_who_may_not_create_tokens_cannot_publish(account: Account, server: RealServer) -> None:
+async def test_publisher_without_the_right_to_create_tokens_is_rejected(account: Account, server: RealServer) -> None:
     environment = {
         "TTL_API_SERVER": server.url,
         "TTL_API_CA": str(server.ca),
@@ -246,14 +246,14 @@ def in_cluster(account: Account, server: RealServer, tmp_path: Path, monkeypatch
     return token
 
 
-async def test_the_settings_count_before_the_cluster_around(in_cluster: Path, outside: Connect) -> None:
+async def test_settings_take_precedence_over_the_cluster_of_the_pod(in_cluster: Path, outside: Connect) -> None:
     cluster = await outside(TTL_API_TOKEN="somebody-else")
 
     with pytest.raises(PermanentError, match="rejected the credentials"):
         await look(cluster, "default")
 
 
-async def test_the_cluster_around_counts_before_a_kubeconfig(in_cluster: Path, account: Account) -> None:
+async def test_cluster_of_the_pod_takes_precedence_over_a_kubeconfig(in_cluster: Path, account: Account) -> None:
     cluster = await connect(access=get_access(read_settings(environment={})))
     try:
         assert await look(cluster, account.namespace) == []
@@ -276,7 +276,7 @@ class MetadataServer:
         lifetime: Seconds that it says its tokens are valid for.
         given: The tokens, as they were fetched.
         scopes: What the last one was asked to be good for.
-        uncalled: Requests without the header that proves that nobody was tricked into them.
+        uncalled: Requests without the header that proves that no client was tricked into them.
     """
 
     def __init__(self, new_token: Callable[[], str]) -> None:
@@ -342,7 +342,7 @@ def metadata(account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     metadata.stop()
 
 
-async def test_a_token_of_google_is_fetched_once_for_many_requests(
+async def test_google_token_is_fetched_once_for_many_requests(
     outside: Connect, account: Account, metadata: MetadataServer
 ) -> None:
     cluster = await outside(TTL_API_IDENTITY="google")
@@ -356,7 +356,7 @@ async def test_a_token_of_google_is_fetched_once_for_many_requests(
     assert metadata.uncalled == 0
 
 
-async def test_a_token_of_google_is_replaced_when_it_expires(
+async def test_google_token_is_replaced_when_it_expires(
     outside: Connect, account: Account, metadata: MetadataServer
 ) -> None:
     metadata.lifetime = 0
@@ -367,7 +367,7 @@ async def test_a_token_of_google_is_replaced_when_it_expires(
         assert len(set(metadata.given)) == count
 
 
-async def test_a_token_of_google_is_renewed_before_it_expires(
+async def test_google_token_is_renewed_before_it_expires(
     outside: Connect, account: Account, metadata: MetadataServer
 ) -> None:
     metadata.lifetime = int(identity.RENEW_SECONDS) - 1
@@ -382,7 +382,7 @@ async def test_a_token_of_google_is_renewed_before_it_expires(
     assert len(metadata.given) == 2
 
 
-async def test_a_refused_token_of_google_is_replaced_and_no_request_is_lost(
+async def test_rejected_google_token_is_replaced_without_a_failed_request(
     outside: Connect, account: Account, metadata: MetadataServer
 ) -> None:
     cluster = await outside(TTL_API_IDENTITY="google")
@@ -393,7 +393,7 @@ async def test_a_refused_token_of_google_is_replaced_and_no_request_is_lost(
     assert len(metadata.given) == 2
 
 
-async def test_without_a_metadata_server_it_is_for_later(
+async def test_request_without_a_metadata_server_is_retried_later(
     outside: Connect, account: Account, metadata: MetadataServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     metadata.stop()
@@ -411,7 +411,7 @@ def retried(answer: Answer) -> dict[str, Any]:
     return again
 
 
-async def test_a_function_alone_loses_nothing_while_the_metadata_server_is_away(
+async def test_function_loses_no_object_while_the_metadata_server_is_unavailable(
     account: Account, metadata: MetadataServer, server: RealServer, tmp_path: Path
 ) -> None:
     """`expire` as Cloud Run starts it; the test fires the timers that it answers with, as the engine does."""

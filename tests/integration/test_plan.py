@@ -1,4 +1,4 @@
-"""`plan --policy` as a process, on a real API server: what it counts, what it says loudly, what it is compared with."""
+"""`plan --policy` as a process, on a real API server: its counts, warnings, and the policy that it compares with."""
 
 import json
 import os

@@ -54,7 +54,7 @@ def pods(api: Api, namespace: str) -> Pods:
     return Pods(api, namespace)
 
 
-def test_a_pod_that_is_back_whenever_it_is_deleted_is_left_alone_across_a_restart(pods: Pods, start_run: Start) -> None:
+def test_pod_that_returns_after_each_delete_is_kept_across_a_restart(pods: Pods, start_run: Start) -> None:
     run = start_run("--kinds", "pods", "-v")
     for _ in range(TIMES):
         pods.finish("again")
@@ -75,7 +75,7 @@ def test_a_pod_that_is_back_whenever_it_is_deleted_is_left_alone_across_a_restar
     assert not pods.is_gone("again")
 
 
-def test_a_loop_is_found_by_processes_that_see_one_round_each(pods: Pods, start_run: Start, tmp_path: Path) -> None:
+def test_loop_is_found_by_processes_that_each_see_one_round(pods: Pods, start_run: Start, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(LOOP)
     for _ in range(2):
@@ -92,7 +92,9 @@ def test_a_loop_is_found_by_processes_that_see_one_round_each(pods: Pods, start_
     assert not pods.is_gone("again")
 
 
-def test_a_breaker_trips_at_the_sum_of_what_processes_deleted(pods: Pods, start_run: Start, tmp_path: Path) -> None:
+def test_breaker_trips_at_the_sum_of_the_deletions_of_all_processes(
+    pods: Pods, start_run: Start, tmp_path: Path
+) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(BREAKER)
     for number in range(2):
@@ -109,7 +111,7 @@ def test_a_breaker_trips_at_the_sum_of_what_processes_deleted(pods: Pods, start_
     pods.api.wait("the deletion", lambda: pods.is_gone("kept"))
 
 
-def test_whoever_opens_the_breaker_stops_everybody_until_it_is_released(pods: Pods, start_run: Start) -> None:
+def test_open_breaker_stops_every_process_until_it_is_released(pods: Pods, start_run: Start) -> None:
     trip = '{"at":"2026-01-02T03:04:05Z","why":"too many","by":"sweep"}'
     pods.api.call("POST", pods.state.rpartition("/")[0], {"metadata": {"name": NAME}, "data": {"breaker": trip}})
     run = start_run("--kinds", "pods", "-v")

@@ -119,7 +119,7 @@ def test_sweep_finds_objects_that_finished_before_the_start(cluster: Cluster, st
     assert cluster.job("kept") is not None
 
 
-def test_a_recreated_job_survives_the_timer_of_its_predecessor(cluster: Cluster, start_run: Start) -> None:
+def test_recreated_job_survives_the_timer_of_its_predecessor(cluster: Cluster, start_run: Start) -> None:
     run = start_run()
     await_timer(cluster, run, "same-name")
     old = cluster.job("same-name")
@@ -131,7 +131,7 @@ def test_a_recreated_job_survives_the_timer_of_its_predecessor(cluster: Cluster,
     assert cluster.job("same-name")["metadata"]["uid"] == new["metadata"]["uid"]
 
 
-def test_a_hold_added_in_the_last_second_is_respected(cluster: Cluster, start_run: Start) -> None:
+def test_hold_added_in_the_last_second_keeps_the_job(cluster: Cluster, start_run: Start) -> None:
     run = start_run("-v")
     cluster.create_job("held", ttl=3)
     cluster.finish_pods_of("held")
@@ -146,7 +146,7 @@ def test_a_hold_added_in_the_last_second_is_respected(cluster: Cluster, start_ru
     cluster.api.wait("the deletion once released", lambda: cluster.job("held") is None)
 
 
-def test_raised_and_lowered_ttls_apply(cluster: Cluster, start_run: Start) -> None:
+def test_ttl_raised_or_lowered_after_scheduling_applies(cluster: Cluster, start_run: Start) -> None:
     start_run()
     for name in ("raised", "lowered"):
         cluster.create_job(name, ttl=2 if name == "raised" else 3600)
@@ -159,7 +159,7 @@ def test_raised_and_lowered_ttls_apply(cluster: Cluster, start_run: Start) -> No
     assert cluster.job("raised") is not None
 
 
-def test_kill_9_loses_nothing(cluster: Cluster, start_run: Start) -> None:
+def test_scheduled_job_is_deleted_after_kill_9(cluster: Cluster, start_run: Start) -> None:
     run = start_run()
     await_timer(cluster, run, "patient")
     run.stop(signal.SIGKILL)
@@ -181,7 +181,7 @@ def test_dry_run_deletes_nothing_and_counts_due_objects(cluster: Cluster, start_
     )
 
 
-def test_dry_run_writes_no_event_either(cluster: Cluster, start_run: Start) -> None:
+def test_dry_run_writes_no_event(cluster: Cluster, start_run: Start) -> None:
     cluster.create_job("typo", annotations={"ttlafterfinished.dev/ttl": "5 minutes"})
     cluster.finish_pods_of("typo")
     run = start_run("--dry-run", "-v")
@@ -192,7 +192,7 @@ def test_dry_run_writes_no_event_either(cluster: Cluster, start_run: Start) -> N
     assert [event for event in events if event["reason"] == "InvalidTtl"] == []
 
 
-def test_a_timer_of_another_namespace_deletes_nothing(cluster: Cluster, start_run: Start, api: Api) -> None:
+def test_timer_of_another_namespace_deletes_nothing(cluster: Cluster, start_run: Start, api: Api) -> None:
     """The timers are one file for a cluster; a run that is limited to a namespace must not fire the others'."""
     first = start_run()
     await_timer(cluster, first, "elsewhere")
@@ -205,7 +205,7 @@ def test_a_timer_of_another_namespace_deletes_nothing(cluster: Cluster, start_ru
     assert cluster.job("elsewhere") is not None
 
 
-def test_the_environment_narrows_the_kinds(cluster: Cluster, start_run: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_limits_the_kinds(cluster: Cluster, start_run: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTL_KINDS", "pods")
     cluster.create_job("due", ttl=0)
     cluster.finish_pods_of("due")
@@ -242,7 +242,7 @@ def test_run_survives_an_outage_of_the_api_server(cluster: Cluster, start_run: S
     assert "Traceback" not in run.text
 
 
-def test_sigterm_gives_the_lease_back_and_the_next_one_leads_at_once(cluster: Cluster, start_run: Start) -> None:
+def test_sigterm_releases_the_lease_so_that_the_next_run_leads_at_once(cluster: Cluster, start_run: Start) -> None:
     first = start_run()
     cluster.api.wait("the first to lead", lambda: "sweep at start" in first.text)
     second = start_run()
@@ -267,7 +267,7 @@ def test_malformed_ttl_keeps_the_job_and_is_reported_by_an_event(cluster: Cluste
     assert cluster.job("typo") is not None
 
 
-def test_a_kind_is_picked_up_when_its_crd_is_installed(cluster: Cluster, start_run: Start, namespace: str) -> None:
+def test_kind_is_served_after_its_crd_is_installed(cluster: Cluster, start_run: Start, namespace: str) -> None:
     run = start_run()
     cluster.api.wait("the start", lambda: "sweep at start" in run.text)
     time.sleep(1)

@@ -1,4 +1,4 @@
-"""What a `run` handles, as its Lease on a real kube-apiserver says, and how commands judge with it."""
+"""The scope of a `run`, which its Lease on a real kube-apiserver records, and how commands use it."""
 
 import json
 import os

@@ -29,7 +29,7 @@ class Ended:
         return self.text.startswith("Error: ") and self.text.count("\n") == 1
 
 
-def test_timer_file_that_cannot_be_written_comes_before_the_banner(server: RealServer, tmp_path: Path) -> None:
+def test_timer_file_that_cannot_be_written_is_reported_before_the_banner(server: RealServer, tmp_path: Path) -> None:
     ended = Ended(server, tmp_path, "run", "--timers", "/proc/nowhere/timers.db")
 
     assert ended.code == 1
@@ -37,7 +37,7 @@ def test_timer_file_that_cannot_be_written_comes_before_the_banner(server: RealS
     assert "/proc/nowhere/timers.db: expected a timer file" in ended.text
 
 
-def test_timer_file_of_another_process_comes_before_the_banner(
+def test_timer_file_of_another_process_is_reported_before_the_banner(
     server: RealServer, tmp_path: Path, api: Api, start_run: Callable[..., Run]
 ) -> None:
     timers = str(tmp_path / "timers.db")
@@ -51,7 +51,7 @@ def test_timer_file_of_another_process_comes_before_the_banner(
         assert "another process holds the lock" in ended.text
 
 
-def test_metrics_port_that_is_taken_comes_before_the_banner(server: RealServer, tmp_path: Path) -> None:
+def test_metrics_port_in_use_is_reported_before_the_banner(server: RealServer, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -61,7 +61,7 @@ def test_metrics_port_that_is_taken_comes_before_the_banner(server: RealServer, 
     assert ended.is_one_sentence(), ended.text
 
 
-def test_lease_namespace_that_does_not_exist_comes_before_the_banner(server: RealServer, tmp_path: Path) -> None:
+def test_lease_namespace_that_does_not_exist_is_reported_before_the_banner(server: RealServer, tmp_path: Path) -> None:
     ended = Ended(server, tmp_path, "run", "--lease-namespace", "nowhere")
 
     assert ended.code == 1

@@ -36,21 +36,21 @@ def availability_of(objects):
 
 
 @pytest.mark.parametrize("others", [(), ("prometheus",), ("timers-sqlite", "dead-letter", "prometheus")])
-def test_what_every_deletion_needs_is_there_twice(others):
+def test_functions_of_every_deletion_have_two_pods(others):
     objects = composed(*others, "high-availability")
     assert sorted(availability_of(objects)) == ["expire", "schedule"]
 
 
 @pytest.mark.parametrize("timers", [(), ("timers-sqlite",)])
-def test_timers_is_exactly_one(timers):
+def test_timers_has_exactly_one_pod(timers):
     assert replicas(composed(*timers, "prometheus", "high-availability"), "timers") == (1, 1)
 
 
-def test_a_sweep_may_scale_to_zero():
+def test_sweep_may_scale_to_zero():
     assert replicas(composed("high-availability"), "sweep") == (0, None)
 
 
-def test_standalone_has_a_second_that_waits_elsewhere():
+def test_standalone_standby_prefers_another_node():
     objects = composed("standalone", "high-availability/standalone", base="namespace")
     assert list(availability_of(objects)) == ["standalone"]
     (spread,) = of_kind(objects, "Deployment")["standalone"]["spec"]["template"]["spec"]["topologySpreadConstraints"]
@@ -59,17 +59,17 @@ def test_standalone_has_a_second_that_waits_elsewhere():
 
 
 @pytest.mark.parametrize("folder", BUILDS)
-def test_every_budget_of_an_overlay_is_met(folder):
+def test_every_disruption_budget_of_an_overlay_can_be_met(folder):
     list(availability_of(build(KNATIVE / folder)))
 
 
-def test_all_that_production_counts_by_is_always_there():
+def test_production_functions_with_metrics_do_not_scale_to_zero():
     objects = build(KNATIVE / "overlays/production")
     for name in ("expire", "sweep", "deadletter", "timers"):
         assert replicas(objects, name)[0] >= 1, f"{name}: list prometheus after the functions' components"
 
 
-def test_knative_is_asked_for_nothing_that_its_feature_flags_forbid():
+def test_services_use_no_field_that_needs_a_knative_feature_flag():
     objects = composed("dead-letter", "prometheus", "high-availability", "network-policy")
     for name, service in of_kind(objects, "Service", "serving.knative.dev").items():
         spec = service["spec"]["template"]["spec"]

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 OVERLAY = ROOT / "knative" / "overlays" / "cloud-run"
 NAMESPACE = "ttl-after-finished"
 FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__"}
-# timers needs a disk, and what nobody takes is told in the cluster that it came from.
+# timers needs a disk, and dead letters are reported in the cluster that they came from.
 IN_THE_CLUSTER = {"timers", "deadletter"}
 ON_CLOUD_RUN = ["expire", "schedule", "sweep"]
 REACHING_THE_CLUSTER = ["expire", "sweep"]
@@ -96,14 +96,14 @@ def mebibytes(quantity: str) -> int:
 # The Services
 
 
-def test_each_function_is_in_one_place():
+def test_each_function_runs_in_the_cluster_or_on_cloud_run():
     assert [obj["metadata"]["name"] for obj in objects(OVERLAY)] == ON_CLOUD_RUN
     assert in_cluster("Service").keys() & FUNCTIONS == IN_THE_CLUSTER
     assert {*ON_CLOUD_RUN, *IN_THE_CLUSTER} == FUNCTIONS
     assert list(in_cluster("SinkBinding")) == ["timers"]
 
 
-def test_nothing_but_what_cloud_run_takes(service):
+def test_service_has_only_fields_that_cloud_run_supports(service):
     assert service.keys() == {"apiVersion", "kind", "metadata", "spec"}
     assert (service["apiVersion"], service["kind"]) == ("serving.knative.dev/v1", "Service")
     assert service["metadata"].keys() == {"name", "annotations"}
@@ -119,12 +119,12 @@ def test_nothing_but_what_cloud_run_takes(service):
     assert container_of(service)["resources"].keys() == {"limits"}
 
 
-def test_every_annotation_is_text(service):
+def test_every_annotation_is_a_string(service):
     for metadata in (service["metadata"], service["spec"]["template"]["metadata"]):
         assert all(isinstance(value, str) for value in metadata["annotations"].values())
 
 
-def test_a_revision_is_large_enough_for_its_environment_and_for_more_than_one_request(service):
+def test_revision_has_memory_for_gen2_and_cpu_for_concurrent_requests(service):
     template = service["spec"]["template"]
     limits = container_of(service)["resources"]["limits"]
     assert template["metadata"]["annotations"]["run.googleapis.com/execution-environment"] == "gen2"
@@ -133,7 +133,7 @@ def test_a_revision_is_large_enough_for_its_environment_and_for_more_than_one_re
     assert 1 < template["spec"]["containerConcurrency"] <= 1000
 
 
-def test_one_instance_of_expire_is_always_there():
+def test_expire_always_has_one_instance():
     scales = {
         name: service["spec"]["template"]["metadata"]["annotations"]["autoscaling.knative.dev/minScale"]
         for name, service in services().items()
@@ -141,7 +141,7 @@ def test_one_instance_of_expire_is_always_there():
     assert scales == {"expire": "1", "schedule": "0", "sweep": "0"}
 
 
-def test_one_name_for_function_service_and_account(service):
+def test_function_service_and_account_share_a_name(service):
     name = service["metadata"]["name"]
     environment = environment_of(service)
     assert environment["FUNCTION_TARGET"] == name
@@ -152,13 +152,13 @@ def test_one_name_for_function_service_and_account(service):
     assert domain.endswith(".iam.gserviceaccount.com")
 
 
-def test_the_image_is_that_of_the_cluster(service):
+def test_cloud_run_image_equals_the_image_of_the_cluster(service):
     (timers,) = in_cluster("StatefulSet")["timers"]["spec"]["template"]["spec"]["containers"]
     assert container_of(service)["image"] == timers["image"]
     assert re.fullmatch(r"ghcr\.io/ttl-after-finished/ttl-after-finished:\d+\.\d+\.\d+", timers["image"])
 
 
-def test_every_variable_is_a_literal_or_a_secret_of_secret_manager(service):
+def test_every_variable_is_a_literal_or_a_secret(service):
     for variable in container_of(service)["env"]:
         if SECRET.search(variable["name"]):
             assert variable["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}, variable["name"]
@@ -166,14 +166,14 @@ def test_every_variable_is_a_literal_or_a_secret_of_secret_manager(service):
             assert isinstance(variable["value"], str), variable["name"]
 
 
-def test_the_settings_can_be_read_and_only_who_deletes_reaches_the_cluster(service):
+def test_settings_are_valid_and_only_deleting_functions_reach_the_cluster(service):
     access = get_access(settings_of(service))
     name = service["metadata"]["name"]
     assert (access is not None) == (name in REACHING_THE_CLUSTER)
     assert settings_of(service).api_identity == ("google" if name in REACHING_THE_CLUSTER else None)
 
 
-def test_the_settings_agree_with_those_of_the_cluster(service):
+def test_settings_equal_the_settings_of_the_cluster(service):
     (config,) = [obj for name, obj in in_cluster("ConfigMap").items() if name.startswith("settings-")]
     around, ours = read_settings(environment=config["data"]), settings_of(service)
     assert (ours.kinds, ours.dry_run, ours.log) == (around.kinds, around.dry_run, around.log)
@@ -181,22 +181,22 @@ def test_the_settings_agree_with_those_of_the_cluster(service):
 
 
 @pytest.mark.parametrize("name", REACHING_THE_CLUSTER)
-def test_who_deletes_knows_where_its_state_is(name):
-    """Without it doctor would miss every sweep, and an open breaker would stop nobody."""
+def test_deleting_function_has_the_namespace_of_its_state(name):
+    """Without it doctor would miss every sweep, and an open breaker would stop no process."""
     assert settings_of(services()[name]).home_namespace == NAMESPACE
 
 
 # Who may call, and who is called
 
 
-def test_nobody_outside_of_the_network_reaches_a_function(service):
+def test_functions_are_not_reachable_from_outside_the_network(service):
     assert service["metadata"]["annotations"] == {
         "run.googleapis.com/ingress": "internal",
         "run.googleapis.com/invoker-iam-disabled": "true",
     }
 
 
-def test_a_function_takes_the_token_of_its_own_trigger_and_no_other(service):
+def test_function_admits_the_token_of_its_own_trigger_only(service):
     name = service["metadata"]["name"]
     trigger = in_cluster("Trigger")[name]
     environment = environment_of(service)
@@ -205,7 +205,7 @@ def test_a_function_takes_the_token_of_its_own_trigger_and_no_other(service):
     assert environment["TTL_CALLERS_ISSUER"].startswith("https://container.googleapis.com/v1/projects/")
 
 
-def test_a_trigger_reaches_its_function_and_both_wait_equally_long(service):
+def test_trigger_reaches_its_function_with_an_equal_timeout(service):
     name = service["metadata"]["name"]
     trigger = in_cluster("Trigger")[name]
     assert re.fullmatch(rf"https://{name}-\d+\.[a-z0-9-]+\.run\.app", trigger["spec"]["subscriber"]["uri"])
@@ -215,13 +215,13 @@ def test_a_trigger_reaches_its_function_and_both_wait_equally_long(service):
     assert service["spec"]["template"]["spec"]["timeoutSeconds"] == seconds
 
 
-def test_timers_are_reached_in_the_cluster_where_they_have_a_disk():
+def test_timers_run_in_the_cluster_on_a_volume():
     assert in_cluster("Trigger")["timers"]["spec"]["subscriber"]["ref"]["name"] == "timers"
     assert in_cluster("StatefulSet")["timers"]["spec"]["volumeClaimTemplates"]
     assert in_cluster("Trigger").keys() == {*ON_CLOUD_RUN, "timers"}
 
 
-def test_the_sweep_reaches_the_broker_as_somebody_of_the_cluster():
+def test_sweep_reaches_the_broker_as_an_account_of_the_cluster():
     sweep = settings_of(services()["sweep"])
     (broker,) = in_cluster("Broker")
     address = in_cluster("Service")["ttl-after-finished-broker"]
@@ -238,7 +238,7 @@ def test_the_sweep_reaches_the_broker_as_somebody_of_the_cluster():
 # Rights
 
 
-def test_the_accounts_of_google_have_the_rights_of_their_functions():
+def test_google_accounts_have_the_rights_of_their_functions():
     for name in REACHING_THE_CLUSTER:
         account = services()[name]["spec"]["template"]["spec"]["serviceAccountName"]
         binding, state = (
@@ -251,7 +251,7 @@ def test_the_accounts_of_google_have_the_rights_of_their_functions():
         assert binding["subjects"] == state["subjects"] == [user]
 
 
-def test_whom_the_sweep_speaks_as_has_no_rights_and_no_other_can_be_had():
+def test_account_that_the_sweep_publishes_as_has_no_rights():
     bindings = [*in_cluster("ClusterRoleBinding").values(), *in_cluster("RoleBinding").values()]
     bound = {(subject["kind"], subject["name"]) for binding in bindings for subject in binding["subjects"]}
     assert ("ServiceAccount", "sweep") not in bound
@@ -263,15 +263,15 @@ def test_whom_the_sweep_speaks_as_has_no_rights_and_no_other_can_be_had():
     assert subject["name"] == services()["sweep"]["spec"]["template"]["spec"]["serviceAccountName"]
 
 
-def test_who_is_on_cloud_run_has_no_account_in_the_cluster():
+def test_cloud_run_functions_have_no_account_in_the_cluster():
     assert sorted(in_cluster("ServiceAccount")) == ["deadletter", "source", "sweep", "timers"]
 
 
 # The place
 
 
-def test_all_of_the_place_is_in_one_file(tmp_path):
-    """With every value changed, nothing is left of the old ones, and every new one is found."""
+def test_place_sets_every_value_of_the_project(tmp_path):
+    """With every value changed, no old value remains, and every new one is used."""
     shutil.copytree(ROOT / "knative", tmp_path / "knative")
     overlay = tmp_path / "knative" / "overlays" / "cloud-run"
     place = overlay / "place" / "kustomization.yaml"

@@ -1,4 +1,4 @@
-"""The delete guard as manifests: whom it binds, to which kinds. What it refuses is in tests/contract."""
+"""The delete guard as manifests: its accounts and kinds. tests/contract covers its refusals."""
 
 import re
 
@@ -40,13 +40,13 @@ def policies_of(objects):
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_the_components_that_are_shipped_are_what_is_generated(name):
+def test_shipped_components_equal_the_generated_ones(name):
     made = run(kind_rule(name).name, "--only", "guard")
     assert (KNATIVE / "components/delete-guard" / name / "policy.yaml").read_text() == made
 
 
 @pytest.mark.parametrize("folder", GUARDED)
-def test_an_overlay_guards_the_kinds_that_it_enables(folder):
+def test_overlay_guards_the_kinds_that_it_enables(folder):
     objects = build(KNATIVE / folder)
     enabled = Catalogue(tuple(kind_rules().values())).parse_names(settings_of(objects).kinds).rules
     made = [one.body for one in guards(enabled, NAMESPACE)]
@@ -57,7 +57,7 @@ def test_an_overlay_guards_the_kinds_that_it_enables(folder):
 
 
 @pytest.mark.parametrize("folder", GUARDED)
-def test_a_guard_binds_every_account_that_may_delete_and_none_may_change_it(folder):
+def test_guard_binds_every_account_that_may_delete_and_none_may_change_it(folder):
     objects = build(KNATIVE / folder)
     for account in of_kind(objects, "ServiceAccount"):
         rules = rules_of(objects, account)
@@ -73,7 +73,7 @@ def test_a_guard_binds_every_account_that_may_delete_and_none_may_change_it(fold
             assert (account in ACCOUNTS) is deletes
 
 
-def test_a_guard_of_an_overlay_with_another_namespace_binds_its_accounts():
+def test_guard_of_an_overlay_with_another_namespace_binds_its_accounts():
     """As docs/explanation/overlays.md has it: kustomize does not know that an expression names a namespace."""
     text = (KNATIVE.parent / "docs/explanation/overlays.md").read_text()
     (snippet,) = re.findall(r"```yaml\n(namespace: .*?)```", text, re.DOTALL)
@@ -86,7 +86,7 @@ def test_a_guard_of_an_overlay_with_another_namespace_binds_its_accounts():
         assert condition["expression"] == binds(said["namespace"])
 
 
-def test_the_command_prints_the_guard_beside_the_rights():
+def test_command_prints_the_guard_with_the_rights():
     made = run("workflows.argoproj.io", "mpijobs", "-n", "elsewhere", "--user", "o'hara")
     printed = [one for one in yaml.safe_load_all(made) if one]
     rules = Catalogue(tuple(kind_rules().values())).parse_names(("workflows.argoproj.io", "mpijobs")).rules
@@ -98,7 +98,7 @@ def test_the_command_prints_the_guard_beside_the_rights():
     assert {one["kind"] for one in rights} == {"ClusterRole"}
 
 
-def test_a_rule_of_the_users_own_gets_a_guard(tmp_path):
+def test_rule_of_a_user_gets_a_guard(tmp_path):
     rule = "apiVersions: [example.com/v1]\nkind: Render\nplural: renders\nfinishedAt: [status.end]\n"
     (tmp_path / "renders.yaml").write_text(f"{rule}finished: {{field: status.phase, values: {{Done: succeeded}}}}\n")
     policy, _ = (one for one in yaml.safe_load_all(run("renders", "--only", "guard", "--kinds-dir", tmp_path)) if one)
@@ -108,7 +108,7 @@ def test_a_rule_of_the_users_own_gets_a_guard(tmp_path):
     )
 
 
-def test_a_guard_names_the_version_of_its_rule_and_what_it_does_not_check():
+def test_guard_names_the_version_of_its_rule_and_what_it_does_not_check():
     for rule in kind_rules().values():
         if not rule.never_finishes:
             policy, binding = (one.body for one in guards([rule], NAMESPACE))

@@ -40,7 +40,7 @@ def parts(key):
 
 
 @pytest.mark.parametrize(("name", "file"), [("kinds", "render.yaml"), ("policy", "policy.yaml")])
-def test_what_is_mounted_holds_the_files_of_the_user_and_no_others(objects, name, file):
+def test_mounted_config_map_holds_the_files_of_the_user_only(objects, name, file):
     (config,) = [
         one for one in of_kind(objects, "ConfigMap").values() if one["metadata"]["name"].startswith(f"{name}-")
     ]
@@ -52,7 +52,7 @@ def test_what_is_mounted_holds_the_files_of_the_user_and_no_others(objects, name
     assert volumes[name]["configMap"]["name"] == config["metadata"]["name"]
 
 
-def test_its_patches_find_what_they_mean(objects):
+def test_patches_of_the_documented_overlay_change_their_targets(objects):
     identities = [one["sub"] for one in of_kind(objects, "EventPolicy")["sources"]["spec"]["from"]]
     holds = of_kind(objects, "ValidatingAdmissionPolicy")["ttl-after-finished-holds"]
     assert any(":workflows-" in identity for identity in identities)

@@ -1,4 +1,4 @@
-"""components/eventpolicy: who may send what to the Broker, and whom each function admits; without a cluster."""
+"""components/eventpolicy: the types that each sender may send, and the callers that each function admits."""
 
 import re
 
@@ -86,7 +86,7 @@ def policies_of(objects: tuple[Object, ...], subject: str) -> list[Object]:
 
 
 @pytest.mark.parametrize(("kind", "name"), list(SENT))
-def test_every_sender_may_send_what_it_sends_and_nothing_else(objects, kind, name):
+def test_every_sender_may_send_its_own_types_only(objects, kind, name):
     policies = policies_of(objects, identity(kind, name))
     filters = [Filter.model_validate(part) for policy in policies for part in policy["spec"]["filters"]]
     admitted = {type_ for type_ in TYPES if filters and all(part.holds({"type": type_}) for part in filters)}
@@ -96,7 +96,7 @@ def test_every_sender_may_send_what_it_sends_and_nothing_else(objects, kind, nam
     assert len(policies) == (1 if SENT[kind, name] else 0)
 
 
-def test_nobody_else_is_admitted(objects):
+def test_only_known_senders_are_admitted(objects):
     known = {identity(*sender) for sender in SENT}
     for name, policy in of_kind(objects, "EventPolicy").items():
         for sender in policy["spec"]["from"]:
@@ -104,7 +104,7 @@ def test_nobody_else_is_admitted(objects):
             assert sender["sub"] in known, name
 
 
-def test_every_policy_is_for_our_broker_alone(objects):
+def test_every_policy_selects_the_broker_only(objects):
     (broker,) = of_kind(objects, "Broker")
     for policy in of_kind(objects, "EventPolicy").values():
         # Without `to` it would be for the Broker's own channel too, whose policy is Knative's.
@@ -114,11 +114,11 @@ def test_every_policy_is_for_our_broker_alone(objects):
         assert policy["metadata"]["namespace"] == "ttl-after-finished"
 
 
-def test_every_type_of_ours_is_sent_by_somebody():
+def test_every_event_type_has_a_sender():
     assert set().union(*SENT.values()) & OURS == OURS
 
 
-def test_all_that_sends_to_the_broker_has_a_policy(objects):
+def test_every_sender_to_the_broker_has_a_policy(objects):
     for kind in ("ApiServerSource", "PingSource", "SinkBinding"):
         for name in of_kind(objects, kind):
             assert policies_of(objects, identity(kind, name)), f"{kind} {name}"
@@ -150,7 +150,7 @@ def test_every_function_admits_its_own_triggers_only(objects):
         assert settings.callers, name
 
 
-def test_audiences_agree(objects):
+def test_audiences_of_triggers_and_functions_are_equal(objects):
     expected = {environment(spec)["TTL_CALLERS_AUDIENCE"] for spec in functions(objects).values()}
     assert len(expected) == 1
     for name, trigger in of_kind(objects, "Trigger").items():
@@ -180,7 +180,7 @@ def test_no_network_policy_keeps_a_function_from_the_keys(objects):
         assert functions(objects).keys() <= set(selector["values"])
 
 
-def test_nothing_is_taken_away(objects):
+def test_component_removes_nothing_from_the_base(objects):
     """Mounts and variables of the plain functions are all still there."""
     plain = functions(build(KNATIVE / "overlays/knative"))
     for name, before in plain.items():

@@ -1,4 +1,4 @@
-"""The guard rails as manifests: what they may reach, and how they fail. What they say is in tests/integration."""
+"""The guard rails as manifests: what they match, and how they fail. tests/integration covers their messages."""
 
 from itertools import product
 
@@ -26,7 +26,7 @@ def names(rules: list[Object], group: str, plural: str) -> bool:
     )
 
 
-def test_an_overlay_has_what_the_component_has_alone():
+def test_overlay_has_the_objects_of_the_component():
     alone = build(KNATIVE / "components/guardrails")
     added = [obj for obj in composed("guardrails") if obj not in composed()]
     assert sorted((obj["kind"], obj["metadata"]["name"]) for obj in added) == sorted(
@@ -34,33 +34,33 @@ def test_an_overlay_has_what_the_component_has_alone():
     )
 
 
-def test_each_policy_has_its_binding_and_only_hints_are_no_more_than_that():
+def test_each_policy_has_a_binding_and_only_hints_just_warn():
     assert {binding["spec"]["policyName"]: name for name, binding in BINDINGS.items()} == {n: n for n in POLICIES}
     actions = {name: binding["spec"]["validationActions"] for name, binding in BINDINGS.items()}
     assert actions == {name: ["Warn"] if name in WARNED else ["Deny"] for name in POLICIES}
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_no_policy_sees_a_deletion_or_a_subresource(name):
+def test_policy_matches_no_deletion_and_no_subresource(name):
     rules = POLICIES[name]["spec"]["matchConstraints"]["resourceRules"]
     assert {operation for rule in rules for operation in rule["operations"]} == {"CREATE", "UPDATE"}
     assert not [resource for rule in rules for resource in rule["resources"] if "/" in resource]
 
 
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_what_sees_all_kinds_stops_no_cluster_when_it_fails(name):
+def test_policy_on_all_kinds_ignores_its_failures(name):
     assert POLICIES[name]["spec"]["failurePolicy"] == "Ignore"
     assert "paramKind" not in POLICIES[name]["spec"]  # one that is lost stops what has no condition yet
 
 
 @pytest.mark.parametrize("rule", FINISHING, ids=lambda rule: f"{rule.plural}.{rule.group}")
 @pytest.mark.parametrize("name", EVERYWHERE)
-def test_every_kind_that_finishes_is_seen(name, rule):
+def test_policy_matches_every_kind_that_finishes(name, rule):
     constraints = POLICIES[name]["spec"]["matchConstraints"]
     assert names(constraints["resourceRules"], rule.group, rule.plural)
     assert not names(constraints["excludeResourceRules"], rule.group, rule.plural)
 
 
-def test_the_groups_are_where_an_overlay_finds_them():
+def test_groups_are_the_first_variable_of_the_policy():
     groups = POLICIES["ttl-after-finished-holds"]["spec"]["variables"][0]
     assert groups == {"name": "groups", "expression": "['system:masters', 'kubeadm:cluster-admins']"}

@@ -24,7 +24,7 @@ def joining(*rules, with_source=False):
 
 
 def rights_of(bodies, component):
-    """What the roles give to an account, as the control plane adds them up."""
+    """The rights of an account, aggregated as the control plane does."""
     label = f"ttlafterfinished.dev/aggregate-to-{component}"
     roles = [body for body in bodies if body["metadata"]["labels"].get(label) == "true"]
     return {
@@ -38,7 +38,7 @@ def rights_of(bodies, component):
 
 
 @pytest.mark.parametrize("name", FINISHING)
-def test_every_kind_gets_exactly_the_rights_that_the_code_needs(name):
+def test_every_kind_gets_exactly_the_rights_that_the_code_uses(name):
     rule = FINISHING[name]
     for role, component in ROLES.items():
         # What an account needs for no kind in particular, namespaces and Events, it has already.
@@ -48,7 +48,7 @@ def test_every_kind_gets_exactly_the_rights_that_the_code_needs(name):
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_the_components_that_are_shipped_are_what_is_generated(name):
+def test_shipped_components_equal_the_generated_ones(name):
     folders = (f"kind-{name}/rbac.yaml", f"source-apiserver/{name}/rbac.yaml", f"source-apiserver/{name}/source.yaml")
     texts = [(KNATIVE / "components" / folder).read_text() for folder in folders]
 
@@ -56,7 +56,7 @@ def test_the_components_that_are_shipped_are_what_is_generated(name):
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_the_components_say_the_same_of_their_parts(name):
+def test_comments_of_components_equal_the_generated_ones(name):
     comments = [one.about for one in join([kind_rule(name)], namespace=NAMESPACE, with_source=True)]
     folders = (f"kind-{name}/rbac.yaml", f"source-apiserver/{name}/rbac.yaml", f"source-apiserver/{name}/source.yaml")
     texts = "\n".join((KNATIVE / "components" / folder).read_text() for folder in folders)
@@ -64,13 +64,13 @@ def test_the_components_say_the_same_of_their_parts(name):
     assert re.findall(r"^# (.*)$", texts, re.MULTILINE) == comments
 
 
-def test_every_kind_with_components_is_known_here():
+def test_every_kind_with_components_is_tested():
     components = KNATIVE / "components"
     assert {path.name.removeprefix("kind-") for path in components.glob("kind-*")} == COMPONENTS.keys()
     assert {path.name for path in (components / "source-apiserver").iterdir()} == COMPONENTS.keys()
 
 
-def test_no_two_kinds_share_a_name():
+def test_names_of_kinds_are_unique():
     names = {rule.name for rule in FINISHING.values()}
     bodies = [
         body
@@ -82,7 +82,7 @@ def test_no_two_kinds_share_a_name():
     assert len({source_name(rule) for rule in FINISHING.values()}) == len(names)
 
 
-def test_the_name_of_a_source_is_short_enough_for_all_that_knative_makes_of_it():
+def test_name_of_a_source_fits_the_derived_names_of_knative():
     for rule in FINISHING.values():
         assert LABEL.fullmatch(source_name(rule))
         account = identity_of(rule, NAMESPACE).rpartition(":")[2]
@@ -90,8 +90,8 @@ def test_the_name_of_a_source_is_short_enough_for_all_that_knative_makes_of_it()
         assert len(account) <= 63, "Knative would shorten it"
 
 
-def test_names_stay_as_they_are():
-    """They are in clusters, and in EventPolicies that people wrote."""
+def test_names_of_generated_objects_do_not_change():
+    """Clusters and users' EventPolicies contain these names."""
     assert source_name(kind_rule("workflows.argoproj.io")) == "workflows-b286b7"
     (role, *_) = joining(kind_rule("workflows.argoproj.io"))
     assert role["metadata"]["name"] == "ttl-after-finished-expire-workflows.argoproj.io"
@@ -99,7 +99,7 @@ def test_names_stay_as_they_are():
     assert f'{{sub: "{identity}"}}' in (KNATIVE.parent / "docs/explanation/overlays.md").read_text()
 
 
-def test_rules_of_one_kind_are_one_kind():
+def test_rules_of_one_kind_share_their_objects():
     rules = [rule for rule in FINISHING.values() if rule.name == "mpijobs.kubeflow.org"]
     assert len(rules) == 2
     assert len(joining(*rules, with_source=True)) == len(joining(JOB, with_source=True))
@@ -113,10 +113,10 @@ def test_rules_of_one_kind_are_one_kind():
         ("PodChaos", "podchaos", False),
         ("PodChaos", "podchaoses", True),
         ("Policy", "policies", True),
-        ("Policy", "policys", False),
+        ("Policy", "policys", False),  # codespell:ignore policys
     ],
 )
-def test_a_kind_that_knative_would_not_find_is_refused_a_source(kind, plural, holds):
+def test_source_of_a_kind_with_an_irregular_plural_is_rejected(kind, plural, holds):
     rule = JOB.model_copy(update={"kind": kind, "plural": plural})
     assert is_watchable(rule) is holds
     if not holds:
@@ -131,7 +131,7 @@ def run(*words):
     return CliRunner(env={"TTL_KINDS_DIR": None}).invoke(main, ["kinds", "manifests", *map(str, words)])
 
 
-def test_the_command_prints_documents_that_can_be_applied():
+def test_command_prints_documents_that_can_be_applied():
     result = run("workflows.argoproj.io", "pods", "--source", "apiserver", "--namespace", "elsewhere")
     assert result.exit_code == 0
     bodies = [body for body in yaml.safe_load_all(result.stdout) if body]
@@ -143,11 +143,11 @@ def test_the_command_prints_documents_that_can_be_applied():
     assert {body["metadata"].get("namespace") for body in bodies if body["kind"] == "ApiServerSource"} == {"elsewhere"}
 
 
-def test_without_a_word_of_a_source_there_is_none():
+def test_command_prints_no_source_by_default():
     assert "ApiServerSource" not in run("workflows.argoproj.io").output.replace("components/source-watch", "")
 
 
-def test_the_top_says_what_else_is_to_be_set():
+def test_header_of_the_output_names_the_settings_to_change():
     head = run("backups.velero.io", "taskruns", "--source=apiserver").output.partition("---")[0]
     assert all(line.startswith("# ") for line in head.splitlines())
     assert "or include: backups.velero.io,taskruns.tekton.dev\n" in head
@@ -156,7 +156,7 @@ def test_the_top_says_what_else_is_to_be_set():
     assert f"  - sub: {identity_of(kind_rule('taskruns.tekton.dev'), NAMESPACE)}\n" in head
 
 
-def test_a_kind_of_the_users_own_joins_too(tmp_path):
+def test_command_accepts_a_kind_of_the_user(tmp_path):
     rule = "apiVersions: [example.com/v1]\nkind: Render\nplural: renders\nfinishedAt: [status.end]\n"
     (tmp_path / "renders.yaml").write_text(f"{rule}finished: {{field: status.phase, values: {{Done: succeeded}}}}\n")
     result = run("renders", "--kinds-dir", tmp_path)
@@ -172,7 +172,7 @@ def test_a_kind_of_the_users_own_joins_too(tmp_path):
         ("backups", "'backups' is ambiguous"),
     ],
 )
-def test_what_is_no_kind_that_finishes_is_refused(word, said):
+def test_command_rejects_a_name_that_is_not_a_finishing_kind(word, said):
     result = run(word)
     assert result.exit_code == 1
     assert said in result.output

@@ -43,7 +43,7 @@ def mounts(spec):
 
 
 @pytest.mark.parametrize(("components", "base", "readers"), ORDERS)
-def test_who_looks_at_objects_finds_rules_and_policy_by_their_hash_in_any_order(components, base, readers):
+def test_functions_mount_rules_and_policy_by_their_hash_in_any_order(components, base, readers):
     objects = composed(*components, base=base)
     (kinds,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("kinds-")]
     (policy,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("policy-")]
@@ -55,13 +55,13 @@ def test_who_looks_at_objects_finds_rules_and_policy_by_their_hash_in_any_order(
         assert mounts(spec) == expected, name
 
 
-def test_no_two_mounts_lie_in_one_another():
+def test_mounts_are_not_nested():
     for name, spec in pod_specs(composed("timers-sqlite", "kinds", "policy", "eventpolicy")):
         folders = [one["mountPath"] for one in spec["containers"][0].get("volumeMounts", [])]
         assert not [(a, b) for a, b in permutations(folders, 2) if b.startswith(f"{a}/")], name
 
 
-def test_whoever_has_the_settings_can_start_with_a_kind_that_only_a_file_knows():
+def test_every_function_starts_with_a_kind_of_a_mounted_rule():
     objects = composed("dead-letter", "timers-sqlite", "source-watch", "kinds")
     for name, spec in pod_specs(objects):
         reported = environment(spec)
@@ -72,21 +72,21 @@ def test_whoever_has_the_settings_can_start_with_a_kind_that_only_a_file_knows()
     assert [name for name, spec in pod_specs(objects) if "TTL_KINDS" in environment(spec)] == ["deadletter", "timers"]
 
 
-def test_the_example_is_a_rule_for_a_kind_that_is_not_shipped():
+def test_example_is_a_rule_for_a_kind_that_is_not_shipped():
     (example,) = [one for one in read_rule_files(KNATIVE / "components" / "kinds" / "rules") if not one.is_shipped]
     assert example.replaces is None
     assert example.rule.name == example.path.stem
     assert not read_catalogue().of(example.rule.group, example.rule.kind)
 
 
-def test_all_files_of_the_folder_are_in_the_config_map():
+def test_config_map_holds_every_file_of_the_folder():
     (config,) = [obj for name, obj in of_kind(composed("kinds"), "ConfigMap").items() if name.startswith("kinds-")]
     folder = KNATIVE / "components" / "kinds" / "rules"
     assert config["data"] == {path.name: path.read_text() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("function", ["schedule", "expire", "sweep"])
-def test_a_bad_rule_ends_the_function_with_file_and_line(function, tmp_path):
+def test_invalid_rule_ends_the_function_with_file_and_line(function, tmp_path):
     rule = (KNATIVE / "components/kinds/rules/renders.example.com.yaml").read_text()
     (tmp_path / "renders.example.com.yaml").write_text(rule.replace("propagation: Background", "propagation: Later"))
     server = [sys.executable, "-m", "uvicorn", "functions_framework.aio:app", "--http", FRONT, "--lifespan", "on"]

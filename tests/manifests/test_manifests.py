@@ -30,11 +30,11 @@ OVERLAYS = sorted(path.parent.name for path in KNATIVE.glob("overlays/*/kustomiz
 # Cloud Run speaks a dialect of its own: test_cloud_run.py.
 BUILDS = ["base", *(f"overlays/{name}" for name in OVERLAYS if name != "cloud-run")]
 SWEPT = ["overlays/knative", "overlays/production", "overlays/cloud-run/cluster"]
-"""What deletes by way of a Broker."""
+"""The functions that delete and use a Broker."""
 COMPONENTS = sorted(str(path.parent.relative_to(KNATIVE)) for path in KNATIVE.glob("components/**/kustomization.yaml"))
 FUNCTIONS = sorted(path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__")
 NO_TRIGGER = "deadletter"
-"""What Triggers name as their dead letter sink; it is in a component of its own."""
+"""The dead letter sink of the Triggers; it has its own component."""
 TRIGGERED = [name for name in FUNCTIONS if name != NO_TRIGGER]
 KINDS = {path.name: kind_rule(path.name) for path in (KNATIVE / "components" / "source-apiserver").iterdir()}
 NAMESPACE = "ttl-after-finished"
@@ -155,12 +155,12 @@ def rights_of(objects: tuple[Object, ...], account: str) -> set[tuple[str, str, 
 # Every build
 
 
-def test_no_object_is_there_twice(objects):
+def test_objects_of_a_build_are_unique(objects):
     names = [(obj["apiVersion"], obj["kind"], obj["metadata"]["name"]) for obj in objects]
     assert len(names) == len(set(names))
 
 
-def test_every_object_is_labelled(objects):
+def test_every_object_has_the_labels(objects):
     for obj in objects:
         labels = obj["metadata"].get("labels", {})
         where = f"{obj['kind']} {obj['metadata']['name']}"
@@ -170,18 +170,18 @@ def test_every_object_is_labelled(objects):
         assert labels.get("app.kubernetes.io/version") == "0.1.0", where
 
 
-def test_every_namespaced_object_is_in_our_namespace(objects):
+def test_every_namespaced_object_is_in_the_namespace_of_the_build(objects):
     for obj in objects:
         if obj["kind"] not in CLUSTER_SCOPED:
             assert obj["metadata"].get("namespace") == NAMESPACE, f"{obj['kind']} {obj['metadata']['name']}"
 
 
-def test_the_namespace_demands_restricted_pods(objects):
+def test_namespace_enforces_the_restricted_pod_security_standard(objects):
     (namespace,) = of_kind(objects, "Namespace").values()
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_every_container_is_restricted(objects):
+def test_every_container_meets_the_restricted_standard(objects):
     found = list(containers(objects))
     assert found
     for name, container in found:
@@ -194,30 +194,30 @@ def test_every_container_is_restricted(objects):
         }, name
 
 
-def test_every_container_asks_for_what_it_needs(objects):
+def test_every_container_has_resource_requests(objects):
     for name, container in containers(objects):
         assert {"cpu", "memory"} <= container["resources"]["requests"].keys(), name
         assert "memory" in container["resources"]["limits"], name
 
 
-def test_the_last_words_of_every_container_are_kept(objects):
-    """What it says of a setting that it cannot read is then in the Pod's status, where doctor finds it."""
+def test_every_container_keeps_its_last_log_as_termination_message(objects):
+    """The error about an invalid setting is then in the Pod's status, where doctor finds it."""
     for name, container in containers(objects):
         assert container["terminationMessagePolicy"] == "FallbackToLogsOnError", name
 
 
-def test_every_image_is_of_one_pinned_version(objects):
+def test_every_image_has_the_same_pinned_version(objects):
     images = {container["image"] for _, container in containers(objects)}
     (image,) = images
     assert re.fullmatch(r"ghcr\.io/ttl-after-finished/ttl-after-finished:\d+\.\d+\.\d+", image)
 
 
-def test_only_one_file_names_the_version():
+def test_version_is_in_one_file_only():
     version = re.compile(r"newTag|app\.kubernetes\.io/version|image: \S+:\d")
     assert [path.parent.name for path in KNATIVE.rglob("*.yaml") if version.search(path.read_text())] == ["release"]
 
 
-def test_the_settings_can_be_read_and_are_found_by_their_hash(objects):
+def test_settings_are_valid_and_mounted_by_their_hash(objects):
     settings_of(objects)
     (name,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("settings-")]
     assert re.fullmatch(r"settings-\w{10}", name)
@@ -225,18 +225,18 @@ def test_the_settings_can_be_read_and_are_found_by_their_hash(objects):
         assert container["envFrom"] == [{"configMapRef": {"name": name}}], where
 
 
-def test_the_settings_know_where_they_are(objects):
+def test_settings_name_the_namespace_of_the_build(objects):
     assert settings_of(objects).home_namespace == NAMESPACE
 
 
-def test_timers_are_kept_on_a_volume(objects):
+def test_timers_are_stored_on_a_volume(objects):
     folder = str(settings_of(objects).timers_path.parent)
     for name, container in containers(objects):
         mounts = [mount["mountPath"] for mount in container.get("volumeMounts", []) if mount["name"] != "account"]
         assert mounts == ([folder] if name in {"timers", "standalone"} else []), name
 
 
-def test_every_service_account_that_is_used_exists(objects):
+def test_every_used_service_account_exists(objects):
     accounts = of_kind(objects, "ServiceAccount")
     for name, spec in pod_specs(objects):
         assert spec["serviceAccountName"] == name
@@ -266,12 +266,12 @@ def test_schedule_and_timers_have_no_rights_and_no_token(folder, name):
     assert dict(pod_specs(objects))[name]["automountServiceAccountToken"] is False
 
 
-def test_rules_of_aggregated_roles_are_left_to_the_control_plane(objects):
+def test_aggregated_roles_have_no_rules_in_the_manifests(objects):
     for role in of_kind(objects, "ClusterRole").values():
         assert ("aggregationRule" in role) != ("rules" in role), role["metadata"]["name"]
 
 
-def test_nothing_binds_to_a_role_that_is_not_ours(objects):
+def test_every_binding_names_a_role_and_an_account_of_the_build(objects):
     roles = of_kind(objects, "ClusterRole").keys() | of_kind(objects, "Role").keys()
     for binding in [*of_kind(objects, "ClusterRoleBinding").values(), *of_kind(objects, "RoleBinding").values()]:
         assert binding["roleRef"]["name"] in roles
@@ -279,7 +279,7 @@ def test_nothing_binds_to_a_role_that_is_not_ours(objects):
             assert subject["name"] in of_kind(objects, "ServiceAccount")
 
 
-def test_the_base_is_inert():
+def test_base_is_a_dry_run_without_sources_or_rights_on_kinds():
     objects = build(KNATIVE / "base")
     assert settings_of(objects).dry_run
     assert not of_kind(objects, "ApiServerSource")
@@ -292,7 +292,7 @@ def test_the_base_is_inert():
 
 
 @pytest.mark.parametrize("folder", [build for build in BUILDS if build != "base"])
-def test_every_account_has_exactly_the_rights_that_the_code_needs(folder):
+def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
     objects = build(KNATIVE / folder)
     rules = read_catalogue().parse_names(settings_of(objects).kinds).rules
     for account in of_kind(objects, "ServiceAccount"):
@@ -305,7 +305,7 @@ def test_every_account_has_exactly_the_rights_that_the_code_needs(folder):
         assert rights_of(objects, account) == {(right.group, right.resource, right.verb) for right in needed}, account
 
 
-def test_the_lease_is_the_only_one_that_standalone_may_write():
+def test_standalone_may_write_its_own_lease_only():
     objects = build(KNATIVE / "overlays/standalone")
     leases = [rule for rule in rules_of(objects, "standalone") if rule["resources"] == ["leases"]]
     assert {tuple(rule["verbs"]): rule.get("resourceNames") for rule in leases} == {
@@ -315,7 +315,7 @@ def test_the_lease_is_the_only_one_that_standalone_may_write():
 
 
 @pytest.mark.parametrize("folder", BUILDS)
-def test_the_state_is_the_only_config_map_that_anybody_may_read_or_write(folder):
+def test_accounts_may_read_and_write_the_state_config_map_only(folder):
     objects = build(KNATIVE / folder)
     for account in DELETERS & of_kind(objects, "ServiceAccount").keys():
         rules = [rule for rule in rules_of(objects, account) if "configmaps" in rule["resources"]]
@@ -323,12 +323,12 @@ def test_the_state_is_the_only_config_map_that_anybody_may_read_or_write(folder)
 
 
 @pytest.mark.parametrize("folder", BUILDS)
-def test_the_state_is_shipped_without_data_so_that_applying_it_again_releases_no_breaker(folder):
+def test_state_is_shipped_without_data_so_that_apply_keeps_the_breaker_open(folder):
     state = of_kind(build(KNATIVE / folder), "ConfigMap")[STATE]
     assert not state.keys() & {"data", "binaryData", "immutable"}
 
 
-def test_standalone_asks_for_its_lease_where_it_may_and_writes_where_it_can():
+def test_standalone_uses_a_lease_and_a_folder_that_it_may_write():
     objects = build(KNATIVE / "overlays/standalone")
     (container,) = dict(pod_specs(objects))["standalone"]["containers"]
     assert f"--lease-namespace={of_kind(objects, 'Role')['standalone']['metadata']['namespace']}" in container["args"]
@@ -342,7 +342,7 @@ def test_standalone_needs_no_knative():
     assert not [obj for obj in objects if "knative.dev" in obj["apiVersion"]]
 
 
-def test_standalone_is_told_the_kinds_of_the_settings():
+def test_standalone_gets_the_kinds_of_the_settings():
     (container,) = dict(pod_specs(build(KNATIVE / "overlays/standalone")))["standalone"]["containers"]
     assert "--kinds=$(TTL_KINDS)" in container["args"]  # `run` takes them from its options only
 
@@ -351,7 +351,7 @@ def test_standalone_is_told_the_kinds_of_the_settings():
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_a_kind_brings_its_rights_and_its_source(kind, with_component):
+def test_component_of_a_kind_adds_its_rights_and_its_source(kind, with_component):
     rule = KINDS[kind]
     group, _, _ = rule.api_version.rpartition("/")
     objects = with_component(f"components/kind-{kind}", f"components/source-apiserver/{kind}")
@@ -372,12 +372,12 @@ def test_a_kind_brings_its_rights_and_its_source(kind, with_component):
 
 
 @pytest.mark.parametrize("account", ["expire", "sweep"])
-def test_the_owner_of_a_pod_can_be_read(account, with_component):
+def test_kind_pod_allows_reading_the_owner_of_a_pod(account, with_component):
     assert ("batch", "jobs", "get") in rights_of(with_component("components/kind-pod"), account)
 
 
 @pytest.mark.parametrize("folder", ["overlays/standalone", *SWEPT])
-def test_the_kinds_that_are_enabled_are_those_with_rights(folder):
+def test_enabled_kinds_are_the_kinds_with_rights(folder):
     objects = build(KNATIVE / folder)
     enabled = {rule.plural for rule in read_catalogue().parse_names(settings_of(objects).kinds).rules}
     roles = of_kind(objects, "ClusterRole")
@@ -388,7 +388,7 @@ def test_the_kinds_that_are_enabled_are_those_with_rights(folder):
 
 
 @pytest.mark.parametrize("folder", SWEPT)
-def test_the_ping_comes_as_often_as_the_settings_say(folder):
+def test_ping_schedule_equals_the_sweep_interval_of_the_settings(folder):
     objects = build(KNATIVE / folder)
     minutes = settings_of(objects).sweep_interval.total_seconds() / 60
     assert of_kind(objects, "PingSource")["sweep"]["spec"]["schedule"] == f"*/{minutes:.0f} * * * *"
@@ -399,7 +399,7 @@ def test_the_ping_comes_as_often_as_the_settings_say(folder):
 
 @pytest.mark.parametrize("name", TRIGGERED)
 @pytest.mark.parametrize("folder", ["base", "overlays/knative"])
-def test_one_name_for_function_service_trigger_and_file(folder, name):
+def test_function_service_trigger_and_file_share_a_name(folder, name):
     objects = build(KNATIVE / folder)
     service = of_kind(objects, "Service", "serving.knative.dev")[name]
     trigger = of_kind(objects, "Trigger")[name]
@@ -412,28 +412,28 @@ def test_one_name_for_function_service_trigger_and_file(folder, name):
     assert (KNATIVE / "base" / f"{name}.yaml").is_file()
 
 
-def test_there_is_a_service_and_a_trigger_for_each_function_and_no_other():
+def test_services_and_triggers_equal_the_functions():
     objects = build(KNATIVE / "base")
     assert sorted(of_kind(objects, "Service", "serving.knative.dev")) == TRIGGERED
     assert sorted(of_kind(objects, "Trigger")) == TRIGGERED
     assert sorted(REPLIES) == TRIGGERED
 
 
-def test_the_runner_reads_the_same_triggers_that_are_applied():
+def test_runner_reads_the_applied_triggers():
     applied = {name: parse_trigger(obj) for name, obj in of_kind(build(KNATIVE / "base"), "Trigger").items()}
     assert {trigger.name: trigger for trigger in read_triggers(KNATIVE / "base")} == applied
 
 
 @pytest.mark.parametrize("name", TRIGGERED)
-def test_no_function_hears_its_own_reply(name):
+def test_function_does_not_receive_its_own_reply(name):
     (trigger,) = [trigger for trigger in read_triggers(KNATIVE / "base") if trigger.name == name]
     heard = {type_ for type_ in REPLIES[name] if matches(trigger, {"type": type_})}
     assert heard == ({SweepStep.type} if name == "sweep" else set())
 
 
 @pytest.mark.parametrize("name", TRIGGERED)
-def test_a_trigger_is_as_stubborn_as_its_function_wants(name):
-    """How long its pauses are together, in seconds: what is said beside each `retry`."""
+def test_trigger_retries_for_the_documented_time(name):
+    """The sum of the pauses in seconds equals the comment beside each `retry`."""
     delivery = of_kind(build(KNATIVE / "base"), "Trigger")[name]["spec"]["delivery"]
     pauses = Delivery.model_validate(delivery)
     waited = sum(pauses.pause_seconds(retries) for retries in range(pauses.retry))
@@ -466,34 +466,34 @@ def comes_round(ways_left: set[tuple[str, str, str]]) -> bool:
 
 
 @pytest.mark.parametrize("folder", BUILDS)
-def test_an_event_comes_round_only_where_that_ends(folder):
+def test_cycle_of_events_exists_only_where_it_is_bounded(folder):
     found = ways(build(KNATIVE / folder))
     assert not comes_round({way for way in found if way[:2] not in ROUNDS})
 
 
 @pytest.mark.parametrize("bounded", ROUNDS)
-def test_each_bounded_round_is_one(bounded):
+def test_each_bounded_cycle_is_a_cycle(bounded):
     assert comes_round({way for way in ways(build(KNATIVE / "base")) if way[:2] == bounded or way[:2] not in ROUNDS})
 
 
-def test_it_is_known_who_sends_each_of_our_events():
+def test_sender_of_every_event_type_is_known():
     sent = {type_ for types in (*REPLIES.values(), *PUBLISHED.values()) for type_ in types}
     assert sent == {message.type for message in Message.__subclasses__()}
 
 
-def test_every_event_that_asks_for_work_is_heard():
+def test_every_request_event_has_a_receiver():
     triggers = read_triggers(KNATIVE / "base")
     for type_ in (TICK, TimersSet.type, Timer.type, SweepStep.type):
         assert len([trigger for trigger in triggers if matches(trigger, {"type": type_})]) == 1, type_
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_no_function_can_be_reached_from_outside_the_cluster(name):
+def test_functions_are_cluster_local(name):
     service = of_kind(build(KNATIVE / "overlays/knative"), "Service", "serving.knative.dev")[name]
     assert service["metadata"]["labels"]["networking.knative.dev/visibility"] == "cluster-local"
 
 
-def test_who_publishes_outside_of_a_reply_is_bound_to_the_broker():
+def test_functions_that_publish_are_bound_to_the_broker():
     objects = build(KNATIVE / "base")
     publishers = {
         name
@@ -504,7 +504,7 @@ def test_who_publishes_outside_of_a_reply_is_bound_to_the_broker():
     assert {binding["spec"]["subject"]["name"] for binding in bindings.values()} == publishers
 
 
-def test_all_that_is_sent_goes_to_our_broker():
+def test_every_source_and_trigger_uses_the_broker():
     objects = build(KNATIVE / "overlays/knative")
     (broker,) = of_kind(objects, "Broker")
     senders = [obj for obj in objects if "sink" in obj.get("spec", {})]
@@ -517,11 +517,11 @@ def test_all_that_is_sent_goes_to_our_broker():
 
 
 @pytest.mark.parametrize("component", [name for name in COMPONENTS if name != "components/standalone"])
-def test_every_component_goes_with_the_base(component, with_component):
+def test_every_component_builds_with_the_base(component, with_component):
     with_component(component)
 
 
-def test_every_trigger_has_the_dead_letter_sink_of_the_component(with_component):
+def test_every_trigger_gets_the_dead_letter_sink_of_the_component(with_component):
     objects = with_component("components/dead-letter")
     service = of_kind(objects, "Service", "serving.knative.dev")[NO_TRIGGER]
     (container,) = service["spec"]["template"]["spec"]["containers"]
@@ -532,14 +532,14 @@ def test_every_trigger_has_the_dead_letter_sink_of_the_component(with_component)
     assert sinks == [{"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": NO_TRIGGER}] * len(TRIGGERED)
 
 
-def test_the_dead_letter_function_may_only_write_events_in_its_own_namespace(with_component):
+def test_dead_letter_function_may_only_write_events_in_its_namespace(with_component):
     objects = with_component("components/dead-letter")
     assert rights_of(objects, NO_TRIGGER) == {("", "events", "create")}
     (binding,) = [one for one in objects if one["kind"].endswith("Binding") and one["metadata"]["name"] == NO_TRIGGER]
     assert (binding["kind"], binding["metadata"]["namespace"]) == ("RoleBinding", NAMESPACE)
 
 
-def test_our_own_source_is_the_watch_command_and_tells_the_broker(with_component):
+def test_source_watch_runs_the_watch_command_with_the_broker_as_sink(with_component):
     objects = with_component("components/source-watch", *(f"components/kind-{kind}" for kind in KINDS))
     (source,) = of_kind(objects, "ContainerSource").values()
     (container,) = source["spec"]["template"]["spec"]["containers"]
@@ -552,7 +552,7 @@ def test_our_own_source_is_the_watch_command_and_tells_the_broker(with_component
         assert {(group, rule.plural, verb) for verb in ("list", "watch")} <= rights_of(objects, "source")
 
 
-def test_our_own_source_can_be_upgraded(with_component):
+def test_source_watch_keeps_its_labels_across_upgrades(with_component):
     """Knative makes the template's labels the Deployment's selector, which cannot be changed."""
     (source,) = of_kind(with_component("components/source-watch"), "ContainerSource").values()
     assert source["spec"]["template"]["metadata"]["labels"] == {
@@ -561,7 +561,7 @@ def test_our_own_source_can_be_upgraded(with_component):
     }
 
 
-def test_timers_on_a_claim_are_the_same_function_in_one_pod(with_component):
+def test_timers_on_a_claim_run_the_same_function_in_one_pod(with_component):
     plain, kept = build(KNATIVE / "base"), with_component("components/timers-sqlite")
     (before,) = dict(pod_specs(plain))["timers"]["containers"]
     (after,) = dict(pod_specs(kept))["timers"]["containers"]
@@ -586,7 +586,7 @@ def test_timers_on_a_claim_are_the_same_function_in_one_pod(with_component):
     }
 
 
-def test_timers_on_a_claim_can_start_write_and_be_called(with_component):
+def test_timers_on_a_claim_can_start_write_and_receive_calls(with_component):
     objects = with_component("components/timers-sqlite")
     spec = of_kind(objects, "StatefulSet")["timers"]["spec"]
     # A first Pod that started before it had K_SINK would else be waited for, for ever.
@@ -597,7 +597,7 @@ def test_timers_on_a_claim_can_start_write_and_be_called(with_component):
     assert spec["template"]["spec"]["securityContext"]["fsGroup"] == int(user[1])
     (container,) = spec["template"]["spec"]["containers"]
     (port,) = container["ports"]
-    assert port["containerPort"] == 8080  # where the image listens unless told otherwise
+    assert port["containerPort"] == 8080  # where the image listens by default
     assert container["readinessProbe"]["tcpSocket"] == {"port": port["name"]}  # a GET is refused
     (called,) = of_kind(objects, "Service", "v1")["timers"]["spec"]["ports"]
     assert (called["port"], called["targetPort"]) == (80, port["name"])

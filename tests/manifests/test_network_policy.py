@@ -62,7 +62,7 @@ def has_token(spec):
     return spec.get("automountServiceAccountToken", True) or any("serviceAccountToken" in one for one in projected)
 
 
-def test_nothing_is_open_that_is_not_named(objects):
+def test_default_deny_covers_every_pod_and_each_policy_opens_one_direction(objects):
     deny = of_kind(objects, "NetworkPolicy")["default-deny"]["spec"]
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     for name, policy in of_kind(objects, "NetworkPolicy").items():
@@ -72,14 +72,14 @@ def test_nothing_is_open_that_is_not_named(objects):
             assert bool(spec.get(direction)) == (spec["policyTypes"] == [direction.capitalize()])
 
 
-def test_who_asks_the_api_server_reaches_it_and_nobody_else(objects):
+def test_only_clients_of_the_api_server_may_reach_it(objects):
     for name, labels in pods(objects).items():
         open_to_all = [ports for names, ports in flows(objects, labels, "egress") if names is None]
         assert DNS in open_to_all, name
         assert (API_SERVER in open_to_all) == (name in askers(objects)), name
 
 
-def test_who_publishes_reaches_the_broker_and_nobody_else(objects):
+def test_only_publishers_may_reach_the_broker(objects):
     for name, labels in pods(objects).items():
         to_namespaces = [flow for flow in flows(objects, labels, "egress") if flow[0]]
         expected = [(frozenset({"knative-eventing"}), BROKER)] if name in publishers(objects) else []
@@ -104,7 +104,7 @@ def test_prometheus_reaches_the_metrics_port(objects):
         assert ports == ([] if name in adapters(objects) else [{port, 9091}]), name
 
 
-def test_every_flow_is_some_pods():
+def test_every_flow_selects_existing_pods():
     builds = (SOURCES, ("timers-sqlite", "source-watch", *SOURCES))
     labels = [pod for names in builds for pod in pods(composed(*names)).values()]
     for name, policy in of_kind(composed(*SOURCES), "NetworkPolicy").items():

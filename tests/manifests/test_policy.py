@@ -36,7 +36,7 @@ def mounted(spec):
     [(ON_KNATIVE, {"schedule", "expire", "sweep", "source"}), (STANDALONE, {"standalone"})],
     ids=["knative", "standalone"],
 )
-def test_who_decides_reads_the_config_map_by_its_hash(objects, readers):
+def test_deciding_functions_mount_the_policy_by_its_hash(objects, readers):
     (name,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("policy")]
     found = {pod: mounted(spec) for pod, spec in pod_specs(objects)}
 
@@ -46,7 +46,7 @@ def test_who_decides_reads_the_config_map_by_its_hash(objects, readers):
 
 
 @pytest.mark.parametrize("objects", [ON_KNATIVE, STANDALONE], ids=["knative", "standalone"])
-def test_whoever_asks_what_is_installed_finds_it(objects):
+def test_installed_policy_is_found_in_the_inventory(objects):
     (name,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("policy")]
     kinds = {called: called.removeprefix("Knative ") for called in PARTS}
     groups = {called: what.rpartition("/")[0] for called, what in PARTS.items()}
@@ -62,14 +62,14 @@ def test_whoever_asks_what_is_installed_finds_it(objects):
     assert "jobs.batch" in installed.enabled
 
 
-def test_the_shipped_one_is_a_policy_that_says_nothing():
+def test_shipped_policy_is_valid_and_empty():
     text = (KNATIVE / "components/policy/policy.yaml").read_text()
 
     policy = parse_policy(text, read_catalogue(), name="policy.yaml")
     assert policy == Policy().with_digest(policy.digest)
 
 
-def test_its_example_is_a_policy():
+def test_example_of_the_policy_is_valid():
     text = (KNATIVE / "components/policy/policy.yaml").read_text()
     example = [line.removeprefix("#") for line in text.splitlines() if line.startswith("#   ")]
     kinds = {"jobs", "*"}

@@ -73,7 +73,7 @@ async def measured():
 @pytest.mark.parametrize(
     ("title", "query"), QUERIES, ids=[f"{title}-{number}" for number, (title, _) in enumerate(QUERIES)]
 )
-def test_every_metric_that_is_asked_for_exists_with_its_labels(title, query, known):
+def test_every_queried_metric_exists_with_its_labels(title, query, known):
     names = set(re.findall(r"\b(?:ttl|process)_[a-z_]+", query))
     assert names
     assert names <= known.keys()
@@ -83,13 +83,13 @@ def test_every_metric_that_is_asked_for_exists_with_its_labels(title, query, kno
 
 
 @pytest.mark.parametrize("panel", DASHBOARD["panels"], ids=lambda panel: panel["title"])
-def test_every_legend_names_labels_of_its_query(panel):
+def test_every_legend_uses_labels_of_its_query(panel):
     for target in panel["targets"]:
         grouped = ",".join(re.findall(r"by \(([^)]*)\)", target["expr"]))
         assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= {one.strip() for one in grouped.split(",")}
 
 
-def test_the_dashboard_fits_its_grid_and_any_prometheus():
+def test_dashboard_fits_its_grid_and_any_prometheus():
     boxes = [panel["gridPos"] for panel in DASHBOARD["panels"]]
     cells = [
         (x, y)
@@ -103,7 +103,7 @@ def test_the_dashboard_fits_its_grid_and_any_prometheus():
     assert set(re.findall(r'"uid": "(\$[^"]*)"', json.dumps(DASHBOARD))) == {"${datasource}"}
 
 
-def test_the_dashboard_is_found_by_its_label():
+def test_dashboard_is_found_by_its_label():
     config = of_kind(composed("prometheus"), "ConfigMap")["ttl-after-finished-dashboard"]
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
     (text,) = config["data"].values()
@@ -111,7 +111,7 @@ def test_the_dashboard_is_found_by_its_label():
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_every_alert_says_what_is_wrong_and_what_to_run(rule):
+def test_every_alert_has_a_description_and_a_command(rule):
     assert rule["annotations"]["summary"].rstrip().endswith(".")
     assert rule["annotations"]["runbook"].startswith("kubectl ttl doctor")
     assert rule["labels"]["severity"] in {"warning", "critical"}
@@ -133,7 +133,7 @@ def test_reference_names_every_metric_and_its_labels(known):
 
 
 @pytest.mark.parametrize("components", [(), ("timers-sqlite",), ("dead-letter",), ("source-watch",)])
-def test_every_pod_of_a_function_is_scraped_where_it_serves(components):
+def test_every_function_pod_is_scraped_at_its_metrics_port(components):
     objects = composed(*components, "prometheus")
     port = settings_of(objects).metrics_port
     monitor = of_kind(objects, "PodMonitor")["ttl-after-finished"]["spec"]
@@ -149,7 +149,7 @@ def test_every_pod_of_a_function_is_scraped_where_it_serves(components):
         assert relabelled(endpoint["relabelings"], address) == {"__address__": target, "function": "expire"}
 
 
-def test_a_pod_with_a_queue_proxy_is_scraped_once():
+def test_pod_with_a_queue_proxy_is_scraped_once():
     (endpoint,) = of_kind(composed("prometheus"), "PodMonitor")["ttl-after-finished"]["spec"]["podMetricsEndpoints"]
     assert relabelled(endpoint["relabelings"], "10.0.0.1", container="queue-proxy") is None
 
@@ -174,22 +174,22 @@ def relabelled(rules, address, *, container="user-container"):
     return {name: value for name, value in labels.items() if not name.startswith("__meta")}
 
 
-def test_what_must_not_scale_to_zero_does_not():
+def test_scraped_functions_do_not_scale_to_zero():
     objects = composed("dead-letter", "prometheus")
     for name in ("expire", "sweep", "deadletter", "timers"):
         template = of_kind(objects, "Service", "serving.knative.dev")[name]["spec"]["template"]
         assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == "1", name
 
 
-def test_the_metrics_port_is_none_that_knative_uses():
+def test_metrics_port_is_not_used_by_knative():
     assert settings_of(composed("prometheus")).metrics_port not in {8008, 8012, 8013, 8022, 8080, 8112, 9090, 9091}
 
 
-def test_without_the_component_nothing_is_measured():
+def test_metrics_are_disabled_without_the_component():
     assert settings_of(composed()).metrics_port is None
 
 
-def test_standalone_is_scraped_too():
+def test_standalone_is_scraped():
     objects = composed("standalone", "prometheus", base="namespace")
     monitor = of_kind(objects, "PodMonitor")["ttl-after-finished"]["spec"]
     assert selects(monitor["selector"], pods(objects)["standalone"])
@@ -199,6 +199,6 @@ def test_standalone_is_scraped_too():
         assert container["envFrom"][0]["configMapRef"]["name"] in of_kind(objects, "ConfigMap")
 
 
-def test_the_version_that_is_shown_is_the_one_that_is_installed():
+def test_shown_version_equals_the_installed_version():
     release = yaml.safe_load((KNATIVE / "components/release/kustomization.yaml").read_text())
     assert [image["newTag"] for image in release["images"]] == [__version__]

@@ -71,7 +71,7 @@ class Server:
         return self.real.ssl
 
     def refusals(self, obj: Object) -> list[str]:
-        """What it has against an object, warnings as well."""
+        """The errors and warnings of the schema for an object."""
         kind = self._kinds(obj["apiVersion"]).get(obj["kind"])
         if kind is None:
             return [f"no kind {obj['kind']} in {obj['apiVersion']}"]
@@ -154,7 +154,7 @@ def _checked(objects: tuple[Object, ...]) -> list[Object]:
 
 
 @pytest.mark.parametrize("folder", TAKEN)
-def test_every_object_of_a_build_is_taken(folder, server):
+def test_every_object_of_a_build_is_accepted(folder, server):
     found = {
         f"{obj['kind']} {obj['metadata']['name']}": server.refusals(obj) for obj in _checked(build(KNATIVE / folder))
     }
@@ -163,12 +163,12 @@ def test_every_object_of_a_build_is_taken(folder, server):
 
 
 @pytest.mark.parametrize("component", [name for name in COMPONENTS if name != "components/standalone"])
-def test_every_object_of_the_base_with_a_component_is_taken(component, server, with_component):
+def test_every_object_of_the_base_with_a_component_is_accepted(component, server, with_component):
     for obj in _checked(with_component(component)):
         assert not server.refusals(obj), f"{obj['kind']} {obj['metadata']['name']}"
 
 
-def test_every_object_by_which_a_kind_joins_is_taken(server):
+def test_every_object_of_the_kind_command_is_accepted(server):
     finishing = [rule for rule in kind_rules().values() if not rule.never_finishes]
     for rule in finishing:
         for one in join([rule], namespace=NAMESPACE, with_source=is_watchable(rule)):
@@ -176,7 +176,7 @@ def test_every_object_by_which_a_kind_joins_is_taken(server):
 
 
 @pytest.mark.parametrize("folder", BUILDS)
-def test_every_pod_is_one_that_its_namespace_admits(folder, server):
+def test_every_pod_is_admitted_by_its_namespace(folder, server):
     pods = [pod_of(obj) for obj in build(KNATIVE / folder) if "containers" in template_of(obj)]
     assert pods
     for pod in pods:
@@ -205,12 +205,12 @@ def pod_of(obj: Object) -> Object:
 
 
 @pytest.mark.parametrize(("name", "path", "value", "said"), BAD, ids=[one[1] for one in BAD])
-def test_a_wrong_manifest_is_refused(name, path, value, said, server):
+def test_invalid_manifest_is_rejected(name, path, value, said, server):
     assert server.refusals(good(name)) == []
     found = server.refusals(changed(good(name), path, value))
     assert any(said in message for message in found), found
 
 
-def test_a_kind_that_is_not_there_is_refused(server):
-    trigger = {**good("Trigger/expire"), "kind": "Triger"}
-    assert server.refusals(trigger) == ["no kind Triger in eventing.knative.dev/v1"]
+def test_unknown_kind_is_rejected(server):
+    trigger = {**good("Trigger/expire"), "kind": "Misspelled"}
+    assert server.refusals(trigger) == ["no kind Misspelled in eventing.knative.dev/v1"]

@@ -129,7 +129,7 @@ def objects(request, with_component) -> tuple[Object, ...]:
     return with_component(request.param) if is_component else build(KNATIVE / request.param)
 
 
-def test_the_webhooks_have_nothing_against_the_manifests(objects):
+def test_webhooks_admit_every_manifest(objects):
     found = {f"{obj['kind']} {obj['metadata']['name']}": problems(obj) for obj in objects}
     assert not {name: said for name, said in found.items() if said}
 
@@ -161,7 +161,7 @@ def changed(obj: Object, path: str, value: Any) -> Object:
 @pytest.mark.parametrize(
     ("name", "path", "value", "said"), BAD, ids=[f"{one[1]}={'' if one[2] is GONE else one[2]}"[:60] for one in BAD]
 )
-def test_a_wrong_manifest_is_caught(name, path, value, said):
+def test_webhooks_reject_an_invalid_manifest(name, path, value, said):
     assert problems(good(name)) == []
     found = problems(changed(good(name), path, value))
     assert any(said in problem for problem in found), found

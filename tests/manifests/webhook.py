@@ -1,4 +1,4 @@
-"""What Knative's webhooks refuse although its schemas take it, as far as it concerns these manifests.
+"""The checks of Knative's webhooks beyond its schemas, as far as they concern these manifests.
 
 The schemas are loose; the real checks are in Go, behind webhooks that only a whole Knative serves. So they are said
 again here, with all feature flags as they come. Some are ours, where Knative takes what does not work or is not wanted
@@ -37,7 +37,7 @@ _PORT_NAMES = {"", "h2c", "http1"}
 
 
 def problems(obj: Object) -> list[str]:
-    """What a webhook would say against an object: the field, and what is wrong with it. Empty for kinds without one."""
+    """The refusals of a webhook for an object: the field and its error. Empty for kinds without a webhook."""
     group = obj["apiVersion"].rpartition("/")[0]
     check = _CHECKS.get((group, obj["kind"]))
     return list(check(obj.get("spec", {}))) if check else []

@@ -18,7 +18,7 @@ class Things:
     """All objects that ever were.
 
     Attributes:
-        law: What holds now: the newest good policy, whoever has read it, and what the namespaces say.
+        law: What holds now: the newest good policy, even if no process has read it, and the namespaces' annotations.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -53,7 +53,7 @@ class Things:
     # At some time.
 
     def changed(self, uid: str) -> None:
-        """An object was written; what that means is known once whoever wrote it is ready."""
+        """An object was written; what that means is known once its writer is ready."""
         self._changed[uid] = None
 
     def settle(self) -> None:
@@ -82,7 +82,7 @@ class Things:
         """Why an object as it is may not go, by whatever was known within a span of time.
 
         Args:
-            thing: As it is: whoever deletes it proves that this is what was read.
+            thing: As it is: the preconditions of the DELETE prove that this is what was read.
             now: By the API server's clock.
             policies: One of which was in force.
             places_read: When its namespace was read.

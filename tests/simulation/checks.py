@@ -211,7 +211,7 @@ class Checks:
         if new and self.world.actor == "system" and self._target not in self.world.things.ancestry(thing):
             self.fail("S2", f"{thing} went when {self._target} was meant")
         elif new and self.world.actor not in ("system", "users"):
-            self.fail("S2", f"{thing} went, and nobody did it")
+            self.fail("S2", f"{thing} was deleted, but no process did it")
 
     def finished(self, call: Invocation) -> None:
         """S4: what one event costs."""

@@ -1,4 +1,4 @@
-"""The clocks of the world: what is real is only the loop's time, and nobody in the system can read it."""
+"""The clocks of the world: only the loop's time is real, and no process of the system can read it."""
 
 import random
 from collections.abc import Callable

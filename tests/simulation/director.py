@@ -38,7 +38,7 @@ class Director:
         if self.rng.random() < 0.8:
             world.serve_train_jobs(("v1alpha1",))
         for _ in range(self.rng.randrange(20)):
-            world.users.create()  # before anybody watches
+            world.users.create()  # before any process watches
         world.boot()
         self._repeat(self._pause_of_ticks, world.source.tick)
         troubles = [
@@ -142,7 +142,7 @@ class Director:
         self.world.serve_train_jobs(versions)
 
     def _later(self, seconds: float, act: Any) -> None:
-        """While there is trouble; peace mends everything at once."""
+        """Act while faults are injected; peace fixes everything at once."""
         self.world.loop.call_later(seconds, lambda: self.peace_at is None and act())
 
     async def _change_minds_unseen(self) -> None:
@@ -209,4 +209,4 @@ class Director:
                 world.checks.fail("storm", f"{calls} {verb} about {thing} in peace, expected at most {bound:.0f}")
         refused = world.checks.refused[thing.uid]
         if refused and not world.checks.telemetry.failed[thing.uid]:
-            world.checks.fail("L2", f"{thing} was refused {refused} times, and nobody said so")
+            world.checks.fail("L2", f"{thing} was refused {refused} times, and no process reported it")

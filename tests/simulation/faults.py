@@ -16,7 +16,7 @@ class Faults:
         active: False once faults have stopped; what is forbidden for good stays so.
         away: The API server refuses connections.
         forbidden: Verb and kind that answer 403 at present.
-        forbidden_for_good: The same, never mended.
+        forbidden_for_good: The same, never fixed.
     """
 
     rng: random.Random
@@ -69,9 +69,9 @@ class Fate:
         there: Seconds until the API server acts.
         back: Seconds until its answer arrives.
         refusal: A status it answers without acting; 0 for none.
-        answer_lost: It acts, and nobody hears of it.
+        answer_lost: It acts, and no client receives the answer.
         outlives: It is on its way already, and arrives whether or not the sender lives.
-        interfered: Somebody writes the object just before.
+        interfered: Another client writes the object just before.
     """
 
     there: float

@@ -1,4 +1,4 @@
-"""Events that nobody should trust: forged, garbled, or about what never was."""
+"""Untrusted events: forged, malformed, or about objects that never existed."""
 
 import json
 import random

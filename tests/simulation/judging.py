@@ -36,7 +36,7 @@ judged: ContextVar[Judged | None] = ContextVar("judged", default=None)
 
 @dataclass
 class WatchedJudge(Evaluator):
-    """The real one; whoever looks at what is deleted by its word is told when it began.
+    """The real evaluator; it records when each evaluation began, for the checks of deletions.
 
     Attributes:
         world: Where.

@@ -107,7 +107,7 @@ def is_kept_by_rank(thing: Thing, word: Word, others: Iterable[tuple[Thing, Word
 
 
 def _about(thing: Thing, law: Law, settled: bool) -> Iterable[Rule | None]:
-    """The rules that are about an object and have a word; None for one that may be, and nobody can tell."""
+    """The rules that match an object and set a TTL; None for a rule whose match is unknown."""
     counted = False
     for rule in law.rules:
         speaks = not settled and thing.failed in rule.ttls
@@ -165,11 +165,11 @@ class _Case:
 
 def _why(thing: Thing, place: Place, word: Word, own: Any, owner_works: bool) -> str:
     if thing.held:
-        return "somebody holds it"
+        return "it is held"
     if place.exempt:
         return "its namespace is exempt"
     if word.due_at is None:
-        return "nobody asked for it"
+        return "nothing sets a TTL for it"
     if owner_works and not thing.owner_ignored and (thing.kind == "Pod" or _is_asked_by_others(thing, word, own)):
         return "its owner has not finished"
     return ""

@@ -1,4 +1,4 @@
-"""Whoever writes policies and annotates namespaces, and thinks otherwise now and then."""
+"""The operators who write policies and annotate namespaces, and change both now and then."""
 
 import random
 from dataclasses import replace

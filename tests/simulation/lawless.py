@@ -170,12 +170,12 @@ class JitterNegative(WatchedJudge):
     async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
         evaluation = await super().evaluate(snapshot, rule)
         decision = evaluation.decision
-        spoken = decision.facts.policy_rule
+        policy_rule = decision.facts.policy_rule
         if (
             isinstance(decision, Wait)
-            and spoken
-            and spoken.jitter
-            and decision.until - spoken.jitter < snapshot.read_at
+            and policy_rule
+            and policy_rule.jitter
+            and decision.until - policy_rule.jitter < snapshot.read_at
         ):
             return replace(evaluation, decision=Expire(snapshot.read_at, decision.reason, decision.facts))
         return evaluation

@@ -30,7 +30,7 @@ class Mount:
         return self.policy.text
 
     def in_force(self) -> tuple[Policy, ...]:
-        """What whoever asks now may go by: what it held within the last second; instead of a bad one, the last good.
+        """The policies that a process may use now: those of the last second; instead of a bad one, the last good.
 
         Only what was ever read counts as that: one that came and went unseen was never in force.
         """

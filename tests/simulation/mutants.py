@@ -223,7 +223,7 @@ class _SweepDeletesNothing(Sweep):
 
 
 class _SlotsAsTokens(CheckedRestraints):
-    """Who is told to come back is not remembered: coming back, it begins anew at the end of the line."""
+    """A delayed object is not remembered: when it comes back, it joins the end of the queue again."""
 
     async def ask(self, rule: KindRule, obj: dict[str, Any], *, by: str) -> Denied | Delayed | None:
         answer = await super().ask(rule, obj, by=by)

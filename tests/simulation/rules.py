@@ -11,13 +11,13 @@ from typing import Any
 from tests.simulation.things import NEVER, Thing
 
 Test = Callable[[Thing], bool | None]
-"""Whether a rule is about an object; None where nobody can tell."""
+"""Whether a rule matches an object; None where that is unknown."""
 
 Group = Callable[[Thing], Any]
 """In which of a rule's groups an object is counted."""
 
 UNREADABLE = "unreadable"
-"""In place of a group, where nobody can tell."""
+"""In place of a group that is unknown."""
 
 _PLURALS = {"Job": "jobs", "Pod": "pods", "TrainJob": "trainjobs.trainer.kubeflow.org"}
 _SECONDS = (0, 0, 1, 5, 20, 60, 120, 240, 400)
@@ -87,7 +87,7 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """What one file held; of a bad one nobody knows what it means."""
+    """What one file held; what a bad one means is unknown."""
 
     text: str
     rules: tuple[Rule, ...] = ()

@@ -27,7 +27,7 @@ class SimBroker:
 
     Attributes:
         synchronous: `publish` returns when all functions have answered, as in one process; else once it is accepted.
-        dead_letters: What nobody would take.
+        dead_letters: Events that no function accepted.
     """
 
     def __init__(self, world: Any, *, synchronous: bool) -> None:
@@ -50,7 +50,7 @@ class SimBroker:
                 raise TryLaterError(f"a function answered {retryable[:1]}")
 
     def send(self, event: Event, undelivered: list[int] | None = None) -> list[asyncio.Task[None]]:
-        """Start an event on its way to whoever wants it."""
+        """Send an event to each function with a matching trigger."""
         undelivered = [] if undelivered is None else undelivered
         return [
             self._start(trigger, event, undelivered) for trigger in triggers() if matches(trigger, event.attributes())

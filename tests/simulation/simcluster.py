@@ -172,7 +172,7 @@ class SimCluster:
         return await self._discovery.following(rule, call)
 
     async def _call(self, verb: str, kind: str, ref: ObjectRef, act: Callable[[], Any]) -> tuple[Any, datetime]:
-        """One request there and back; the API server acts when it arrives, whoever still waits for it then."""
+        """One request there and back; the API server acts when it arrives, even if the client no longer waits."""
         world = self.world
         fate = draw_fate(world.faults)
         world.checks.sent(verb, kind, ref)

@@ -23,7 +23,7 @@ RATES = Rates(everywhere=Rate(1.0, burst=3), per_namespace=Rate(0.5, burst=2))
 
 @pytest.mark.timeout(max(120, SEEDS))
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_what_must_hold_holds_in_every_seed(chunk):
+def test_properties_hold_in_every_seed(chunk):
     for seed in range(chunk, SEEDS, CHUNKS):
         world = World(seed)
         try:
@@ -35,7 +35,7 @@ def test_what_must_hold_holds_in_every_seed(chunk):
 
 
 @pytest.mark.parametrize("name", [name for name in [*MUTANTS, *OF_THE_LAW] if name != "none"])
-def test_a_deliberate_mistake_is_caught(name):
+def test_mutant_is_caught(name):
     """A check that cannot fail is worth nothing."""
     mutant = {**MUTANTS, **OF_THE_LAW}[name]
     caught = {_caught(seed, mutant) for seed in range(3)} - {""}
@@ -46,11 +46,11 @@ def test_a_deliberate_mistake_is_caught(name):
     assert caught & mutant.rules, f"{name}: expected one of {set(mutant.rules)} in {MUTANT_SEEDS} seeds, got {caught}"
 
 
-def test_a_seed_is_the_same_world_every_time():
+def test_seed_gives_the_same_trace_every_time():
     assert World(3).run().trace_hash == World(3).run().trace_hash
 
 
-def test_a_seed_is_the_same_world_in_every_process():
+def test_seed_gives_the_same_trace_in_every_process():
     """Also where the hashes of strings, and so the order of sets, are others."""
     code = "from tests.simulation.world import World; print(World(5).run().trace_hash)"
     runs = [
@@ -62,7 +62,7 @@ def test_a_seed_is_the_same_world_in_every_process():
     assert len({run.stdout for run in runs}) == 1
 
 
-def test_what_may_go_wrong_does():
+def test_every_fault_occurs_in_some_seed():
     """The faults are worth something only where they meet the system."""
     answers: Counter[tuple[str, int]] = Counter()
     traces = []
@@ -93,29 +93,29 @@ def test_what_may_go_wrong_does():
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_slow_safeguards_let_no_outdated_decision_through(seed):
+def test_slow_safeguards_pass_no_outdated_decision(seed):
     world = World(seed, slow_safeguards=True).run()
     assert not [line for line in world.trace if "VIOLATION" in line]
 
 
-def test_deciding_only_before_slow_safeguards_is_caught():
+def test_mutant_that_decides_only_before_slow_safeguards_is_caught():
     assert any(_caught(seed, DECIDED_ONCE, slow_safeguards=True) in DECIDED_ONCE.rules for seed in range(80))
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_with_a_budget_the_rate_is_held_and_everything_still_goes(seed):
+def test_budget_limits_the_rate_and_every_due_object_is_deleted(seed):
     world = World(seed, rates=RATES).run()
     assert not [line for line in world.trace if "VIOLATION" in line]
 
 
-def test_the_budget_is_used_up_now_and_then():
+def test_budget_is_exhausted_in_some_seed():
     traces = "\n".join("\n".join(World(seed, rates=RATES).run().trace) for seed in range(4, 8))
     assert "timer-set" in traces
     assert " budget" in traces
 
 
 @pytest.mark.parametrize("name", OF_THE_BUDGET)
-def test_a_deliberate_mistake_in_the_budget_is_caught(name):
+def test_mutant_of_the_budget_is_caught(name):
     mutant = OF_THE_BUDGET[name]
     assert any(_caught(seed, mutant, rates=RATES) in mutant.rules for seed in range(60))
 

@@ -1,7 +1,8 @@
 """What users want of each object, written down as they say it: the oracle that judges the system.
 
-Nothing here reads an object's JSON and nothing is shared with `decide`: whoever creates, finishes, holds or annotates
-an object in the simulation says here what that means. So a misreading of the JSON by the system shows as a difference.
+Nothing here reads an object's JSON and nothing is shared with `decide`: each user who creates, finishes, holds or
+annotates an object in the simulation records here what that means. So a misreading of the JSON by the system shows as
+a difference.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ class Thing:
         created_at: By the API server's clock, in whole seconds.
         moves: Its only finish time is its newest status write.
         wishes: By annotation (`ttl`, `ttl-failed`, `expire-at`) or `native`.
-        owner: Uid of its controller; `nobody` for one of a kind that nobody knows.
+        owner: Uid of its controller; `unknown` for one of an unknown kind.
     """
 
     kind: str

@@ -64,7 +64,7 @@ class Users:
             action(self.rng.choice(alive))
 
     def change_minds(self) -> None:
-        """Most finished objects shall go at some instant of the next minutes."""
+        """Let most finished objects expire at some instant of the next minutes."""
         for thing in self.world.things.alive():
             if thing.finished_at and self.rng.random() < 0.7:
                 at = self.world.clocks.server().replace(microsecond=0) + timedelta(seconds=self.rng.randrange(600))
@@ -126,8 +126,10 @@ class Users:
         kinds = ("TrainJob",) if thing.kind == "Job" else ("Job", "TrainJob")
         owners = [t for t in self.world.things.alive() if t.kind in kinds and t.namespace == thing.namespace]
         if not owners or self.rng.random() < 0.1:
-            thing.owner = "nobody"
-            return [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "nobody", "controller": True}]
+            thing.owner = "unknown"
+            return [
+                {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "unknown", "controller": True}
+            ]
         owner = self.rng.choice(owners)
         thing.owner = owner.uid
         api_version = RESOURCES[owner.kind].api_version

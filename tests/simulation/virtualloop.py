@@ -7,7 +7,7 @@ from typing import Any
 
 
 class DeadlockError(AssertionError):
-    """Everybody waits, and nothing will ever wake them."""
+    """Every task waits, and nothing will ever wake one."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):

@@ -57,7 +57,7 @@ class World:
         concurrency: Of a sweep.
         interval: Between two sweeps.
         page_limit: Objects on a page of a LIST.
-        actor: Who writes at this moment; nobody writes across an await.
+        actor: The client that writes at this moment; no client writes across an await.
     """
 
     catalogue = _KINDS
