@@ -6,7 +6,7 @@ from collections.abc import Mapping
 def tier_of(nodeid: str) -> str:
     """Return the tier of a test, by the id that pytest gives it.
 
-    The id of `tests/unit/core/test_decide.py::test_x` names the tier `unit`. A test outside tests/ has the tier `other`.
+    The id `tests/unit/core/test_decide.py::test_x` has the tier `unit`. A test outside tests/ has the tier `other`.
     """
     folders = nodeid.split("::", 1)[0].split("/")[:-1]
     return folders[1] if len(folders) > 1 and folders[0] == "tests" else "other"
