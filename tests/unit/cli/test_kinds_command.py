@@ -165,7 +165,7 @@ def test_kinds_test_prints_the_result_of_each_object():
 def test_fixtures_of_shipped_rules_are_cases(name):
     result = run("test", FIXTURES / "kinds" / f"{name}.yaml")
     assert result.exit_code == 0, result.output
-    assert "0 wrong" in result.output
+    assert "wrong: 0" in result.output
 
 
 @pytest.mark.parametrize(
