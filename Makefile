@@ -39,10 +39,10 @@ demo-svg: $(READY) ## record docs/demo.svg, the picture of the README, from the 
 index: $(READY) ## let the index of ARCHITECTURE.md follow functions that have moved
 	@$(BIN)/python -m tests.symbols
 
-unit: $(READY) ## the fast unit tests: no server, no other process, seconds
+unit: $(READY) ## the fast unit tests: they start no server and no subprocess
 	@$(BIN)/pytest -n 2 -q -p no:hypothesispytest $(UNIT)
 
-test: $(READY) ## all tests but e2e, then the time of each tier; without its binaries, a real server's tests are skipped
+test: $(READY) ## all tests but e2e; without the servers' binaries, the tests that need them are skipped
 	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e --durations 10
 
 e2e: export E2E_IMAGE ?= busybox:1.37
