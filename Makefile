@@ -8,8 +8,12 @@ READY := $(VENV)/.ready
 # What codespell checks: whatever is written in the words of docs/glossary.md.
 CODESPELL := functions shared knative tests README.md ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md SECURITY.md CODE_OF_CONDUCT.md docs
 
+# What `make unit` runs. It leaves out the tables of all kinds and the tests on random inputs: they take most of the time.
+UNIT := $(addprefix tests/unit/,core evaluation safeguards usecases) \
+	$(addprefix --ignore tests/unit/,core/kinds core/finish/test_unfinished.py core/test_jsontext.py usecases/test_last_decision.py)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-svg docs index test e2e sim bench lint format types layers check lock clean
+.PHONY: help setup demo demo-svg docs index unit test e2e sim bench lint format types layers check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +39,11 @@ demo-svg: $(READY) ## record docs/demo.svg, the picture of the README, from the 
 index: $(READY) ## let the index of ARCHITECTURE.md follow functions that have moved
 	@$(BIN)/python -m tests.symbols
 
-test: $(READY) ## all tests; those that need real servers run where their binaries are found
-	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e
+unit: $(READY) ## the fast unit tests: they start no server and no subprocess
+	@$(BIN)/pytest -n 2 -q -p no:hypothesispytest $(UNIT)
+
+test: $(READY) ## all tests but e2e; without the servers' binaries, the tests that need them are skipped
+	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e --durations 10
 
 e2e: export E2E_IMAGE ?= busybox:1.37
 e2e: $(READY) ## tests on the cluster of KUBECONFIG, with Knative: they install, break and uninstall

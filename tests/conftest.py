@@ -1,9 +1,12 @@
-"""For all tests: output as into a pipe."""
+"""For all tests: output as into a pipe, and the time of each tier after `--durations`."""
 
 import importlib.util
 import os
+from collections import Counter
 
 import pytest
+
+from tests.tiers import summarize, tier_of
 
 if importlib.util.find_spec("readline"):
     import readline  # noqa: F401 - it writes COLUMNS into the environment of the C library, at its first import
@@ -18,3 +21,19 @@ for _variable in ("COLUMNS", "LINES"):
 def anyio_backend() -> str:
     """Run async tests on asyncio, as the functions do."""
     return "asyncio"
+
+
+_seconds: Counter[str] = Counter()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add a phase of a test to its tier. pytest-xdist repeats the reports of all workers in the main process."""
+    _seconds[tier_of(report.nodeid)] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the time of each tier if the slowest tests are printed as well."""
+    if terminalreporter.config.getoption("durations") and _seconds:
+        terminalreporter.section("time of each tier, summed over all workers")
+        for line in summarize(_seconds):
+            terminalreporter.write_line(line)

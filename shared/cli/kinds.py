@@ -100,7 +100,7 @@ async def test(filename: str, rule: Path | None, kinds_dir: Path | None) -> None
         click.echo(result.text)
     wrong = sum(not result.is_right for result in results)
     cases = sum(result.is_case for result in results)
-    click.echo(f"{len(results)} objects, {cases} of them with an expected result; {wrong} wrong")
+    click.echo(f"objects: {len(results)}; with an expected result: {cases}; wrong: {wrong}")
     if wrong:
         raise SystemExit(1)
 

@@ -62,7 +62,7 @@ def compare_clocks(sent_at: datetime, stated_at: datetime, received_at: datetime
     ahead, behind = stated_at - received_at, sent_at - (stated_at + timedelta(seconds=1))
     apart = max(ahead, behind)
     if apart <= timedelta(0):
-        return ok("clock", "no difference that a Date header, in whole seconds, could show")
+        return ok("clock", "the API server and this machine agree to the second")
     side = "ahead of" if ahead > behind else "behind"
     detail = f"the API server is at least {apart.total_seconds():.1f} s {side} this machine"
     if apart <= SKEW_MAX:

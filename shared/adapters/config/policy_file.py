@@ -106,7 +106,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path.name}: expected a text file: {error}") from None
+        raise FileError(f"{path.name}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
 
 
 class _Schema(GenerateJsonSchema):

@@ -62,7 +62,7 @@ def read_model(path: Path, model: type[ModelT], *, context: object = None) -> Mo
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path.name}: expected a text file: {error}") from None
+        raise FileError(f"{path.name}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
     return parse_model(text, model, name=path.name, context=context)
 
 

@@ -18,7 +18,7 @@ _SOURCES = {
 }
 _UNITS = {"seconds": "seconds", "milliseconds": "milliseconds", "duration": "a duration such as 72h0m0s"}
 _ZERO = {"delete": "at once", "never": "never"}
-_NEGATIVE = {"invalid": "is invalid, so the object is kept", "never": "never", "delete": "at once"}
+_NEGATIVE = {"invalid": "is invalid, and the object is kept", "never": "means never", "delete": "means at once"}
 _DEPENDENTS = {
     "held": "",
     "free": "may be deleted while it exists",
@@ -102,7 +102,7 @@ def describe_time(source: TimeSource) -> str:
 def describe_ttl(ttl: NativeTtl) -> Iterator[str]:
     """Describe the kind's own TTL: its fields, the meaning of 0 and of negative values, and its controller."""
     yield from (_describe_field(field) for field in ttl.fields)
-    yield f"0 means {_ZERO[ttl.zero]}; a negative value means: {_NEGATIVE[ttl.negative]}"
+    yield f"0 means {_ZERO[ttl.zero]}; a negative value {_NEGATIVE[ttl.negative]}"
     if ttl.honoured_by is None:
         yield "no other controller acts on it"
     elif ttl.native == "act":

@@ -171,7 +171,7 @@ def _finished(facts: Facts, now: datetime, related: RelatedFacts | None) -> str:
 
 def _ttl(facts: Facts) -> str:
     if facts.ttl is None:
-        return "unreadable" if facts.problem and facts.finish.finished is not None else "none"
+        return "invalid" if facts.problem and facts.finish.finished is not None else "none"
     if facts.ttl.is_never:
         return f"never, by {facts.ttl.source}"
     after, at = facts.ttl.after, facts.ttl.at

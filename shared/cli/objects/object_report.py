@@ -17,7 +17,7 @@ WORDS = {
     ),
     Reason.TERMINATING: "it is already being deleted",
     Reason.HELD: "annotation ttlafterfinished.dev/hold is set",
-    Reason.INVALID_TTL: "what sets its TTL is invalid",
+    Reason.INVALID_TTL: "the value that sets its TTL is invalid",
     Reason.UNFINISHED: "it has not finished, and its TTL starts when it finishes",
     Reason.NEVER_FINISHES: "objects of its kind never finish",
     Reason.LEFT_TO_CONTROLLER: "the kind's own controller acts on its TTL field, and does more than delete",

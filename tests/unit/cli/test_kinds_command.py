@@ -157,7 +157,7 @@ def test_kinds_test_prints_the_result_of_each_object():
         f"  finished, succeeded, at {stamp(ago(10))}; its own TTL field: 1m",
         "Job ci/other",
         "  unfinished; its own TTL field: none",
-        "2 objects, 0 of them with an expected result; 0 wrong",
+        "objects: 2; with an expected result: 0; wrong: 0",
     ]
 
 
@@ -165,7 +165,7 @@ def test_kinds_test_prints_the_result_of_each_object():
 def test_fixtures_of_shipped_rules_are_cases(name):
     result = run("test", FIXTURES / "kinds" / f"{name}.yaml")
     assert result.exit_code == 0, result.output
-    assert "0 wrong" in result.output
+    assert "wrong: 0" in result.output
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_unexpected_result_is_printed_and_exits_with_1(folder, expect):
     assert lines[0].startswith("ok     right: finished, succeeded, at 2026-01-02T03:04:05Z")
     assert lines[1] == "WRONG  wrong"
     assert "got      finished, succeeded, at 2026-01-02T03:04:05Z" in lines[3]
-    assert lines[-1] == "2 objects, 2 of them with an expected result; 1 wrong"
+    assert lines[-1] == "objects: 2; with an expected result: 2; wrong: 1"
 
 
 def test_ttl_is_compared_only_if_it_is_expected():
