@@ -67,7 +67,7 @@ async def stop(reason: str, namespace: str | None, kubeconfig: str | None, conte
 @cluster_options
 @asynchronous
 async def start(namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
-    """Start the deletions that `stop` stopped. The next sweep deletes the objects that fell due meanwhile."""
+    """Start the deletions that `stop` stopped. The next sweep deletes the objects that became due in the meantime."""
     async with connected(kubeconfig, context) as cluster:
         brakes, (user, _) = await asyncio.gather(find_brake_namespaces(cluster, namespace), find_user(cluster))
         ended: dict[str, Stop | None] = {}
@@ -77,7 +77,7 @@ async def start(namespace: str | None, kubeconfig: str | None, context: str | No
         if one is not None:
             echo(f"started: namespace {name}; deletions were stopped {one}")
     if any(ended.values()):
-        echo("The next sweep deletes the objects that fell due meanwhile; a `run` sweeps within seconds.")
+        echo("The next sweep deletes the objects that became due in the meantime; a `run` sweeps within seconds.")
     _end(brakes, failed, "started")
     if not any(ended.values()):
         raise TtlError(f"nothing is stopped in {_name(brakes.namespaces)}; for another namespace, set -n")
