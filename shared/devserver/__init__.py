@@ -1,1 +1,1 @@
-"""Servers for development, tests and the demo: an embedded API server, and real servers. Not in the image."""
+"""Servers for development, tests and the demo: an embedded API server, and real servers. No function uses it."""

@@ -328,7 +328,8 @@ def test_explain_works_without_the_right_to_read_the_installation(
     assert (plain.returncode, plain.stderr) == (0, "")
     first, second, *_ = plain.stdout.splitlines()[1:]
     assert first.endswith("no source sets a TTL; its policy is unknown, and may change this")
-    assert second.startswith("  policy    unknown: the installed policy could not be read: could not read the installation in ")
+    unknown = "  policy    unknown: the installed policy could not be read: could not read the installation in "
+    assert second.startswith(unknown)
     assert (due["decision"], due["policy"]["known"], reasons(due)) == ("expire", False, ["stop-unread"])
     named = explain(ttl, "job/plain", "--policy", "none", kubeconfig=developer)
     assert named["policy"]["known"] is True
