@@ -316,7 +316,7 @@ def test_bad_policy_is_reported_and_the_last_good_one_stays_in_force(witnesses: 
     edit("policy", "policy.yaml", bad)
     said = next(line for line in doctor().splitlines() if place in line)
     assert said.startswith("FAIL  policy")
-    assert "the last good one stays in force" in said
+    assert "running processes keep the last valid policy" in said
     thing = make("Bake", "under-a-bad-one", size=1)
     finish(thing)
     goes(witnesses, thing)
