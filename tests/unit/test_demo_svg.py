@@ -19,4 +19,6 @@ def test_picture_shows_the_lines_and_downloads_nothing():
 
 def test_readme_shows_the_picture():
     assert "](docs/demo.svg)" in (ROOT / "README.md").read_text()
-    assert "job/build-1" in (ROOT / "docs/demo.svg").read_text()
+    picture = (ROOT / "docs/demo.svg").read_text()
+    assert "job/build-1" in picture
+    assert "deleted" in picture
