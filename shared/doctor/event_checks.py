@@ -8,13 +8,12 @@ from shared.core.objects import get_in, get_text, parse_instant
 from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Finding, Place, ok, unknown, warn
 from shared.installation.inventory import Listed, Obj
-from shared.usecases.deadletter import REASON as DEAD_LETTER
-from shared.usecases.sweep import SWEPT, SWEPT_IN_PART
+from shared.ports import EventReason
 
 KEPT_FOR = timedelta(hours=1)
 """How long the API server keeps an Event: the default of --event-ttl."""
 
-_SWEEP_REASONS = (SWEPT, SWEPT_IN_PART)
+_SWEEP_REASONS = (EventReason.SWEPT, EventReason.SWEPT_IN_PART)
 
 INTERVALS_MAX = 3
 """Sweep intervals without a sweep after which doctor reports a warning."""
@@ -56,7 +55,7 @@ def check_sweep(events: Listed, now: datetime, rhythm: Rhythm, place: Place) -> 
         ago = f"{format_duration(_whole(now - at))} ago"
         if now - at > age_max:
             return warn("last sweep", f"{ago}; {every}", rhythm.logs)
-        if get_text(event, "reason") == SWEPT_IN_PART:
+        if get_text(event, "reason") == EventReason.SWEPT_IN_PART:
             return warn("last sweep", f"{ago}, but incomplete: {get_text(event, 'message')}", rhythm.logs)
         return ok("last sweep", f"{ago}; {every}")
     if rhythm.since is not None and now - rhythm.since < age_max:
@@ -73,12 +72,12 @@ def check_dead_letters(events: Listed, now: datetime, place: Place) -> Finding:
     letters = [
         event
         for event in events.items
-        if get_text(event, "reason") == DEAD_LETTER and (at := time_of(event)) and now - at < KEPT_FOR
+        if get_text(event, "reason") == EventReason.DEAD_LETTER and (at := time_of(event)) and now - at < KEPT_FOR
     ]
     if not letters:
         return ok("dead letters", "none in the last hour")
     last = max(letters, key=lambda event: time_of(event) or now)
-    show = place.command("get", "events", "--field-selector", f"reason={DEAD_LETTER}")
+    show = place.command("get", "events", "--field-selector", f"reason={EventReason.DEAD_LETTER}")
     count = f"{len(letters)} different problems" if len(letters) > 1 else "one problem"
     return warn("dead letters", f"{count} in the last hour; the latest: {get_text(last, 'message')}", show)
 

@@ -8,9 +8,6 @@ from datetime import datetime, timedelta
 from shared.errors import TtlError
 from shared.ports import Clock, EventReason, Telemetry
 
-REASON = EventReason.DEAD_LETTER
-"""The reason of the Kubernetes Event."""
-
 REPORTED_EVERY = timedelta(hours=1)
 """How often an Event is written for the same problem: as long as the API server keeps one. Every letter is logged."""
 
@@ -73,7 +70,7 @@ class DeadLetters:
         self._quiet_until[_problem(letter)] = self.clock.now() + REPORTED_EVERY
         try:
             async with asyncio.timeout(WRITE_SECONDS_MAX):
-                await self.write_event(REASON, _message(letter))
+                await self.write_event(EventReason.DEAD_LETTER, _message(letter))
         except (TtlError, TimeoutError) as error:
             self._quiet_until[_problem(letter)] = self.clock.now() + RETRY_AFTER
             self.telemetry.problem("could not write an Event", error=str(error) or type(error).__name__)

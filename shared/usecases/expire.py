@@ -14,7 +14,7 @@ from shared.errors import AbsentKindError, ConflictError, OutdatedError, Permane
 from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.evaluation.served import find_served
 from shared.messages import ObjectDeleted, Timer, TimersSet
-from shared.ports import Clock, Cluster, HandlingReason, Snapshot, Telemetry, Verdict
+from shared.ports import Clock, Cluster, EventReason, HandlingReason, Snapshot, Telemetry, Verdict
 from shared.safeguards.reasons import Safeguard
 from shared.safeguards.safeguards import Delayed, Denied, Safeguards
 from shared.usecases.expire_delete import (
@@ -25,7 +25,7 @@ from shared.usecases.expire_delete import (
     propagation_of,
     refused_for_good,
 )
-from shared.usecases.expire_reports import DELETION_REFUSED, RECREATE_LOOP, deletion_of, find_event, list_finalizers
+from shared.usecases.expire_reports import deletion_of, find_event, list_finalizers
 from shared.usecases.expire_timers import engine_now, retry_of, spread_at, timers_for, wait_until
 
 ATTEMPTS_MAX = 5
@@ -197,7 +197,7 @@ class Expiry:
         if isinstance(answer, Denied):
             self._record(Verdict.KEPT, ref, answer.reason, detail=answer.detail)
             if answer.event:
-                await self._write_event(ref, RECREATE_LOOP, answer.event)
+                await self._write_event(ref, EventReason.RECREATE_LOOP, answer.event)
             return None
         again_at = engine_now(fired_at, now=self.clock.now()) + timedelta(seconds=answer.seconds)
         self._record(Verdict.TIMER_SET, ref, Safeguard.BUDGET, due_at=again_at)
@@ -228,7 +228,7 @@ class Expiry:
     async def report(self, ref: ObjectRef, error: PermanentError) -> None:
         """Report a permanent error by a log line, a metric, and an Event on the object."""
         self._record(Verdict.FAILED, ref, type(error).__name__, detail=str(error))
-        await self._write_event(ref, DELETION_REFUSED, str(error))
+        await self._write_event(ref, EventReason.DELETION_REFUSED, str(error))
 
     async def _report_decision(self, rule: KindRule, obj: dict[str, Any], decision: Decision) -> None:
         if event := find_event(rule, obj, decision):

@@ -11,12 +11,6 @@ from shared.core.ttl.overridden import advise_overridden, describe_overridden
 from shared.messages import ObjectDeleted
 from shared.ports import EventReason
 
-DELETION_REFUSED = EventReason.DELETION_REFUSED
-"""The reason of the Event if the API server refuses a DELETE for good."""
-
-RECREATE_LOOP = EventReason.RECREATE_LOOP
-"""The reason of the Event if an object is kept because it is re-created again and again."""
-
 _INVALID = {Reason.INVALID_TTL: EventReason.INVALID_TTL, Reason.INVALID_POLICY: EventReason.INVALID_POLICY}
 """Reasons of Events about values that cannot be read."""
 

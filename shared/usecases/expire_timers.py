@@ -57,12 +57,6 @@ def retry_of(timer: Timer, *, least: float, now: datetime) -> Timer:
     return timer.model_copy(update={"due_at": due_at, "attempts": min(timer.attempts + 1, ATTEMPTS_MAX)})
 
 
-def first_retry_of(ref: ObjectRef, *, now: datetime) -> Timer:
-    """The timer for an object on which one attempt without a timer has failed."""
-    pause = timedelta(seconds=backoff_seconds(0, jitter=jitter_of(ref.uid, 0)))
-    return Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=now + pause, attempts=1)
-
-
 def spread_at(ref: ObjectRef, facts: Facts, *, now: datetime) -> datetime | None:
     """When to delete an overdue object if its policy rule spreads such deletions by `jitter`; None if not."""
     jitter = facts.policy_rule.jitter if facts.policy_rule else None

@@ -12,7 +12,6 @@ from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import EventError
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Verdict
-from shared.usecases.timers import LEFT_TO_SWEEP
 
 SOON = timedelta(minutes=10)
 """If an object is due within this time, its namespace is read when the timer fires, and not at once."""
@@ -62,7 +61,7 @@ async def schedule(  # noqa: PLR0913 - each is a port or a fact
         telemetry.record(Verdict.KEPT, ref, decision.reason, detail=decision.facts.problem, by="schedule")
         return None
     if due_at - now >= horizon:
-        telemetry.record(Verdict.KEPT, ref, LEFT_TO_SWEEP, by="schedule")
+        telemetry.record(Verdict.KEPT, ref, HandlingReason.LEFT_TO_SWEEP, by="schedule")
         return None
     telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule", due_at=due_at)
     return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at),))

@@ -18,10 +18,10 @@ from shared.core.objects import ObjectRef, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served
-from shared.messages import TIMERS_MAX, Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.ports import PASSED_OVER, Clock, Cluster, EventReason, Page, Publisher, Telemetry, WriteEvent
 from shared.usecases.expire import Expiry
-from shared.usecases.expire_timers import first_retry_of
+from shared.usecases.expire_timers import retry_of
 from shared.usecases.sweep_counts import SweepCounts
 from shared.usecases.sweep_pages import Found, LargePages, PageReader
 
@@ -33,12 +33,6 @@ STEP_TIME = timedelta(seconds=20)
 
 QUEUE_MAX = 500
 """Objects in the queue: one page, so that the lister is at most a page ahead of the workers."""
-
-SWEPT = EventReason.SWEPT
-"""The reason of the Event about the installation when a sweep of all kinds has read the last page."""
-
-SWEPT_IN_PART = EventReason.SWEPT_IN_PART
-"""The reason of the same Event if some kinds could not be listed."""
 
 _Queue = asyncio.Queue[tuple[KindRule, Found]]
 
@@ -202,9 +196,11 @@ class Sweep:
             if snapshot is None:
                 return
             message = await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
-        except (ConflictError, TryLaterError):
+        except (ConflictError, TryLaterError) as error:
+            least = error.retry_after_seconds if isinstance(error, TryLaterError) else 0.0
+            failed = Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.clock.now())
             work.counts.timers_set += 1
-            work.timers.append(first_retry_of(ref, now=self.clock.now()))
+            work.timers.append(retry_of(failed, least=least, now=failed.due_at))
         except PermanentError as error:
             await work.expiry.report(ref, error)
         else:
@@ -229,9 +225,11 @@ class Sweep:
             kinds = ", ".join(rule.name for rule in await self._served()) or "no kinds"
             message = f"saw the last of {kinds}: sweep {step.sweep_id}, steps: {step.step + 1}"
             if passed_over:
-                await self.write_event(SWEPT_IN_PART, f"could not list {', '.join(passed_over)}; {message}", "Warning")
+                await self.write_event(
+                    EventReason.SWEPT_IN_PART, f"could not list {', '.join(passed_over)}; {message}", "Warning"
+                )
             else:
-                await self.write_event(SWEPT, message, "Normal")
+                await self.write_event(EventReason.SWEPT, message, "Normal")
         except TtlError as error:  # the sweep has ended anyway
             self.telemetry.problem("could not write an Event", error=str(error))
 

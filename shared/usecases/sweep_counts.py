@@ -7,8 +7,7 @@ from typing import Any
 
 from shared.core.objects import ObjectRef
 from shared.messages import COUNT_MAX, ObjectDeleted
-from shared.ports import Telemetry, Verdict
-from shared.usecases.timers import LEFT_TO_SWEEP
+from shared.ports import HandlingReason, Telemetry, Verdict
 
 _COUNTED = {
     Verdict.DELETED: "deleted",
@@ -46,7 +45,7 @@ class SweepCounts:
     ) -> None:
         """See `shared.ports.Telemetry`."""
         if verdict is Verdict.TIMER_SET and due_at is not None and due_at >= self._due_before:
-            verdict, reason = Verdict.KEPT, LEFT_TO_SWEEP
+            verdict, reason = Verdict.KEPT, HandlingReason.LEFT_TO_SWEEP
         self._verdicts[verdict] += 1
         self._telemetry.record(verdict, ref, reason, due_at=due_at, **fields)
 

@@ -5,9 +5,6 @@ from datetime import timedelta
 from shared.messages import TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Timers, Verdict
 
-LEFT_TO_SWEEP = HandlingReason.LEFT_TO_SWEEP
-"""The reason for an object that is due beyond the horizon: a later sweep sets its timer."""
-
 
 async def set_timers(
     wanted: TimersSet, *, timers: Timers, clock: Clock, horizon: timedelta, telemetry: Telemetry
@@ -30,4 +27,4 @@ async def set_timers(
         await timers.set(near)
     for timer in wanted.timers:
         if timer.due_at - now >= horizon:
-            telemetry.record(Verdict.KEPT, timer.ref, LEFT_TO_SWEEP, by="timers")
+            telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.LEFT_TO_SWEEP, by="timers")

@@ -387,10 +387,11 @@ async def test_sweep_reports_an_object_that_another_client_deletes_as_gone(bench
 
 async def test_sweep_sets_a_timer_when_a_delete_is_answered_busy(bench):
     bench.put(3, complete=ago(60), ttl=30)
-    bench.cluster.fail("delete", TryLaterError("429"), on="job-001")
+    bench.cluster.fail("delete", TryLaterError("429", retry_after_seconds=20), on="job-001")
 
     assert await bench.sweep() is None
-    assert [timer.ref.name for timer in bench.timers()] == ["job-001"]
+    (retry,) = bench.timers()
+    assert (retry.ref.name, retry.due_at - bench.clock.now()) == ("job-001", timedelta(seconds=20))
 
 
 # Failures
