@@ -20,11 +20,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from shared.core.jsontext import parse_json
 from shared.core.objects import format_instant, get_text, parse_instant, printable
-from shared.ports import EventReason, State, WriteEvent
 
 HOME = "ttl-after-finished"
 """The namespace of an installation, unless TTL_NAMESPACE names another."""
@@ -53,14 +52,7 @@ LOOPS_MAX = 200
 AHEAD_MAX = timedelta(minutes=1)
 """How far the clock of another process may be ahead; a deletion further in the future is ignored."""
 
-OPEN = EventReason.BREAKER_OPEN
-"""The reason of the Event about the installation when the breaker trips."""
-
-RELEASED = EventReason.BREAKER_RELEASED
-"""The reason of the Event when a person releases it."""
-
 Data = Mapping[str, str]
-Tell = WriteEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +125,33 @@ class StateContents:
         return self.trip is None and trip.at is not None and self.last_trip == format_instant(trip.at)
 
 
-def parse_standing(data: Data) -> StateContents:
+class SharedPart(Protocol):
+    """One part of the state: this process adds what it knows to the data, and reads what all processes know.
+
+    The parts are deletion counts, re-created names, and names that the open breaker keeps.
+    """
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether this process knows something that is not in the data."""
+        ...
+
+    def merge(self, data: Data, now: datetime) -> Data:
+        """Return the data with what only this process knew; may be called more than once, since others write, too."""
+        ...
+
+    def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:
+        """Read what all processes know.
+
+        Args:
+            data: The present data.
+            now: By the wall clock.
+            is_written: Whether `data` is the result of `merge`.
+        """
+        ...
+
+
+def parse_state(data: Data) -> StateContents:
     """Parse the data of the ConfigMap; never raises, since a user may have edited them."""
     trip, loops = _parse_trip(data.get(BREAKER, "")), _parse_loops(data.get(RECREATION, ""))
     stop = _parse_stop(data[STOP]) if STOP in data else None
@@ -162,7 +180,7 @@ def with_trip(data: Data, trip: Trip) -> dict[str, str]:
 
     The counted deletions are removed: after a release, they would trip the breaker again at once.
     """
-    if data.get(BREAKER) or parse_standing(data).has_ended(trip):
+    if data.get(BREAKER) or parse_state(data).has_ended(trip):
         return dict(data)
     value = {"at": format_instant(trip.at) if trip.at else "", "why": trip.why, "by": trip.by}
     return {**_without_counts(data), BREAKER: compact(value), LAST_TRIP: value["at"]}
@@ -199,27 +217,6 @@ def read_json(text: str) -> Any:
 def compact(value: Any) -> str:
     """Format a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-async def release_breaker(state: State, write_event: WriteEvent) -> Trip | None:
-    """Close the breaker; every process deletes again within seconds, and counts from zero.
-
-    Args:
-        state: The shared state.
-        write_event: Writes a Kubernetes Event about the installation.
-
-    Returns:
-        The trip that was released; None if the breaker was closed.
-
-    Raises:
-        TtlError: The state cannot be read or written.
-    """
-    trip = parse_standing(await state.read()).trip
-    if trip is None:
-        return None
-    await state.write(without_trip)
-    await write_event(RELEASED, f"deletes again; nothing was deleted {trip}", "Normal")
-    return trip
 
 
 def _parse_trip(text: str) -> Trip | None:

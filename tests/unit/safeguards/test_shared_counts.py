@@ -11,10 +11,11 @@ from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted
 from shared.safeguards import shared_state
+from shared.safeguards.breaker import release_breaker
 from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_reports import UNWRITTEN
-from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, parse_standing, release_breaker, with_trip
+from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, parse_state, with_trip
 from tests.builders import JOB, NOW, later
 from tests.counts import counting, counts, keys_of
 from tests.installation import Installation
@@ -52,7 +53,7 @@ async def test_counts_of_all_processes_trip_the_breaker(at):
         looks_again(at)
 
     assert gone == 11  # the other process sees the last deletion at its next read
-    assert parse_standing(at.state.data).trip.why == "10 objects were deleted within 10m, and the limit is 10"
+    assert parse_state(at.state.data).trip.why == "10 objects were deleted within 10m, and the limit is 10"
     looks_again(at)
     assert await deleted(processes[0], "another") == []
 
@@ -487,7 +488,7 @@ async def test_process_that_may_write_again_writes_its_trip(at):
     at.state.write_failure = ForbiddenError("configmaps is forbidden: cannot update")
     process = at.process(breaker=LIMITS)
     await deleted(process, *"abcd")
-    assert parse_standing(at.state.data).trip is None
+    assert parse_state(at.state.data).trip is None
 
     _writable(at)
     looks_again(at)
