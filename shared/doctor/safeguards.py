@@ -7,7 +7,7 @@ from shared.core.objects import get_in
 from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.installation.inventory import Inventory
-from shared.safeguards.state_schema import NAME, StateContents, parse_standing
+from shared.safeguards.state_schema import NAME, StateContents, parse_state
 
 _NAMES_SHOWN = 3
 
@@ -59,4 +59,4 @@ def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:
 def _contents(found: Inventory) -> StateContents:
     data = get_in(found.get("ConfigMap", NAME), "data")
     texts = {name: text for name, text in data.items() if isinstance(text, str)} if isinstance(data, dict) else {}
-    return parse_standing(texts)
+    return parse_state(texts)

@@ -10,16 +10,10 @@ from dataclasses import replace
 
 from shared.errors import TtlError
 from shared.ports import EventReason, State, WriteEvent
-from shared.safeguards.state_schema import Data, Stop, parse_standing, with_stop, without_stop
+from shared.safeguards.state_schema import Data, Stop, parse_state, with_stop, without_stop
 
 REASON_CHARACTERS_MAX = 1_000
 """The rest of a longer reason is cut, so that its length never prevents a stop."""
-
-STOPPED = EventReason.STOPPED
-"""The reason of the Event about the installation when a person stops the deletions."""
-
-STARTED = EventReason.STARTED
-"""The reason of the Event when a person starts the deletions again."""
 
 
 async def stop_deletions(state: State, write_event: WriteEvent, stop: Stop) -> Stop | None:
@@ -39,7 +33,7 @@ async def stop_deletions(state: State, write_event: WriteEvent, stop: Stop) -> S
     stop = replace(stop, why=stop.why[:REASON_CHARACTERS_MAX])
     before = await _swap(state, lambda data: with_stop(data, stop))
     with suppress(TtlError):
-        await write_event(STOPPED, f"nothing is deleted {stop}", "Warning")
+        await write_event(EventReason.STOPPED, f"nothing is deleted {stop}", "Warning")
     return before
 
 
@@ -60,7 +54,9 @@ async def start_deletions(state: State, write_event: WriteEvent, *, by: str) -> 
     stop = await _swap(state, without_stop)
     if stop is not None:
         with suppress(TtlError):
-            await write_event(STARTED, f"{by} started the deletions again; they were stopped {stop}", "Normal")
+            await write_event(
+                EventReason.STARTED, f"{by} started the deletions again; they were stopped {stop}", "Normal"
+            )
     return stop
 
 
@@ -69,7 +65,7 @@ async def _swap(state: State, change: Callable[[Data], dict[str, str]]) -> Stop 
     before: list[Stop | None] = [None]
 
     def write(data: Data) -> dict[str, str]:
-        before[0] = parse_standing(data).stop
+        before[0] = parse_state(data).stop
         return change(data)
 
     await state.write(write)

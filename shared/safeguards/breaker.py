@@ -2,7 +2,8 @@
 
 The breaker counts the deletions of all processes of an installation by kind, in a sliding window. One trip stops all
 kinds: the cause is probably a wrong policy, kind rule or clock, which may concern other kinds as well. An object that
-is kept by mistake is deleted after the release; an object that is deleted by mistake is lost.
+is kept by mistake is deleted after the release; an object that is deleted by mistake is lost. The first names that an
+open breaker keeps are stored for the person who decides whether to release it.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,7 +12,12 @@ from datetime import datetime
 from shared.core.kinds.rule import KindRule
 from shared.core.policy.limits import BreakerLimits
 from shared.core.ttl.durations import format_duration
+from shared.ports import EventReason, State, WriteEvent
 from shared.safeguards.deletion_counts import DeletionCounts
+from shared.safeguards.state_schema import BREAKER, KEPT, Data, Trip, compact, parse_kept, parse_state, without_trip
+
+KEPT_NAMES_MAX = 20
+"""Names in the shared state, of all processes: at most about 8 kB."""
 
 CountObjects = Callable[[KindRule], Awaitable[int]]
 """Counts the present objects of a kind; may raise TryLaterError or PermanentError."""
@@ -84,6 +90,58 @@ class Breaker:
             return ""
         share = f"{limits.share:.0%}"
         return f"{of_kind} of {objects} {rule.name} were deleted within {window}, and the limit is {share}"
+
+
+class KeptNames:
+    """The first names that the open breaker keeps; see `SharedPart`."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, None] = {}
+        self._new: dict[str, None] = {}
+
+    def add(self, name: str) -> None:
+        """Note the name of an object that was kept; only the first names are stored."""
+        if name not in self._known and len(self._known) + len(self._new) < KEPT_NAMES_MAX:
+            self._new[name] = None
+
+    @property
+    def has_unwritten(self) -> bool:
+        """See `SharedPart`."""
+        return bool(self._new)
+
+    def merge(self, data: Data, now: datetime) -> Data:  # noqa: ARG002 - of the protocol
+        """See `SharedPart`; while the breaker is closed, no name is written."""
+        if BREAKER not in data:
+            return data
+        names = dict.fromkeys((*parse_kept(data), *self._new))
+        return {**data, KEPT: compact(list(names)[:KEPT_NAMES_MAX])}
+
+    def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:  # noqa: ARG002 - as above
+        """See `SharedPart`."""
+        if is_written or BREAKER not in data:
+            self._new.clear()
+        self._known = dict.fromkeys(parse_kept(data)) if BREAKER in data else {}
+
+
+async def release_breaker(state: State, write_event: WriteEvent) -> Trip | None:
+    """Close the breaker; every process deletes again within seconds, and counts from zero.
+
+    Args:
+        state: The shared state.
+        write_event: Writes a Kubernetes Event about the installation.
+
+    Returns:
+        The trip that was released; None if the breaker was closed.
+
+    Raises:
+        TtlError: The state cannot be read or written.
+    """
+    trip = parse_state(await state.read()).trip
+    if trip is None:
+        return None
+    await state.write(without_trip)
+    await write_event(EventReason.BREAKER_RELEASED, f"deletes again; nothing was deleted {trip}", "Normal")
+    return trip
 
 
 def _key(rule: KindRule) -> str:

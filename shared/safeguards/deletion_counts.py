@@ -1,51 +1,65 @@
 """Recent deletions by kind, of all processes of an installation.
 
 They are counted in parts of the breaker's window. The wall clock numbers the parts from 1970 on, so a part has the same
-number in all processes. The counts are a value of the shared state (see `state_schema`), compact JSON:
+number in all processes. Each process writes its own key of the shared state (see `state_schema`), compact JSON:
 
-    deletions    {"limits": "1000/0.5/100/600", "after": "2026-01-02T03:04:05Z", "writes": ["5f0c91aa"],
-                  "kinds": {"Job.batch": {"29445387": 12, "29445388": 7}}}
+    deletions.9a31d07e.5f0c91aa    {"until": 1767323645, "kinds": {"Job.batch": {"29445387": 12, "29445388": 7}}}
 
-A process with other limits starts from zero. All processes start from zero after a trip: after the release, the
-deletions that led to the trip must not trip the breaker again. `after` is the instant of the last trip. `writes` marks
-the last writes: if a process got no answer to a write, it finds its mark there and does not count twice.
+The name has a checksum of the limits and an id of the process. The value has all deletions of the process within the
+window, so a write that is repeated changes nothing. `until` is the Unix time at which no deletion of the value counts
+any more. All processes with the same limits count the sum of their keys. A process with other limits starts from zero.
+
+The next process that writes removes each key without a deletion in its window. If more than `KEYS_MAX` keys are left,
+it adds the oldest to the key `deletions.9a31d07e.ended` and removes them in the same write, so no deletion is lost or
+counted twice. If the keys of other limits exceed `OTHER_LIMITS_LENGTH_MAX`, the oldest of them are dropped. So all keys
+have at most 800 kB of a ConfigMap's MiB: both bounds, and 200 kB each for `ended` and for the process that writes.
+
+A trip removes all keys: after the release, the deletions that led to the trip must not trip the breaker again. A
+process that did not see the trip finds another `last-trip` and starts from zero, too.
 
 A process always counts its own deletions as well: another process may have other limits or a wrong clock, and a user
-may delete the ConfigMap.
+may edit or delete the ConfigMap.
 """
 
 import math
 import secrets
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
-from shared.core.objects import get_text
 from shared.core.policy.limits import BreakerLimits
-from shared.safeguards.state_schema import AFTER, AHEAD_MAX, BREAKER, DELETIONS, Data, compact, read_json
+from shared.safeguards.state_schema import AHEAD_MAX, BREAKER, DELETIONS, LAST_TRIP, Data, compact, read_json
 
 PARTS = 60
 """Parts of a window: a deletion counts for up to one part longer than the window."""
 
 KINDS_MAX = 100
-"""Kinds in the shared state, those with the most deletions: at most about 100 kB of a ConfigMap's MiB."""
+"""Kinds of a key, those with the most deletions. The deletions of the others are written as those of `OTHER_KINDS`."""
+
+OTHER_KINDS = "*"
+"""No kind has this name."""
 
 COUNT_MAX = 10**9
 """Deletions of a kind in a part; a higher number is invalid."""
 
-WRITES_MAX = 10
-"""Marks of writes, of all processes: a write of unknown outcome is repeated after a second."""
+KEYS_MAX = 100
+"""Processes with their own key, among those with the same limits."""
 
-AFTER_MAX = 40
-"""Characters that are read of the instant, since a user may have edited it."""
+LENGTH_MAX = 100_000
+"""Characters of these keys and their values."""
 
-_Key = tuple[str, int]  # a kind, and a part
+OTHER_LIMITS_LENGTH_MAX = 300_000
+"""Characters of all keys and values of other limits."""
+
+_Part = tuple[str, int]  # a kind, and the number of a part
 
 
 class DeletionCounts:
-    """The deletions of all processes, and those that only this process knows yet.
+    """The deletions of all processes, of which this process writes its own.
 
     Args:
         limits: The limits for which the deletions are counted.
@@ -53,138 +67,167 @@ class DeletionCounts:
 
     def __init__(self, limits: BreakerLimits) -> None:
         window = limits.window.total_seconds()
-        self._name = f"{limits.count}/{limits.share}/{limits.at_least}/{window:.0f}"
+        name = f"{limits.count}/{limits.share}/{limits.at_least}/{window}"
+        self._prefix = f"{DELETIONS}{zlib.crc32(name.encode()):08x}."
+        self._key, self._ended_key = f"{self._prefix}{secrets.token_hex(4)}", f"{self._prefix}ended"
         self._seconds = window / PARTS
-        self._known: Counter[_Key] = Counter()
-        self._own: Counter[_Key] = Counter()  # by this process
-        self._unwritten: Counter[_Key] = Counter()  # of these, those that the others cannot know
-        self._sent: Counter[_Key] = Counter()
-        self._write = ""
-        self._after: str | None = None
+        self._own: Counter[_Part] = Counter()  # the value of this process's key
+        self._written: Counter[_Part] = Counter()  # the same, as it was last read
+        self._moved: Counter[_Part] = Counter()  # deletions of this process that another process moved to `ended`
+        self._others: Counter[_Part] = Counter()
+        self._last_trip: str | None = None
         self._totals: Counter[str] = Counter()
         self._part = 0
 
     def total(self, now: datetime) -> int:
         """Deletions of all kinds within the window."""
-        self._move(now)
+        self._expire(now)
         return self._totals.total()
 
     def of(self, kind: str, now: datetime) -> int:
         """Deletions of a kind within the window."""
-        self._move(now)
+        self._expire(now)
         return self._totals[kind]
 
     def count(self, kind: str, now: datetime) -> None:
         """Count one more deletion."""
-        self._move(now)
+        self._expire(now)
         self._add((kind, self._part), 1)
 
     def take_back(self, kind: str, now: datetime) -> None:
         """Take back the last deletion of a kind that was counted here."""
-        self._move(now)
-        counted = [key for key, number in self._own.items() if key[0] == kind and number > 0]
+        self._expire(now)
+        counted = [part for part, number in self._own.items() if part[0] == kind and number > 0]
         if counted:
             self._add(max(counted), -1)
 
     @property
     def has_unwritten(self) -> bool:
-        """See `shared.safeguards.shared_part.SharedPart`."""
-        return any(self._unwritten.values())
+        """See `shared.safeguards.state_schema.SharedPart`."""
+        return self._own != self._written
 
     def merge(self, data: Data, now: datetime) -> Data:
-        """See `shared.safeguards.shared_part.SharedPart`."""
-        self._move(now)
-        value = self._catch_up(data)
+        """See `shared.safeguards.state_schema.SharedPart`."""
+        self._catch_up(data, now)
         if data.get(BREAKER) or not self.has_unwritten:
             return data
-        self._sent, self._write = Counter(self._unwritten), secrets.token_hex(4)
-        merged = self._parse(value, now)
-        merged.update(self._sent)
-        writes = [*_writes(value)[1 - WRITES_MAX :], self._write]
-        written = {"limits": self._name, AFTER: self._after, "writes": writes, "kinds": _by_kind(merged)}
-        return {**data, DELETIONS: compact(written)}
+        others = self._read_others(data, now)
+        ended = others.pop(self._ended_key, Counter())
+        newest_first = sorted(others, key=lambda name: max(part for _, part in others[name]), reverse=True)
+        kept = _fit(newest_first[:KEYS_MAX], data, LENGTH_MAX)
+        for name in newest_first[len(kept) :]:
+            ended.update(others[name])
+        kept += _fit(self._list_other_limits(data, now), data, OTHER_LIMITS_LENGTH_MAX)
+        kept += [name for name in data if not name.startswith(DELETIONS)]
+        written = {self._key: self._own, self._ended_key: ended}
+        values = {name: self._format(+counts) for name, counts in written.items() if counts.total()}
+        return {name: data[name] for name in kept} | values
 
-    def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:  # noqa: ARG002 - `writes` shows it
-        """See `shared.safeguards.shared_part.SharedPart`."""
-        self._move(now)
-        self._known = self._parse(self._catch_up(data), now)
+    def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:  # noqa: ARG002 - the key shows it
+        """See `shared.safeguards.state_schema.SharedPart`."""
+        self._catch_up(data, now)
         if data.get(BREAKER):
             self._reset()
+        self._others = Counter()
+        for counts in self._read_others(data, now).values():
+            self._others.update(counts)
         self._sum()
 
-    def _catch_up(self, data: Data) -> dict[str, Any]:
-        """Return the counts for the same limits; settle this process's last write, and start from zero after a trip."""
-        value = read_json(data.get(DELETIONS, ""))
-        counts = value if isinstance(value, dict) and value.get("limits") == self._name else {}
-        if self._write in _writes(counts):
-            for key in self._unwritten:  # some may have been dropped since
-                self._unwritten[key] -= self._sent[key]
-            self._write = ""
-        after = get_text(value, AFTER)[:AFTER_MAX]
-        if after != self._after and self._after is not None:
+    def _catch_up(self, data: Data, now: datetime) -> None:
+        """Start from zero after a trip, and find out what the data have of this process."""
+        self._expire(now)
+        last_trip = data.get(LAST_TRIP, "")
+        if self._last_trip is None:
+            self._last_trip = last_trip
+        elif last_trip and last_trip != self._last_trip:
+            self._last_trip = last_trip
             self._reset()
-        self._after = after
-        return counts
+        if self._key not in data and self._ended_key in data:
+            self._moved.update(self._written)
+            self._own -= self._written
+        self._written = self._parse(data.get(self._key, ""), now)
 
     def _reset(self) -> None:
-        self._own.clear()
-        self._unwritten.clear()
+        for counter in (self._own, self._written, self._moved):
+            counter.clear()
 
-    def _add(self, key: _Key, number: int) -> None:
-        self._unwritten[key] += number
-        self._own[key] += number
-        self._totals[key[0]] += number
+    def _add(self, part: _Part, number: int) -> None:
+        self._own[part] += number
+        self._totals[part[0]] += number
 
     def _part_of(self, now: datetime) -> int:
         return math.floor(now.timestamp() / self._seconds)
 
-    def _move(self, now: datetime) -> None:
+    def _expire(self, now: datetime) -> None:
+        """Forget the deletions before the window."""
         part = self._part_of(now)
         if part != self._part:
             self._part = part
-            for counter in (self._known, self._own, self._unwritten):
-                for key in [key for key in counter if not self._counts(key[1], now)]:
+            for counter in (self._own, self._written, self._moved, self._others):
+                for key in [key for key in counter if not self._is_counted(key[1], now)]:
                     del counter[key]
             self._sum()
 
-    def _counts(self, part: int, now: datetime) -> bool:
+    def _is_counted(self, part: int, now: datetime) -> bool:
         return self._part_of(now) - PARTS <= part <= self._part_of(now + AHEAD_MAX)
 
     def _sum(self) -> None:
-        of_all, own = _totals(self._known), _totals(self._own)
-        of_all.update(_totals(self._unwritten))
-        self._totals = of_all | own
+        self._totals = (_by_kind(self._others) | _by_kind(self._moved)) + _by_kind(self._own)
 
-    def _parse(self, counts: dict[str, Any], now: datetime) -> Counter[_Key]:
-        """The valid counts of the window; never raises, since a user may have edited the state."""
-        return Counter({key: number for key, number in _entries(counts.get("kinds")) if self._counts(key[1], now)})
+    def _read_others(self, data: Data, now: datetime) -> dict[str, Counter[_Part]]:
+        """The counts of the other processes with the same limits, by key; those within the window."""
+        names = [name for name in data if name.startswith(self._prefix) and name != self._key]
+        parsed = {name: self._parse(data[name], now) for name in names}
+        return {name: counts for name, counts in parsed.items() if counts}
+
+    def _list_other_limits(self, data: Data, now: datetime) -> list[str]:
+        """The keys of processes with other limits that are still counted, the newest first."""
+        names = [name for name in data if name.startswith(DELETIONS) and not name.startswith(self._prefix)]
+        ends = {name: _get(data[name], "until") for name in names}
+        counted = {name: end for name, end in ends.items() if isinstance(end, int) and end > now.timestamp()}
+        return sorted(counted, key=counted.__getitem__, reverse=True)
+
+    def _parse(self, text: str, now: datetime) -> Counter[_Part]:
+        """The valid counts within the window; never raises, since a user may have edited the state."""
+        return Counter(
+            {part: number for part, number in _entries(_get(text, "kinds")) if self._is_counted(part[1], now)}
+        )
+
+    def _format(self, counts: Counter[_Part]) -> str:
+        newest = max(part for _, part in counts)
+        most = {kind for kind, _ in _by_kind(counts).most_common(KINDS_MAX)}
+        kinds: dict[str, Counter[str]] = {}
+        for (kind, part), number in sorted(counts.items()):
+            parts = kinds.setdefault(kind if kind in most else OTHER_KINDS, Counter())
+            parts[str(part)] = min(parts[str(part)] + number, COUNT_MAX)
+        return compact({"until": math.ceil((newest + PARTS + 1) * self._seconds), "kinds": kinds})
 
 
-def _writes(counts: dict[str, Any]) -> list[str]:
-    writes = counts.get("writes")
-    return [mark for mark in writes if isinstance(mark, str)] if isinstance(writes, list) else []
+def _fit(names: list[str], data: Data, length_max: int) -> list[str]:
+    """The first of the keys, as many as fit."""
+    lengths = accumulate(len(name) + len(data[name]) for name in names)
+    return [name for name, length in zip(names, lengths, strict=True) if length <= length_max]
 
 
-def _entries(kinds: Any) -> Iterator[tuple[_Key, int]]:
-    for kind, parts in kinds.items() if isinstance(kinds, dict) else ():
-        for part, number in parts.items() if isinstance(parts, dict) else ():
+def _get(text: str, field: str) -> Any:
+    value = read_json(text)
+    return value.get(field) if isinstance(value, dict) else None
+
+
+def _items(value: Any) -> Iterable[tuple[str, Any]]:
+    return value.items() if isinstance(value, dict) else ()
+
+
+def _entries(kinds: Any) -> Iterator[tuple[_Part, int]]:
+    for kind, parts in _items(kinds):
+        for part, number in _items(parts):
             if type(number) is int and 0 < number <= COUNT_MAX:
                 with suppress(ValueError):
                     yield (kind, int(part)), number
 
 
-def _totals(counter: Counter[_Key]) -> Counter[str]:
+def _by_kind(counts: Mapping[_Part, int]) -> Counter[str]:
     totals: Counter[str] = Counter()
-    for (kind, _), number in counter.items():
+    for (kind, _), number in counts.items():
         totals[kind] += number
     return totals
-
-
-def _by_kind(counter: Counter[_Key]) -> dict[str, dict[str, int]]:
-    kinds: dict[str, dict[str, int]] = {
-        kind: {} for kind, number in _totals(counter).most_common(KINDS_MAX) if number > 0
-    }
-    for (kind, part), number in sorted(counter.items()):
-        if number > 0 and kind in kinds:
-            kinds[kind][str(part)] = number
-    return kinds

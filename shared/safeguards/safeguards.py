@@ -13,9 +13,8 @@ from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.core.policy.limits import Limits
 from shared.core.ttl.durations import format_duration
 from shared.errors import PermanentError
-from shared.safeguards.breaker import Breaker, CountObjects
+from shared.safeguards.breaker import Breaker, CountObjects, KeptNames
 from shared.safeguards.budget import Budget
-from shared.safeguards.kept_names import KeptNames
 from shared.safeguards.reasons import Safeguard
 from shared.safeguards.recreation import Recreations, may_recur, name_of
 from shared.safeguards.shared_state import Runtime, SharedState

@@ -13,9 +13,17 @@ from datetime import datetime
 from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports import Clock, State, Telemetry, WriteEvent
 from shared.safeguards.recreation import NAMES_MAX
-from shared.safeguards.shared_part import SharedPart
 from shared.safeguards.state_reports import UNREAD, UNWRITTEN, StateReports
-from shared.safeguards.state_schema import NAME, Data, StateContents, Trip, parse_standing, with_loop, with_trip
+from shared.safeguards.state_schema import (
+    NAME,
+    Data,
+    SharedPart,
+    StateContents,
+    Trip,
+    parse_state,
+    with_loop,
+    with_trip,
+)
 
 CACHED_SECONDS = 3.0
 """How long a read counts, from when it was sent: another process may delete for so long after a stop or a trip.
@@ -171,7 +179,7 @@ class SharedState:
         self._reports.solved(UNREAD)
         for part in self._parts:
             part.learn(data, self._clock.now(), is_written=is_written)
-        await self._follow(parse_standing(data))
+        await self._follow(parse_state(data))
 
     async def _exchange(self, state: State) -> tuple[float, Data, bool]:
         """Return when the request was sent, the present data, and whether they contain what this process added."""

@@ -2,8 +2,8 @@
 
 from shared.core.objects import format_instant
 from shared.errors import TtlError
-from shared.ports import Telemetry, WriteEvent
-from shared.safeguards.state_schema import NAME, OPEN, StateContents, Stop, Trip
+from shared.ports import EventReason, Telemetry, WriteEvent
+from shared.safeguards.state_schema import NAME, StateContents, Stop, Trip
 
 UNREAD = "could not read shared state"
 UNWRITTEN = "could not write shared state: other processes will not see these deletions"
@@ -66,6 +66,6 @@ class StateReports:
             return
         self._last_event = message
         try:
-            await self._write_event(OPEN, message, "Warning")
+            await self._write_event(EventReason.BREAKER_OPEN, message, "Warning")
         except TtlError as error:  # the breaker is open anyway
             self._telemetry.problem("could not write an Event", error=str(error))

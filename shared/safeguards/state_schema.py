@@ -1,13 +1,14 @@
 """The schema of the state that all processes of an installation share: brake, breaker, loops and recent deletions.
 
-The state is the `data` of a ConfigMap, each value compact JSON:
+The state is the `data` of a ConfigMap. Each value but `last-trip` is compact JSON:
 
-    breaker       {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "sweep"}    present: the breaker is open
-    stop          {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "ann"}      present: a person stopped all deletions
-    recreation    {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}              names left alone until an instant
-    kept          ["Job.batch/ci/build-42"]                                      names that the open breaker keeps
-    deletions     counts of recent deletions, see `deletion_counts`
-    names         names of recent deletions, see `recreation`
+    breaker          {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "sweep"}  present: the breaker is open
+    last-trip        2026-01-02T03:04:05Z                                         also after the release
+    stop             {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "ann"}    present: deletions are stopped
+    recreation       {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}            names left alone until an instant
+    kept             ["Job.batch/ci/build-42"]                                    names that the open breaker keeps
+    deletions.*.*    recent deletions of a process, see `deletion_counts`
+    names            names of recent deletions, see `recreation`
 
 The breaker is open if `breaker` has any value that is not empty, also one that cannot be read. The brake is set if
 `stop` is present, even if its value is empty. A text that is not such JSON is the reason of the stop, so
@@ -19,11 +20,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from shared.core.jsontext import parse_json
 from shared.core.objects import format_instant, get_text, parse_instant, printable
-from shared.ports import EventReason, State, WriteEvent
 
 HOME = "ttl-after-finished"
 """The namespace of an installation, unless TTL_NAMESPACE names another."""
@@ -35,11 +35,16 @@ BREAKER = "breaker"
 STOP = "stop"
 RECREATION = "recreation"
 KEPT = "kept"
-DELETIONS = "deletions"
 NAMES = "names"
 
-AFTER = "after"
-"""In the value of `deletions`: the last trip, since which deletions count; empty if there was none."""
+DELETIONS = "deletions."
+"""The beginning of the keys with recent deletions; each process writes its own."""
+
+LAST_TRIP = "last-trip"
+"""The instant of the last trip, since which deletions count; or what a user wrote to open the breaker."""
+
+LAST_TRIP_MAX = 40
+"""Characters that are kept of what a user wrote."""
 
 LOOPS_MAX = 200
 """Names that are left alone also after a restart: at most about 80 kB of a ConfigMap's MiB."""
@@ -47,14 +52,7 @@ LOOPS_MAX = 200
 AHEAD_MAX = timedelta(minutes=1)
 """How far the clock of another process may be ahead; a deletion further in the future is ignored."""
 
-OPEN = EventReason.BREAKER_OPEN
-"""The reason of the Event about the installation when the breaker trips."""
-
-RELEASED = EventReason.BREAKER_RELEASED
-"""The reason of the Event when a person releases it."""
-
 Data = Mapping[str, str]
-Tell = WriteEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +103,14 @@ class StateContents:
     Attributes:
         trip: None while the breaker is closed.
         loops: Names that are left alone, each until an instant.
-        after: When the breaker tripped the last time; empty if it never did.
+        last_trip: When the breaker tripped the last time; empty if it never did.
         stop: None while the deletions are not stopped.
         kept: The first names that the open breaker keeps.
     """
 
     trip: Trip | None = None
     loops: Mapping[str, datetime] = field(default_factory=dict)
-    after: str = ""
+    last_trip: str = ""
     stop: Stop | None = None
     kept: tuple[str, ...] = ()
 
@@ -124,15 +122,40 @@ class StateContents:
 
     def has_ended(self, trip: Trip) -> bool:
         """Whether this trip was written and released; its process may have got no answer to the write."""
-        return self.trip is None and trip.at is not None and self.after == format_instant(trip.at)
+        return self.trip is None and trip.at is not None and self.last_trip == format_instant(trip.at)
 
 
-def parse_standing(data: Data) -> StateContents:
+class SharedPart(Protocol):
+    """One part of the state: this process adds what it knows to the data, and reads what all processes know.
+
+    The parts are deletion counts, re-created names, and names that the open breaker keeps.
+    """
+
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether this process knows something that is not in the data."""
+        ...
+
+    def merge(self, data: Data, now: datetime) -> Data:
+        """Return the data with what only this process knew; may be called more than once, since others write, too."""
+        ...
+
+    def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:
+        """Read what all processes know.
+
+        Args:
+            data: The present data.
+            now: By the wall clock.
+            is_written: Whether `data` is the result of `merge`.
+        """
+        ...
+
+
+def parse_state(data: Data) -> StateContents:
     """Parse the data of the ConfigMap; never raises, since a user may have edited them."""
-    after = get_text(read_json(data.get(DELETIONS, "")), AFTER)
     trip, loops = _parse_trip(data.get(BREAKER, "")), _parse_loops(data.get(RECREATION, ""))
     stop = _parse_stop(data[STOP]) if STOP in data else None
-    return StateContents(trip, loops, after, stop, parse_kept(data) if trip else ())
+    return StateContents(trip, loops, data.get(LAST_TRIP, ""), stop, parse_kept(data) if trip else ())
 
 
 def parse_kept(data: Data) -> tuple[str, ...]:
@@ -157,18 +180,24 @@ def with_trip(data: Data, trip: Trip) -> dict[str, str]:
 
     The counted deletions are removed: after a release, they would trip the breaker again at once.
     """
-    if data.get(BREAKER) or parse_standing(data).has_ended(trip):
+    if data.get(BREAKER) or parse_state(data).has_ended(trip):
         return dict(data)
     value = {"at": format_instant(trip.at) if trip.at else "", "why": trip.why, "by": trip.by}
-    others = {name: text for name, text in data.items() if name != KEPT}
-    return {**others, BREAKER: compact(value), DELETIONS: compact({AFTER: value["at"]})}
+    return {**_without_counts(data), BREAKER: compact(value), LAST_TRIP: value["at"]}
 
 
 def without_trip(data: Data) -> dict[str, str]:
     """The data with a closed breaker, and without the deletions that were counted up to its trip."""
-    at = get_text(read_json(data.get(BREAKER, "")), "at")
-    kept = {name: value for name, value in data.items() if name not in (BREAKER, KEPT)}
-    return {**kept, DELETIONS: compact({AFTER: at})}
+    text = data.get(BREAKER, "")
+    if not text:
+        return dict(data)
+    last_trip = get_text(read_json(text), "at") or text
+    others = {name: value for name, value in _without_counts(data).items() if name != BREAKER}
+    return {**others, LAST_TRIP: last_trip[:LAST_TRIP_MAX]}
+
+
+def _without_counts(data: Data) -> dict[str, str]:
+    return {name: value for name, value in data.items() if name != KEPT and not name.startswith(DELETIONS)}
 
 
 def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str, str]:
@@ -188,27 +217,6 @@ def read_json(text: str) -> Any:
 def compact(value: Any) -> str:
     """Format a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-async def release_breaker(state: State, write_event: WriteEvent) -> Trip | None:
-    """Close the breaker; every process deletes again within seconds, and counts from zero.
-
-    Args:
-        state: The shared state.
-        write_event: Writes a Kubernetes Event about the installation.
-
-    Returns:
-        The trip that was released; None if the breaker was closed.
-
-    Raises:
-        TtlError: The state cannot be read or written.
-    """
-    trip = parse_standing(await state.read()).trip
-    if trip is None:
-        return None
-    await state.write(without_trip)
-    await write_event(RELEASED, f"deletes again; nothing was deleted {trip}", "Normal")
-    return trip
 
 
 def _parse_trip(text: str) -> Trip | None:

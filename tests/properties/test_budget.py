@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.policy.limits import Rate
-from shared.safeguards.bucket import LATE_SECONDS
-from shared.safeguards.budget import Budget
+from shared.safeguards.budget import LATE_SECONDS, Budget
 
 rates = st.builds(Rate, st.sampled_from([0.2, 0.7, 1.0, 3.0, 7.0, 10.0, 50.0]), st.sampled_from([1.0, 2.0, 5.0, 20.0]))
 arrivals = st.lists(

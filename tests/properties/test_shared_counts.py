@@ -4,15 +4,18 @@ import json
 from collections import Counter
 from datetime import timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.objects import ObjectRef
 from shared.core.policy.limits import BreakerLimits, RecreationLimits
-from shared.safeguards.deletion_counts import WRITES_MAX, DeletionCounts
+from shared.safeguards import deletion_counts as module
+from shared.safeguards.deletion_counts import DeletionCounts
 from shared.safeguards.recreation import Recreations
-from shared.safeguards.state_schema import DELETIONS, NAMES
+from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, with_trip, without_trip
 from tests.builders import NOW
+from tests.counts import counting, keys_of
 
 LIMITS = BreakerLimits(count=1)
 LOOP = RecreationLimits(times=3)
@@ -25,30 +28,55 @@ values = st.recursive(
 
 
 class Installation:
-    """Three processes that count, and what they share."""
+    """Processes that count, and what they share."""
 
     def __init__(self):
-        self.tallies, self.data, self.now = [DeletionCounts(LIMITS) for _ in range(3)], {}, NOW
-        self.counted: Counter[int] = Counter()
+        self.processes, self.data, self.now = [DeletionCounts(LIMITS) for _ in range(3)], {}, NOW
+        self.counted: Counter[DeletionCounts] = Counter()
+        self.released: set[int] = set()
+        for process in self.processes:
+            process.learn(self.data, self.now, is_written=False)
 
     def count(self, number):
-        self.tallies[number].count("Pod", self.now)
-        self.counted[number] += 1
+        if number in self.released:  # a process reads the state before it deletes
+            self.read(number)
+            self.released.discard(number)
+        self.processes[number].count("Pod", self.now)
+        self.counted[self.processes[number]] += 1
 
     def take_back(self, number):
-        if self.counted[number]:
-            self.tallies[number].take_back("Pod", self.now)
-            self.counted[number] -= 1
+        if self.counted[self.processes[number]]:
+            self.processes[number].take_back("Pod", self.now)
+            self.counted[self.processes[number]] -= 1
 
     def write(self, number):
-        self.data = self.tallies[number].merge(self.data, self.now)
-        self.tallies[number].learn(self.data, self.now, is_written=True)
+        self.data = self.processes[number].merge(self.data, self.now)
+        self.processes[number].learn(self.data, self.now, is_written=True)
+
+    def read(self, number):
+        self.processes[number].learn(self.data, self.now, is_written=False)
 
     def write_unanswered(self, number):
-        self.data = self.tallies[number].merge(self.data, self.now)
+        self.data = self.processes[number].merge(self.data, self.now)
 
     def fail(self, number):
-        self.tallies[number].merge(self.data, self.now)
+        self.processes[number].merge(self.data, self.now)
+
+    def restart(self, number):
+        self.write(number)
+        self.processes[number] = DeletionCounts(LIMITS)
+        self.read(number)
+
+    def release(self, number):
+        self.data = without_trip(with_trip(self.data, Trip(self.now, "too many")))
+        self.counted.clear()
+        self.released = {0, 1, 2}
+        self.now += timedelta(seconds=1)  # the next trip has another instant
+
+    def take_away(self, number):
+        self.data = {LAST_TRIP: self.data[LAST_TRIP]} if LAST_TRIP in self.data else {}
+        for process in set(self.counted) - set(self.processes):
+            del self.counted[process]
 
     def wait(self, number):
         self.now = min(self.now + timedelta(seconds=5), NOW + LIMITS.window)
@@ -58,27 +86,64 @@ STEPS = [
     Installation.count,
     Installation.take_back,
     Installation.write,
+    Installation.read,
     Installation.write_unanswered,
     Installation.fail,
+    Installation.restart,
     Installation.wait,
 ]
+PLAYS = {
+    "any": [*STEPS, Installation.release, Installation.take_away],
+    # If a key may be moved at any time, a process may take back what was moved, or not know what it wrote.
+    "moved": [one for one in STEPS if one not in (Installation.take_back, Installation.write_unanswered)],
+}
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(STEPS)), max_size=2 * WRITES_MAX))
+def play(steps):
+    return st.lists(st.tuples(st.integers(0, 2), st.sampled_from(steps)), max_size=30)
+
+
+def all_write(at):
+    for number in (0, 1, 2, 0, 1, 2):
+        at.write(number)
+    return {process.total(at.now) for process in at.processes}
+
+
+@given(play(PLAYS["any"]))
 def test_counts_of_all_processes_are_equal_after_their_writes(played):
     at = Installation()
     for number, step in played:
         step(at, number)
-    for number in (0, 1, 2, 0, 1, 2):
-        at.write(number)
+    for number in range(3):
+        at.read(number)
+    assert all_write(at) == {at.counted.total()}
 
-    assert {deletion_counts.total(at.now) for deletion_counts in at.tallies} == {at.counted.total()}
+
+@given(play(PLAYS["moved"]), st.integers(0, 2))
+def test_counts_are_equal_if_keys_are_moved(played, keys_max):
+    at = Installation()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "KEYS_MAX", keys_max)
+        for number, step in played:
+            step(at, number)
+        assert all_write(at) == {at.counted.total()}
+
+
+@given(play(STEPS), st.integers(0, 2))
+def test_counts_are_never_too_low_if_keys_are_moved(played, keys_max):
+    at = Installation()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "KEYS_MAX", keys_max)
+        for number, step in played:
+            step(at, number)
+        assert min(all_write(at)) >= at.counted.total()
 
 
 @given(st.text() | values.map(json.dumps), st.booleans())
 def test_counts_continue_after_any_text(text, is_written):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
-    data = {DELETIONS: text, NAMES: text}
+    (key,) = keys_of(counting(1, LIMITS).merge({}, NOW))
+    data = {key: text, f"{DELETIONS}{text}": text, LAST_TRIP: text, NAMES: text}
     for one in (deletion_counts, names):
         one.learn(data, NOW, is_written=is_written)
     deletion_counts.count("Pod", NOW)
@@ -95,10 +160,12 @@ def test_counts_continue_after_any_value_of_the_right_shape(value, other):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     deletion_counts.count("Pod", NOW)
     names.deleted(REF, NOW)
-    data = names.merge(deletion_counts.merge({}, NOW), NOW)
-    reported = json.loads(data[DELETIONS])
+    data = counting(1, LIMITS).merge({}, NOW)
+    (key,) = keys_of(data)
+    parts = json.loads(data[key])["kinds"]["Pod"]
     forged = {
-        DELETIONS: json.dumps({**reported, "kinds": {"Pod": value, "Job": {"5": value, **reported["kinds"]["Pod"]}}}),
+        key: json.dumps({"until": value, "kinds": {"Pod": value, "Job": {"5": value, **parts}}}),
+        f"{DELETIONS}other": json.dumps({"until": value, "kinds": other}),
         NAMES: json.dumps({"a": value, "b": {"c": value, "d": other}}),
     }
     for one in (deletion_counts, names):

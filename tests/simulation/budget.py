@@ -9,7 +9,7 @@ from typing import Any
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.core.policy.limits import Limits, Rate, RecreationLimits
-from shared.safeguards.bucket import LATE_SECONDS
+from shared.safeguards.budget import LATE_SECONDS
 from shared.safeguards.safeguards import Delayed, Denied, Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 

@@ -14,11 +14,12 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_in, get_text, list_mappings
 from shared.core.policy.limits import Limits
 from shared.errors import ConflictError, PermanentError
-from shared.ports import EventLevel
+from shared.ports import EventLevel, WriteEvent
 from shared.safeguards.brake import start_deletions, stop_deletions
+from shared.safeguards.breaker import release_breaker
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
-from shared.safeguards.state_schema import NAME, StateContents, Stop, Tell, Trip, parse_standing, release_breaker
+from shared.safeguards.state_schema import NAME, StateContents, Stop, Trip, parse_state
 
 ATTEMPTS_MAX = 5
 """Maximum number of attempts to write while other processes write too."""
@@ -86,7 +87,7 @@ class StateLocation:
 
     cluster: object
     namespace: str
-    write_event: Tell
+    write_event: WriteEvent
 
 
 def build_safeguards(
@@ -135,7 +136,7 @@ async def read_contents(cluster: ApiServer, namespace: str) -> StateContents:
     Raises:
         TtlError: The state cannot be read.
     """
-    return parse_standing(await ConfigMapState(cluster, namespace).read())
+    return parse_state(await ConfigMapState(cluster, namespace).read())
 
 
 async def stop(cluster: KubernetesCluster, namespace: str, stop: Stop) -> Stop | None:
@@ -160,7 +161,7 @@ async def start(cluster: KubernetesCluster, namespace: str, *, by: str) -> Stop 
     return await start_deletions(ConfigMapState(cluster, namespace), _event_writer(cluster, namespace), by=by)
 
 
-def _event_writer(cluster: KubernetesCluster, namespace: str) -> Tell:
+def _event_writer(cluster: KubernetesCluster, namespace: str) -> WriteEvent:
     """Return a function that writes Events about the installation in a namespace."""
 
     async def write_event(reason: str, message: str, level: EventLevel) -> None:

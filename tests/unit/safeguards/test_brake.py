@@ -8,7 +8,7 @@ from shared.messages import ObjectDeleted, TimersSet
 from shared.safeguards.brake import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_reports import UNREAD
-from shared.safeguards.state_schema import Stop, Trip, parse_standing, with_stop, with_trip
+from shared.safeguards.state_schema import Stop, Trip, parse_state, with_stop, with_trip
 from tests.builders import NOW
 from tests.installation import Installation
 
@@ -186,14 +186,14 @@ async def test_stop_remains_after_a_trip(at):
     await process.delete("a")
     set_stop(at)
     await process.delete("b")  # trips, and writes that
-    contents = parse_standing(at.state.data)
+    contents = parse_state(at.state.data)
     assert (contents.stop, contents.trip is not None) == (STOP, True)
 
 
 async def test_stop_and_start_write_the_state_and_an_event(at):
     before = await stop_deletions(at.state, at.write_event, STOP)
     assert before is None
-    assert parse_standing(at.state.data).stop == STOP
+    assert parse_state(at.state.data).stop == STOP
     second = Stop(NOW, "still wrong", "bob")
     assert await stop_deletions(at.state, at.write_event, second) == STOP
     assert await start_deletions(at.state, at.write_event, by="bob") == second
@@ -207,26 +207,26 @@ async def test_stop_works_when_its_event_cannot_be_written(at):
         raise ForbiddenError("events is forbidden")
 
     await stop_deletions(at.state, refuse, STOP)
-    assert parse_standing(at.state.data).stop == STOP
+    assert parse_state(at.state.data).stop == STOP
     await start_deletions(at.state, refuse, by="bob")
-    assert parse_standing(at.state.data).stop is None
+    assert parse_state(at.state.data).stop is None
 
 
 async def test_stop_with_a_long_reason_cuts_the_reason(at):
     await stop_deletions(at.state, at.write_event, Stop(NOW, "x" * 2_000_000, "ann"))
-    assert len(parse_standing(at.state.data).stop.why) == REASON_CHARACTERS_MAX
+    assert len(parse_state(at.state.data).stop.why) == REASON_CHARACTERS_MAX
 
 
 @pytest.mark.parametrize("text", ["", "{}", "looks wrong", "[1]", '{"at": 5, "why": []}', "[" * 5_000])
 def test_stop_that_was_written_by_hand_stops(text):
     """`kubectl patch configmap` must work without this program."""
-    assert parse_standing({"stop": text}).stop is not None
+    assert parse_state({"stop": text}).stop is not None
 
 
 def test_stop_that_is_plain_text_has_the_text_as_its_reason():
-    assert parse_standing({"stop": "looks wrong"}).stop.why == "looks wrong"
+    assert parse_state({"stop": "looks wrong"}).stop.why == "looks wrong"
 
 
 def test_stop_contains_no_control_characters():
-    assert "\x1b" not in str(parse_standing({"stop": '{"why": "\x1b[2J", "by": "\x1b[2J"}'}).stop)
-    assert "\x1b" not in str(parse_standing({"stop": "\x1b[2J"}).stop)
+    assert "\x1b" not in str(parse_state({"stop": '{"why": "\x1b[2J", "by": "\x1b[2J"}'}).stop)
+    assert "\x1b" not in str(parse_state({"stop": "\x1b[2J"}).stop)

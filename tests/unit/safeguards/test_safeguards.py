@@ -11,11 +11,11 @@ from shared.core.objects import ref_of
 from shared.core.policy.limits import BreakerLimits, Limits, Rate, RecreationLimits
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
-from shared.safeguards.kept_names import KEPT_NAMES_MAX
+from shared.safeguards.breaker import KEPT_NAMES_MAX, release_breaker
 from shared.safeguards.recreation import name_of
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_reports import UNREAD
-from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_standing, release_breaker, with_loop, with_trip
+from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_state, with_loop, with_trip
 from shared.usecases.expire_timers import CLOCKS_APART_MAX
 from tests.builders import JOB, NOW, ago, having, job, later
 from tests.installation import Installation
@@ -243,7 +243,7 @@ async def test_breaker_trips_at_the_deletion_after_its_count(at):
     assert process.telemetry.breaker_open is True
     assert [reason for reason, _ in at.message] == ["BreakerOpen"]
     assert "3 objects were deleted within 10m, and the limit is 3" in at.message[0][1]
-    assert parse_standing(at.state.data).trip == Trip(
+    assert parse_state(at.state.data).trip == Trip(
         NOW, "3 objects were deleted within 10m, and the limit is 3", "sweep"
     )
 
@@ -372,7 +372,7 @@ async def test_breaker_reports_the_first_of_two_simultaneous_trips(at):
     await one.delete("c")
     await other.delete("d")
     assert len(at.message) == 1
-    assert parse_standing(at.state.data).trip.by == "expire"
+    assert parse_state(at.state.data).trip.by == "expire"
 
 
 async def test_safeguards_deny_everything_when_the_state_may_not_be_read(at):
@@ -409,7 +409,7 @@ async def test_breaker_trip_that_cannot_be_written_holds_here_and_is_written_lat
     at.state.failure = None
     at.clock.advance(1)
     assert await process.delete("b") is None
-    assert parse_standing(at.state.data).trip
+    assert parse_state(at.state.data).trip
     assert len(at.message) == 1
 
 
@@ -443,21 +443,21 @@ async def test_breaker_stores_the_first_names_that_all_processes_keep(at):
     await other.delete("other")
     await other.safeguards.flush()
 
-    kept = parse_standing(at.state.data).kept
+    kept = parse_state(at.state.data).kept
     assert kept[:2] == ("Job.batch/ci/one-0", "Job.batch/ci/one-1")
     assert len(kept) == KEPT_NAMES_MAX
     await release_breaker(at.state, at.write_event)
-    assert parse_standing(at.state.data).kept == ()
+    assert parse_state(at.state.data).kept == ()
     at.clock.advance(CACHED_SECONDS)
     await one.delete("again")
     await one.delete("kept-again")
     await one.safeguards.flush()
-    assert parse_standing(at.state.data).kept == ("Job.batch/ci/kept-again",)
+    assert parse_state(at.state.data).kept == ("Job.batch/ci/kept-again",)
 
 
 @pytest.mark.parametrize("text", ["", "5", "[5]", "{}", "[" * 5_000])
 def test_breaker_ignores_kept_names_that_cannot_be_read(text):
-    assert parse_standing({"breaker": "{}", "kept": text}).kept == ()
+    assert parse_state({"breaker": "{}", "kept": text}).kept == ()
 
 
 # Recreate loops
@@ -555,7 +555,7 @@ def test_recreate_loop_names_are_bounded_and_expired_names_are_removed():
     data = with_loop({"breaker": "{}"}, "Job.batch/ci/old", later(1), NOW)
     for number in range(LOOPS_MAX + 50):
         data = with_loop(data, f"Job.batch/{'n' * 63}/{'j' * 200}-{number}", later(100 + number), later(2))
-    loops = parse_standing(data).loops
+    loops = parse_state(data).loops
     assert len(loops) == LOOPS_MAX
     assert "Job.batch/ci/old" not in loops
     assert max(loops.values()) == later(100 + LOOPS_MAX + 49)
@@ -565,12 +565,12 @@ def test_recreate_loop_names_are_bounded_and_expired_names_are_removed():
 
 @pytest.mark.parametrize("text", ["{}", "yes", "[1]", '{"at": 5, "why": []}', "[" * 5_000])
 def test_breaker_is_open_when_the_trip_cannot_be_read(text):
-    assert parse_standing({"breaker": text}).trip is not None
+    assert parse_state({"breaker": text}).trip is not None
 
 
 @pytest.mark.parametrize("text", ["", "yes", "[1]", '{"a": 5}', "[" * 5_000])
 def test_recreate_loop_ignores_names_that_cannot_be_read(text):
-    assert parse_standing({"recreation": text}).loops == {}
+    assert parse_state({"recreation": text}).loops == {}
 
 
 def test_recreate_loop_names_do_not_contain_the_api_version():

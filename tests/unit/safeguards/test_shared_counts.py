@@ -11,12 +11,13 @@ from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted
 from shared.safeguards import shared_state
-from shared.safeguards.deletion_counts import AFTER_MAX, KINDS_MAX, PARTS, WRITES_MAX, DeletionCounts
+from shared.safeguards.breaker import release_breaker
 from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_reports import UNWRITTEN
-from shared.safeguards.state_schema import DELETIONS, NAMES, Trip, parse_standing, release_breaker, with_trip
+from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, parse_state, with_trip
 from tests.builders import JOB, NOW, later
+from tests.counts import counting, counts, keys_of
 from tests.installation import Installation
 
 pytestmark = pytest.mark.anyio
@@ -40,10 +41,6 @@ def looks_again(at):
     at.clock.advance(CACHED_SECONDS)
 
 
-def counts(at):
-    return json.loads(at.state.data[DELETIONS])["kinds"]
-
-
 # The breaker
 
 
@@ -56,7 +53,7 @@ async def test_counts_of_all_processes_trip_the_breaker(at):
         looks_again(at)
 
     assert gone == 11  # the other process sees the last deletion at its next read
-    assert parse_standing(at.state.data).trip.why == "10 objects were deleted within 10m, and the limit is 10"
+    assert parse_state(at.state.data).trip.why == "10 objects were deleted within 10m, and the limit is 10"
     looks_again(at)
     assert await deleted(processes[0], "another") == []
 
@@ -84,7 +81,8 @@ async def test_counts_of_others_before_the_window_are_ignored(at):
         process = (one, other)[number % 2]
         assert await deleted(process, f"job-{number}") == [f"job-{number}"]
         at.clock.advance(250)
-    assert len(counts(at)["Job.batch"]) <= 3  # nor is it kept
+    kinds = [json.loads(at.state.data[name])["kinds"] for name in keys_of(at.state.data)]
+    assert sum(len(parts["Job.batch"]) for parts in kinds) <= 4  # nor are they kept
 
 
 async def test_counts_are_written_at_most_once_in_three_seconds(at):
@@ -96,7 +94,7 @@ async def test_counts_are_written_at_most_once_in_three_seconds(at):
     assert at.state.reads == 1
     assert at.state.writes == 6
     await process.safeguards.flush()
-    assert sum(counts(at)["Job.batch"].values()) == 200
+    assert counts(at.state.data)["Job.batch"] == 200
 
 
 async def test_counts_of_an_idle_process_are_not_written(at):
@@ -109,40 +107,11 @@ async def test_counts_of_an_idle_process_are_not_written(at):
     assert at.state.writes == 0
 
 
-async def test_counts_of_a_deletion_that_did_not_happen_are_subtracted(at):
-    deletion_counts, other = DeletionCounts(LIMITS), DeletionCounts(LIMITS)
-    deletion_counts.count("Pod", NOW)
-    deletion_counts.count("Pod", NOW)
-    data = deletion_counts.merge({}, NOW)
-    deletion_counts.learn(data, NOW, is_written=True)
-
-    deletion_counts.take_back("Pod", later(30))  # three parts after it was counted
-    data = deletion_counts.merge(data, later(30))
-
-    other.learn(data, later(30), is_written=False)
-    assert (deletion_counts.of("Pod", later(30)), other.of("Pod", later(30))) == (1, 1)
-    deletion_counts.take_back("Job.batch", later(30))
-    assert deletion_counts.total(later(30)) == 1
-
-
-async def test_counts_during_a_write_are_written_next(at):
-    deletion_counts = DeletionCounts(LIMITS)
-    deletion_counts.count("Pod", NOW)
-    deletion_counts.merge({}, NOW)
-    deletion_counts.count("Pod", NOW)
-    data = deletion_counts.merge({}, NOW)  # after a conflict it is asked again
-    deletion_counts.count("Pod", NOW)
-    deletion_counts.learn(data, NOW, is_written=True)
-    assert deletion_counts.of("Pod", NOW) == 3
-    assert sum(json.loads(deletion_counts.merge(data, NOW)[DELETIONS])["kinds"]["Pod"].values()) == 3
-
-
 async def test_counts_of_two_simultaneous_writes_are_exact(at):
     one, other = at.process(breaker=BreakerLimits(count=9)), at.process(breaker=BreakerLimits(count=9))
     await deleted(one, "a", "b")
     await deleted(other, "c")
-    between = DeletionCounts(BreakerLimits(count=9))
-    between.count("Job.batch", at.clock.now())
+    between = counting(1, BreakerLimits(count=9), kind="Job.batch")
 
     def write():
         at.state.data = dict(between.merge(at.state.data, at.clock.now()))
@@ -150,42 +119,7 @@ async def test_counts_of_two_simultaneous_writes_are_exact(at):
     at.state.before_put = write
     await one.safeguards.flush()
     await other.safeguards.flush()
-    assert sum(counts(at)["Job.batch"].values()) == 4
-
-
-async def test_counts_that_expire_during_a_write_do_not_reduce_others(at):
-    deletion_counts, edge = DeletionCounts(LIMITS), NOW
-    for _ in range(7):
-        deletion_counts.count("Pod", NOW)
-    while deletion_counts.total(edge):
-        edge = later((edge - NOW).total_seconds() + 1)
-    deletion_counts = DeletionCounts(LIMITS)
-    for _ in range(7):
-        deletion_counts.count("Pod", NOW)
-    data = deletion_counts.merge({}, NOW)
-    deletion_counts.count("Pod", edge)
-    deletion_counts.learn(data, edge, is_written=True)
-    assert deletion_counts.total(edge) == 1
-
-
-@pytest.mark.parametrize("others", [0, WRITES_MAX - 1])
-async def test_counts_of_a_write_without_an_answer_are_exact(at, others):
-    deletion_counts = DeletionCounts(LIMITS)
-    deletion_counts.count("Pod", NOW)
-    data = deletion_counts.merge({}, NOW)
-    for _ in range(others):
-        other = DeletionCounts(LIMITS)
-        other.count("Pod", NOW)
-        data = other.merge(data, NOW)
-    deletion_counts.count("Pod", NOW)
-    deletion_counts.count("Pod", NOW)
-
-    data = deletion_counts.merge(data, NOW)
-    deletion_counts.learn(data, NOW, is_written=True)
-    deletion_counts.learn(data, NOW, is_written=False)
-    assert sum(json.loads(data[DELETIONS])["kinds"]["Pod"].values()) == deletion_counts.total(NOW) == 3 + others
-    assert not deletion_counts.has_unwritten
-    assert len(json.loads(data[DELETIONS])["writes"]) <= WRITES_MAX
+    assert counts(at.state.data)["Job.batch"] == 4
 
 
 async def test_counts_of_a_write_that_is_cut_off_are_exact(at, monkeypatch):
@@ -209,7 +143,7 @@ async def test_counts_of_a_write_that_is_cut_off_are_exact(at, monkeypatch):
 
     assert await deleted(process, "b") == ["b"]
     await process.safeguards.flush()
-    assert sum(counts(at)["Job.batch"].values()) == 2
+    assert counts(at.state.data)["Job.batch"] == 2
 
 
 # The deletions of one process
@@ -263,7 +197,7 @@ async def test_counts_start_from_zero_after_a_release(at):
     assert await deleted(one, "f") == []
 
     await release_breaker(at.state, at.write_event)
-    assert "kinds" not in json.loads(at.state.data[DELETIONS])
+    assert keys_of(at.state.data) == []
     looks_again(at)
 
     assert await deleted(one, "f", "g") == ["f", "g"]
@@ -482,61 +416,31 @@ def _ref(name, uid):
 
 @pytest.mark.parametrize("text", NONSENSE)
 async def test_state_that_cannot_be_read_keeps_nothing_and_is_replaced(at, text):
-    at.state.data = {DELETIONS: text, NAMES: text, "another": text}
+    at.state.data = {f"{DELETIONS}other.5f0c91aa": text, LAST_TRIP: text, NAMES: text, "another": text}
     process = at.process(breaker=LIMITS, recreation=LOOP)
     assert await deleted(process, *"abc") == [*"abc"]
     await process.safeguards.flush()
-    assert sum(counts(at)["Job.batch"].values()) == 3
+    assert counts(at.state.data)["Job.batch"] == 3
     assert len(json.loads(at.state.data[NAMES])) == 3
     assert at.state.data["another"] == text
 
 
-@pytest.mark.parametrize("number", [-5, 0, 1.5, True, "9", None, 10**10, 10**400, {}])
-async def test_counts_that_are_invalid_are_ignored(at, number):
-    deletion_counts = DeletionCounts(LIMITS)
-    deletion_counts.count("Job.batch", NOW)
-    reported = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
-    ((part, _),) = reported["kinds"]["Job.batch"].items()
-    reported["kinds"] = {"Job.batch": {part: number, "x": 5, "9" * 9_999: 5}, "Pod": number}
-    at.state.data = {DELETIONS: json.dumps(reported) if number != 10**400 else f'{{"kinds": {"9" * 9_999}}}'}
-
-    assert await deleted(at.process(breaker=LIMITS), *"abc") == [*"abc"]
-
-
-@pytest.mark.parametrize(("ahead", "is_counted"), [(30, True), (3_600, False), (1e9, False)])
-async def test_counts_far_in_the_future_are_ignored(at, ahead, is_counted):
-    deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
+@pytest.mark.parametrize(("ahead", "is_loop"), [(30, True), (3_600, False), (1e9, False)])
+async def test_names_far_in_the_future_are_ignored(at, ahead, is_loop):
+    names = Recreations(LOOP)
     for number in range(3):
-        deletion_counts.count("Job.batch", later(ahead))
         names.deleted(_ref("nightly", f"uid-{number}"), later(ahead))
-    at.state.data = dict(names.merge(deletion_counts.merge({}, later(ahead)), later(ahead)))
+    at.state.data = dict(names.merge({}, later(ahead)))
 
-    assert await deleted(at.process(recreation=LOOP), "nightly") == [] if is_counted else ["nightly"]
-    assert await deleted(at.process(breaker=LIMITS, recreation=RecreationLimits(times=0)), "a") == (
-        [] if is_counted else ["a"]
-    )
+    assert await deleted(at.process(recreation=LOOP), "nightly") == ([] if is_loop else ["nightly"])
 
 
-async def test_state_of_any_size_is_reduced(at):
-    deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
-    deletion_counts.count("Job.batch", NOW)
+async def test_names_of_any_size_are_reduced(at):
+    names = Recreations(LOOP)
     names.deleted(_ref("nightly", "uid"), NOW)
-    reported = json.loads(deletion_counts.merge({}, NOW)[DELETIONS])
-    ((part, _),) = reported["kinds"]["Job.batch"].items()
-    parts = {str(int(part) - number): 1 for number in range(1_000)}
-    reported["kinds"] = {f"Kind-{number}": parts for number in range(KINDS_MAX + 10)}
     marks = {f"{number:08x}": int(NOW.timestamp()) - number for number in range(1_000)}
     forged = {f"{'n' * 300}-{number}": marks for number in range(40)} | {"x" * 100_000: marks}
 
-    reported |= {"writes": ["x" * 1_000, 5, *("y" * 1_000)], "after": "z" * 1_000}
-    other = DeletionCounts(LIMITS)
-    other.count("Job.batch", NOW)
-    data = other.merge({DELETIONS: json.dumps(reported)}, NOW)
-    reported = json.loads(data[DELETIONS])
-    assert (len(reported["writes"]), len(reported["after"])) == (WRITES_MAX, AFTER_MAX)
-    kinds = json.loads(data[DELETIONS])["kinds"]
-    assert len(kinds) == KINDS_MAX
-    assert max(map(len, kinds.values())) <= PARTS + 1
     assert len(names.merge({NAMES: json.dumps(forged)}, NOW)[NAMES]) <= LENGTH_MAX + SHARED_MAX
     names.learn({NAMES: json.dumps(forged)}, NOW, is_written=False)
     assert not names.is_loop(_ref("nightly", "another"), NOW)
@@ -584,7 +488,7 @@ async def test_process_that_may_write_again_writes_its_trip(at):
     at.state.write_failure = ForbiddenError("configmaps is forbidden: cannot update")
     process = at.process(breaker=LIMITS)
     await deleted(process, *"abcd")
-    assert parse_standing(at.state.data).trip is None
+    assert parse_state(at.state.data).trip is None
 
     _writable(at)
     looks_again(at)
@@ -619,7 +523,7 @@ async def test_counts_that_were_not_written_are_written_once_later(at):
     assert await deleted(process, "b") == ["b"]
     at.state.write_failure = None
     await process.safeguards.flush()
-    assert sum(counts(at)["Job.batch"].values()) == 2
+    assert counts(at.state.data)["Job.batch"] == 2
 
 
 async def test_conflicting_writes_do_not_stop_deletions(at):
@@ -630,7 +534,7 @@ async def test_conflicting_writes_do_not_stop_deletions(at):
     assert await deleted(process, "b") == ["b"]
     _writable(at)
     await process.safeguards.flush()
-    assert sum(counts(at)["Job.batch"].values()) == 2
+    assert counts(at.state.data)["Job.batch"] == 2
 
 
 async def test_flush_does_not_wait_for_a_state_that_hangs(at, monkeypatch):
