@@ -22,14 +22,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from shared.adapters.timers import sqlite_store as store
-from shared.adapters.timers.deliveries import Deliveries
+from shared.adapters.timers.deliveries import LIMITS, Deliveries, EngineLimits
 from shared.adapters.timers.group_commit import GroupCommit
 from shared.adapters.timers.lane import Lane
-from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.room import Room
-from shared.adapters.timers.sqlite_file import TimerFile
-from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE
-from shared.adapters.timers.stored_timer import FOREVER_US, SECOND_US, Row, StoredTimer, from_us, row_of, to_us
+from shared.adapters.timers.sqlite_file import Room, TimerFile
+from shared.adapters.timers.sqlite_store import (
+    FOREVER_US,
+    LISTED_AT_ONCE,
+    SECOND_US,
+    Row,
+    StoredTimer,
+    from_us,
+    row_of,
+    to_us,
+)
 from shared.errors import TryLaterError
 from shared.messages import Timer
 from shared.ports import Clock, Publisher

@@ -17,13 +17,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.adapters.timers.lane import Lane
-from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.places import FAILING_PLACES
+from shared.adapters.timers.deliveries import LIMITS, EngineLimits
+from shared.adapters.timers.lane import FAILING_PLACES, Lane
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import SCHEMA_VERSION
-from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE
-from shared.adapters.timers.stored_timer import StoredTimer
+from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE, StoredTimer
 from shared.core.objects import ObjectRef
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.messages import Purpose, Timer
