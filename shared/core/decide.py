@@ -14,11 +14,10 @@ from typing import Any
 
 from shared.core.evaluate import evaluate
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
-from shared.core.finish.finish import Finish
+from shared.core.finish import Finish
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_annotations, get_in
-from shared.core.ttl.native import has_native_ttl
-from shared.core.ttl.ttl import TTL_ANNOTATIONS
+from shared.core.ttl.ttl import TTL_ANNOTATIONS, has_native_ttl
 
 __all__ = ["Context", "Decision", "Expire", "Facts", "Ignore", "Reason", "Wait", "decide", "may_expire"]
 

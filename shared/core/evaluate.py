@@ -10,14 +10,13 @@ from typing import Any
 
 from shared.core.dispatchers import Dispatcher, find_dispatcher
 from shared.core.facts import Context, Facts, Reason
-from shared.core.finish.finish import Finish, finish_of
+from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import CLUSTER_SCOPED, Namespace
 from shared.core.objects import get_annotations, get_controller, get_in, get_text
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.ruling import NO_RULING, Due, Ruling, UnreadableRuleError, apply_rules, find_due
-from shared.core.ttl.native import is_left_to_controller
-from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl, native_ttl
+from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl, is_left_to_controller, native_ttl
 
 Evaluated = tuple[Reason | None, Facts]
 
@@ -186,7 +185,7 @@ def _with_overridden(case: _Case, reason: Reason | None, facts: Facts) -> Facts:
     if facts.ttl is not None and facts.ttl.origin == "native" and reason is None and not facts.moved_by:
         return facts
     try:
-        native = native_ttl(case.obj, case.rule)
+        native = native_ttl(case.obj, case.rule.ttl)
     except InvalidTtlError:
         return facts
     if native is None or native.is_never:

@@ -15,7 +15,7 @@ from shared.adapters.timers import sqlite_store as store
 from shared.adapters.timers.group_commit import GroupCommit
 from shared.adapters.timers.lane import Lane
 from shared.adapters.timers.sqlite_store import SECOND_US, StoredTimer, to_us
-from shared.core.backoff import backoff_seconds
+from shared.core.timing import backoff_seconds
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.ports import Clock, Publisher
 

@@ -13,8 +13,8 @@ from typing import cast
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from shared.core.backoff import backoff_seconds
 from shared.core.objects import ObjectRef
+from shared.core.timing import backoff_seconds
 from shared.errors import EventError
 from shared.messages import ATTEMPTS_MAX, Purpose, Timer
 
