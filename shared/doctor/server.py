@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from shared.adapters.kubernetes.server_clock import AHEAD_MAX
+from shared.adapters.clock import AHEAD_MAX
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn

@@ -20,11 +20,10 @@ from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio.client import ApiClient
 
 from shared.adapters.auth.identity import Identity
-from shared.adapters.clock import SystemClock
+from shared.adapters.clock import ServerClock, SystemClock
+from shared.adapters.http_client import once
 from shared.adapters.kubernetes.bodies import read_json
 from shared.adapters.kubernetes.refusals import raise_for, untrusted
-from shared.adapters.kubernetes.repeats import once
-from shared.adapters.kubernetes.server_clock import ServerClock
 from shared.core.objects import get_text
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TryLaterError
