@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -28,10 +28,8 @@ from shared.adapters.timers.lane import Lane
 from shared.adapters.timers.sqlite_file import Room, TimerFile
 from shared.adapters.timers.sqlite_store import (
     FOREVER_US,
-    LISTED_AT_ONCE,
     SECOND_US,
     Row,
-    StoredTimer,
     from_us,
     row_of,
     to_us,
@@ -133,17 +131,6 @@ class SqliteTimers:
         """Return when the next timer fires: its due time, or its next attempt; None without timers."""
         next_us = await self._read(store.first_us)
         return None if next_us == FOREVER_US else from_us(next_us)
-
-    async def list_pending(self, limit: int) -> AsyncIterator[Timer]:
-        """Yield up to `limit` timers by purpose, in the order in which they fire."""
-        last: StoredTimer | None = None
-        while limit > 0:
-            page = await self._read(partial(store.list_after, last=last, limit=min(limit, LISTED_AT_ONCE)))
-            if not page:
-                return
-            for last in page:
-                yield last.timer()
-            limit -= len(page)
 
     async def _watch_clock(self) -> None:
         """Retry all timers now after the start, and after the clock was set back.

@@ -108,10 +108,6 @@ class StoredTimer:
         return f"{ref.api_version} {ref.kind}", ref.namespace
 
 
-LISTED_AT_ONCE = 500
-"""Timers per read of a list; other reads run between two of them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The shares to read: only one, or all except some."""
@@ -237,14 +233,3 @@ def first_us(db: sqlite3.Connection) -> int:
     first = "SELECT coalesce(min(fire_us), ?) FROM timers WHERE purpose = ?"
     firsts = (db.execute(first, (FOREVER_US, purpose)).fetchone()[0] for purpose in list_purposes(db))
     return min(firsts, default=FOREVER_US)
-
-
-def list_after(db: sqlite3.Connection, last: StoredTimer | None, limit: int) -> list[StoredTimer]:
-    """Return a page of all timers, by purpose and next attempt, after the last timer of the page before."""
-    place = (last.purpose, last.fire_us, last.row_id) if last else ("", -FOREVER_US, 0)
-    rows = db.execute(
-        f"SELECT {_COLUMNS} FROM timers WHERE (purpose, fire_us, id) > (?, ?, ?)"  # noqa: S608
-        " ORDER BY purpose, fire_us, id LIMIT ?",
-        (*place, limit),
-    )
-    return [StoredTimer(*row) for row in rows]
