@@ -27,7 +27,7 @@ ReadInstant = Callable[[Any], datetime | None]
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Whether, when and how an object finished.
+    """The finish of an object: whether, when and how it finished.
 
     Attributes:
         finished: None if the status has a shape that the rule does not expect.
@@ -62,7 +62,7 @@ def finish_of(obj: Any, rule: KindRule) -> Finish:
 
 
 def _is_outdated(obj: Any, rule: KindRule) -> bool:
-    """Whether the status describes an older spec: with the new spec, the object may start again."""
+    """Return whether the status describes an older spec: with the new spec, the object may start again."""
     if rule.observed_generation is None:
         return False
     observed, generation = get_in(obj, rule.observed_generation), get_in(obj, "metadata.generation")
@@ -97,7 +97,7 @@ def _find_finish_time(obj: Any, rule: KindRule, condition: Mapping[str, Any]) ->
     """
     read = _reader_of(obj)
     for source in rule.finished_at:
-        known = [at for at in _instants(source, obj, condition, read) if at is not None]
+        known = [at for at in _instants(source, obj, condition, read=read) if at is not None]
         if known:
             return max(known)
     return None
@@ -119,7 +119,7 @@ def _reader_of(obj: Any) -> ReadInstant:
 
 
 def _instants(
-    source: TimeSource, obj: Any, condition: Mapping[str, Any], read: ReadInstant
+    source: TimeSource, obj: Any, condition: Mapping[str, Any], *, read: ReadInstant
 ) -> Iterator[datetime | None]:
     """The instants of one source; None stands for an absent one."""
     match source:
@@ -132,7 +132,7 @@ def _instants(
         case ConditionTime():
             yield from map(read, _condition_times(source, obj))
         case LatestTime(latest=sources):
-            yield from chain.from_iterable(_instants(one, obj, condition, read) for one in sources)
+            yield from chain.from_iterable(_instants(one, obj, condition, read=read) for one in sources)
         case CelTime(cel=Cel() as cel):
             yield read(_cel_time(cel, obj))
 

@@ -57,7 +57,8 @@ class Discovery:
         kinds: dict[tuple[str, str], list[KindRule]] = {}
         for rule in rules:
             kinds.setdefault((rule.group, rule.kind), []).append(rule)
-        await self._read({group for (group, _), of_kind in kinds.items() if not self._is_fresh(group, of_kind)})
+        if outdated := {group for (group, _), of_kind in kinds.items() if not self._is_fresh(group, of_kind)}:
+            await self._read(outdated)
         found: list[KindRule] = []
         failures: list[TtlError] = []
         for of_kind in kinds.values():

@@ -136,12 +136,12 @@ class PolicyRule(RuleModel):
 
     @property
     def counts(self) -> bool:
-        """Whether it keeps the newest objects of a group."""
+        """Return whether it keeps the newest objects of a group."""
         return self.keep_last is not None or self.keep_last_failed is not None
 
     @property
     def constrains(self) -> bool:
-        """Whether it has a field that applies whichever source sets the TTL."""
+        """Return whether it has a field that applies whichever source sets the TTL."""
         return self.counts or self.min_age is not None or self.on_dispatched is not None
 
     @property
@@ -150,7 +150,7 @@ class PolicyRule(RuleModel):
         return f"policy rule {self.name}"
 
     def counts_apart(self, outcome: Outcome | None) -> bool:
-        """Whether an object with this outcome is counted among the failed objects only."""
+        """Return whether an object with this outcome is counted among the failed objects only."""
         return self.keep_last_failed is not None and outcome is Outcome.FAILED
 
     def kept_of(self, outcome: Outcome | None) -> int | None:

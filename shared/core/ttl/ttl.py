@@ -41,7 +41,7 @@ class Ttl:
 
     @property
     def is_never(self) -> bool:
-        """Whether it keeps the object for ever."""
+        """Return whether it keeps the object for ever."""
         return self.after is None and self.at is None
 
     def due_at(self, finished_at: datetime | None) -> datetime | None:
@@ -57,7 +57,7 @@ class Ttl:
 
 
 def find_ttl(
-    obj: Any, rule: KindRule, outcome: Outcome | None, annotations: Mapping[str, Any] | None = None
+    obj: Any, rule: KindRule, outcome: Outcome | None, *, annotations: Mapping[str, Any] | None = None
 ) -> Ttl | None:
     """The TTL that the object itself sets: its annotations take precedence over its kind's field.
 
@@ -125,12 +125,12 @@ def _read_expire_at(value: Any) -> Ttl:
 
 
 def has_native_ttl(obj: Any, ttl: NativeTtl | None) -> bool:
-    """Whether one of the kind's TTL fields is set, to any value."""
+    """Return whether one of the kind's TTL fields is set, to any value."""
     return ttl is not None and any(get_in(obj, field.path) is not None for field in ttl.fields)
 
 
 def is_left_to_controller(obj: Any, ttl: NativeTtl | None) -> bool:
-    """Whether a TTL field is set on which, by the kind rule, only the kind's own controller acts."""
+    """Return whether a TTL field is set on which, by the kind rule, only the kind's own controller acts."""
     if ttl is None or ttl.native == "act":
         return False
     try:
@@ -193,7 +193,7 @@ def _parse_text(field: TtlField, value: Any, *, with_negative: bool) -> timedelt
 
 
 def describe_overridden(obj: Any, rule: KindRule, field: str) -> str:
-    """Which controller acts on a TTL field, whatever the other settings are; one sentence without a period."""
+    """Name the controller that acts on a TTL field, in one sentence without a period."""
     controller = (rule.ttl and rule.ttl.honoured_by) or "another controller"
     return f"{controller} acts on {field}: {json.dumps(get_in(obj, field))}, whatever the other settings are"
 
