@@ -10,7 +10,7 @@ CODESPELL := functions shared knative tests README.md ARCHITECTURE.md CHANGELOG.
 
 # What `make unit` runs. It leaves out the tables of all kinds and the tests on random inputs: they take most of the time.
 UNIT := $(addprefix tests/unit/,core evaluation safeguards usecases) \
-	$(addprefix --ignore tests/unit/,core/kinds core/finish/test_unfinished.py core/test_jsontext.py usecases/test_last_decision.py)
+	$(addprefix --ignore tests/unit/,core/kinds core/test_jsontext.py usecases/test_last_decision.py)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-svg docs index unit test e2e sim bench lint format types layers check lock clean

@@ -1,6 +1,17 @@
-"""The wall clock. No other module reads the time of day."""
+"""The clocks: that of this machine, and a lower bound of the API server's. No other module reads the time of day."""
 
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+
+SAMPLE_AGE_MAX = 60.0
+"""Seconds for which a sample is used: the maximum delay until a server clock that was set back is noticed."""
+
+AHEAD_MAX = timedelta(seconds=60)
+"""Maximum lead of a Date header over this machine's clock: a proxy may write a Date of its own clock."""
+
+STEP_BACK = 2.0
+"""Seconds by which a sample must contradict the bound to replace it: more than rounding and a slow answer explain."""
 
 
 class SystemClock:
@@ -9,3 +20,60 @@ class SystemClock:
     def now(self) -> datetime:
         """Return the current time, timezone-aware, in UTC."""
         return datetime.now(UTC)  # noqa: TID251 - this is the one reader
+
+
+class ServerClock:
+    """A lower bound of the API server's clock, from the Date header of its answers.
+
+    The header is rounded down to whole seconds, and is old when it arrives. So "Date plus the time since its arrival"
+    is never ahead of the server. Of the samples of the last minute, the one with the latest time is the closest.
+
+    Args:
+        monotonic: A monotonic clock, in seconds. It does not count while the machine is suspended, which makes the
+            estimate late.
+        wall: This machine's clock. If a Date is ahead of it by more than AHEAD_MAX, this clock is used instead, so that
+            one wrong clock of the two can only delay deletions. None disables the comparison.
+
+    Attributes:
+        ahead: How far the server's clock was ahead of the last result of `observe` or `now`, if this machine's clock
+            was used; otherwise zero.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], wall: Callable[[], datetime] | None = None) -> None:
+        self.ahead = timedelta(0)
+        self._monotonic = monotonic
+        self._wall = wall
+        self._offset: float | None = None
+        self._sampled_at = 0.0
+
+    def observe(self, date: str | None) -> datetime | None:
+        """Add the Date header of an answer as a sample; return the time to decide by, or None if it has no time."""
+        try:
+            written = parsedate_to_datetime(date or "")
+            stated = written.astimezone(UTC)
+        except (ValueError, OverflowError):
+            return None
+        if written.tzinfo is None:  # as local time it could be hours ahead
+            return None
+        arrived = self._monotonic()
+        offset = stated.timestamp() - arrived
+        if self._offset is None or self._is_better(offset) or arrived - self._sampled_at > SAMPLE_AGE_MAX:
+            self._offset, self._sampled_at = offset, arrived
+        return self._believe(stated)
+
+    def _is_better(self, offset: float) -> bool:
+        """Return whether an offset is closer to the server's clock, or so far behind that the clock was set back."""
+        return self._offset is not None and (offset >= self._offset or offset < self._offset - STEP_BACK)
+
+    def now(self) -> datetime | None:
+        """Return a time that the server's clock has reached; None without a recent sample."""
+        elapsed = self._monotonic() - self._sampled_at
+        if self._offset is None or elapsed > SAMPLE_AGE_MAX:
+            return None
+        return self._believe(datetime.fromtimestamp(0, UTC) + timedelta(seconds=self._offset + self._monotonic()))
+
+    def _believe(self, stated: datetime) -> datetime:
+        own = stated if self._wall is None else self._wall()
+        is_far_ahead = stated - own > AHEAD_MAX
+        self.ahead = stated - own if is_far_ahead else timedelta(0)
+        return own if is_far_ahead else stated

@@ -19,10 +19,10 @@ from shared.bootstrap.admission import build_admission
 from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.publishing import http_publisher, sink_token
 from shared.bootstrap.timer_engine import TimerEngine
-from shared.core.horizon import sweep_ahead
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.scope import Scope
+from shared.core.timing import sweep_ahead
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Clock, Cluster, Publisher, Telemetry, Timers
 from shared.safeguards.safeguards import Safeguards

@@ -11,7 +11,7 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings, SettingsError, log_form, read_settings
 from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.adapters import Adapters
-from shared.core.horizon import horizon
+from shared.core.timing import horizon
 from shared.messages import TimersSet
 from shared.safeguards.state_schema import HOME
 from shared.usecases.deadletter import DeadLetters

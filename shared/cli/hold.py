@@ -143,7 +143,10 @@ async def set_ttl(
             written = await write(found.rule, found.ref, lambda obj: edits.unset_ttl(obj, of), editor=found.cluster)
         else:
             written = await write(
-                found.rule, found.ref, lambda obj: edits.set_ttl(obj, found.rule, wish, of), editor=found.cluster
+                found.rule,
+                found.ref,
+                lambda obj: edits.set_ttl(obj, found.rule, wish, outcome=of),
+                editor=found.cluster,
             )
         echo(describe_annotations(written, found.ref))
         echo_messages(written)

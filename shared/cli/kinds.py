@@ -68,7 +68,7 @@ async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
     files = read_rule_files(kinds_dir or read_settings().kinds_dir)
     if name is not None:
         try:
-            rules = Catalogue(tuple(one.rule for one in files)).meant_by(name)
+            rules = Catalogue(tuple(one.rule for one in files)).find_by_name(name)
         except ValueError as error:
             raise TtlError(str(error)) from None
         files = [one for one in files if one.rule in rules]

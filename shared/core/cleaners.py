@@ -11,7 +11,7 @@ from shared.core.dispatchers import find_dispatcher
 from shared.core.kinds.predicates import Predicate, UnknownShapeError, holds
 from shared.core.kinds.rule import Cleaner, KindRule
 from shared.core.objects import get_in
-from shared.core.ttl.native import InvalidFieldError, is_left_to_controller, read_native_ttl
+from shared.core.ttl.ttl import InvalidTtlError, is_left_to_controller, native_ttl
 
 _HELM = Predicate(
     any=(
@@ -148,10 +148,10 @@ def _native_controller(obj: Any, rule: KindRule) -> Iterator[tuple[str, str]]:
     if rule.ttl is None or rule.ttl.honoured_by is None:
         return
     try:
-        native = read_native_ttl(obj, rule.ttl)
-    except InvalidFieldError:
+        native = native_ttl(obj, rule.ttl)
+    except InvalidTtlError:
         return
-    if native is not None and native[1] is not None:
+    if native is not None and not native.is_never:
         only = ", and only that controller does" if is_left_to_controller(obj, rule.ttl) else ""
-        does = f"acts on {native[0]}: {json.dumps(get_in(obj, native[0]))} itself{only}"
+        does = f"acts on {native.source}: {json.dumps(get_in(obj, native.source))} itself{only}"
         yield rule.ttl.honoured_by, does

@@ -14,11 +14,10 @@ from typing import Any
 
 from shared.core.evaluate import evaluate
 from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
-from shared.core.finish.finish import Finish
+from shared.core.finish import Finish
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_annotations, get_in
-from shared.core.ttl.native import has_native_ttl
-from shared.core.ttl.ttl import TTL_ANNOTATIONS
+from shared.core.ttl.ttl import TTL_ANNOTATIONS, has_native_ttl
 
 __all__ = ["Context", "Decision", "Expire", "Facts", "Ignore", "Reason", "Wait", "decide", "may_expire"]
 
@@ -76,7 +75,7 @@ def decide(  # noqa: PLR0913 - all inputs of a decision
     Returns:
         Ignore, Wait or Expire, each with its reason and facts. An object that is due exactly now is expired.
     """
-    reason, facts = evaluate(obj, rule, context, finish)
+    reason, facts = evaluate(obj, rule, context, finish=finish)
     if reason is not None or facts.due_at is None:
         return Ignore(reason or Reason.FINISH_TIME_UNKNOWN, facts)
     if now < facts.due_at:
@@ -86,7 +85,7 @@ def decide(  # noqa: PLR0913 - all inputs of a decision
 
 
 def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:
-    """Whether an object may be due now or later; a cheap check of its metadata, its TTL field and the policy.
+    """Return whether an object may be due now or later; a cheap check of its metadata, its TTL field and the policy.
 
     If it returns False, `decide` would return Ignore, with nothing to report. If it returns True, `decide` may still
     return Ignore.
@@ -100,13 +99,13 @@ def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bo
     return (
         any(name in annotations for name in TTL_ANNOTATIONS)
         or has_native_ttl(obj, rule.ttl)
-        or context.policy.speaks_of(rule)
+        or context.policy.sets_ttl_for(rule)
         or _may_default(rule, context)
     )
 
 
 def _may_default(rule: KindRule, context: Context) -> bool:
-    """Whether the namespace may set a default TTL, is unread, or has a problem to report."""
+    """Return whether the namespace may set a default TTL, is unread, or has a problem to report."""
     if rule.opt_in or rule.scope == "Cluster":
         return False
     namespace = context.namespace

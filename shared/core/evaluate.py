@@ -10,14 +10,13 @@ from typing import Any
 
 from shared.core.dispatchers import Dispatcher, find_dispatcher
 from shared.core.facts import Context, Facts, Reason
-from shared.core.finish.finish import Finish, finish_of
+from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import CLUSTER_SCOPED, Namespace
 from shared.core.objects import get_annotations, get_controller, get_in, get_text
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.ruling import NO_RULING, Due, Ruling, UnreadableRuleError, apply_rules, find_due
-from shared.core.ttl.native import is_left_to_controller
-from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl, native_ttl
+from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl, is_left_to_controller, native_ttl
 
 Evaluated = tuple[Reason | None, Facts]
 
@@ -25,7 +24,7 @@ _KEPT_ON_REQUEST = frozenset({Reason.HELD, Reason.EXEMPT, Reason.INVALID_POLICY,
 _KEPT_FOR_OTHERS = frozenset({Reason.DISPATCHED, Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
 
 
-def evaluate(obj: Any, rule: KindRule, context: Context, finish: Finish | None = None) -> Evaluated:
+def evaluate(obj: Any, rule: KindRule, context: Context, *, finish: Finish | None = None) -> Evaluated:
     """Find the first reason to keep an object, and the facts about it. Total: it never raises.
 
     Reasons that apply whatever the TTL is come first.
@@ -65,7 +64,7 @@ class _Case:
         Raises:
             InvalidTtlError: An annotation or the field is malformed.
         """
-        return find_ttl(self.obj, self.rule, self.finish.outcome, self.annotations)
+        return find_ttl(self.obj, self.rule, self.finish.outcome, annotations=self.annotations)
 
     def deliberate_reason(self) -> Reason | None:
         """The reason that keeps the object whatever its TTL is."""
@@ -83,7 +82,7 @@ class _Case:
         return None
 
     def is_kept_by_owner(self, due: Due) -> bool:
-        """Whether an unfinished owner keeps the object: by the kind rule, or because the object itself sets no TTL."""
+        """Return whether an unfinished owner keeps it: by the kind rule, or because the object itself sets no TTL."""
         if not self.context.owner_unfinished or self.annotations.get("owner") == "ignore":
             return False
         if self.rule.while_owner_unfinished == "keep":
@@ -94,7 +93,7 @@ class _Case:
         return is_set_elsewhere and not (due.rule is not None and due.rule.on_owned == "delete")
 
     def _is_shortened(self, due: Due) -> bool:
-        """Whether max-ttl makes the object due sooner than its TTL: max-ttl is not set on the object itself."""
+        """Return whether max-ttl makes the object due sooner than its TTL: max-ttl is not set on the object itself."""
         by_ttl = due.ttl.due_at(self.finish.at) if due.ttl else None
         return by_ttl is not None and due.at is not None and due.at < by_ttl
 
@@ -133,10 +132,10 @@ def _evaluate_finished(case: _Case, own: Ttl | None) -> Evaluated:
         limit = namespace.max_ttl
         if fallback is None and not case.rule.opt_in:
             fallback = namespace.default_for(finish.outcome)
-    due = find_due(ruling, fallback, finish.at, limit)
+    due = find_due(ruling, fallback, finished_at=finish.at, max_ttl=limit)
     if ruling.deletes_dispatched:
         dispatcher = None
-    reason = _reason_to_keep(case, due, ruling, dispatcher)
+    reason = _reason_to_keep(case, due, ruling, dispatcher=dispatcher)
     owner = get_controller(case.obj) if reason is Reason.OWNER_UNFINISHED else None
     newer = case.context.newer if ruling.keeper is not None else None
     return reason, Facts(
@@ -153,7 +152,7 @@ def _evaluate_finished(case: _Case, own: Ttl | None) -> Evaluated:
     )
 
 
-def _reason_to_keep(case: _Case, due: Due, ruling: Ruling, dispatcher: Dispatcher | None) -> Reason | None:
+def _reason_to_keep(case: _Case, due: Due, ruling: Ruling, *, dispatcher: Dispatcher | None) -> Reason | None:
     if due.ttl is None:
         # An unread namespace may set a default TTL. A default needs a finish time, and never applies to opt-in kinds.
         may_default = case.namespace is None and case.finish.at is not None and not case.rule.opt_in
@@ -186,7 +185,7 @@ def _with_overridden(case: _Case, reason: Reason | None, facts: Facts) -> Facts:
     if facts.ttl is not None and facts.ttl.origin == "native" and reason is None and not facts.moved_by:
         return facts
     try:
-        native = native_ttl(case.obj, case.rule)
+        native = native_ttl(case.obj, case.rule.ttl)
     except InvalidTtlError:
         return facts
     if native is None or native.is_never:
@@ -199,7 +198,7 @@ def _with_overridden(case: _Case, reason: Reason | None, facts: Facts) -> Facts:
 
 
 def _is_longer(ttl: Ttl | None, native: Ttl) -> bool:
-    """Whether a TTL is longer than that of the kind's field; an absolute instant is not compared."""
+    """Return whether a TTL is longer than that of the kind's field; an absolute instant is not compared."""
     if ttl is None or ttl.at is not None or native.after is None:
         return False
     return ttl.after is None or ttl.after > native.after

@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from shared.core.dispatchers import Dispatcher
-from shared.core.finish.finish import Finish
+from shared.core.finish import Finish
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant
 from shared.core.policy.policy import NO_POLICY, Policy

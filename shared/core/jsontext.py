@@ -87,7 +87,7 @@ def count_at_most(text: bytes) -> int:
 
 
 def is_nested_deeper(value: Any, depth_max: int) -> bool:
-    """Whether a parsed value, for example of YAML, is nested more deeply; a value that contains itself always is.
+    """Return whether a parsed value, for example of YAML, is nested more deeply; one that contains itself always is.
 
     Args:
         value: JSON.
@@ -129,7 +129,7 @@ def _structures(text: bytes) -> Iterator[bytes]:
 
 
 def _is_deeper(brackets: bytes, depth_max: int) -> bool:
-    """Whether curly brackets are nested more deeply; each round removes the innermost pairs."""
+    """Return whether curly brackets are nested more deeply; each round removes the innermost pairs."""
     for rounds in range(depth_max):
         rest = brackets.replace(b"{}", b"")
         if len(rest) == len(brackets):  # unbalanced, so no JSON; a parser may still descend into it

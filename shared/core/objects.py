@@ -49,7 +49,7 @@ class ObjectRef:
         return self.api_version.rpartition("/")[0]
 
     def is_same(self, other: "ObjectRef") -> bool:
-        """Whether both identify the same object, in whichever versions of the API group."""
+        """Return whether both identify the same object, in whichever versions of the API group."""
         return replace(self, api_version=self.group) == replace(other, api_version=other.group)
 
     def __str__(self) -> str:

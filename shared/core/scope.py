@@ -51,11 +51,11 @@ class Scope:
         }
 
     def handles_kind(self, name: str) -> bool:
-        """Whether the leader handles a kind, given by the name of its rule."""
+        """Return whether the leader handles a kind, given by the name of its rule."""
         return not self.kinds or name in self.kinds
 
     def handles_namespace(self, namespace: str) -> bool:
-        """Whether the leader handles an object's namespace, which is empty for a cluster-scoped object."""
+        """Return whether the leader handles an object's namespace, which is empty for a cluster-scoped object."""
         return self.namespace in ("", namespace)
 
     @property

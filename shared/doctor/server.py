@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from shared.adapters.kubernetes.server_clock import AHEAD_MAX
+from shared.adapters.clock import AHEAD_MAX
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
@@ -147,7 +147,7 @@ async def check_kinds(
     findings = [await _check_kind(cluster, rule, place) for rule in served]
     wanted = list(served)
     for name in list_unserved(names, served):
-        unserved = next(rule for rule in rules if rule.is_named(name))
+        unserved = next(rule for rule in rules if rule.has_name(name))
         detail = (
             f"the API server does not serve {unserved.plural} of {unserved.api_version}: "
             "its CRD is missing or lacks this version"

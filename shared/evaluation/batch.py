@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from shared.core.decide import Context, Decision, Facts, Reason, decide
-from shared.core.finish.finish import Finish
+from shared.core.finish import Finish
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, get_controller, ref_of

@@ -12,7 +12,7 @@ from typing import Any
 
 from shared.core.decide import Context, Decision, Expire, Reason, decide, may_expire
 from shared.core.facts import NOTHING_KNOWN
-from shared.core.finish.finish import finish_of
+from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_controller, get_text

@@ -218,7 +218,7 @@ class Safeguards:
         if at is None:
             return Denied(Safeguard.BUDGET, "the deletion backlog exceeds two sweep intervals")
         seconds = max(0.0, at - self._monotonic())
-        self._telemetry.put_off(ref, seconds)
+        self._telemetry.delayed(ref, seconds)
         return Delayed(seconds)
 
     def _follow_limits(self) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from shared.adapters.events.cloudevents import Event
+from shared.adapters.kubernetes.bodies import WatchEvent
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.refusals import GoneError
-from shared.adapters.kubernetes.watch_events import WatchEvent
 from shared.core.decide import Context, Decision, Ignore, Reason, decide
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, ref_of

@@ -138,9 +138,9 @@ class LocalBroker:
             self._fail(event, _refused(str(error)), chain)
             return
         for subscriber in matching:
-            chain.start(self._deliver(subscriber, parcel, hops, chain))
+            chain.start(self._deliver(subscriber, parcel, hops=hops, chain=chain))
 
-    async def _deliver(self, subscriber: Subscriber, parcel: Parcel, hops: int, chain: _Chain) -> None:
+    async def _deliver(self, subscriber: Subscriber, parcel: Parcel, *, hops: int, chain: _Chain) -> None:
         result = await subscriber.deliver(parcel)
         if isinstance(result, Undelivered):
             self._fail(parcel.event, result, chain)

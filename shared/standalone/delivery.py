@@ -54,7 +54,7 @@ def open_session(socket: Path | None = None) -> aiohttp.ClientSession:
 
 
 def is_retryable(status: int) -> bool:
-    """Whether Knative retries after this status: every 5xx, and four of the 4xx."""
+    """Return whether Knative retries after this status: every 5xx, and four of the 4xx."""
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _RETRYABLE
 
 

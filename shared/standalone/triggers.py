@@ -68,7 +68,7 @@ class Filter(_Spec):
         return self
 
     def holds(self, attributes: Mapping[str, str]) -> bool:
-        """Whether the filter matches an event with these context attributes."""
+        """Return whether the filter matches an event with these context attributes."""
         if self.exact is not None:
             return all(attributes.get(name) == value for name, value in self.exact.items())
         if self.prefix is not None:
@@ -191,7 +191,7 @@ def parse_trigger(document: Mapping[str, Any]) -> Trigger:
 
 
 def matches(trigger: Trigger, attributes: Mapping[str, str]) -> bool:
-    """Whether the Trigger matches an event with these context attributes; without a filter it matches every event."""
+    """Return whether the Trigger matches an event with these attributes; without a filter it matches every event."""
     if trigger.filters:
         return all(part.holds(attributes) for part in trigger.filters)
     return all(name in attributes and value in ("", attributes[name]) for name, value in trigger.attributes.items())

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shared.core.decide import Decision, Expire, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_in, ref_of
-from shared.core.ttl.overridden import advise_overridden, describe_overridden
+from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.messages import ObjectDeleted
 from shared.ports import EventReason
 

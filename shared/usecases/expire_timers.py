@@ -8,10 +8,9 @@ import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from shared.core.backoff import backoff_seconds, jitter_of
 from shared.core.facts import Facts
-from shared.core.jitter import jittered
 from shared.core.objects import ObjectRef
+from shared.core.timing import backoff_seconds, jitter_of, jittered
 from shared.messages import ATTEMPTS_MAX, Purpose, Timer, TimersSet
 from shared.ports import Snapshot
 

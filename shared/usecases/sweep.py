@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import cast
 
-from shared.core.horizon import sweep_ahead
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
+from shared.core.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served

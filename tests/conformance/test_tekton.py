@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from shared.core.decide import Reason
-from shared.core.finish.finish import Finish, finish_of
+from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import Outcome
 from shared.core.namespaces import namespace_of
 from shared.core.policy.policy import Policy

@@ -8,7 +8,7 @@ Trainer does not have; ours comes from an annotation.
 import pytest
 
 from shared.core.decide import Reason
-from shared.core.finish.finish import Finish, finish_of
+from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import Outcome
 from tests.builders import TRAINJOB, ago, condition, having, later, trainjob
 from tests.conformance.answers import answer, seconds

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.cli.main import main
-from shared.core.finish.finish import finish_of
+from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.devserver.real_servers import ASSETS_VARIABLE, find_assets, real_server

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.events.cloudevents import TICK
-from shared.core.horizon import horizon
 from shared.core.kinds.catalogue import Catalogue
+from shared.core.timing import horizon
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, SweepStep, TimersSet
 from tests.builders import ago, annotated, job, kind_rule, later, pod

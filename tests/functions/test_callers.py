@@ -23,10 +23,10 @@ from shared.adapters.auth.callers import (
     Issuer,
     Keys,
 )
-from shared.adapters.auth.redirects import RedirectError
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.events import answers
 from shared.adapters.events.cloudevents import BODY_BYTES_MAX
+from shared.adapters.http_client import RedirectError
 from shared.bootstrap.world import build
 from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer

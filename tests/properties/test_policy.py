@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
-from shared.core.finish.finish import finish_of
+from shared.core.finish import finish_of
 from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.objects import format_instant
 from shared.core.policy.policy import NO_POLICY, Policy

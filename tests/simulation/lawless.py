@@ -11,9 +11,8 @@ from shared.core.expressions import ExpressionError
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, PolicyExpression
 from shared.core.policy.matching import Subject
-from shared.core.policy.outcome_ttl import OutcomeTtl
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.policy.policy_rule import PolicyRule
+from shared.core.policy.policy_rule import OutcomeTtl, PolicyRule
 from shared.evaluation.evaluator import Evaluation
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.ranks import Rank, Ranks

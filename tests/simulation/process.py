@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object, parse_sweep
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core.horizon import horizon
+from shared.core.timing import horizon
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
 from shared.ports import Publisher

@@ -7,8 +7,8 @@ from datetime import datetime
 from email.utils import format_datetime
 from typing import Any
 
+from shared.adapters.clock import ServerClock
 from shared.adapters.kubernetes.discovery import Discovery
-from shared.adapters.kubernetes.server_clock import ServerClock
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text
@@ -169,7 +169,7 @@ class SimCluster:
                 self.world.checks.went_astray()
                 raise AbsentKindError(str(error)) from None
 
-        return await self._discovery.following(rule, call)
+        return await self._discovery.call_as_served(rule, call)
 
     async def _call(self, verb: str, kind: str, ref: ObjectRef, act: Callable[[], Any]) -> tuple[Any, datetime]:
         """One request there and back; the API server acts when it arrives, even if the client no longer waits."""

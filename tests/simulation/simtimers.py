@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from shared.adapters.timers.limits import LIMITS
-from shared.core.backoff import backoff_seconds
+from shared.adapters.timers.deliveries import LIMITS
+from shared.core.timing import backoff_seconds
 from shared.errors import TryLaterError
 from shared.messages import Timer
 

@@ -26,7 +26,7 @@ def test_every_package_is_in_the_table():
 
 
 def test_relink_follows_a_name_that_has_moved():
-    assert relink("[`finish_of`](shared/old.py)") == "[`finish_of`](shared/core/finish/finish.py)"
+    assert relink("[`finish_of`](shared/old.py)") == "[`finish_of`](shared/core/finish.py)"
 
 
 def test_relink_prefers_the_file_most_like_the_old_one():

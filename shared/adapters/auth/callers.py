@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import jwt
 
-from shared.adapters.auth.redirects import RedirectError, refuse_redirects
+from shared.adapters.http_client import RedirectError, refuse_redirects
 from shared.core.objects import quote
 from shared.errors import EventError, TryLaterError
 

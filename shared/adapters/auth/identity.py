@@ -14,8 +14,8 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any, Protocol
 
-from shared.adapters.auth.redirects import RedirectError, refuse_redirect
 from shared.adapters.clock import SystemClock
+from shared.adapters.http_client import RedirectError, refuse_redirect
 from shared.errors import TryLaterError
 from shared.ports import Clock
 

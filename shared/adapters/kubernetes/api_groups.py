@@ -1,12 +1,41 @@
-"""The versions and kinds that an API group serves, and the choice among the rules of a kind."""
+"""The API groups of a cluster: the versions and kinds that each serves, and whether it is aggregated.
 
-from collections.abc import Mapping, Sequence
+Only the requested API groups are read, with each version that is served:
+
+    /apis                    for several groups: which are served, in which versions, and the preferred version
+    /apis/GROUP              the same for one group: enough for a cold start
+    /apis/GROUP/VERSION      the version's kinds; `/api/v1` for the core group, which has one version only
+
+An aggregated API server may ignore the preconditions of a DELETE. Neither discovery nor an object shows this, but
+APIServices do. The label selector leaves out those that kube-apiserver registers by itself for CRDs: it resets them, so
+they are local. A group without a dot is built in.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, list_mappings
-from shared.errors import TtlError
+from shared.core.objects import get_in, get_text, list_mappings
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
+
+READ_SECONDS_MAX = 10.0
+"""Timeout of a discovery request: an aggregated API server may never answer, and must not delay other requests."""
+
+Ask = Callable[[str], Awaitable[Any]]
+"""GETs a path and returns the JSON of the answer; raises AbsentKindError for a 404."""
+
+AGGREGATION_SECONDS = 60.0
+"""Time for which the list of aggregated API groups is used, also a refusal."""
+
+_SELECTOR = {"labelSelector": "kube-aggregator.kubernetes.io/automanaged!=true"}
+_API_SERVICES = f"/apis/apiregistration.k8s.io/v1/apiservices?{urlencode(_SELECTOR)}"
+
+_EFFECT = "all objects of kinds that are not built in are kept"
+_log = logging.getLogger("ttl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +95,14 @@ class ApiGroup:
         return [version for version, kinds in read.items() if kind in kinds]
 
 
-def parse_versions(group: Mapping[str, Any]) -> list[str]:
+def _parse_versions(group: Mapping[str, Any]) -> list[str]:
     """Return the apiVersions of an APIGroup, the preferred one first."""
     served = [get_text(one, "groupVersion") for one in list_mappings(group, "versions")]
     preferred = get_text(group, "preferredVersion.groupVersion")
     return sorted(filter(None, served), key=lambda one: one != preferred)
 
 
-def parse_kinds(resources: Any) -> Kinds:
+def _parse_kinds(resources: Any) -> Kinds:
     """Return the kinds of an APIResourceList."""
     kinds: dict[str, ServedResource] = {}
     for one in list_mappings(resources, "resources"):
@@ -89,3 +118,105 @@ def _as_served(rule: KindRule, version: str, resource: ServedResource) -> KindRu
     others = tuple(one for one in rule.api_versions if one != version)
     update = {"api_versions": (version, *others), "plural": resource.plural, "scope": resource.scope}
     return rule.model_copy(update=update)
+
+
+async def read_groups(names: set[str], *, ask: Ask, monotonic: Callable[[], float]) -> dict[str, ApiGroup | TtlError]:
+    """Read API groups, each with the kinds of its versions; a group that cannot be read has its error.
+
+    Args:
+        names: The groups; the core group is empty.
+        ask: GETs a path of the API server.
+        monotonic: A monotonic clock, in seconds.
+    """
+    lists = await _list_versions(names, ask)
+    wanted = [version for versions in lists.values() if not isinstance(versions, TtlError) for version in versions]
+    kinds = dict(zip(wanted, await asyncio.gather(*(_list_kinds(one, ask) for one in wanted)), strict=True))
+    now = monotonic()
+    groups: dict[str, ApiGroup | TtlError] = {}
+    for name in names:
+        versions = lists.get(name, ())
+        if isinstance(versions, ForbiddenError):
+            groups[name] = ApiGroup(now, {}, is_hidden=True)
+        elif isinstance(versions, TtlError):
+            groups[name] = versions
+        else:
+            is_hidden = any(isinstance(kinds[version], ForbiddenError) for version in versions)
+            groups[name] = ApiGroup(now, {version: kinds[version] for version in versions}, is_hidden)
+    return groups
+
+
+async def _list_versions(names: set[str], ask: Ask) -> Mapping[str, Sequence[str] | TtlError]:
+    """Return the served versions of each group, the preferred one first, without groups that are not served."""
+    core: dict[str, Sequence[str] | TtlError] = {"": ("v1",)} if "" in names else {}
+    named = names - {""}
+    if not named:
+        return core
+    try:
+        if len(named) == 1:
+            listed = [await _get(f"/apis/{next(iter(named))}", ask)]
+        else:
+            listed = list(list_mappings(await _get("/apis", ask), "groups"))
+    except AbsentKindError:
+        return core
+    except TtlError as error:
+        return core | dict.fromkeys(named, error)
+    return core | {name: _parse_versions(one) for one in listed if (name := get_text(one, "name")) in named}
+
+
+async def _list_kinds(api_version: str, ask: Ask) -> Kinds | TtlError:
+    root = "apis" if "/" in api_version else "api"
+    try:
+        answer = await _get(f"/{root}/{api_version}", ask)
+    except AbsentKindError:
+        return {}
+    except TtlError as error:
+        return error
+    return _parse_kinds(answer)
+
+
+async def _get(path: str, ask: Ask) -> Any:
+    try:
+        async with asyncio.timeout(READ_SECONDS_MAX):
+            return await ask(path)
+    except TimeoutError:
+        raise TryLaterError(f"the API server did not answer {path} within {READ_SECONDS_MAX:.0f} s") from None
+
+
+class Aggregation:
+    """The aggregated API groups of one cluster.
+
+    Args:
+        ask: GETs a path of the API server.
+        monotonic: A monotonic clock, in seconds.
+    """
+
+    def __init__(self, ask: Ask, monotonic: Callable[[], float]) -> None:
+        self._ask, self._monotonic = ask, monotonic
+        self._found: frozenset[str] | PermanentError = frozenset()
+        self._read_at: float | None = None
+        self._lock = asyncio.Lock()
+
+    async def is_aggregated(self, rule: KindRule) -> bool:
+        """See `shared.ports.Cluster`."""
+        if "." not in rule.group:
+            return False
+        async with self._lock:
+            if self._read_at is None or self._monotonic() - self._read_at >= AGGREGATION_SECONDS:
+                self._found = await self._read()
+                self._read_at = self._monotonic()
+        if isinstance(self._found, PermanentError):
+            raise PermanentError(f"cannot determine whether API group {rule.group} is aggregated: {self._found}")
+        return rule.group in self._found
+
+    async def _read(self) -> frozenset[str] | PermanentError:
+        try:
+            answer = await self._ask(_API_SERVICES)
+        except AbsentKindError:
+            return frozenset()  # the server has no aggregation
+        except PermanentError as error:
+            _log.warning("could not list APIServices", extra={"fields": {"error": str(error), "effect": _EFFECT}})
+            return error
+        if get_text(answer, "kind") != "APIServiceList":
+            return PermanentError(f"{_API_SERVICES}: expected an APIServiceList, got another answer")
+        services = list_mappings(answer, "items")
+        return frozenset(get_text(one, "spec.group") for one in services if get_in(one, "spec.service") is not None)

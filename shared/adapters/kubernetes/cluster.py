@@ -11,11 +11,10 @@ from urllib.parse import quote
 
 from kubernetes.aio.client import ApiClient
 
-from shared.adapters.kubernetes.bodies import ListReader, read_outcome
+from shared.adapters.kubernetes.bodies import ListReader, WatchEvent, parse_watch_line, read_outcome, typed
+from shared.adapters.kubernetes.discovery import VersionedApiServer, collection_path, object_path
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
-from shared.adapters.kubernetes.versioned_requests import VersionedApiServer, collection_path, object_path, typed
-from shared.adapters.kubernetes.watch_events import WatchEvent, parse_watch_line
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule

@@ -1,25 +1,23 @@
-"""Discovery: under which plural, scope and version the API server serves the kinds that have rules.
+"""Requests for the objects of a kind, by the path at which the API server serves it at the time of the request.
 
-Only the requested API groups are read, with each version that is served:
-
-    /apis                    for several groups: which are served, in which versions, and the preferred version
-    /apis/GROUP              the same for one group: enough for a cold start
-    /apis/GROUP/VERSION      the version's kinds; `/api/v1` for the core group, which has one version only
-
-Answers are cached for a limited time. If a path answers 404, its group is read again.
+Discovery returns the plural, the scope and the version of each kind that has a rule. Answers are cached for a limited
+time. If a path answers 404, its API group is read again.
 """
 
 import asyncio
 import logging
 import math
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
 
-from shared.adapters.kubernetes.api_groups import ApiGroup, Kinds, parse_kinds, parse_versions
+from shared.adapters.kubernetes.api_groups import Aggregation, ApiGroup, Ask, read_groups
+from shared.adapters.kubernetes.requests import Answer, ApiServer
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_text, list_mappings
-from shared.errors import AbsentKindError, ForbiddenError, TryLaterError, TtlError
+from shared.core.objects import quote as excerpt
+from shared.errors import AbsentKindError, PermanentError, TtlError
 
 SERVED_SECONDS = 600.0
 """Time for which a served kind is cached."""
@@ -30,11 +28,8 @@ ABSENT_SECONDS = 20.0
 REREAD_SECONDS = 1.0
 """Minimum time between two reads of a group after a 404: otherwise invented timers could force a read each."""
 
-READ_SECONDS_MAX = 10.0
-"""Timeout of a discovery request: an aggregated API server may never answer, and must not delay other requests."""
-
-Ask = Callable[[str], Awaitable[Any]]
-"""GETs a path and returns the JSON of the answer; raises AbsentKindError for a 404."""
+PathOf = Callable[[KindRule], str]
+"""Returns the path of a request from the rule as served."""
 
 _log = logging.getLogger("ttl")
 _T = TypeVar("_T")
@@ -62,7 +57,8 @@ class Discovery:
         kinds: dict[tuple[str, str], list[KindRule]] = {}
         for rule in rules:
             kinds.setdefault((rule.group, rule.kind), []).append(rule)
-        await self._read({group for (group, _), of_kind in kinds.items() if not self._is_fresh(group, of_kind)})
+        if outdated := {group for (group, _), of_kind in kinds.items() if not self._is_fresh(group, of_kind)}:
+            await self._read(outdated)
         found: list[KindRule] = []
         failures: list[TtlError] = []
         for of_kind in kinds.values():
@@ -85,7 +81,7 @@ class Discovery:
         except TtlError:
             return rule
 
-    async def following(self, rule: KindRule, call: Callable[[KindRule], Awaitable[_T]]) -> tuple[_T, KindRule]:
+    async def call_as_served(self, rule: KindRule, call: Callable[[KindRule], Awaitable[_T]]) -> tuple[_T, KindRule]:
         """Make a call by the last known path of a kind; if that path is gone, retry once by the kind's new path.
 
         Args:
@@ -155,53 +151,85 @@ class Discovery:
             if self._attempted_at.get(group, -math.inf) < wanted_at:
                 await self._read_now(groups)
 
-    async def _read_now(self, groups: set[str]) -> None:
-        lists = await self._list_versions(groups)
-        wanted = [version for versions in lists.values() if not isinstance(versions, TtlError) for version in versions]
-        kinds = dict(zip(wanted, await asyncio.gather(*map(self._list_kinds, wanted)), strict=True))
+    async def _read_now(self, names: set[str]) -> None:
+        found = await read_groups(names, ask=self._ask, monotonic=self._monotonic)
         now = self._monotonic()
-        for group in groups:
-            versions = lists.get(group, ())
-            self._attempted_at[group] = now
-            self._failures.pop(group, None)
-            if isinstance(versions, ForbiddenError):
-                self._groups[group] = ApiGroup(now, {}, is_hidden=True)
-            elif isinstance(versions, TtlError):
-                self._failures[group] = versions  # the earlier answer stays cached
+        for name, group in found.items():
+            self._attempted_at[name] = now
+            self._failures.pop(name, None)
+            if isinstance(group, TtlError):
+                self._failures[name] = group  # the earlier answer stays cached
             else:
-                is_hidden = any(isinstance(kinds[version], ForbiddenError) for version in versions)
-                self._groups[group] = ApiGroup(now, {version: kinds[version] for version in versions}, is_hidden)
+                self._groups[name] = group
 
-    async def _list_versions(self, groups: set[str]) -> Mapping[str, Sequence[str] | TtlError]:
-        """Return the served versions of each group, the preferred one first, without groups that are not served."""
-        core: dict[str, Sequence[str] | TtlError] = {"": ("v1",)} if "" in groups else {}
-        named = groups - {""}
-        if not named:
-            return core
-        try:
-            if len(named) == 1:
-                listed = [await self._get(f"/apis/{next(iter(named))}")]
-            else:
-                listed = list(list_mappings(await self._get("/apis"), "groups"))
-        except AbsentKindError:
-            return core
-        except TtlError as error:
-            return core | dict.fromkeys(named, error)
-        return core | {name: parse_versions(one) for one in listed if (name := get_text(one, "name")) in named}
 
-    async def _list_kinds(self, api_version: str) -> Kinds | TtlError:
-        root = "apis" if "/" in api_version else "api"
-        try:
-            answer = await self._get(f"/{root}/{api_version}")
-        except AbsentKindError:
-            return {}
-        except TtlError as error:
-            return error
-        return parse_kinds(answer)
+class VersionedApiServer(ApiServer):
+    """An API server that may change the versions of kinds, or remove kinds, while this process runs.
 
-    async def _get(self, path: str) -> Any:
-        try:
-            async with asyncio.timeout(READ_SECONDS_MAX):
-                return await self._ask(path)
-        except TimeoutError:
-            raise TryLaterError(f"the API server did not answer {path} within {READ_SECONDS_MAX:.0f} s") from None
+    Args:
+        client: See `ApiServer`.
+        options: See `ApiServer`.
+    """
+
+    def __init__(self, client: Any, **options: Any) -> None:
+        super().__init__(client, **options)
+        self._discovery = Discovery(self._ask, time.monotonic)
+        self._aggregation = Aggregation(self._ask, time.monotonic)
+
+    async def served(self, rules: Iterable[KindRule]) -> tuple[KindRule, ...]:
+        """See `shared.ports.Cluster`; `shared.adapters.kubernetes.discovery` sets how long an answer is cached."""
+        return await self._discovery.served(rules)
+
+    def known(self, rule: KindRule) -> KindRule:
+        """Return the rule with its last known version, plural and scope; no request is made."""
+        return self._discovery.known(rule)
+
+    async def is_aggregated(self, rule: KindRule) -> bool:
+        """See `shared.ports.Cluster`; `shared.adapters.kubernetes.api_groups` sets how long an answer is cached."""
+        return await self._aggregation.is_aggregated(rule)
+
+    async def request_of(
+        self, rule: KindRule, method: str, path_of: PathOf, **options: Any
+    ) -> tuple[Answer | None, KindRule]:
+        """Make one request for objects of a kind; repeat it once if the kind is served at another path.
+
+        Args:
+            rule: The kind.
+            method: See `ApiServer.request`.
+            path_of: Returns the path.
+            options: See `ApiServer.request`.
+
+        Returns:
+            The answer, or None if the object does not exist; and the rule as served.
+
+        Raises:
+            AbsentKindError: The kind is not served.
+        """
+
+        async def request(served: KindRule) -> Answer | None:
+            return await self.request(method, path_of(served), missing_ok=True, **options)
+
+        return await self._discovery.call_as_served(rule, request)
+
+    async def _ask(self, path: str) -> Any:
+        answer = await self.request("GET", path, missing_ok=True)
+        return answer.body if answer else None
+
+
+def collection_path(rule: KindRule, namespace: str, query: Mapping[str, str]) -> str:
+    """Return the path of a kind's objects, with a query."""
+    return f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
+
+
+def object_path(rule: KindRule, namespace: str, name: str) -> str:
+    """Return the path of an object, quoted so that a name cannot reach another path.
+
+    `.` and `..` cannot be quoted, and no object has such a name.
+
+    Raises:
+        PermanentError: The name is `.`, `..` or empty, or the namespace is `.` or `..`.
+    """
+    if {namespace, name} & {".", ".."} or not name:
+        expected = "expected a namespace and a name that an object can have"
+        raise PermanentError(f"{expected}, got {excerpt(namespace)} and {excerpt(name)}")
+    return f"{rule.path_in(quote(namespace, safe=''))}/{quote(name, safe='')}"

@@ -36,7 +36,7 @@ class GoneError(PermanentError):
         self.continue_token = continue_token
 
 
-def raise_for(status: int, payload: Any, headers: Mapping[str, str], path: str) -> None:
+def raise_for(status: int, payload: Any, *, headers: Mapping[str, str], path: str) -> None:
     """Raise the error for a refusal; its text includes the API server's own message."""
     message = payload if isinstance(payload, str) else get_text(payload, "message")
     message = message or f"HTTP {status}"

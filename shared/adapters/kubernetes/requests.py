@@ -20,11 +20,10 @@ from aiohttp.http_exceptions import LineTooLong
 from kubernetes.aio.client import ApiClient
 
 from shared.adapters.auth.identity import Identity
-from shared.adapters.clock import SystemClock
+from shared.adapters.clock import ServerClock, SystemClock
+from shared.adapters.http_client import once
 from shared.adapters.kubernetes.bodies import read_json
 from shared.adapters.kubernetes.refusals import raise_for, untrusted
-from shared.adapters.kubernetes.repeats import once
-from shared.adapters.kubernetes.server_clock import ServerClock
 from shared.core.objects import get_text
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TryLaterError
@@ -41,7 +40,7 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 ReadBody = Callable[[aiohttp.ClientResponse], Awaitable[Any]]
 """Reads and parses the body of an answer."""
 
-_MERGE_PATCH = "application/merge-patch+json"
+_JSON, _MERGE_PATCH = "application/json", "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class ApiServer:
         path: str,
         *,
         body: Mapping[str, Any] | None = None,
-        accept: str = "application/json",
+        accept: str = _JSON,
         missing_ok: bool = False,
         as_user: str = "",
         read: ReadBody = read_json,
@@ -128,7 +127,9 @@ class ApiServer:
         """
         try:
             timeout = REQUEST_SECONDS_MAX  # reading the body included
-            response = await self._send(method, path, body, accept, timeout, as_user=as_user, leave_by=leave_by)
+            response = await self._send(
+                method, path, timeout=timeout, body=body, accept=accept, as_user=as_user, leave_by=leave_by
+            )
             payload = await read(response)
         except aiohttp.ClientConnectorCertificateError as error:
             raise untrusted(self.server, error) from None
@@ -141,7 +142,7 @@ class ApiServer:
                 raise _absent(path)
             return None
         if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-            raise_for(response.status, payload, response.headers, path)
+            raise_for(response.status, payload, headers=response.headers, path=path)
         if not isinstance(payload, dict):
             raise TryLaterError(f"expected JSON from the API server at {self.server}, got {excerpt(payload)}")
         if read_at is None:
@@ -163,12 +164,12 @@ class ApiServer:
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_seconds)
         try:
-            response = await self._send("GET", path, None, "application/json", timeout)
+            response = await self._send("GET", path, timeout=timeout)
             try:
                 if response.status == HTTPStatus.NOT_FOUND:
                     raise _absent(path)
                 if response.status != HTTPStatus.OK:
-                    raise_for(response.status, await read_json(response), response.headers, path)
+                    raise_for(response.status, await read_json(response), headers=response.headers, path=path)
                 response.content.set_read_chunk_size(LINE_BYTES_MAX // 2)  # a line may be twice as long
                 async for line in response.content:
                     yield line
@@ -186,7 +187,7 @@ class ApiServer:
             TryLaterError: No answer in time.
         """
         try:
-            response = await self._send("GET", path, None, "application/json", REQUEST_SECONDS_MAX)
+            response = await self._send("GET", path, timeout=REQUEST_SECONDS_MAX)
             return response.status, await read_json(response)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise TryLaterError(f"cannot reach the API server at {self.server}: {error}") from None
@@ -195,15 +196,15 @@ class ApiServer:
         self,
         method: str,
         path: str,
-        body: Mapping[str, Any] | None,
-        accept: str,
-        timeout: Any,  # noqa: ASYNC109 - the parameter of the client
         *,
+        timeout: Any,  # noqa: ASYNC109 - the parameter of the client
+        body: Mapping[str, Any] | None = None,
+        accept: str = _JSON,
         as_user: str = "",
         leave_by: float | None = None,
     ) -> aiohttp.ClientResponse:
         """Send a request; if its token was refused and there is a new one, send it again: a 401 has no effect."""
-        headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else "application/json"}
+        headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else _JSON}
         if as_user:
             headers["Impersonate-User"] = as_user
 

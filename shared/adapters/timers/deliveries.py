@@ -1,20 +1,79 @@
-"""Publish due timers, and write the result of each delivery to the timer file."""
+"""Publish due timers, and write the result of each delivery to the timer file.
+
+A result that a full or locked disk refuses is kept in memory, and written again later.
+"""
 
 import asyncio
+import itertools
 import logging
+import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from shared.adapters.timers import sqlite_store as store
 from shared.adapters.timers.group_commit import GroupCommit
 from shared.adapters.timers.lane import Lane
-from shared.adapters.timers.limits import EngineLimits
-from shared.adapters.timers.stored_timer import SECOND_US, StoredTimer, to_us
-from shared.adapters.timers.unwritten_results import UnwrittenResults, Write
+from shared.adapters.timers.sqlite_store import SECOND_US, StoredTimer, to_us
+from shared.core.timing import backoff_seconds
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.ports import Clock, Publisher
 
+FINAL_ATTEMPTS = 30
+"""The attempts that a final error counts as, so that the longest back-off follows."""
+
+UNWRITTEN_MAX = 10_000
+"""Maximum number of kept results (a few MiB); beyond it, each delivery holds its place until its result is written."""
+
+BATCH = 256
+"""Results per transaction."""
+
+Write = Callable[[sqlite3.Connection], int]
+"""Writes the result of a delivery; returns when to read its row again."""
+
 _log = logging.getLogger("ttl")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """The limits of a timer engine; only tests change them.
+
+    Attributes:
+        in_flight: Maximum number of deliveries in flight per purpose. Each purpose has its own, so that a dead target
+            delays no other purpose; `Places` divides them among kinds and namespaces.
+        claim: Timers per read: enough to make reads cheap, too few to need much memory.
+        delivery_seconds: Timeout of a delivery. A Broker may answer only after its subscriber, so this allows for the
+            subscriber's time, not only for the network's.
+        rest_seconds: Maximum sleep, and so the maximum delay until a step of the wall clock is noticed.
+        disk_seconds: Pause between attempts while the disk is full or the file is locked.
+        grace_seconds: Time for the deliveries in flight at shutdown; half of the 10 s that Cloud Run allows.
+    """
+
+    in_flight: int = 96
+    claim: int = 256
+    delivery_seconds: float = 30.0
+    rest_seconds: float = 0.5
+    disk_seconds: float = 0.5
+    grace_seconds: float = 5.0
+
+    def retry_seconds(self, attempts: int, error: BaseException, jitter: float) -> float:
+        """Return the back-off after a failed delivery.
+
+        A final error gets the longest back-off at once. The timer is kept, since the reason of a refusal (a missing
+        right, a policy that does not admit this sender) may be fixed tomorrow, and a deleted timer is lost.
+
+        Args:
+            attempts: The failed attempts before this one.
+            error: The error of this attempt; a TryLaterError sets the minimum back-off.
+            jitter: 0 to 1; shortens the back-off by up to a quarter.
+        """
+        if isinstance(error, EventError | PermanentError):
+            return backoff_seconds(FINAL_ATTEMPTS, jitter=jitter)
+        least = error.retry_after_seconds if isinstance(error, TryLaterError) else 0.0
+        return backoff_seconds(attempts, least=least, jitter=jitter)
+
+
+LIMITS = EngineLimits()
 
 
 class Deliveries:
@@ -110,3 +169,53 @@ class Deliveries:
         # Never before the due time, even if the clock was set back during the delivery.
         fire_us = max(stored.due_us, to_us(self._clock.now()) + round(seconds * SECOND_US))
         return partial(store.postpone, refused=stored, fire_us=fire_us)
+
+
+class UnwrittenResults:
+    """Writes kept results as soon as the disk accepts them, oldest first; until then their timers are not delivered.
+
+    Args:
+        commits: Writes the results.
+        pause_seconds: Pause between two attempts.
+        wake: Called after each attempt.
+    """
+
+    def __init__(self, commits: GroupCommit, pause_seconds: float, wake: Callable[[], None]) -> None:
+        self._commits = commits
+        self._pause_seconds = pause_seconds
+        self._wake = wake
+        self._kept: dict[tuple[str, str], tuple[Lane, Write]] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def keep(self, lane: Lane, uid: str, write: Write, *, failed: bool) -> None:
+        """Keep a result that could not be written, and free its place; wait while too many are kept."""
+        while len(self._kept) >= UNWRITTEN_MAX and not self._closed:  # noqa: ASYNC110 - rare: the disk is full
+            await asyncio.sleep(self._pause_seconds)
+        lane.finish_unwritten(uid, failed=failed)
+        self._kept[lane.purpose, uid] = lane, write
+        if self._writing is None and not self._closed:
+            _log.error("timer results not written", extra={"fields": {"purpose": lane.purpose, "uid": uid}})
+            self._writing = asyncio.create_task(self._write())
+
+    def close(self) -> None:
+        """Drop the kept results: the next process delivers their timers again."""
+        self._closed = True
+        if self._writing:
+            self._writing.cancel()
+
+    async def _write(self) -> None:
+        try:
+            while self._kept:
+                batch = list(itertools.islice(self._kept.items(), BATCH))
+                written = [self._commits.submit(write, shrinks=True) for _, (_, write) in batch]
+                await asyncio.wait(written)
+                for (key, (lane, _)), done in zip(batch, written, strict=True):
+                    if done.exception() is None:
+                        del self._kept[key]
+                        lane.written(key[1], done.result())
+                self._wake()
+                if written[-1].exception() is not None:
+                    await asyncio.sleep(self._pause_seconds)
+        finally:
+            self._writing = None

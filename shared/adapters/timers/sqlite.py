@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -22,14 +22,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from shared.adapters.timers import sqlite_store as store
-from shared.adapters.timers.deliveries import Deliveries
+from shared.adapters.timers.deliveries import LIMITS, Deliveries, EngineLimits
 from shared.adapters.timers.group_commit import GroupCommit
 from shared.adapters.timers.lane import Lane
-from shared.adapters.timers.limits import LIMITS, EngineLimits
-from shared.adapters.timers.room import Room
-from shared.adapters.timers.sqlite_file import TimerFile
-from shared.adapters.timers.sqlite_store import LISTED_AT_ONCE
-from shared.adapters.timers.stored_timer import FOREVER_US, SECOND_US, Row, StoredTimer, from_us, row_of, to_us
+from shared.adapters.timers.sqlite_file import Room, TimerFile
+from shared.adapters.timers.sqlite_store import (
+    FOREVER_US,
+    SECOND_US,
+    Row,
+    from_us,
+    row_of,
+    to_us,
+)
 from shared.errors import TryLaterError
 from shared.messages import Timer
 from shared.ports import Clock, Publisher
@@ -127,17 +131,6 @@ class SqliteTimers:
         """Return when the next timer fires: its due time, or its next attempt; None without timers."""
         next_us = await self._read(store.first_us)
         return None if next_us == FOREVER_US else from_us(next_us)
-
-    async def list_pending(self, limit: int) -> AsyncIterator[Timer]:
-        """Yield up to `limit` timers by purpose, in the order in which they fire."""
-        last: StoredTimer | None = None
-        while limit > 0:
-            page = await self._read(partial(store.list_after, last=last, limit=min(limit, LISTED_AT_ONCE)))
-            if not page:
-                return
-            for last in page:
-                yield last.timer()
-            limit -= len(page)
 
     async def _watch_clock(self) -> None:
         """Retry all timers now after the start, and after the clock was set back.

@@ -1,15 +1,111 @@
-"""All SQL on the timer file; synchronous, in the thread that uses the connection."""
+"""The rows of the timer file, and all SQL on them; synchronous, in the thread that uses the connection.
+
+Times are integer microseconds since 1970 in UTC, the resolution of `datetime`, so no time is rounded.
+"""
 
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import cast
 
-from shared.adapters.timers.places import Share
-from shared.adapters.timers.stored_timer import FOREVER_US, Row, StoredTimer
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
-LISTED_AT_ONCE = 500
-"""Timers per read of a list; other reads run between two of them."""
+from shared.core.objects import ObjectRef
+from shared.core.timing import backoff_seconds
+from shared.errors import EventError
+from shared.messages import ATTEMPTS_MAX, Purpose, Timer
+
+FOREVER_US = 2**63 - 1
+"""A time that never comes: the largest integer of SQLite."""
+
+SECOND_US = 1_000_000
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_REF = TypeAdapter(ObjectRef)
+_PURPOSES = {purpose.value: purpose for purpose in Purpose}
+
+Share = tuple[str, str]
+"""A competitor for the places of deliveries: `apiVersion kind`, and the namespace."""
+
+Row = tuple[str, str, int, int, int, str]
+"""uid, purpose, due_us, fire_us, attempts, ref."""
+
+
+def to_us(instant: datetime) -> int:
+    """Convert an aware time to microseconds since 1970, without rounding."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def from_us(instant_us: int) -> datetime:
+    """Convert microseconds since 1970 to a time; the inverse of `to_us`."""
+    return _EPOCH + instant_us * _MICROSECOND
+
+
+def row_of(timer: Timer, now_us: int) -> Row:
+    """Convert a timer to a row.
+
+    A timer with failed attempts is not tried before its back-off ends by the engine's own clock: the clock of the
+    process that set it may be behind.
+
+    Raises:
+        EventError: The reference is text that cannot be stored (half of a surrogate pair).
+    """
+    due_us = to_us(timer.due_at)
+    try:
+        ref = _REF.dump_json(timer.ref).decode()
+    except PydanticSerializationError as error:
+        raise EventError(f"ref: expected Unicode text, got {timer.ref!r}") from error
+    fire_us = due_us
+    if timer.attempts:
+        fire_us = max(due_us, now_us + round(backoff_seconds(timer.attempts - 1, jitter=1.0) * SECOND_US))
+    return timer.ref.uid, str(timer.purpose), due_us, fire_us, timer.attempts, ref
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTimer:
+    """A row of the timer file.
+
+    Attributes:
+        generation: Counts how often the timer was set; a delivery may end only the generation that it delivered.
+        attempts: The attempts of the timer when it was set, plus the failed deliveries since.
+        ref: JSON, decoded only for a delivery.
+    """
+
+    row_id: int
+    uid: str
+    purpose: str
+    due_us: int
+    fire_us: int
+    attempts: int
+    generation: int
+    ref: str
+
+    def timer(self) -> Timer:
+        """Return the timer as it was set, plus the attempts that failed since.
+
+        Raises:
+            ValueError: Another program wrote the row.
+        """
+        # An unknown purpose is from a later version that used the file: the timer is delivered as it was set.
+        purpose = cast(Purpose, _PURPOSES.get(self.purpose, self.purpose))
+        return Timer.model_construct(
+            ref=_REF.validate_json(self.ref),
+            purpose=purpose,
+            due_at=from_us(self.due_us),
+            attempts=min(self.attempts, ATTEMPTS_MAX),
+        )
+
+    def share(self) -> Share:
+        """Return the share whose place the delivery takes; empty if another program wrote the row."""
+        try:
+            ref = _REF.validate_json(self.ref)
+        except ValueError:
+            return "", ""
+        return f"{ref.api_version} {ref.kind}", ref.namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +115,6 @@ class Selection:
     only: Share | None = None
     without: tuple[Share, ...] = ()
 
-
-ALL = Selection()
 
 _COLUMNS = "id, uid, purpose, due_us, fire_us, attempts, generation, ref"
 _SHARE = (
@@ -91,7 +185,7 @@ def retry_now(db: sqlite3.Connection, now_us: int) -> None:
 
 
 def find_due(
-    db: sqlite3.Connection, purpose: str, now_us: int, limit: int, selection: Selection = ALL
+    db: sqlite3.Connection, purpose: str, *, now_us: int, limit: int, selection: Selection
 ) -> tuple[list[StoredTimer], int, bool]:
     """Read the due timers of a purpose.
 
@@ -136,19 +230,6 @@ def list_purposes(db: sqlite3.Connection) -> list[str]:
 
 def first_us(db: sqlite3.Connection) -> int:
     """Return when the first timer fires or is retried; FOREVER_US without timers."""
-    firsts = (
-        db.execute("SELECT min(fire_us) FROM timers WHERE purpose = ?", (purpose,)).fetchone()[0]
-        for purpose in list_purposes(db)
-    )
-    return min((first for first in firsts if first is not None), default=FOREVER_US)
-
-
-def list_after(db: sqlite3.Connection, last: StoredTimer | None, limit: int) -> list[StoredTimer]:
-    """Return a page of all timers, by purpose and next attempt, after the last timer of the page before."""
-    place = (last.purpose, last.fire_us, last.row_id) if last else ("", -FOREVER_US, 0)
-    rows = db.execute(
-        f"SELECT {_COLUMNS} FROM timers WHERE (purpose, fire_us, id) > (?, ?, ?)"  # noqa: S608
-        " ORDER BY purpose, fire_us, id LIMIT ?",
-        (*place, limit),
-    )
-    return [StoredTimer(*row) for row in rows]
+    first = "SELECT coalesce(min(fire_us), ?) FROM timers WHERE purpose = ?"
+    firsts = (db.execute(first, (FOREVER_US, purpose)).fetchone()[0] for purpose in list_purposes(db))
+    return min(firsts, default=FOREVER_US)

@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from shared.core.finish.finish import Finish, finish_of
+from shared.core.finish import Finish, finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import format_instant, printable, ref_of
 from shared.core.ttl.durations import format_duration
-from shared.core.ttl.native import InvalidFieldError, read_native_ttl
+from shared.core.ttl.ttl import InvalidTtlError, native_ttl
 from shared.errors import TtlError
 
 _EXPECTED = {"missing": "expected a value, got none", "extra_forbidden": "unknown field; remove it"}
@@ -106,12 +106,12 @@ def _apply_rule(obj: Any, known: Catalogue) -> dict[str, Any] | None:
 
 def _native_ttl(obj: Any, rule: KindRule) -> str:
     try:
-        ttl = read_native_ttl(obj, rule.ttl) if rule.ttl else None
-    except InvalidFieldError as error:
+        ttl = native_ttl(obj, rule.ttl)
+    except InvalidTtlError as error:
         return f"unreadable ({error})"
     if ttl is None:
         return "none"
-    return "never" if ttl[1] is None else format_duration(ttl[1])
+    return "never" if ttl.after is None else format_duration(ttl.after)
 
 
 def _describe(result: dict[str, Any] | None) -> str:

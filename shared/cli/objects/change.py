@@ -17,7 +17,7 @@ from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
 from shared.core.ttl import edits
-from shared.core.ttl.overridden import advise_overridden, describe_overridden
+from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.errors import TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.usecases.hold import Written

@@ -7,7 +7,7 @@ from typing import Any
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import Owner, find_owner, find_related
 from shared.core.decide import Facts, Ignore, Reason
-from shared.core.finish.finish import Finish
+from shared.core.finish import Finish
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace, namespace_of, plain_namespace

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 from shared.cli.objects.owners import DeletingOwner
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
-from shared.core.finish.finish import finish_of
-from shared.core.finish.unfinished import Unfinished, explain_unfinished
+from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
+from shared.core.kinds.wording import Unfinished, explain_unfinished
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
 from shared.core.ttl.edits import HELD_TTL, describe_parked, find_held_problem
-from shared.core.ttl.overridden import advise_overridden, describe_overridden
-from shared.core.ttl.ttl import native_ttl
+from shared.core.ttl.ttl import advise_overridden, describe_overridden, native_ttl
 from shared.errors import TtlError
 from shared.evaluation.served import find_served
 
@@ -90,7 +89,7 @@ def _describe_overridden(obj: Mapping[str, Any], rule: KindRule, facts: Facts) -
     """Say which controller deletes it by which field, and when; return an empty text if none deletes it earlier."""
     if not facts.overridden:
         return ""
-    native = native_ttl(obj, rule)
+    native = native_ttl(obj, rule.ttl)
     due_at = native.due_at(facts.finish.at) if native and facts.finish.finished else None
     when = f"; by that field it is due at {format_instant(due_at)}" if due_at else ""
     return f"{describe_overridden(obj, rule, facts.overridden)}{when}; {advise_overridden(facts.overridden)}"

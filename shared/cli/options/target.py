@@ -38,7 +38,7 @@ def parse_target(words: tuple[str, ...], known: Catalogue) -> tuple[tuple[KindRu
     """
     word, name = split_target(words)
     try:
-        return known.meant_by(word), name
+        return known.find_by_name(word), name
     except ValueError as error:
         raise TtlError(f"{error}; a kind without a rule is never deleted") from None
 
@@ -71,7 +71,7 @@ async def find_kinds(
     names = []
     for word in split_kinds(words):
         try:
-            rules = known.meant_by(word)
+            rules = known.find_by_name(word)
         except ValueError as error:
             raise TtlError(f"{named_by}: {error}") from None
         several = len({rule.name for rule in rules}) > 1

@@ -73,7 +73,7 @@ def express(rules: Sequence[KindRule]) -> Expressions:
 
 
 def _has_version_of(rule: KindRule) -> str:
-    """Whether the object's apiVersion is one of the rule's."""
+    """Return whether the object's apiVersion is one of the rule's."""
     if len(rule.api_versions) == 1:
         return f"oldObject.apiVersion == {literal(rule.api_version)}"
     return f"oldObject.apiVersion in {list_of(rule.api_versions)}"
@@ -150,7 +150,7 @@ class _Translation:
         return f"{self.elements('status.conditions')}.exists(c, {' && '.join(parts)})"
 
     def field(self, path: str, values: Sequence[object], *, refutes: bool) -> str:
-        """Whether a value at a path is one of `values`; `[*]` tests each element of a list."""
+        """Return whether a value at a path is one of `values`; `[*]` tests each element of a list."""
         before, star, after = path.partition("[*]")
         if star:
             is_any, shape = _each(self.elements(before), after, values)
@@ -170,12 +170,12 @@ class _Translation:
         return f"variables.{name}"
 
 
-def _each(elements: str, after: str, values: Sequence[object], depth: int = 0) -> tuple[str, str]:
-    """Whether a value below an element of a list is one of `values`, and whether all such values are scalars."""
+def _each(elements: str, after: str, values: Sequence[object], *, depth: int = 0) -> tuple[str, str]:
+    """Return whether a value below an element of a list is one of `values`, and whether all such values are scalars."""
     one = f"x{depth or ''}"
     before, star, rest = after.removeprefix(".").partition("[*]")
     if star:
-        is_wanted, shape = _each(f"({optional_field(one, before)}.orValue([]) + [])", rest, values, depth + 1)
+        is_wanted, shape = _each(f"({optional_field(one, before)}.orValue([]) + [])", rest, values, depth=depth + 1)
     elif before:
         is_wanted, shape = (
             is_value(optional_field(one, before), values),
@@ -193,7 +193,7 @@ def _is_current(observed_generation: str) -> str:
 
 
 def _needs_status(finished: FinishedWhen) -> bool:
-    """Whether an object whose status is no mapping can never count as finished."""
+    """Return whether an object whose status is no mapping can never count as finished."""
     if finished.cases:
         return all(_asks_status(case.when) for case in finished.cases)
     return bool(finished.conditions) or (finished.field or "").startswith("status.")

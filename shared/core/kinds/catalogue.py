@@ -30,7 +30,7 @@ class Catalogue:
         is_shared = len({rule.group for rule in self.rules if rule.kind == kind}) > 1
         return f"{kind}.{group}" if is_shared and "." in group else kind
 
-    def meant_by(self, word: str) -> tuple[KindRule, ...]:
+    def find_by_name(self, word: str) -> tuple[KindRule, ...]:
         """The rules that a word names: those of one kind, or of several kinds that share the name.
 
         If a built-in kind shares the name, only the built-in kind is meant, as in kubectl. The group of a built-in kind
@@ -39,7 +39,7 @@ class Catalogue:
         Raises:
             ValueError: The word names no known kind.
         """
-        named = tuple(rule for rule in self.rules if rule.is_named(word))
+        named = tuple(rule for rule in self.rules if rule.has_name(word))
         if not named:
             raise ValueError(f"unknown kind {quote(word)}: {self._suggest(word)}")
         return tuple(rule for rule in named if "." not in rule.group) or named
@@ -59,7 +59,7 @@ class Catalogue:
         Raises:
             ValueError: The word names no known kind, several kinds, or a kind that never finishes.
         """
-        meant = self.meant_by(word)
+        meant = self.find_by_name(word)
         finishing = tuple(rule for rule in meant if not rule.never_finishes)
         if not finishing:
             raise ValueError(f"{word!r} never finishes: {meant[0].never_finishes}")

@@ -22,24 +22,24 @@ def negate(expression: str) -> str:
 
 
 def is_scalar(value: str) -> str:
-    """Whether a value is neither a map nor a list."""
+    """Return whether a value is neither a map nor a list."""
     return f"!(type({value}) in [dyn(map), dyn(list)])"
 
 
 def is_text(optional: str, values: Sequence[str]) -> str:
-    """Whether a text is one of these; an absent value and null count as the empty text."""
+    """Return whether a text is one of these; an absent value and null count as the empty text."""
     if "" in values:
         return f"{optional}.orValue({NULL}) in {list_of([*values, None])}"
     return is_one_of(optional, values)
 
 
 def is_value(optional: str, values: Sequence[object]) -> str:
-    """Whether a value is one of these; if `values` is empty, whether a value is set and not empty."""
+    """Return whether a value is one of these; if `values` is empty, whether a value is set and not empty."""
     return is_one_of(optional, values) if values else f"!({optional}.orValue({NULL}) in [dyn(''), {NULL}])"
 
 
 def is_one_of(optional: str, values: Sequence[object]) -> str:
-    """Whether a value is set and is one of these; a value of another type never is."""
+    """Return whether a value is set and is one of these; a value of another type never is."""
     absent = "''" if all(isinstance(value, str) and value for value in values) else NULL
     if len(values) == 1:
         return f"{optional}.orValue({absent}) == {literal(values[0])}"

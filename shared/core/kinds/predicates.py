@@ -42,7 +42,7 @@ class RuleModel(BaseModel):
 
 
 def _lacks_value(value: Any, field: FieldInfo) -> bool:
-    """Whether a value is null and null is the default, or is empty and must not be."""
+    """Return whether a value is null and null is the default, or is empty and must not be."""
     if value is None:
         return field.default is None
     return value in ([], {}) and any(getattr(one, "min_length", 0) for one in field.metadata)
@@ -153,7 +153,7 @@ def read_cel(text: str, returns: Returns, info: ValidationInfo) -> Cel:
 
 
 def holds(test: Predicate, obj: Any) -> bool:
-    """Whether a test holds for an object.
+    """Return whether a test holds for an object.
 
     Raises:
         UnknownShapeError: The result is unknown, because the object has a shape that the test does not expect.
@@ -228,7 +228,7 @@ def _entry(obj: Any, path: str, key: str) -> tuple[Any, ...]:
 
 
 def _is_among(found: Iterable[Any], wanted: tuple[Scalar, ...]) -> bool:
-    """Whether one of the values is wanted; if `wanted` is empty, whether any value is set and not empty.
+    """Return whether one of the values is wanted; if `wanted` is empty, whether any value is set and not empty.
 
     Raises:
         UnknownShapeError: A value to compare is a list or a mapping.

@@ -211,17 +211,17 @@ class KindRule(RuleModel):
 
     @property
     def may_be_aggregated(self) -> bool:
-        """Whether an aggregated API server may serve the kind and is not known to check preconditions.
+        """Return whether an aggregated API server may serve the kind and is not known to check preconditions.
 
         A group without a dot is always served by kube-apiserver itself.
         """
         return "." in self.group and self.preconditions is None
 
     def keeps_dependents(self, *, is_finished: bool | None) -> bool:
-        """Whether an owner of this kind keeps the objects that it controls; `is_finished` is None if unknown."""
+        """Return whether an owner of this kind keeps the objects that it controls; `is_finished` is None if unknown."""
         return self.dependents == "kept" or (self.dependents == "held" and is_finished is not True)
 
-    def is_named(self, word: str) -> bool:
-        """Whether a word is one of the kind's names: `Job`, `jobs`, `job` or `jobs.batch`."""
+    def has_name(self, word: str) -> bool:
+        """Return whether a word is one of the kind's names: `Job`, `jobs`, `job` or `jobs.batch`."""
         names = {self.kind.lower(), self.plural, self.name, f"{self.kind.lower()}.{self.group}", *self.short_names}
         return word.lower() in names

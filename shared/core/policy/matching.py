@@ -89,7 +89,7 @@ class Requirement(RuleModel):
         return self
 
     def holds(self, labels: Mapping[str, Any]) -> bool:
-        """Whether the labels meet the requirement."""
+        """Return whether the labels meet the requirement."""
         match self.operator:
             case "In":
                 return labels.get(self.key) in self.values
@@ -112,7 +112,7 @@ class LabelSelector(Narrowing):
     )
 
     def selects(self, labels: Any) -> bool:
-        """Whether the labels are selected; a value that is no mapping counts as no labels."""
+        """Return whether the labels are selected; a value that is no mapping counts as no labels."""
         labels = labels if isinstance(labels, dict) else {}
         return all(labels.get(key) == value for key, value in self.match_labels.items()) and all(
             requirement.holds(labels) for requirement in self.match_expressions
@@ -180,11 +180,11 @@ class Match(RuleModel):
     )
 
     def names(self, rule: KindRule) -> bool:
-        """Whether `kinds` contains a name of this kind, and not only a pattern."""
-        return any(not is_glob(word) and rule.is_named(word) for word in self.kinds)
+        """Return whether `kinds` contains a name of this kind, and not only a pattern."""
+        return any(not is_glob(word) and rule.has_name(word) for word in self.kinds)
 
     def is_about(self, rule: KindRule) -> bool:
-        """Whether `kinds` matches this kind, by a name or by a pattern."""
+        """Return whether `kinds` matches this kind, by a name or by a pattern."""
         group = rule.group
         globs = _globs(word.lower() for word in self.kinds if is_glob(word))
         return self.names(rule) or globs(rule.plural) or globs(f"{rule.plural}.{group}" if group else rule.plural)
@@ -202,7 +202,7 @@ class Match(RuleModel):
 
 
 def is_glob(word: str) -> bool:
-    """Whether a word is a pattern rather than a name."""
+    """Return whether a word is a pattern rather than a name."""
     return bool({"*", "?", "["} & set(word))
 
 

@@ -4,18 +4,63 @@ The fields of the whole file, with an example of each, are in shared.core.policy
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, PlainValidator, WithJsonSchema
 from pydantic import model_validator as checked
 
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
-from shared.core.policy.matching import Duration, Match, Test
-from shared.core.policy.outcome_ttl import OUTCOMES, AnyLasting
+from shared.core.policy.matching import DURATION_SCHEMA, Duration, Match, Test, read_duration
+from shared.core.ttl.durations import format_duration, or_never
 from shared.core.ttl.ttl import Ttl
+
+OUTCOMES: tuple[Outcome | None, ...] = (Outcome.SUCCEEDED, Outcome.FAILED, None)
+_AFTER = {"anyOf": [*DURATION_SCHEMA["anyOf"], {"const": "never"}]}
+_BY_OUTCOME = {
+    "type": "object",
+    "properties": {"succeeded": _AFTER, "failed": _AFTER},
+    "additionalProperties": False,
+    "minProperties": 1,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTtl:
+    """The TTL that a rule sets, by outcome; None means `never`. For an absent outcome the rule sets no TTL."""
+
+    by_outcome: tuple[tuple[Outcome | None, timedelta | None], ...]
+
+    def __str__(self) -> str:
+        texts = {outcome: "never" if after is None else format_duration(after) for outcome, after in self.by_outcome}
+        return texts.get(None) or ", ".join(f"{outcome}: {after}" for outcome, after in texts.items())
+
+
+def _read_outcome_ttl(value: Any) -> OutcomeTtl:
+    if isinstance(value, OutcomeTtl):
+        return value
+    if not isinstance(value, dict):
+        after = _read_after(value)
+        return OutcomeTtl(tuple((outcome, after) for outcome in OUTCOMES))
+    if not value or not set(value) <= {"succeeded", "failed"}:
+        raise ValueError("expected a duration, never, or one of them for each of succeeded and failed")
+    return OutcomeTtl(tuple((Outcome(outcome), _read_after(after)) for outcome, after in value.items()))
+
+
+def _read_after(value: Any) -> timedelta | None:
+    try:
+        return None if value == "never" else read_duration(value)
+    except ValueError as error:
+        raise ValueError(or_never(error)) from None
+
+
+AnyLasting = Annotated[
+    OutcomeTtl, PlainValidator(_read_outcome_ttl), WithJsonSchema({"anyOf": [*_AFTER["anyOf"], _BY_OUTCOME]})
+]
+"""A field of a policy: a TTL by outcome."""
 
 
 class PolicyRule(RuleModel):
@@ -91,12 +136,12 @@ class PolicyRule(RuleModel):
 
     @property
     def counts(self) -> bool:
-        """Whether it keeps the newest objects of a group."""
+        """Return whether it keeps the newest objects of a group."""
         return self.keep_last is not None or self.keep_last_failed is not None
 
     @property
     def constrains(self) -> bool:
-        """Whether it has a field that applies whichever source sets the TTL."""
+        """Return whether it has a field that applies whichever source sets the TTL."""
         return self.counts or self.min_age is not None or self.on_dispatched is not None
 
     @property
@@ -105,7 +150,7 @@ class PolicyRule(RuleModel):
         return f"policy rule {self.name}"
 
     def counts_apart(self, outcome: Outcome | None) -> bool:
-        """Whether an object with this outcome is counted among the failed objects only."""
+        """Return whether an object with this outcome is counted among the failed objects only."""
         return self.keep_last_failed is not None and outcome is Outcome.FAILED
 
     def kept_of(self, outcome: Outcome | None) -> int | None:

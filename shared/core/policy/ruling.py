@@ -151,7 +151,7 @@ def _since(rule: PolicyRule, age: timedelta, subject: Subject) -> datetime:
         raise UnreadableRuleError(rule.source, f"age: metadata.creationTimestamp: {error}") from None
 
 
-def find_due(ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None) -> Due:
+def find_due(ruling: Ruling, fallback: Ttl | None, *, finished_at: datetime | None, max_ttl: timedelta | None) -> Due:
     """Find the first instant at which the object is due by the rule in force at that instant.
 
     Args:
@@ -165,14 +165,14 @@ def find_due(ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None,
     """
     found = Due(None, fallback)
     for since, until in _STEADY if ruling.is_steady else _spans(ruling):
-        found = _due_in(since, ruling, fallback, finished_at, max_ttl)
+        found = _due_in(since, ruling, fallback, finished_at=finished_at, max_ttl=max_ttl)
         if found.at is not None and (until is None or max(found.at, since) < until):
             return found if since <= found.at else replace(found, at=since)
     return found if found.at is None else replace(found, at=None)
 
 
 def _due_in(
-    since: datetime, ruling: Ruling, fallback: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None
+    since: datetime, ruling: Ruling, fallback: Ttl | None, *, finished_at: datetime | None, max_ttl: timedelta | None
 ) -> Due:
     """When the object is due by the rules that are in force at an instant."""
     ttl, rule = fallback, None
@@ -184,7 +184,7 @@ def _due_in(
     for one in ruling.minimum_ages:
         if one.since <= since and (minimum_age is None or one.least > minimum_age.least):
             minimum_age = one
-    at, moved_by = _due_at(ttl, finished_at, max_ttl, minimum_age)
+    at, moved_by = _due_at(ttl, finished_at, max_ttl=max_ttl, minimum_age=minimum_age)
     return Due(at, ttl, rule, moved_by)
 
 
@@ -195,7 +195,7 @@ def _spans(ruling: Ruling) -> Iterator[tuple[datetime, datetime | None]]:
 
 
 def _due_at(
-    ttl: Ttl | None, finished_at: datetime | None, max_ttl: timedelta | None, minimum_age: MinimumAge | None
+    ttl: Ttl | None, finished_at: datetime | None, *, max_ttl: timedelta | None, minimum_age: MinimumAge | None
 ) -> tuple[datetime | None, str]:
     """The due instant, and the setting that moved it away from finish plus TTL."""
     at = ttl.due_at(finished_at) if ttl else None

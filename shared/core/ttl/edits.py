@@ -124,7 +124,7 @@ def describe_parked(obj: Any, rule: KindRule) -> str:
     return f"a hold that was removed left {', '.join(missing)} saved, and no controller acts on it" if missing else ""
 
 
-def set_ttl(obj: Any, rule: KindRule, value: str, outcome: Outcome | None = None) -> Edit:
+def set_ttl(obj: Any, rule: KindRule, value: str, *, outcome: Outcome | None = None) -> Edit:
     """Set the TTL of the object: a duration from its finish, `never`, or an instant.
 
     Args:

@@ -1,19 +1,20 @@
 """Find the TTL that an object sets itself, and its source: the annotations first, then the kind's own field."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from shared.core.kinds.rule import KindRule, Outcome
-from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, parse_instant, quote
-from shared.core.ttl.durations import or_never, parse_duration
-from shared.core.ttl.native import InvalidFieldError, read_native_ttl
+from shared.core.kinds.predicates import UnknownShapeError, holds
+from shared.core.kinds.rule import KindRule, NativeTtl, Outcome, TtlField
+from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
+from shared.core.ttl.durations import DURATION_MAX, or_never, parse_duration, parse_go_duration
 
 _DURATIONS = ("ttl", "ttl-succeeded", "ttl-failed")
 TTL_ANNOTATIONS = (*_DURATIONS, "expire-at")
 _NEVER = "never"
-
+_UNITS = {"seconds": timedelta(seconds=1), "milliseconds": timedelta(milliseconds=1)}
 
 Origin = Literal["object", "native", "policy", "namespace"]
 
@@ -40,7 +41,7 @@ class Ttl:
 
     @property
     def is_never(self) -> bool:
-        """Whether it keeps the object for ever."""
+        """Return whether it keeps the object for ever."""
         return self.after is None and self.at is None
 
     def due_at(self, finished_at: datetime | None) -> datetime | None:
@@ -56,7 +57,7 @@ class Ttl:
 
 
 def find_ttl(
-    obj: Any, rule: KindRule, outcome: Outcome | None, annotations: Mapping[str, Any] | None = None
+    obj: Any, rule: KindRule, outcome: Outcome | None, *, annotations: Mapping[str, Any] | None = None
 ) -> Ttl | None:
     """The TTL that the object itself sets: its annotations take precedence over its kind's field.
 
@@ -74,7 +75,7 @@ def find_ttl(
     annotated = annotated_ttl(get_annotations(obj) if annotations is None else annotations, outcome)
     if annotated is not None or rule.ttl is None or rule.ttl.native == "leave":
         return annotated
-    return native_ttl(obj, rule)
+    return native_ttl(obj, rule.ttl)
 
 
 def annotated_ttl(annotations: Mapping[str, Any], outcome: Outcome | None) -> Ttl | None:
@@ -96,21 +97,6 @@ def annotated_ttl(annotations: Mapping[str, Any], outcome: Outcome | None) -> Tt
     if "expire-at" in annotations:
         return _read_expire_at(annotations["expire-at"])
     return durations.get(f"ttl-{outcome}") or durations.get("ttl")
-
-
-def native_ttl(obj: Any, rule: KindRule) -> Ttl | None:
-    """The TTL that the kind's own field sets, also if only the kind's controller acts on that field.
-
-    Raises:
-        InvalidTtlError: The field has a malformed value.
-    """
-    if rule.ttl is None:
-        return None
-    try:
-        native = read_native_ttl(obj, rule.ttl)
-    except InvalidFieldError as error:
-        raise InvalidTtlError(str(error)) from None
-    return None if native is None else Ttl(native[0], after=native[1], origin="native")
 
 
 def read_duration(name: str, value: Any, *, origin: Origin = "object") -> Ttl:
@@ -136,3 +122,84 @@ def _read_expire_at(value: Any) -> Ttl:
         return Ttl(source, at=parse_instant(value))
     except ValueError as error:
         raise InvalidTtlError(f"annotation {source}: {error}") from None
+
+
+def has_native_ttl(obj: Any, ttl: NativeTtl | None) -> bool:
+    """Return whether one of the kind's TTL fields is set, to any value."""
+    return ttl is not None and any(get_in(obj, field.path) is not None for field in ttl.fields)
+
+
+def is_left_to_controller(obj: Any, ttl: NativeTtl | None) -> bool:
+    """Return whether a TTL field is set on which, by the kind rule, only the kind's own controller acts."""
+    if ttl is None or ttl.native == "act":
+        return False
+    try:
+        return any(get_in(obj, field.path) is not None and _applies(field, obj) for field in ttl.fields)
+    except InvalidTtlError:
+        return True  # whether the field applies is unknown, so it is left to the controller
+
+
+def native_ttl(obj: Any, ttl: NativeTtl | None) -> Ttl | None:
+    """The TTL of the first of the kind's fields that is set and applies, also if only the kind's controller acts on it.
+
+    Raises:
+        InvalidTtlError: The value has the wrong type, or is out of range.
+    """
+    if ttl is None:
+        return None
+    for field in ttl.fields:
+        value = get_in(obj, field.path)
+        if value is not None and _applies(field, obj):
+            return Ttl(field.path, after=_meant(ttl, field, value), origin="native")
+    return None
+
+
+def _applies(field: TtlField, obj: Any) -> bool:
+    try:
+        return field.when is None or holds(field.when, obj)
+    except UnknownShapeError as error:
+        raise InvalidTtlError(f"{field.path}: it is unknown whether the field applies: {error}") from None
+
+
+def _meant(ttl: NativeTtl, field: TtlField, value: Any) -> timedelta | None:
+    """The TTL that a value means, by the kind's meaning of zero and of negative values."""
+    after = _parse(field, value, with_negative=ttl.negative != "invalid")
+    if after < timedelta(0):
+        return None if ttl.negative == "never" else timedelta(0)
+    if not after and ttl.zero == "never":
+        return None
+    return after
+
+
+def _parse(field: TtlField, value: Any, *, with_negative: bool) -> timedelta:
+    if field.unit == "duration":
+        return _parse_text(field, value, with_negative=with_negative)
+    unit = _UNITS[field.unit]
+    limit = DURATION_MAX // unit
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value > limit or (value < 0 and not with_negative):
+        raise InvalidTtlError(f"{field.path}: expected whole {field.unit} from 0 to {limit}, got {quote(value)}")
+    return max(int(value), -1) * unit  # all negative values mean the same
+
+
+def _parse_text(field: TtlField, value: Any, *, with_negative: bool) -> timedelta:
+    try:
+        after = parse_go_duration(value)
+    except ValueError as error:
+        raise InvalidTtlError(f"{field.path}: {error}") from None
+    if after < timedelta(0) and not with_negative:
+        raise InvalidTtlError(f"{field.path}: expected a duration that is not negative, got {quote(value)}")
+    return after
+
+
+def describe_overridden(obj: Any, rule: KindRule, field: str) -> str:
+    """Name the controller that acts on a TTL field, in one sentence without a period."""
+    controller = (rule.ttl and rule.ttl.honoured_by) or "another controller"
+    return f"{controller} acts on {field}: {json.dumps(get_in(obj, field))}, whatever the other settings are"
+
+
+def advise_overridden(field: str) -> str:
+    """What an operator can do about it."""
+    if field.startswith("status."):
+        return "the field is part of the status, which only its controller can change"
+    return "change the field, or remove it with `kubectl ttl hold`"

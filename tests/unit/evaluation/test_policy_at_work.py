@@ -5,9 +5,9 @@ from datetime import timedelta
 import anyio
 import pytest
 
-from shared.core.jitter import jittered
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
+from shared.core.timing import jittered
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import Expiry

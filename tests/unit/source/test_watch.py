@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 from shared.adapters.config.settings import Settings
+from shared.adapters.kubernetes.bodies import WatchEvent
 from shared.adapters.kubernetes.refusals import GoneError
-from shared.adapters.kubernetes.watch_events import WatchEvent
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.world import World
 from shared.core.kinds.catalogue import Catalogue

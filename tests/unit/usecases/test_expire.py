@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.timers.limits import LIMITS
-from shared.core.backoff import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
+from shared.adapters.timers.deliveries import LIMITS
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
+from shared.core.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.backoff import BACKOFF_SECONDS
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.core.policy.policy import NO_POLICY
+from shared.core.timing import BACKOFF_SECONDS
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from shared.adapters.auth import identity
 from shared.adapters.auth.identity import FileTokens, GoogleTokens, RenewedToken, Token
-from shared.adapters.auth.redirects import RedirectError
+from shared.adapters.http_client import RedirectError
 from shared.adapters.kubernetes.requests import Answer
 from shared.adapters.kubernetes.service_account_tokens import AccountTokens
 from shared.errors import TryLaterError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from shared.adapters.auth.redirects import RedirectError
+from shared.adapters.http_client import RedirectError
 from shared.adapters.kubernetes import bodies
 from shared.adapters.kubernetes import cluster as adapter
 from shared.adapters.kubernetes import requests as apiserver

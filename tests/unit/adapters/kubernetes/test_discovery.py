@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shared.adapters.kubernetes import discovery
+from shared.adapters.kubernetes import api_groups, discovery
 from shared.adapters.kubernetes.discovery import ABSENT_SECONDS, SERVED_SECONDS, Discovery
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from tests.builders import JOB, POD, TRAINJOB
@@ -144,7 +144,7 @@ async def test_404_rereads_the_group(server, found):
     server.groups["tekton.dev"] = {"v1": {"Run": "runs"}}
     server.seconds += discovery.REREAD_SECONDS
 
-    answer, after = await found.following(before, only_in("tekton.dev/v1"))
+    answer, after = await found.call_as_served(before, only_in("tekton.dev/v1"))
 
     assert before.api_version == "tekton.dev/v1beta1"
     assert (answer, after.api_version) == ("found", "tekton.dev/v1")
@@ -156,7 +156,7 @@ async def test_repeated_404s_do_not_reread_the_group_each_time(server, found):
     server.since()
     for _ in range(100):
         with pytest.raises(AbsentKindError):
-            await found.following(JOB, only_in("batch/v2"))
+            await found.call_as_served(JOB, only_in("batch/v2"))
 
     assert server.since() == []
 
@@ -167,7 +167,7 @@ async def test_failed_discovery_after_a_404_raises_try_later(server, found):
     server.errors["/apis/batch"] = TryLaterError("503")
 
     with pytest.raises(TryLaterError):
-        await found.following(JOB, only_in("batch/v2"))
+        await found.call_as_served(JOB, only_in("batch/v2"))
 
 
 def test_unread_group_leaves_the_rule_unchanged(found):
@@ -194,7 +194,7 @@ async def test_broken_version_that_no_rule_knows_is_ignored(server, found):
 
 
 async def test_group_that_does_not_answer_times_out(server, found, monkeypatch):
-    monkeypatch.setattr(discovery, "READ_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(api_groups, "READ_SECONDS_MAX", 0.01)
 
     async def ask(path):
         if path.startswith(f"/apis/{TRAINER}"):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.core.finish.finish import finish_of
+from shared.core.finish import finish_of
 from shared.core.objects import format_instant
 from shared.core.ttl.durations import format_duration
-from shared.core.ttl.native import read_native_ttl
+from shared.core.ttl.ttl import native_ttl
 from tests.builders import FIXTURES, kind_rule
 
 FILES = sorted((FIXTURES / "kinds").glob("*.yaml"))
@@ -32,15 +32,15 @@ def test_rule_gives_the_expected_finish_and_ttl_of_each_fixture(name, obj, expec
 
     reported = {"finished": finish.finished, "at": finish.at and format_instant(finish.at), "outcome": finish.outcome}
     if "ttl" in expect:
-        reported["ttl"] = native_ttl(obj, rule)
+        reported["ttl"] = ttl_text(obj, rule)
     assert reported == {"at": None, "outcome": None} | expect
 
 
-def native_ttl(obj, rule):
-    native = read_native_ttl(obj, rule.ttl) if rule.ttl else None
+def ttl_text(obj, rule):
+    native = native_ttl(obj, rule.ttl)
     if native is None:
         return "none"
-    return "never" if native[1] is None else format_duration(native[1])
+    return "never" if native.is_never else format_duration(native.after)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -55,5 +55,5 @@ def test_each_rule_has_fixtures_of_each_state(path):
 
 
 def test_ttl_of_zero_differs_from_no_ttl():
-    assert native_ttl({"spec": {"ttlSecondsAfterFinished": 0}}, kind_rule("job")) == format_duration(timedelta())
-    assert native_ttl({"spec": {}}, kind_rule("job")) == "none"
+    assert ttl_text({"spec": {"ttlSecondsAfterFinished": 0}}, kind_rule("job")) == format_duration(timedelta())
+    assert ttl_text({"spec": {}}, kind_rule("job")) == "none"

@@ -272,7 +272,7 @@ class TestNamesThatKindsShare:
 
     @pytest.mark.parametrize("word", ["job", "jobs", "Job"])
     def test_shared_name_means_the_built_in_kind(self, word):
-        assert self.KINDS.meant_by(word) == (self.BUILT_IN,)
+        assert self.KINDS.find_by_name(word) == (self.BUILT_IN,)
         assert self.KINDS.parse_names((word,)).rules == (self.BUILT_IN,)
 
     @pytest.mark.parametrize("word", ["jobs.batch.volcano.sh", "job.batch.volcano.sh"])
@@ -280,7 +280,7 @@ class TestNamesThatKindsShare:
         assert self.KINDS.parse_names((word,)).rules == (self.VOLCANO,)
 
     def test_shared_name_without_a_built_in_kind_means_each_kind(self):
-        assert self.KINDS.meant_by("workflow") == (self.ARGO, self.CHAOS, self.NEVER)
+        assert self.KINDS.find_by_name("workflow") == (self.ARGO, self.CHAOS, self.NEVER)
 
     def test_ambiguous_name_is_an_error_with_the_names_that_finish(self):
         expected = "'workflow' is ambiguous: expected one of workflows.argoproj.io, workflows.chaos-mesh.org"

@@ -151,7 +151,7 @@ def test_hold_that_is_impossible_is_an_error(obj, rule, reason, message):
     ],
 )
 def test_set_writes_the_annotation_for_the_value(wish, outcome, annotations):
-    assert edits.set_ttl(job(), JOB, wish, outcome).annotations == annotations
+    assert edits.set_ttl(job(), JOB, wish, outcome=outcome).annotations == annotations
 
 
 def test_set_removes_an_instant_that_takes_precedence():
@@ -172,7 +172,7 @@ def test_set_rejects_a_malformed_value(wish):
 
 def test_set_rejects_an_instant_for_one_outcome():
     with pytest.raises(ValueError, match="an instant is for each outcome"):
-        edits.set_ttl(job(), JOB, "2026-01-02T03:04:05Z", Outcome.FAILED)
+        edits.set_ttl(job(), JOB, "2026-01-02T03:04:05Z", outcome=Outcome.FAILED)
 
 
 def test_unset_removes_all_ttls_or_that_of_one_outcome():

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from shared.core.kinds.rule import NativeTtl
-from shared.core.ttl.native import InvalidFieldError, is_left_to_controller, read_native_ttl
+from shared.core.ttl.ttl import InvalidTtlError, Ttl, is_left_to_controller, native_ttl
 
 NEVER = None
 
@@ -34,12 +34,12 @@ def ttl(*fields, **options):
 def test_native_ttl_follows_from_value_unit_and_options(value, unit, options, after):
     rule = ttl({"path": "spec.ttl", "unit": unit}, **options)
 
-    assert read_native_ttl({"spec": {"ttl": value}}, rule) == ("spec.ttl", after)
+    assert native_ttl({"spec": {"ttl": value}}, rule) == Ttl("spec.ttl", after=after, origin="native")
 
 
 @pytest.mark.parametrize("obj", [{}, {"spec": None}, {"spec": {"ttl": None}}, None, []], ids=str)
 def test_object_without_the_field_has_no_native_ttl(obj):
-    assert read_native_ttl(obj, ttl()) is None
+    assert native_ttl(obj, ttl()) is None
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_object_without_the_field_has_no_native_ttl(obj):
     ],
 )
 def test_malformed_value_is_an_error_that_names_the_field(value, unit):
-    with pytest.raises(InvalidFieldError, match=r"spec\.ttl: expected"):
-        read_native_ttl({"spec": {"ttl": value}}, ttl({"path": "spec.ttl", "unit": unit}))
+    with pytest.raises(InvalidTtlError, match=r"spec\.ttl: expected"):
+        native_ttl({"spec": {"ttl": value}}, ttl({"path": "spec.ttl", "unit": unit}))
 
 
 STRATEGY = ttl(
@@ -83,14 +83,14 @@ STRATEGY = ttl(
     ],
 )
 def test_first_field_that_is_set_and_applies_sets_the_ttl(phase, spec, path):
-    native = read_native_ttl({"spec": spec, "status": {"phase": phase}}, STRATEGY)
+    native = native_ttl({"spec": spec, "status": {"phase": phase}}, STRATEGY)
 
-    assert (native[0] if native else None) == path
+    assert (native.source if native else None) == path
 
 
 def test_field_with_an_unknown_test_result_is_an_error():
-    with pytest.raises(InvalidFieldError, match=r"spec\.onSuccess: it is unknown"):
-        read_native_ttl({"spec": {"onSuccess": 1}, "status": {"phase": ["Done"]}}, STRATEGY)
+    with pytest.raises(InvalidTtlError, match=r"spec\.onSuccess: it is unknown"):
+        native_ttl({"spec": {"onSuccess": 1}, "status": {"phase": ["Done"]}}, STRATEGY)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from shared.core.decide import Context, decide
 from shared.core.namespaces import plain_namespace
-from shared.core.ttl.overridden import advise_overridden, describe_overridden
+from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from tests.builders import JOB, NOW, ago, job, later, pod
 
 FIELD = "spec.ttlSecondsAfterFinished"

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.finish.finish import Finish, finish_of
+from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import format_instant
 from tests.builders import JOB, POD, ago, condition, created, ended, having, job, pod, status_written

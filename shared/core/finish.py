@@ -1,17 +1,18 @@
-"""Read the instant at which one object finished, from the sources that its kind rule names.
+"""Read from an object's status whether, when and how it finished, by the rule of its kind.
 
 A finish time may be too late, but never too early. So the latest of several plausible instants counts, and an instant
 before the object's creation or start counts as absent.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from typing import Any
 
 from shared.core.expressions import ExpressionError
-from shared.core.kinds.predicates import Cel, conditions_of, values_at
-from shared.core.kinds.rule import KindRule
+from shared.core.kinds.predicates import Cel, UnknownShapeError, conditions_of, holds, matching_conditions, values_at
+from shared.core.kinds.rule import FinishedWhen, KindRule, Outcome
 from shared.core.kinds.times import CelTime, ConditionTime, FieldTime, FinishSource, LatestTime, TimeSource
 from shared.core.objects import get_in, get_text, list_mappings, parse_instant
 
@@ -24,20 +25,79 @@ _CONTAINER_STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralC
 ReadInstant = Callable[[Any], datetime | None]
 
 
-def find_finish_time(obj: Any, rule: KindRule, condition: Mapping[str, Any]) -> datetime | None:
-    """The finish time of a finished object: the latest plausible instant of the first source that has one.
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The finish of an object: whether, when and how it finished.
 
-    Args:
-        obj: The object.
-        rule: Its kind rule.
-        condition: The condition that marks the object as finished; empty if no condition does.
+    Attributes:
+        finished: None if the status has a shape that the rule does not expect.
+        at: The finish time; None if it is unknown.
+        outcome: None for an unfinished object, and if the kind does not report an outcome.
+    """
 
-    Returns:
-        None if no source has a plausible instant.
+    finished: bool | None
+    at: datetime | None = None
+    outcome: Outcome | None = None
+
+
+_UNKNOWN = Finish(finished=None)
+_UNFINISHED = Finish(finished=False)
+
+
+def finish_of(obj: Any, rule: KindRule) -> Finish:
+    """Whether, when and how the object finished. Total: for an unknown shape it returns `finished=None`."""
+    status = get_in(obj, "status")
+    if status is not None and not isinstance(status, dict):
+        return _UNKNOWN
+    if rule.finished is None or _is_outdated(obj, rule):
+        return _UNFINISHED
+    try:
+        ended = _end_of(obj, rule.finished)
+        if ended is None or (rule.finished.unless is not None and holds(rule.finished.unless, obj)):
+            return _UNFINISHED
+        outcome, condition = ended
+        return Finish(True, _find_finish_time(obj, rule, condition), None if outcome is Outcome.UNKNOWN else outcome)
+    except UnknownShapeError:
+        return _UNKNOWN
+
+
+def _is_outdated(obj: Any, rule: KindRule) -> bool:
+    """Return whether the status describes an older spec: with the new spec, the object may start again."""
+    if rule.observed_generation is None:
+        return False
+    observed, generation = get_in(obj, rule.observed_generation), get_in(obj, "metadata.generation")
+    return isinstance(observed, int) and isinstance(generation, int) and observed < generation
+
+
+def _end_of(obj: Any, when: FinishedWhen) -> tuple[Outcome, Mapping[str, Any]] | None:
+    """The outcome, and the condition that marks the object as finished, if one does; None for an unfinished object."""
+    if when.conditions:
+        for condition in conditions_of(obj):
+            outcome = when.conditions.get(get_text(condition, "type"))
+            if outcome is not None and condition.get("status") == "True":
+                return outcome, condition
+        return None
+    if when.field is not None:
+        value = get_in(obj, when.field)
+        if value is not None and not isinstance(value, str):
+            raise UnknownShapeError(f"{when.field}: expected a text")
+        outcome = when.values.get(value or "")
+        return None if outcome is None else (outcome, {})
+    for case in when.cases:
+        if holds(case.when, obj):
+            matching = matching_conditions(case.when, obj) if case.when.condition else iter(())
+            return case.outcome, next(matching, {})
+    return None
+
+
+def _find_finish_time(obj: Any, rule: KindRule, condition: Mapping[str, Any]) -> datetime | None:
+    """The latest plausible instant of the first source that has one; None if no source has one.
+
+    The condition is the one that marks the object as finished; it is empty if no condition does.
     """
     read = _reader_of(obj)
     for source in rule.finished_at:
-        known = [at for at in _instants(source, obj, condition, read) if at is not None]
+        known = [at for at in _instants(source, obj, condition, read=read) if at is not None]
         if known:
             return max(known)
     return None
@@ -59,7 +119,7 @@ def _reader_of(obj: Any) -> ReadInstant:
 
 
 def _instants(
-    source: TimeSource, obj: Any, condition: Mapping[str, Any], read: ReadInstant
+    source: TimeSource, obj: Any, condition: Mapping[str, Any], *, read: ReadInstant
 ) -> Iterator[datetime | None]:
     """The instants of one source; None stands for an absent one."""
     match source:
@@ -72,7 +132,7 @@ def _instants(
         case ConditionTime():
             yield from map(read, _condition_times(source, obj))
         case LatestTime(latest=sources):
-            yield from chain.from_iterable(_instants(one, obj, condition, read) for one in sources)
+            yield from chain.from_iterable(_instants(one, obj, condition, read=read) for one in sources)
         case CelTime(cel=Cel() as cel):
             yield read(_cel_time(cel, obj))
 

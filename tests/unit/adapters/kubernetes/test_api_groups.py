@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.adapters.kubernetes.aggregation import READ_SECONDS, Aggregation
+from shared.adapters.kubernetes.api_groups import AGGREGATION_SECONDS, Aggregation
 from shared.core.decide import Expire, Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
@@ -64,9 +64,9 @@ async def test_built_in_group_needs_no_read(rule):
 async def test_answer_is_cached():
     asked = Asked(services(), services("trainer.kubeflow.org"))
     assert not await asked.aggregation.is_aggregated(TRAINJOB)
-    asked.now = READ_SECONDS - 1
+    asked.now = AGGREGATION_SECONDS - 1
     assert not await asked.aggregation.is_aggregated(TRAINJOB)
-    asked.now = READ_SECONDS
+    asked.now = AGGREGATION_SECONDS
     assert await asked.aggregation.is_aggregated(TRAINJOB)
     assert len(asked.paths) == 2
 

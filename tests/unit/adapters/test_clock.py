@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.kubernetes.server_clock import AHEAD_MAX, SAMPLE_AGE_MAX, ServerClock
+from shared.adapters.clock import AHEAD_MAX, SAMPLE_AGE_MAX, ServerClock
 
 START = datetime(2026, 3, 14, 15, 9, 26, 535_000, tzinfo=UTC)
 ROUNDING = timedelta(microseconds=2)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shared.core.finish.finish import finish_of
-from shared.core.finish.unfinished import FOUND_MAX, explain_unfinished
+from shared.core.finish import finish_of
 from shared.core.kinds.rule import KindRule
+from shared.core.kinds.wording import FOUND_MAX, explain_unfinished
 from tests.builders import JOB, POD, condition, having, job, kind_rule, pod
 from tests.unit.core.kinds.test_kind_fixtures import cases
 

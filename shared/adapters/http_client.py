@@ -1,12 +1,18 @@
-"""Reject HTTP redirects from every server: tokens and payloads go to the configured address only."""
+"""What the HTTP clients of this project refuse, as middlewares of an aiohttp session: redirects, and repeated requests.
 
-from collections.abc import Mapping
+Tokens and payloads go to the configured address only. aiohttp repeats a DELETE whose connection was dropped, at any
+later time; a request within `once` is sent at most once.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
 from shared.core.objects import printable, quote
-from shared.errors import PermanentError
+from shared.errors import PermanentError, TryLaterError
 
 if TYPE_CHECKING:
     from aiohttp import ClientHandlerType, ClientRequest, ClientResponse
@@ -76,3 +82,31 @@ def _origin_of(url: str, base: str = "") -> str:
         return quote(url)
     name = f"[{host}]" if ":" in host else host
     return printable(f"{parts.scheme}://{name}{f':{port}' if port else ''}"[:_SHOWN_MAX])
+
+
+_left: ContextVar[list[str] | None] = ContextVar("left", default=None)
+"""The methods sent within `once`; None outside it."""
+
+
+@contextmanager
+def once() -> Iterator[None]:
+    """Allow this task to send one request within the block, and no repeat of it."""
+    token = _left.set([])
+    try:
+        yield
+    finally:
+        _left.reset(token)
+
+
+async def refuse_repeats(request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
+    """Refuse a repeat within `once`; a middleware for an aiohttp session, called for each attempt.
+
+    Raises:
+        TryLaterError: The request was already sent, and its connection was dropped.
+    """
+    left = _left.get()
+    if left is not None:
+        if left:
+            raise TryLaterError("the connection was dropped before an answer came; the request is not repeated")
+        left.append(request.method)
+    return await handler(request)

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from shared.core.horizon import HORIZON_MIN, horizon, sweep_ahead
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.namespaces import namespace_of
+from shared.core.timing import HORIZON_MIN, horizon, sweep_ahead
 from shared.usecases.schedule import schedule
 from tests.builders import JOB, ago, job, namespace
 from tests.fakes import FakeClock, FakeTelemetry
