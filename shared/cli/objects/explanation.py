@@ -89,8 +89,8 @@ def _lines(
     yield "finished", _finished(facts, now, related)
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
-    if facts.keeper:
-        yield "keeper", _keeper(facts, facts.keeper)
+    if facts.keep_last_rule:
+        yield "keeper", _keeper(facts, facts.keep_last_rule)
     if context:
         yield "policy", context.chosen.message
     if facts.problem:

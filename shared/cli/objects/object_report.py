@@ -119,10 +119,10 @@ def describe_time(instant: datetime, now: datetime) -> str:
 
 
 def _keeper_as_json(facts: Facts) -> dict[str, Any] | None:
-    if facts.keeper is None:
+    if facts.keep_last_rule is None:
         return None
-    kept = facts.keeper.kept_of(facts.finish.outcome)
-    return {"rule": facts.keeper.name, "keeps": kept, "newer": facts.newer}
+    kept = facts.keep_last_rule.kept_of(facts.finish.outcome)
+    return {"rule": facts.keep_last_rule.name, "keeps": kept, "newer": facts.newer}
 
 
 def _seconds(facts: Facts) -> int | None:

@@ -92,7 +92,11 @@ def describe(decision: Decision, now: datetime) -> str:
     moved = f", moved by {decision.facts.moved_by}" if decision.facts.moved_by else ""
     match decision:
         case Ignore(reason):
-            keeper = f" by {decision.facts.keeper.source}" if decision.facts.keeper and reason == "kept-last" else ""
+            keeper = (
+                f" by {decision.facts.keep_last_rule.source}"
+                if decision.facts.keep_last_rule and reason == "kept-last"
+                else ""
+            )
             return f"kept ({reason}{keeper})"
         case Wait(until):
             return f"due {describe_time(until, now)}{by}{moved}"
