@@ -100,7 +100,7 @@ def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bo
     return (
         any(name in annotations for name in TTL_ANNOTATIONS)
         or has_native_ttl(obj, rule.ttl)
-        or context.policy.speaks_of(rule)
+        or context.policy.sets_ttl_for(rule)
         or _may_default(rule, context)
     )
 

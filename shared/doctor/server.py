@@ -147,7 +147,7 @@ async def check_kinds(
     findings = [await _check_kind(cluster, rule, place) for rule in served]
     wanted = list(served)
     for name in list_unserved(names, served):
-        unserved = next(rule for rule in rules if rule.is_named(name))
+        unserved = next(rule for rule in rules if rule.has_name(name))
         detail = (
             f"the API server does not serve {unserved.plural} of {unserved.api_version}: "
             "its CRD is missing or lacks this version"

@@ -201,7 +201,7 @@ class Evaluator:
         self._is_ahead = bool(ahead)
 
     def may_expire(self, obj: Any, rule: KindRule) -> bool:
-        """Whether an object may be due now or later, by its metadata and the cached namespace."""
+        """Return whether an object may be due now or later, by its metadata and the cached namespace."""
         return may_expire(obj, rule, Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj))))
 
 

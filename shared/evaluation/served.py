@@ -1,4 +1,4 @@
-"""Which kinds a cluster serves, and which kind rule applies to each."""
+"""Find the kinds that a cluster serves, and the kind rule that applies to each."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ async def list_served(kinds: Catalogue, *, cluster: Cluster, namespace: str = ""
 
 def list_unserved(words: Sequence[str], served: Sequence[KindRule]) -> list[str]:
     """List the words that name no served kind."""
-    return [word for word in words if not any(rule.is_named(word) for rule in served)]
+    return [word for word in words if not any(rule.has_name(word) for rule in served)]
 
 
 async def find_served(group: str, kind: str, *, cluster: Cluster, kinds: Catalogue) -> KindRule:

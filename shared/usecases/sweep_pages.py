@@ -46,7 +46,7 @@ class PageReader:
         """
         if rule.scope == "Namespaced":
             await self.evaluator.namespaces.prime()
-        in_full = rule.ttl is not None or self.evaluator.policy().speaks_of(rule)
+        in_full = rule.ttl is not None or self.evaluator.policy().sets_ttl_for(rule)
         page = await self.cluster.list_page(
             rule, namespace=self.namespace, continue_token=token, metadata_only=not in_full
         )

@@ -39,7 +39,7 @@ class Catalogue:
         Raises:
             ValueError: The word names no known kind.
         """
-        named = tuple(rule for rule in self.rules if rule.is_named(word))
+        named = tuple(rule for rule in self.rules if rule.has_name(word))
         if not named:
             raise ValueError(f"unknown kind {quote(word)}: {self._suggest(word)}")
         return tuple(rule for rule in named if "." not in rule.group) or named

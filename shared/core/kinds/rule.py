@@ -221,7 +221,7 @@ class KindRule(RuleModel):
         """Whether an owner of this kind keeps the objects that it controls; `is_finished` is None if unknown."""
         return self.dependents == "kept" or (self.dependents == "held" and is_finished is not True)
 
-    def is_named(self, word: str) -> bool:
-        """Whether a word is one of the kind's names: `Job`, `jobs`, `job` or `jobs.batch`."""
+    def has_name(self, word: str) -> bool:
+        """Return whether a word is one of the kind's names: `Job`, `jobs`, `job` or `jobs.batch`."""
         names = {self.kind.lower(), self.plural, self.name, f"{self.kind.lower()}.{self.group}", *self.short_names}
         return word.lower() in names

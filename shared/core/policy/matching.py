@@ -181,7 +181,7 @@ class Match(RuleModel):
 
     def names(self, rule: KindRule) -> bool:
         """Whether `kinds` contains a name of this kind, and not only a pattern."""
-        return any(not is_glob(word) and rule.is_named(word) for word in self.kinds)
+        return any(not is_glob(word) and rule.has_name(word) for word in self.kinds)
 
     def is_about(self, rule: KindRule) -> bool:
         """Whether `kinds` matches this kind, by a name or by a pattern."""

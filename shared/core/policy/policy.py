@@ -137,8 +137,8 @@ class Policy(RuleModel):
     def _by_kind(self) -> dict[tuple[str, str, str], tuple[Candidate, ...]]:
         return {}
 
-    def speaks_of(self, kind: KindRule) -> bool:
-        """Whether a rule sets a TTL for objects of a kind."""
+    def sets_ttl_for(self, kind: KindRule) -> bool:
+        """Return whether a rule sets a TTL for objects of a kind."""
         return any(one.ttls for one in self.candidates(kind))
 
 

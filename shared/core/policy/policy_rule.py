@@ -91,7 +91,7 @@ class PolicyRule(RuleModel):
 
     @property
     def counts(self) -> bool:
-        """Whether it keeps the newest objects of a group."""
+        """Return whether it keeps the newest objects of a group."""
         return self.keep_last is not None or self.keep_last_failed is not None
 
     @property
@@ -105,7 +105,7 @@ class PolicyRule(RuleModel):
         return f"policy rule {self.name}"
 
     def counts_apart(self, outcome: Outcome | None) -> bool:
-        """Whether an object with this outcome is counted among the failed objects only."""
+        """Return whether an object with this outcome is counted among the failed objects only."""
         return self.keep_last_failed is not None and outcome is Outcome.FAILED
 
     def kept_of(self, outcome: Outcome | None) -> int | None:

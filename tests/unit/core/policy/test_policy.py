@@ -66,7 +66,7 @@ def test_policy_with_every_field_is_read():
 def test_policy_without_limits_limits_nothing():
     assert NO_POLICY.limits == Limits()
     assert NO_POLICY.limits.everywhere is NO_POLICY.limits.per_namespace is NO_POLICY.limits.breaker.count is None
-    assert not NO_POLICY.speaks_of(JOB)
+    assert not NO_POLICY.sets_ttl_for(JOB)
 
 
 @pytest.mark.parametrize(
@@ -209,10 +209,10 @@ class TestKinds:
     def test_kind_names_and_patterns_match_their_kinds(self, word, kinds):
         policy = Policy.model_validate(ruled(match={"kinds": [word]}))
 
-        assert {rule.kind for rule in (JOB, POD, TRAINJOB) if policy.speaks_of(rule)} == kinds
+        assert {rule.kind for rule in (JOB, POD, TRAINJOB) if policy.sets_ttl_for(rule)} == kinds
 
     def test_rule_without_a_ttl_sets_none_for_any_kind(self):
         policy = Policy.model_validate({"rules": [{"name": "a", "match": {"kinds": ["jobs"]}, "minAge": 1}]})
 
-        assert not policy.speaks_of(JOB)
+        assert not policy.sets_ttl_for(JOB)
         assert len(policy.candidates(JOB)) == 1
