@@ -1,46 +1,15 @@
-"""The facts that the evaluator reads: namespace, owner and rank, once for all callers, and only when they matter."""
-
-import asyncio
+"""The rank of an object: the objects of its group are listed once for all callers, and counted."""
 
 import pytest
 
 from shared.core.decide import Expire, Ignore, Reason
-from shared.core.kinds.catalogue import Catalogue
-from shared.errors import ForbiddenError, TryLaterError
-from shared.evaluation.evaluator import Evaluator
+from shared.errors import ForbiddenError
 from shared.evaluation.ranks import FALLEN_MAX
-from shared.ports import Snapshot
-from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, having, job, namespace, owned_by
-from tests.fakes import FakeCluster, FakeTelemetry
+from tests.builders import ago, having
 from tests.unit.core.ttl.test_precedence import DONE, rules
+from tests.unit.evaluation.test_evaluator import Bench, named
 
 pytestmark = pytest.mark.anyio
-
-KINDS = Catalogue((JOB, POD, TRAINJOB))
-
-
-class Bench:
-    """An evaluator over a fake API server."""
-
-    def __init__(self):
-        self.cluster, self.telemetry = FakeCluster(), FakeTelemetry()
-        self.policy = rules(minAge="0s")
-        self.evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy, telemetry=self.telemetry)
-
-    async def decide(self, obj, rule=JOB):
-        return await self.evaluator.decide(Snapshot(obj, NOW), rule)
-
-    async def evaluated(self, obj):
-        return await self.evaluator.evaluate(Snapshot(obj, NOW), JOB)
-
-    def pile(self, count, **parts):
-        """Jobs that finished one after another, the last a second ago."""
-        for number in range(count):
-            self.cluster.put(named(number, complete=ago(count - number), **parts))
-
-
-def named(number, **parts):
-    return job(name=f"job-{number:03}", uid=f"job-{number:03}", **parts)
 
 
 @pytest.fixture
