@@ -58,12 +58,7 @@ async def hold(
         echo_messages(written)
         decision = await found.evaluator.decide(written.snapshot, found.rule)
         deleting_owners = await find_deleting_owners(
-            written.snapshot.obj,
-            cluster=found.cluster,
-            kinds=found.force.kinds,
-            evaluator=found.evaluator,
-            reason=reason,
-            flags=found.force.flags,
+            written.snapshot.obj, found.evaluator, reason=reason, flags=found.force.flags
         )
         check_hold(written, found.rule, decision.facts.overridden, deleting_owners)
 

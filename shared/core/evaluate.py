@@ -16,6 +16,7 @@ from shared.core.namespaces import CLUSTER_SCOPED, Namespace
 from shared.core.objects import get_annotations, get_controller, get_in, get_text
 from shared.core.policy.matching import NamespaceUnreadError, Subject
 from shared.core.policy.ruling import NO_RULING, Due, Ruling, UnreadableRuleError, apply_rules, find_due
+from shared.core.ranks import is_kept
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl, is_left_to_controller, native_ttl
 
 Evaluated = tuple[Reason | None, Facts]
@@ -137,13 +138,13 @@ def _evaluate_finished(case: _Case, own: Ttl | None) -> Evaluated:
         dispatcher = None
     reason = _reason_to_keep(case, due, ruling, dispatcher=dispatcher)
     owner = get_controller(case.obj) if reason is Reason.OWNER_UNFINISHED else None
-    newer = case.context.newer if ruling.keeper is not None else None
+    newer = case.context.newer if ruling.keep_last_rule is not None else None
     return reason, Facts(
         finish,
         ttl=due.ttl,
         due_at=due.at,
         policy_rule=due.rule,
-        keeper=ruling.keeper,
+        keep_last_rule=ruling.keep_last_rule,
         group=ruling.group,
         moved_by=due.moved_by,
         owner=owner,
@@ -172,12 +173,12 @@ def _reason_to_keep(case: _Case, due: Due, ruling: Ruling, *, dispatcher: Dispat
 
 def _rank_to_keep(case: _Case, ruling: Ruling) -> Reason | None:
     """The reason to keep an object that may be among the newest objects that a rule keeps."""
-    if ruling.keeper is None:
+    if ruling.keep_last_rule is None:
         return None
     if case.finish.at is None:
         return Reason.FINISH_TIME_UNKNOWN
-    kept, newer = ruling.keeper.kept_of(case.finish.outcome) or 0, case.context.newer
-    return Reason.KEPT_LAST if newer is None or newer < kept else None
+    kept = ruling.keep_last_rule.kept_of(case.finish.outcome)
+    return Reason.KEPT_LAST if is_kept(case.context.newer, kept) else None
 
 
 def _with_overridden(case: _Case, reason: Reason | None, facts: Facts) -> Facts:

@@ -157,7 +157,7 @@ class Facts:
         problem: What cannot be read, and what was expected; empty if everything can be read.
         problem_of: The Namespace that has the problem; None if the object itself has it.
         policy_rule: The policy rule that sets the TTL, if one does.
-        keeper: The policy rule whose keepLast or keepLastFailed counts the object, if one does.
+        keep_last_rule: The policy rule whose keepLast or keepLastFailed counts the object, if one does.
         group: The group of that rule to which the object belongs.
         moved_by: The setting that moved `due_at` away from finish plus TTL: max-ttl or a minAge.
         overridden: The kind's own TTL field, if its controller acts on it before `due_at` or although a reason keeps
@@ -174,7 +174,7 @@ class Facts:
     problem: str = ""
     problem_of: ObjectRef | None = None
     policy_rule: PolicyRule | None = None
-    keeper: PolicyRule | None = None
+    keep_last_rule: PolicyRule | None = None
     group: str = ""
     moved_by: str = ""
     overridden: str = ""

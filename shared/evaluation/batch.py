@@ -1,38 +1,33 @@
 """Decide about many objects under several policies, with each object read once.
 
-Most facts that `decide` needs are among the objects themselves: the owner of a Pod is a Job, and a rule counts objects
-of one kind. So the evaluator stores only the decisions about each object: one for each missing fact that may keep it,
-and the decision if none of them does. Once all objects are added, the owners and the ranks show which decision applies.
+The objects go through the loop of the evaluator, `decide_with`. But the facts that it asks for are among the objects
+themselves: the owner of a Pod is a Job, and a policy rule counts objects of one kind. These facts are known after the
+last object, and no object is kept in memory until then. So the loop first goes on as if no missing fact kept the
+object, and its decisions are stored. Once all objects are added, the owners and the ranks show which decision applies.
 The results are those of `Evaluator`, which evaluates each object alone.
 """
 
 import asyncio
 import sys
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from functools import partial
-from typing import Any
+from datetime import datetime
 
-from shared.core.decide import Context, Decision, Facts, Reason, decide
-from shared.core.finish import Finish
+from shared.core.decide import Context, Decision, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.core.policy.policy import Policy
+from shared.core.ranks import RankGroups, find_ranked, is_kept
+from shared.errors import PermanentError
+from shared.evaluation.evaluator import decide_with
+from shared.ports import Snapshot
 
 OWNERS_AT_ONCE = 16
 """Concurrent reads of owners that were not among the objects."""
 
 IsUnfinished = Callable[[ObjectRef], Awaitable[bool]]
-"""See `shared.evaluation.evaluator.is_unfinished`."""
-
-_Steps = tuple[Decision, ...]
-_Group = tuple[str, str, str, str, bool, str]
-_Places = defaultdict[_Group, list[tuple[datetime, str]]]
-"""When the objects of each group finished, and their uids."""
+"""See `shared.evaluation.owners.Owners.is_unfinished`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +48,13 @@ class BatchResult:
 
 @dataclass(slots=True)
 class _BatchCase:
-    """One object; each step is the decision if the missing fact of the step before does not keep the object."""
+    """One object; under each policy the decisions of the loop, each without the fact that the one before lacks."""
 
     ref: ObjectRef
     rule: KindRule
     now: datetime
     owner: ObjectRef | None
-    steps: tuple[_Steps, ...]
+    decisions: tuple[tuple[Decision, ...], ...]
 
 
 @dataclass
@@ -73,48 +68,42 @@ class BatchEvaluator:
     policies: Sequence[Policy]
     _cases: list[_BatchCase] = field(default_factory=list)
     _unfinished: dict[str, bool] = field(default_factory=dict)
-    _places: tuple[_Places, ...] = field(init=False)
+    _groups: tuple[RankGroups, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._places = tuple(defaultdict(list) for _ in self.policies)
+        self._groups = tuple(RankGroups() for _ in self.policies)
 
-    def add(  # noqa: PLR0913 - the facts beside the object
+    async def add(
         self,
-        obj: Any,
+        snapshot: Snapshot,
         rule: KindRule,
-        now: datetime,
         namespace: Namespace | None,
         problem: str = "",
         *,
         aggregated: bool = False,
-        ahead: timedelta = timedelta(0),
     ) -> None:
         """Add one object.
 
         Args:
-            obj: The object; it is not kept in memory.
+            snapshot: The object, which is not kept in memory, and the time of the read.
             rule: The object's kind.
-            now: When it was read.
             namespace: The object's namespace; None if it could not be read.
             problem: Why the namespace could not be read.
             aggregated: Whether an aggregated API server serves the kind, or may.
-            ahead: See `decide`.
         """
-        ref, owner = ref_of(obj), get_controller(obj)
-        steps: list[_Steps] = []
-        for policy, places in zip(self.policies, self._places, strict=True):
-            finish = steps[0][0].facts.finish if steps else None
-            decide_in = partial(decide, obj, rule, now, ahead=ahead)
-            decisions = _steps(decide_in, Context(policy, namespace, owner is not None, aggregated), finish)
-            first = decisions[0]
-            if first.reason is Reason.NAMESPACE_UNREAD and problem:
-                decisions = (replace(first, facts=replace(first.facts, problem=problem)),)
-            if (group := _group(ref, first)) and first.facts.finish.at is not None:
-                places[group].append((first.facts.finish.at, ref.uid))
-            steps.append(decisions)
-        if ref.uid:
-            self._unfinished[ref.uid] = rule.keeps_dependents(is_finished=steps[0][0].facts.finish.finished)
-        self._cases.append(_BatchCase(ref, rule, now, owner, tuple(steps)))
+        ref, owner, finish = ref_of(snapshot.obj), get_controller(snapshot.obj), None
+        facts = _AssumedFacts(namespace, problem, aggregated)
+        stored: list[tuple[Decision, ...]] = []
+        for policy, groups in zip(self.policies, self._groups, strict=True):
+            context = Context(policy, namespace, owner is not None, aggregated)
+            decisions, _ = await decide_with(facts, snapshot, rule, context, finish)
+            finish = decisions[0].facts.finish
+            if ranked := find_ranked(ref, decisions[0].reason, decisions[0].facts):
+                groups.add(ranked)
+            stored.append(tuple(decisions))
+        if ref.uid and finish:
+            self._unfinished[ref.uid] = rule.keeps_dependents(is_finished=finish.finished)
+        self._cases.append(_BatchCase(ref, rule, snapshot.read_at, owner, tuple(stored)))
 
     async def settle(self, is_unfinished: IsUnfinished) -> list[BatchResult]:
         """Return the decisions about each object, in the order in which the objects were added.
@@ -123,13 +112,12 @@ class BatchEvaluator:
             is_unfinished: Called once for each owner that may keep an object and was not added.
         """
         await self._read_owners(is_unfinished)
-        for places in self._places:
-            for group in places.values():
-                group.sort()
+        for groups in self._groups:
+            groups.sort()
         return list(self._settled())
 
     async def _read_owners(self, is_unfinished: IsUnfinished) -> None:
-        wanted = {one.owner.uid: one.owner for one in self._cases if one.owner and _needs_owner(one.steps)}
+        wanted = {one.owner.uid: one.owner for one in self._cases if one.owner and _needs_owner(one)}
         missing = iter([owner for uid, owner in wanted.items() if uid not in self._unfinished])
 
         async def work() -> None:
@@ -142,54 +130,55 @@ class BatchEvaluator:
 
     def _settled(self) -> Iterator[BatchResult]:
         for case in self._cases:
-            pairs = zip(case.steps, self._places, strict=True)
-            yield BatchResult(case.ref, case.rule, case.now, tuple(self._last(case, *pair) for pair in pairs))
+            pairs = zip(case.decisions, self._groups, strict=True)
+            yield BatchResult(case.ref, case.rule, case.now, tuple(self._settle(case, *pair) for pair in pairs))
 
-    def _last(self, case: _BatchCase, steps: _Steps, places: _Places) -> Decision:
-        """The first step that applies."""
-        counted = [_count(case.ref, one, places) for one in steps]
-        for decision in counted[:-1]:
-            if decision.reason is Reason.OWNER_UNFINISHED:
-                if case.owner is None or self._unfinished[case.owner.uid]:
-                    return decision
-            elif _keeps(decision.facts):
-                return decision
-        return counted[-1]
+    def _settle(self, case: _BatchCase, decisions: Sequence[Decision], groups: RankGroups) -> Decision:
+        """The decision at which the loop ends if it has the facts: the first whose missing fact keeps the object."""
+        counted = [_count(case.ref, one, groups) for one in decisions]
+        return next(one for one in counted if self._applies(one, case.owner))
 
-
-def _steps(decide_in: Callable[..., Decision], context: Context, finish: Finish | None) -> _Steps:
-    decision = decide_in(context, finish=finish)
-    finish = decision.facts.finish
-    if decision.reason is Reason.OWNER_UNFINISHED:
-        return decision, *_steps(decide_in, replace(context, owner_unfinished=False), finish)
-    if decision.reason is Reason.KEPT_LAST and context.newer is None:
-        return decision, *_steps(decide_in, replace(context, newer=sys.maxsize), finish)
-    return (decision,)
+    def _applies(self, decision: Decision, owner: ObjectRef | None) -> bool:
+        facts = decision.facts
+        match decision.reason:
+            case Reason.OWNER_UNFINISHED:
+                return owner is None or self._unfinished[owner.uid]
+            case Reason.KEPT_LAST:
+                rule = facts.keep_last_rule
+                return is_kept(facts.newer, rule.kept_of(facts.finish.outcome) if rule else None)
+        return True
 
 
-def _needs_owner(steps: Iterable[_Steps]) -> bool:
-    return any(one[0].reason is Reason.OWNER_UNFINISHED for one in steps)
+@dataclass(slots=True)
+class _AssumedFacts:
+    """The facts that are known of one object; it is assumed that neither its owner nor its rank keeps it."""
+
+    known_namespace: Namespace | None
+    problem: str
+    aggregated: bool
+
+    async def namespace(self) -> Namespace:
+        if self.known_namespace is None:
+            raise PermanentError(self.problem)
+        return self.known_namespace
+
+    async def is_owner_unfinished(self) -> bool:
+        return False
+
+    async def is_aggregated(self) -> bool:
+        return self.aggregated
+
+    async def count_newer(self, _context: Context) -> int:
+        return sys.maxsize
 
 
-def _group(ref: ObjectRef, decision: Decision) -> _Group | None:
-    """The group in which an object is counted; None if no rule counts it, or it is terminating."""
-    facts = decision.facts
-    if facts.keeper is None or facts.finish.at is None or decision.reason is Reason.TERMINATING:
-        return None
-    apart = facts.keeper.counts_apart(facts.finish.outcome)
-    return ref.api_version, ref.kind, ref.namespace, facts.keeper.name, apart, facts.group
+def _needs_owner(case: _BatchCase) -> bool:
+    return any(decisions[0].reason is Reason.OWNER_UNFINISHED for decisions in case.decisions)
 
 
-def _count(ref: ObjectRef, decision: Decision, places: _Places) -> Decision:
+def _count(ref: ObjectRef, decision: Decision, groups: RankGroups) -> Decision:
     """The decision, with the number of objects of its group that finished later."""
-    group, at = _group(ref, decision), decision.facts.finish.at
-    if group is None or at is None:
+    ranked = find_ranked(ref, decision.reason, decision.facts)
+    if ranked is None:
         return decision
-    newer = len(places[group]) - bisect_right(places[group], (at, ref.uid))
-    return replace(decision, facts=replace(decision.facts, newer=newer))
-
-
-def _keeps(facts: Facts) -> bool:
-    """Whether the rank of an object keeps it."""
-    kept = facts.keeper.kept_of(facts.finish.outcome) if facts.keeper else None
-    return facts.newer is None or facts.newer < (kept or 0)
+    return replace(decision, facts=replace(decision.facts, newer=groups.count_newer(ranked)))

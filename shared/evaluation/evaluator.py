@@ -8,19 +8,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from shared.core.decide import Context, Decision, Expire, Reason, decide, may_expire
 from shared.core.facts import NOTHING_KNOWN
-from shared.core.finish import finish_of
+from shared.core.finish import Finish
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_controller, get_text
+from shared.core.namespaces import Namespace
+from shared.core.objects import get_controller, get_text
 from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.ranks import RankedObject
 from shared.errors import PermanentError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.ranks import RankedObject, Ranks
-from shared.evaluation.served import find_served
+from shared.evaluation.owners import Owners
+from shared.evaluation.ranks import Ranks
 from shared.ports import Cluster, Snapshot, Telemetry
 
 DECIDED_SECONDS = 1.0
@@ -28,6 +30,79 @@ DECIDED_SECONDS = 1.0
 
 CLOCK_AHEAD = "the API server's clock is too far ahead: objects wait until they are due by the local clock as well"
 """A problem for the operator: one of the two clocks is wrong, or a proxy writes its own Date header."""
+
+
+class FactSource(Protocol):
+    """The facts about one object beside it; each method is called only if the fact matters.
+
+    A source raises PermanentError if a fact cannot be found, and TryLaterError if it cannot be found now.
+    """
+
+    async def namespace(self) -> Namespace:
+        """Return the object's namespace."""
+        ...
+
+    async def is_owner_unfinished(self) -> bool:
+        """Return whether the controller owner is unfinished, or may be."""
+        ...
+
+    async def is_aggregated(self) -> bool:
+        """Return whether an aggregated API server serves the kind, or may."""
+        ...
+
+    async def count_newer(self, context: Context) -> int:
+        """Return how many objects of the same keepLast group finished later."""
+        ...
+
+
+async def decide_with(
+    facts: FactSource, snapshot: Snapshot, rule: KindRule, context: Context, finish: Finish | None = None
+) -> tuple[Sequence[Decision], Context]:
+    """Decide; while the reason names a missing fact, add that fact to the context and decide again.
+
+    Args:
+        facts: Provides the missing facts.
+        snapshot: The object, and the API server's time.
+        rule: The object's kind.
+        context: The facts that are known.
+        finish: The finish from an earlier decision about the object.
+
+    Returns:
+        Each decision on the way, and the context of the last one, which counts. If a fact cannot be found, the last
+        decision keeps the object, and has the problem.
+    """
+    decisions: list[Decision] = []
+    found: set[Reason] = set()
+    while True:
+        decision = decide(snapshot.obj, rule, snapshot.read_at, context, finish=finish, ahead=snapshot.ahead)
+        decisions.append(decision)
+        reason, finish = decision.reason, decision.facts.finish
+        if reason not in _MISSING or reason in found:
+            return decisions, context
+        found.add(reason)
+        try:
+            context = await _with_fact(reason, facts, context)
+        except PermanentError as error:
+            decisions[-1] = replace(decision, facts=replace(decision.facts, problem=str(error)))
+            return decisions, context
+
+
+_MISSING = frozenset({Reason.NAMESPACE_UNREAD, Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST})
+"""Reasons that also apply while a fact is missing."""
+
+
+async def _with_fact(reason: Reason, facts: FactSource, context: Context) -> Context:
+    """The context with the fact that the reason names as missing."""
+    match reason:
+        case Reason.OWNER_UNFINISHED:
+            context = replace(context, owner_unfinished=await facts.is_owner_unfinished())
+        case Reason.AGGREGATED_API:
+            context = replace(context, aggregated=await facts.is_aggregated())
+        case Reason.KEPT_LAST:
+            context = replace(context, newer=await facts.count_newer(context))
+    if reason is Reason.NAMESPACE_UNREAD or context.namespace is not None:  # a slow read may have made it too old
+        context = replace(context, namespace=await facts.namespace())
+    return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +139,7 @@ class Evaluator:
     telemetry: InitVar[Telemetry | None] = None
     only: InitVar[str] = ""
     namespaces: Namespaces = field(init=False)
+    owners: Owners = field(init=False)
     ranks: Ranks = field(init=False)
     _telemetry: Telemetry | None = field(init=False)
     _is_ahead: bool = field(init=False)
@@ -71,7 +147,7 @@ class Evaluator:
     def __post_init__(self, telemetry: Telemetry | None, only: str) -> None:
         self._telemetry, self._is_ahead = telemetry, False
         self.namespaces = Namespaces(self.cluster, telemetry, only)
-        self.ranks = Ranks(self.cluster)
+        self.owners, self.ranks = Owners(self.cluster, self.kinds), Ranks(self.cluster)
 
     async def decide(self, snapshot: Snapshot, rule: KindRule) -> Decision:
         """Evaluate an object, and return the decision alone.
@@ -91,22 +167,15 @@ class Evaluator:
         Raises:
             TryLaterError: The API server is busy or away.
         """
-        obj, now, ahead = snapshot.obj, snapshot.read_at, snapshot.ahead
-        self._report_clock(ahead)
-        namespace, owned = self.namespaces.get_cached(_namespace_of(obj)), get_controller(obj) is not None
+        self._report_clock(snapshot.ahead)
+        namespace, owned = (
+            self.namespaces.get_cached(_namespace_of(snapshot.obj)),
+            get_controller(snapshot.obj) is not None,
+        )
         context = Context(self.policy(), namespace, owned, rule.may_be_aggregated)
-        evaluation = Evaluation(decide(obj, rule, now, context, ahead=ahead), (), context, _now())
-        read: set[Reason] = set()
-        while (reason := evaluation.decision.reason) in _MISSING and reason not in read:
-            read.add(reason)
-            try:
-                context, fallen = await self._read_fact(reason, snapshot, rule, context)
-                if context.namespace is not None:  # a slow read may have made it too old
-                    context = replace(context, namespace=await self.namespaces.get(_namespace_of(obj)))
-            except PermanentError as error:
-                return Evaluation(_unread(evaluation.decision, str(error)))
-            evaluation = Evaluation(decide(obj, rule, now, context, ahead=ahead), fallen, context, _now())
-        return evaluation
+        facts = _ReadFacts(self, snapshot, rule)
+        decisions, context = await decide_with(facts, snapshot, rule, context)
+        return Evaluation(decisions[-1], facts.fallen, context, _now())
 
     def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
         """Decide again, just before the DELETE, by the present policy and the cached namespace.
@@ -132,31 +201,33 @@ class Evaluator:
         self._is_ahead = bool(ahead)
 
     def may_expire(self, obj: Any, rule: KindRule) -> bool:
-        """Whether an object may be due now or later, by its metadata and the cached namespace."""
+        """Return whether an object may be due now or later, by its metadata and the cached namespace."""
         return may_expire(obj, rule, Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj))))
 
-    async def _read_fact(
-        self, reason: Reason, snapshot: Snapshot, rule: KindRule, context: Context
-    ) -> tuple[Context, Sequence[RankedObject]]:
-        """Read the fact that the reason names as missing."""
-        obj = snapshot.obj
-        if reason is Reason.NAMESPACE_UNREAD:
-            namespace = await self.namespaces.get(_namespace_of(obj))
-            if namespace is None:
-                raise PermanentError(f"there is no namespace {_namespace_of(obj)}")
-            return replace(context, namespace=namespace), ()
-        if reason is Reason.OWNER_UNFINISHED:
-            owner = get_controller(obj)
-            unfinished = owner is not None and await is_unfinished(owner, cluster=self.cluster, kinds=self.kinds)
-            return replace(context, owner_unfinished=unfinished), ()
-        if reason is Reason.AGGREGATED_API:
-            return replace(context, aggregated=await self.cluster.is_aggregated(rule)), ()
-        rank = await self.ranks.rank(obj, rule, context)
-        return replace(context, newer=rank.newer), rank.fallen
 
+@dataclass(slots=True)
+class _ReadFacts:
+    """Reads the facts about one object from the API server."""
 
-_MISSING = frozenset({Reason.NAMESPACE_UNREAD, Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST})
-"""Reasons that also apply while a fact is missing."""
+    evaluator: Evaluator
+    snapshot: Snapshot
+    rule: KindRule
+    fallen: Sequence[RankedObject] = ()
+
+    async def namespace(self) -> Namespace:
+        return await self.evaluator.namespaces.get_existing(_namespace_of(self.snapshot.obj))
+
+    async def is_owner_unfinished(self) -> bool:
+        owner = get_controller(self.snapshot.obj)
+        return owner is not None and await self.evaluator.owners.is_unfinished(owner)
+
+    async def is_aggregated(self) -> bool:
+        return await self.evaluator.cluster.is_aggregated(self.rule)
+
+    async def count_newer(self, context: Context) -> int:
+        rank = await self.evaluator.ranks.rank(self.snapshot.obj, self.rule, context)
+        self.fallen = rank.fallen
+        return rank.newer
 
 
 def _now() -> float:
@@ -165,32 +236,3 @@ def _now() -> float:
 
 def _namespace_of(obj: Any) -> str:
     return get_text(obj, "metadata.namespace")
-
-
-def _unread(decision: Decision, problem: str) -> Decision:
-    """The decision, with the problem why a fact could not be read."""
-    return replace(decision, facts=replace(decision.facts, problem=problem))
-
-
-async def is_unfinished(owner: ObjectRef, *, cluster: Cluster, kinds: Catalogue) -> bool:
-    """Whether the owner is unfinished, or may be: an unreadable owner, or one of an unknown kind, is unfinished.
-
-    An owner that is gone does not keep its dependents; the garbage collector is about to delete them. If the kind of
-    the owner is not served, or the reference is invalid, the owner counts as unfinished. A CronJob
-    never finishes, but its kind rule has `dependents: free`, so it does not keep its dependents.
-    """
-    rules = kinds.of(owner.group, owner.kind)
-    if any(rule.dependents == "free" for rule in rules):
-        return False
-    if all(rule.never_finishes for rule in rules):
-        return True
-    try:
-        rule = await find_served(owner.group, owner.kind, cluster=cluster, kinds=kinds)
-        if rule.scope == "Cluster":
-            owner = replace(owner, namespace="")
-        snapshot = await cluster.get(rule, owner)
-    except PermanentError:
-        return True
-    if snapshot is None or snapshot.obj.get("metadata", {}).get("uid") != owner.uid:
-        return False
-    return rule.keeps_dependents(is_finished=finish_of(snapshot.obj, rule).finished)

@@ -62,6 +62,18 @@ class Namespaces:
             raise known[1]
         return known[1]
 
+    async def get_existing(self, name: str) -> Namespace:
+        """Return a namespace as it was at most `FRESH_SECONDS` ago.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+            PermanentError: The right to read it is missing, or there is none of this name.
+        """
+        found = await self.get(name)
+        if found is None:
+            raise PermanentError(f"there is no namespace {name}")
+        return found
+
     def get_cached(self, name: str) -> Namespace | None:
         """Return a namespace if it is cached; None if it has to be read."""
         known = self._cached(name)

@@ -1,18 +1,17 @@
-"""Ranks for keepLast: how many objects of a group finished later, and which ones this object pushes out of it."""
+"""Read the ranks for keepLast: the objects of a group are listed, and counted by `shared.core.ranks`."""
 
 import asyncio
-from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
 from shared.core.evaluate import evaluate
-from shared.core.facts import Context, Reason
+from shared.core.facts import Context
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.objects import ref_of
 from shared.core.policy.policy import Policy
+from shared.core.ranks import RankedObject, RankGroups, find_ranked, is_kept
 from shared.ports import Cluster
 
 FRESH_SECONDS = 5.0
@@ -25,28 +24,6 @@ LISTS_MAX = 100
 """LISTs in the cache."""
 
 _Key = tuple[str, str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class RankedObject:
-    """A finished object that a policy rule counts.
-
-    Attributes:
-        group: The rule's name, whether the object is counted among the failed ones only, and the key of the group.
-        kept: How many objects of that group the rule keeps.
-        due_at: When it is due if its rank does not keep it; None if something else keeps it.
-    """
-
-    ref: ObjectRef
-    group: tuple[str, bool, str]
-    kept: int
-    finished_at: datetime
-    due_at: datetime | None
-
-    @property
-    def place(self) -> tuple[datetime, str]:
-        """The order of a group: by finish time, then by uid."""
-        return self.finished_at, self.ref.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +44,15 @@ class _Listed:
     at: float
     policy: Policy
     by_uid: dict[str, RankedObject] = field(default_factory=dict)
-    groups: dict[tuple[str, bool, str], list[RankedObject]] = field(default_factory=dict)
-
-    def add(self, ranked: RankedObject) -> None:
-        self.by_uid[ranked.ref.uid] = ranked
-        insort(self.groups.setdefault(ranked.group, []), ranked, key=lambda one: one.place)
+    groups: RankGroups = field(default_factory=RankGroups)
 
     def rank(self, ranked: RankedObject) -> Rank:
         """The rank of an object; the LIST may show it in an earlier state, or not at all."""
-        group = self.groups.get(ranked.group, [])
-        newer = len(group) - bisect_right(group, ranked.place, key=lambda one: one.place)
-        known = self.by_uid.get(ranked.ref.uid)
-        newer -= known is not None and known.group == ranked.group and known.place > ranked.place
-        if newer >= ranked.kept:
+        newer = self.groups.count_newer(ranked, listed=self.by_uid.get(ranked.ref.uid))
+        if not is_kept(newer, ranked.kept):
             return Rank(newer)
-        others = (one for one in reversed(group) if one.ref.uid != ranked.ref.uid)
-        beyond = (one for one in islice(others, ranked.kept - 1, None) if one.due_at is not None)
-        return Rank(newer, tuple(islice(beyond, FALLEN_MAX)))
+        fallen = (self.by_uid[uid] for uid in self.groups.list_fallen(ranked))
+        return Rank(newer, tuple(islice((one for one in fallen if one.due_at is not None), FALLEN_MAX)))
 
 
 @dataclass
@@ -106,7 +75,7 @@ class Ranks:
             TryLaterError: The API server is busy or away.
             PermanentError: The API server refuses to list.
         """
-        ranked = find_ranked(obj, rule, context)
+        ranked = _find_ranked(obj, rule, context)
         return Rank(0) if ranked is None else (await self._listed(ranked, rule, context)).rank(ranked)
 
     async def _listed(self, ranked: RankedObject, rule: KindRule, context: Context) -> _Listed:
@@ -138,24 +107,17 @@ class Ranks:
         while True:
             page = await self.cluster.list_page(rule, namespace=namespace, continue_token=token)
             for obj in page.items:
-                ranked = find_ranked(obj, rule, context)
+                ranked = _find_ranked(obj, rule, context)
                 if ranked is not None:
-                    listed.add(ranked)
+                    listed.by_uid[ranked.ref.uid] = ranked
+                    listed.groups.add(ranked)
             token = page.continue_token
             if not token:
+                listed.groups.sort()
                 return listed
 
 
-def find_ranked(obj: Any, rule: KindRule, context: Context) -> RankedObject | None:
-    """An object as a policy rule counts it; None if no rule does, or it is unfinished or terminating."""
+def _find_ranked(obj: Any, rule: KindRule, context: Context) -> RankedObject | None:
+    """How a policy rule counts an object, whatever its owner is."""
     reason, facts = evaluate(obj, rule, replace(context, owner_unfinished=False, newer=None))
-    if facts.keeper is None or facts.finish.at is None or reason is Reason.TERMINATING:
-        return None
-    outcome = facts.finish.outcome
-    return RankedObject(
-        ref=ref_of(obj),
-        group=(facts.keeper.name, facts.keeper.counts_apart(outcome), facts.group),
-        kept=facts.keeper.kept_of(outcome) or 0,
-        finished_at=facts.finish.at,
-        due_at=facts.due_at if reason is Reason.KEPT_LAST else None,
-    )
+    return find_ranked(ref_of(obj), reason, facts)

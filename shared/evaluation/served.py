@@ -1,4 +1,4 @@
-"""Which kinds a cluster serves, and which kind rule applies to each."""
+"""Find the kinds that a cluster serves, and the kind rule that applies to each."""
 
 from collections.abc import Sequence
 

@@ -74,7 +74,7 @@ def _due_at(decision: Decision, now: datetime) -> datetime | None:
             return due_at
         case Ignore(Reason.NAMESPACE_UNREAD, facts):
             # Objects that this one pushes out of its group are due now, whenever this one is due.
-            is_soon = facts.keeper is None and facts.due_at is not None and facts.due_at - now < SOON
+            is_soon = facts.keep_last_rule is None and facts.due_at is not None and facts.due_at - now < SOON
             return facts.due_at if is_soon else now
         case Ignore(Reason.KEPT_LAST):
             return now

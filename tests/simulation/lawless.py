@@ -136,6 +136,7 @@ class _NamespaceRemembered(Namespaces):
 def _evaluator(ranks: type[Ranks] = Ranks, namespaces: type[Namespaces] = Namespaces) -> type[WatchedJudge]:
     class Judge(WatchedJudge):
         def __post_init__(self, telemetry: Any, only: str) -> None:
+            super().__post_init__(telemetry, only)
             self.ranks, self.namespaces = ranks(self.cluster), namespaces(self.cluster, telemetry, only)
 
     return Judge

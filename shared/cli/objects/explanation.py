@@ -57,7 +57,7 @@ _REASON_LINES = {
     Reason.NEVER_FINISHES: "kind",
     Reason.OWNER_UNFINISHED: "owner",
     Reason.DISPATCHED: "others",
-    Reason.KEPT_LAST: "keeper",
+    Reason.KEPT_LAST: "keepLast",
     Reason.LEFT_TO_CONTROLLER: "others",
     Reason.NO_TTL: "policy",
 }
@@ -89,8 +89,8 @@ def _lines(
     yield "finished", _finished(facts, now, related)
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
-    if facts.keeper:
-        yield "keeper", _keeper(facts, facts.keeper)
+    if facts.keep_last_rule:
+        yield "keepLast", _keep_last(facts, facts.keep_last_rule)
     if context:
         yield "policy", context.chosen.message
     if facts.problem:
@@ -186,7 +186,7 @@ def _due(facts: Facts, now: datetime) -> str:
     return f"{format_instant(facts.due_at)} ({describe_time(facts.due_at, now)}){moved}"
 
 
-def _keeper(facts: Facts, rule: PolicyRule) -> str:
+def _keep_last(facts: Facts, rule: PolicyRule) -> str:
     """Say what a rule keeps: `policy rule ci keeps the newest 3 of its kind in this namespace; 1 finished later`."""
     what = "failed ones" if rule.counts_apart(facts.finish.outcome) else "of its kind in this namespace"
     by = "" if rule.keep_last_by.by == "namespace" else f", by {_grouping(rule.keep_last_by)}"

@@ -54,7 +54,7 @@ def as_json(
         "dueAt": _instant(facts.due_at),
         "movedBy": facts.moved_by or None,
         "policyRule": facts.policy_rule.name if facts.policy_rule else None,
-        "keeper": _keeper_as_json(facts),
+        "keepLast": _keep_last_as_json(facts),
         "decision": type(decision).__name__.lower(),
         "reason": str(decision.reason),
         **({"problem": facts.problem} if facts.problem else {}),
@@ -118,11 +118,11 @@ def describe_time(instant: datetime, now: datetime) -> str:
     return f"in {format_duration(distance)}"
 
 
-def _keeper_as_json(facts: Facts) -> dict[str, Any] | None:
-    if facts.keeper is None:
+def _keep_last_as_json(facts: Facts) -> dict[str, Any] | None:
+    if facts.keep_last_rule is None:
         return None
-    kept = facts.keeper.kept_of(facts.finish.outcome)
-    return {"rule": facts.keeper.name, "keeps": kept, "newer": facts.newer}
+    kept = facts.keep_last_rule.kept_of(facts.finish.outcome)
+    return {"rule": facts.keep_last_rule.name, "keeps": kept, "newer": facts.newer}
 
 
 def _seconds(facts: Facts) -> int | None:

@@ -14,6 +14,8 @@ from shared.core.namespaces import Namespace, namespace_of, plain_namespace
 from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.evaluation.batch import BatchEvaluator, BatchResult
+from shared.evaluation.owners import is_unfinished_by_kind
+from shared.ports import Snapshot
 
 
 async def find_offline(
@@ -32,12 +34,12 @@ async def find_offline(
     for obj, rule in objects:
         if rule is not None:
             name = get_text(obj, "metadata.namespace")
-            batch.add(obj, rule, now, namespaces.get(name) or plain_namespace(name))
+            await batch.add(Snapshot(obj, now), rule, namespaces.get(name) or plain_namespace(name))
 
-    async def keeps_dependents(owner: ObjectRef) -> bool:
-        return not any(rule.dependents == "free" for rule in kinds.of(owner.group, owner.kind))
+    async def is_unfinished(owner: ObjectRef) -> bool:
+        return is_unfinished_by_kind(owner, kinds) is not False
 
-    decided = iter(await batch.settle(keeps_dependents))
+    decided = iter(await batch.settle(is_unfinished))
     return [
         _unknown(obj, now)
         if rule is None

@@ -2,22 +2,16 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
-from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, get_controller, get_text, list_mappings
+from shared.core.objects import ObjectRef, get_controller, list_mappings
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.served import find_served
 from shared.ports import Snapshot
-
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.kubernetes.cluster import KubernetesCluster
-
 
 OWNERS_MAX = 8
 """The most owners that are read up the chain: Pod, TaskRun, PipelineRun and so on."""
@@ -46,10 +40,8 @@ class DeletingOwner:
 
 async def find_deleting_owners(
     obj: Mapping[str, Any],
-    *,
-    cluster: "KubernetesCluster",
-    kinds: Catalogue,
     evaluator: Evaluator,
+    *,
     reason: str = "WHY",
     flags: tuple[str, ...] = (),
 ) -> Sequence[DeletingOwner]:
@@ -59,36 +51,31 @@ async def find_deleting_owners(
 
     Args:
         obj: The object.
-        cluster: The cluster that the owners are read from.
-        kinds: All kind rules.
-        evaluator: Decides about each owner.
+        evaluator: Reads each owner, and decides about it.
         reason: The reason of the hold in the suggested commands.
         flags: The flags that make kubectl use this cluster.
     """
     deleting_owners: list[DeletingOwner] = []
     ref, several = get_controller(obj), _has_other_owners(obj)
     for _ in range(OWNERS_MAX):
-        if ref is None or not kinds.of(ref.group, ref.kind):
+        if ref is None or not evaluator.kinds.of(ref.group, ref.kind):
             break
         try:
-            rule = await find_served(ref.group, ref.kind, cluster=cluster, kinds=kinds)
-            ref = replace(ref, namespace="") if rule.scope == "Cluster" else ref
-            snapshot = await cluster.get(rule, ref)
-            if snapshot is None or get_text(snapshot.obj, "metadata.uid") != ref.uid:
+            owner = await evaluator.owners.find(ref)
+            ref, rule, snapshot = owner.ref, owner.rule, owner.snapshot
+            if snapshot is None:
                 deleting_owners.append(DeletingOwner(ref, _describe(f"{ref} no longer exists", several)))
                 break
             if ref.namespace:
                 await evaluator.namespaces.get(ref.namespace)  # its defaults apply after the owner finishes
             why = _why_deleted(await evaluator.decide(snapshot, rule), snapshot, rule, evaluator)
         except TtlError as error:
-            deleting_owners.append(
-                DeletingOwner(ref, f"unknown whether {ref} is deleted, and this object with it: {error}")
-            )
+            message = f"unknown whether {ref} is deleted, and this object with it: {error}"
+            deleting_owners.append(DeletingOwner(ref, message))
             break
         if why:
-            deleting_owners.append(
-                DeletingOwner(ref, _describe(f"{ref} {why}", several), _hold(ref, rule, reason, flags))
-            )
+            fix = _hold(ref, rule, reason, flags)
+            deleting_owners.append(DeletingOwner(ref, _describe(f"{ref} {why}", several), fix))
         ref, several = get_controller(snapshot.obj), several or _has_other_owners(snapshot.obj)
     return deleting_owners
 

@@ -16,12 +16,13 @@ from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.ttl.edits import describe_parked
+from shared.core.ttl.edits import describe_saved
 from shared.errors import PermanentError, TtlError
 from shared.evaluation.batch import BatchEvaluator, BatchResult
-from shared.evaluation.evaluator import Evaluator, is_unfinished
+from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.namespaces import Namespaces
-from shared.ports import Page, Unreadable
+from shared.evaluation.owners import Owners
+from shared.ports import Page, Snapshot, Unreadable
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -93,7 +94,7 @@ async def find_all(
 
     with no_cyclic_collection():
         await asyncio.gather(*map(evaluate_kind, rules))
-        objects = await batch.settle(lambda owner: is_unfinished(owner, cluster=cluster, kinds=kinds))
+        objects = await batch.settle(Owners(cluster, kinds).is_unfinished)
     return Preview(objects, refused, saved, unreadable)
 
 
@@ -147,8 +148,8 @@ async def _evaluate_page(
     await namespaces.prime()
     for obj in page.items:
         namespace, problem = await _read_namespace(namespaces, obj)
-        batch.add(obj, rule, page.read_at, namespace, problem, aggregated=aggregated, ahead=page.ahead)
-        if describe_parked(obj, rule):
+        await batch.add(Snapshot(obj, page.read_at, page.ahead), rule, namespace, problem, aggregated=aggregated)
+        if describe_saved(obj, rule):
             saved.append(ref_of(obj))
 
 
@@ -158,10 +159,9 @@ async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[
     if not name:
         return None, ""
     try:
-        found = namespaces.get_cached(name) or await namespaces.get(name)
+        return namespaces.get_cached(name) or await namespaces.get_existing(name), ""
     except PermanentError as error:
         return None, str(error)
-    return found, "" if found else f"namespace {name} does not exist"
 
 
 async def find_one(
@@ -195,11 +195,9 @@ async def find_one(
     evaluator = Evaluator(cluster, kinds, lambda: policy)
     decision = await evaluator.decide(snapshot, rule)
     its_namespace, _ = await _read_namespace(evaluator.namespaces, snapshot.obj)
-    owner = await read_owner(snapshot.obj, cluster=cluster, kinds=kinds)
+    owner = await read_owner(snapshot.obj, evaluator.owners)
     related = find_related(snapshot.obj, rule, decision.facts, owner, its_namespace)
     if decision.reason is Reason.HELD:
-        deleting_owners = await find_deleting_owners(
-            snapshot.obj, cluster=cluster, kinds=kinds, evaluator=evaluator, flags=flags
-        )
+        deleting_owners = await find_deleting_owners(snapshot.obj, evaluator, flags=flags)
         related = replace(related, deleting_owners=deleting_owners)
     return ObjectPreview(ref_of(snapshot.obj), decision, snapshot.read_at, related)

@@ -1,26 +1,22 @@
 """The facts that `explain` shows beside the decision: owner, hold, other cleaners, finalizers, unknown annotations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from shared.cli.objects.owners import DeletingOwner
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Facts
 from shared.core.finish import finish_of
-from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.wording import Unfinished, explain_unfinished
 from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, ref_of
+from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
-from shared.core.ttl.edits import HELD_TTL, describe_parked, find_held_problem
+from shared.core.ttl.edits import HELD_TTL, describe_saved, find_held_problem
 from shared.core.ttl.ttl import advise_overridden, describe_overridden, native_ttl
 from shared.errors import TtlError
-from shared.evaluation.served import find_served
-
-if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
-    from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.evaluation.owners import Owners
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ def find_related(
     return RelatedFacts(
         rule,
         describe_hold(obj),
-        describe_parked(obj, rule),
+        describe_saved(obj, rule),
         owner,
         list(find_cleaners(obj, rule)),
         list(find_finalizers(obj, rule)),
@@ -104,22 +100,18 @@ def describe_hold(obj: Mapping[str, Any]) -> str:
     return f"{annotations['hold'] or 'no reason given'}{saved}"
 
 
-async def read_owner(obj: Mapping[str, Any], *, cluster: "KubernetesCluster", kinds: Catalogue) -> Owner | None:
+async def read_owner(obj: Mapping[str, Any], owners: Owners) -> Owner | None:
     """Read the controller owner from the cluster."""
     ref = get_controller(obj)
     if ref is None:
         return None
-    if not kinds.of(ref.group, ref.kind):
+    if not owners.kinds.of(ref.group, ref.kind):
         return Owner(ref, "no kind rule says when it finishes")
     try:
-        rule = await find_served(ref.group, ref.kind, cluster=cluster, kinds=kinds)
-        ref = replace(ref, namespace="") if rule.scope == "Cluster" else ref
-        snapshot = await cluster.get(rule, ref)
+        found = await owners.find(ref)
     except TtlError as error:
         return Owner(ref, f"could not be read: {error}")
-    if snapshot is None or ref_of(snapshot.obj).uid != ref.uid:
-        return Owner(ref, "no longer exists")
-    return Owner(ref, describe_end(snapshot.obj, rule))
+    return Owner(found.ref, describe_end(found.snapshot.obj, found.rule) if found.snapshot else "no longer exists")
 
 
 def find_owner(obj: Mapping[str, Any], among: Mapping[str, tuple[Mapping[str, Any], KindRule]]) -> Owner | None:

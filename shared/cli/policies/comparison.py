@@ -18,7 +18,7 @@ class Term(StrEnum):
     HOUR = "within1h"
     DAY = "within24h"
     LATER = "later"
-    STAYS = "stays"
+    KEPT = "kept"
 
 
 _TERMS = ((timedelta(hours=1), Term.HOUR), (timedelta(hours=24), Term.DAY))
@@ -122,7 +122,7 @@ def term_of(decision: Decision, now: datetime) -> Term:
     """Return the term in which an object is due."""
     match decision:
         case Ignore():
-            return Term.STAYS
+            return Term.KEPT
         case Expire():
             return Term.NOW
         case Wait(until):

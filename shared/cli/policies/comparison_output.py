@@ -13,7 +13,7 @@ from shared.cli.objects.object_report import as_json, describe_time
 from shared.cli.output.width import make_table
 from shared.cli.policies.comparison import Comparison, Count, Row, Term
 from shared.cli.policies.policy_warnings import PolicyWarning
-from shared.core.decide import Decision, Expire, Ignore, Wait
+from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
 from shared.core.objects import printable
 from shared.evaluation.batch import BatchResult
 
@@ -25,14 +25,14 @@ _TITLES = {
     Term.HOUR: "WITHIN 1H",
     Term.DAY: "WITHIN 24H",
     Term.LATER: "LATER",
-    Term.STAYS: "KEPT",
+    Term.KEPT: "KEPT",
 }
 _WORDS = {
     Term.NOW: "due now",
     Term.HOUR: "within 1h",
     Term.DAY: "within 24h",
     Term.LATER: "later",
-    Term.STAYS: "kept",
+    Term.KEPT: "kept",
 }
 _IDENTITY = ("apiVersion", "kind", "namespace", "name")
 _DECISION = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt")
@@ -92,8 +92,9 @@ def describe(decision: Decision, now: datetime) -> str:
     moved = f", moved by {decision.facts.moved_by}" if decision.facts.moved_by else ""
     match decision:
         case Ignore(reason):
-            keeper = f" by {decision.facts.keeper.source}" if decision.facts.keeper and reason == "kept-last" else ""
-            return f"kept ({reason}{keeper})"
+            rule = decision.facts.keep_last_rule
+            by_rule = f" by {rule.source}" if rule and reason is Reason.KEPT_LAST else ""
+            return f"kept ({reason}{by_rule})"
         case Wait(until):
             return f"due {describe_time(until, now)}{by}{moved}"
         case Expire():

@@ -32,7 +32,7 @@ class PolicyWarning:
 
     @property
     def is_raised(self) -> bool:
-        """Whether the number exceeds the limit."""
+        """Return whether the number exceeds the limit."""
         return self.due_now > self.limit
 
     def __str__(self) -> str:

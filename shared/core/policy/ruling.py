@@ -56,7 +56,7 @@ class Ruling:
     Attributes:
         ttls: The TTLs in the order of the rules, up to and including the first that always applies.
         minimum_ages: The minAge of each matching rule that sets one.
-        keeper: The first rule whose keepLast or keepLastFailed counts the object, whatever its `age`.
+        keep_last_rule: The first rule whose keepLast or keepLastFailed counts the object, whatever its `age`.
         group: The group of that rule to which the object belongs.
         deletes_dispatched: Whether an object that another cluster sent here may be deleted.
         is_steady: Whether the rules in force never change over time.
@@ -64,7 +64,7 @@ class Ruling:
 
     ttls: list[RuleTtl] = field(default_factory=list)
     minimum_ages: list[MinimumAge] = field(default_factory=list)
-    keeper: PolicyRule | None = None
+    keep_last_rule: PolicyRule | None = None
     group: str = ""
     deletes_dispatched: bool = False
     is_steady: bool = True
@@ -108,7 +108,7 @@ def apply_rules(
             continue
         ttl = None if has_ttl else candidate.ttls.get(outcome)
         rule = candidate.rule
-        counts = ruling.keeper is None and outcome in candidate.kept
+        counts = ruling.keep_last_rule is None and outcome in candidate.kept
         is_about_dispatched = dispatched and rule.on_dispatched is not None
         is_needed = ttl is not None or rule.min_age is not None or counts or is_about_dispatched
         if not is_needed or not _matches(candidate, subject):
@@ -123,7 +123,7 @@ def apply_rules(
         if rule.min_age is not None:
             ruling.minimum_ages.append(MinimumAge(since, rule, rule.min_age))
         if counts:
-            ruling.keeper, ruling.group = rule, _group(rule, subject)
+            ruling.keep_last_rule, ruling.group = rule, _group(rule, subject)
     return ruling
 
 

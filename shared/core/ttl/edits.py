@@ -108,7 +108,7 @@ def find_held_problem(obj: Any, rule: KindRule) -> str:
     return ""
 
 
-def describe_parked(obj: Any, rule: KindRule) -> str:
+def describe_saved(obj: Any, rule: KindRule) -> str:
     """The TTL that a hold saved, if the hold was removed by hand and the TTL was not restored; else empty.
 
     No controller acts on a field that was removed, so the object may be kept for ever.

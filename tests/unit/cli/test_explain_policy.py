@@ -51,11 +51,11 @@ def test_explain_names_the_rule_that_sets_the_ttl(explain):
 def test_explain_counts_the_newer_objects_of_a_kept_one(explain):
     reported = explain(*jobs(3), ttl="0s", keepLast=2)
     assert [one["decision"] for one in reported] == ["ignore", "ignore", "expire"]
-    assert [one["keeper"] for one in reported] == [{"rule": "ci", "keeps": 2, "newer": n} for n in range(3)]
-    lines = [one for one in explain(*jobs(2), ttl="0s", keepLast=2, output="text") if one.startswith("  keeper")]
+    assert [one["keepLast"] for one in reported] == [{"rule": "ci", "keeps": 2, "newer": n} for n in range(3)]
+    lines = [one for one in explain(*jobs(2), ttl="0s", keepLast=2, output="text") if one.startswith("  keepLast")]
     assert lines == [
-        "  keeper    policy rule ci keeps the newest 2 of its kind in this namespace; none finished later",
-        "  keeper    policy rule ci keeps the newest 2 of its kind in this namespace; 1 finished later",
+        "  keepLast  policy rule ci keeps the newest 2 of its kind in this namespace; none finished later",
+        "  keepLast  policy rule ci keeps the newest 2 of its kind in this namespace; 1 finished later",
     ]
 
 
@@ -69,7 +69,7 @@ def test_explain_names_the_group_of_keep_last(explain, by, words):
 
 def test_explain_counts_failed_objects_apart(explain):
     lines = explain(*jobs(1), job(failed=ago(9)), ttl="0s", keepLast=1, keepLastFailed=3, output="text")
-    assert "  keeper    policy rule ci keeps the newest 3 failed ones; none finished later" in lines
+    assert "  keepLast  policy rule ci keeps the newest 3 failed ones; none finished later" in lines
 
 
 def test_explain_names_the_setting_that_moves_the_due_time(explain):

@@ -47,9 +47,7 @@ async def deleting_of(obj, *others, policy=NO_POLICY, cluster=None):
     for one in others:
         cluster.put(one)
     evaluator = Evaluator(cluster, KINDS, lambda: policy)
-    return await find_deleting_owners(
-        obj, cluster=cluster, kinds=KINDS, evaluator=evaluator, reason="the logs", flags=("--context=x",)
-    )
+    return await find_deleting_owners(obj, evaluator, reason="the logs", flags=("--context=x",))
 
 
 @pytest.mark.parametrize(

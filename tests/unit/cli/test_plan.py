@@ -168,14 +168,14 @@ async def test_plan_keeps_objects_of_an_unreadable_namespace_with_a_reason():
         ("62m", Term.DAY),
         ("1d", Term.DAY),
         ("2d", Term.LATER),
-        ("never", Term.STAYS),
+        ("never", Term.KEPT),
     ],
 )
 async def test_object_is_counted_by_its_due_time(ttl, term):
     cluster = cluster_of(a_job(1, complete=ago(60)))
     comparison = await compare(cluster, policy_of({"ttl": ttl}))
     assert comparison.totals[term].new == 1
-    assert comparison.totals[Term.STAYS].in_force == 1
+    assert comparison.totals[Term.KEPT].in_force == 1
     assert sum(count.new for count in comparison.totals.values()) == 1
 
 
@@ -193,7 +193,7 @@ async def test_comparison_counts_rules_kinds_and_namespaces_under_both_policies(
         "": Count(0, 0),
     }
     assert comparison.rules["spec.ttlSecondsAfterFinished"][Term.HOUR] == Count(1, 1)
-    assert comparison.rules[""][Term.STAYS] == Count(1, 3)
+    assert comparison.rules[""][Term.KEPT] == Count(1, 3)
     assert {name: row[Term.NOW].more for name, row in comparison.kinds.items()} == {"pods": 1, "jobs.batch": -3}
     assert list(comparison.namespaces) == ["ci", "other"]
     assert {one.ref.name for one in comparison.changed} == {"job-0", "job-1", "job-2", "pod-1"}
@@ -257,8 +257,8 @@ async def test_comparison_as_json_is_complete():
     comparison = await compare(cluster, new)
     shown = as_document(comparison, {"policy": "a", "inForce": "b"}, check_limit(comparison, new.limits, None), ["c"])
     assert json.loads(json.dumps(shown)) == shown
-    zero = {term: {"inForce": 0, "new": 0} for term in ("dueNow", "within1h", "within24h", "later", "stays")}
-    both = {"within1h": {"inForce": 0, "new": 1}, "stays": {"inForce": 2, "new": 1}}
+    zero = {term: {"inForce": 0, "new": 0} for term in ("dueNow", "within1h", "within24h", "later", "kept")}
+    both = {"within1h": {"inForce": 0, "new": 1}, "kept": {"inForce": 2, "new": 1}}
     assert shown == {
         "policy": "a",
         "inForce": "b",
@@ -266,7 +266,7 @@ async def test_comparison_as_json_is_complete():
         "totals": {**zero, **both},
         "rules": [
             {"rule": "policy rule all", **zero, "within1h": {"inForce": 0, "new": 1}},
-            {"rule": None, **zero, "stays": {"inForce": 2, "new": 1}},
+            {"rule": None, **zero, "kept": {"inForce": 2, "new": 1}},
         ],
         "kinds": [{"kind": "jobs.batch", **zero, **both}],
         "namespaces": [{"namespace": "ci", **zero, **both}],

@@ -1,4 +1,6 @@
-"""The evaluator decides about an object together with its owner."""
+"""The evaluator decides about an object by its namespace, its owner and its rank; it reads only what matters."""
+
+import asyncio
 
 import pytest
 
@@ -7,14 +9,58 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot
-from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, owned_by, pod, trainjob
-from tests.fakes import FakeCluster
+from tests.builders import (
+    JOB,
+    NOW,
+    POD,
+    TRAINJOB,
+    ago,
+    annotated,
+    ended,
+    having,
+    job,
+    namespace,
+    owned_by,
+    pod,
+    trainjob,
+)
+from tests.fakes import FakeCluster, FakeTelemetry
+from tests.unit.core.ttl.test_precedence import DONE, rules
 
 pytestmark = pytest.mark.anyio
 
 KINDS = Catalogue((JOB, POD, TRAINJOB))
 OWNED = owned_by(pod(containers=(ended(at=ago(60)),), ttl="30"), "Job")
 OWNER = {"name": "owner", "uid": "owner-uid", "namespace": "ci"}
+
+
+class Bench:
+    """An evaluator over a fake API server."""
+
+    def __init__(self):
+        self.cluster, self.telemetry = FakeCluster(), FakeTelemetry()
+        self.policy = rules(minAge="0s")
+        self.evaluator = Evaluator(self.cluster, KINDS, lambda: self.policy, telemetry=self.telemetry)
+
+    async def decide(self, obj, rule=JOB):
+        return await self.evaluator.decide(Snapshot(obj, NOW), rule)
+
+    async def evaluated(self, obj):
+        return await self.evaluator.evaluate(Snapshot(obj, NOW), JOB)
+
+    def pile(self, count, **parts):
+        """Jobs that finished one after another, the last a second ago."""
+        for number in range(count):
+            self.cluster.put(named(number, complete=ago(count - number), **parts))
+
+
+def named(number, **parts):
+    return job(name=f"job-{number:03}", uid=f"job-{number:03}", **parts)
+
+
+@pytest.fixture
+def bench():
+    return Bench()
 
 
 @pytest.fixture
@@ -148,3 +194,92 @@ async def test_evaluator_waits_for_an_object_of_a_finished_owner(cluster):
     cluster.put(job(complete=ago(10), **OWNER))
 
     assert isinstance(await decided(annotated(OWNED, ttl="1h"), cluster), Wait)
+
+
+async def test_owner_with_free_dependents_keeps_nothing():
+    bench = Bench()
+    bench.policy = rules(ttl="1s")
+    maker = JOB.model_copy(update={"dependents": "free"})
+    evaluator = Evaluator(bench.cluster, Catalogue((maker,)), lambda: bench.policy)
+    bench.cluster.put(job(name="owner", uid="owner-uid"))
+
+    assert isinstance(await evaluator.decide(Snapshot(owned_by(DONE, "Job"), NOW), JOB), Expire)
+    assert bench.cluster.calls == []
+
+
+async def test_owner_that_is_unfinished_keeps_an_object_with_a_policy_ttl(bench):
+    bench.policy = rules(ttl="1s")
+    bench.cluster.put(job(name="owner", uid="owner-uid"))
+
+    decision = await bench.decide(owned_by(DONE, "Job"))
+
+    assert (decision.reason, decision.facts.owner.name) == (Reason.OWNER_UNFINISHED, "owner")
+
+
+# The namespace
+
+
+async def test_namespace_is_read_once_for_all_callers(bench):
+    due = annotated(DONE, ttl="1s")
+
+    decisions = await asyncio.gather(*(bench.decide(due) for _ in range(50)))
+
+    assert all(isinstance(one, Expire) for one in decisions)
+    assert len(bench.cluster.namespace_reads) == 1
+
+
+async def test_namespace_annotations_apply_to_its_objects(bench):
+    bench.cluster.put(namespace(exempt="true"))
+
+    assert (await bench.decide(annotated(DONE, ttl="1s"))).reason is Reason.EXEMPT
+
+
+async def test_namespace_is_not_read_when_it_cannot_matter(bench):
+    for obj in (job(), annotated(DONE, hold=""), annotated(DONE, ttl="never"), annotated(DONE, ttl="soon")):
+        await bench.decide(obj)
+
+    assert bench.cluster.namespace_reads == []
+
+
+async def test_namespace_that_may_not_be_read_keeps_objects_and_is_reported_once(bench):
+    bench.cluster.fail("get-namespace", ForbiddenError("namespaces is forbidden"))
+
+    for _ in range(3):
+        decision = await bench.decide(annotated(DONE, ttl="1s"))
+
+    assert decision.reason is Reason.NAMESPACE_UNREAD
+    assert decision.facts.problem == "namespaces is forbidden"
+    ((message, _),) = bench.telemetry.problems
+    assert message == "namespaces may not be read: their objects are kept"
+
+
+async def test_namespace_that_is_gone_keeps_objects(bench):
+    bench.cluster.without_namespaces.add("ci")
+
+    decision = await bench.decide(annotated(DONE, ttl="1s"))
+
+    assert (decision.reason, decision.facts.problem) == (Reason.NAMESPACE_UNREAD, "there is no namespace ci")
+
+
+async def test_namespace_that_cannot_be_read_now_raises_and_is_read_again(bench):
+    bench.cluster.fail("get-namespace", TryLaterError("busy"))
+
+    for _ in range(2):
+        with pytest.raises(TryLaterError):
+            await bench.decide(annotated(DONE, ttl="1s"))
+    assert len(bench.cluster.namespace_reads) == 2
+
+
+async def test_namespace_that_was_listed_is_not_read_again(bench):
+    bench.cluster.put(annotated(DONE, ttl="1s"))
+    await bench.evaluator.namespaces.prime()
+
+    assert isinstance(await bench.decide(annotated(DONE, ttl="1s")), Expire)
+    assert [call.verb for call in bench.cluster.namespace_reads] == ["list-namespaces"]
+
+
+async def test_namespaces_are_read_alone_when_they_may_not_be_listed(bench):
+    bench.cluster.fail("list-namespaces", ForbiddenError("no"))
+    await bench.evaluator.namespaces.prime()
+
+    assert isinstance(await bench.decide(annotated(DONE, ttl="1s")), Expire)

@@ -16,8 +16,8 @@ from shared.usecases.sweep_pages import FULL_READS_MAX
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, created, ended, job, later, namespace, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 from tests.sweeps import sweep_with
-from tests.unit.cli.test_related import named
 from tests.unit.core.ttl.test_precedence import DONE, rules
+from tests.unit.evaluation.test_evaluator import named
 
 pytestmark = pytest.mark.anyio
 

@@ -108,7 +108,7 @@ KEPT = json.dumps({FIELD: 60})
     ],
 )
 def test_saved_ttl_of_a_removed_hold_is_reported(obj, message):
-    found = edits.describe_parked(obj, JOB)
+    found = edits.describe_saved(obj, JOB)
     assert found.startswith(message) if message else not found
 
 

@@ -386,8 +386,8 @@ class TestKeepLast:
     def test_rule_for_failed_objects_counts_no_others(self):
         policy = rules({"ttl": "0s", "keepLastFailed": 3}, {"keepLast": 2})
 
-        assert facts(FAILED, policy).keeper.name == "rule-0"
-        assert facts(DONE, policy).keeper.name == "rule-1"
+        assert facts(FAILED, policy).keep_last_rule.name == "rule-0"
+        assert facts(DONE, policy).keep_last_rule.name == "rule-1"
         assert decided(DONE, rules(ttl="0s", keepLastFailed=3))[0] == "expire"
 
     @pytest.mark.parametrize(

@@ -1,0 +1,120 @@
+"""Decide which objects `keepLast` keeps: the group of an object, its place, its rank, and which objects fall out.
+
+This module is the only place of the rule. `Ranks` applies it to the objects of a LIST, and the batch evaluator to the
+objects that were added. `evaluate` calls it to find whether a rank keeps an object.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
+
+from shared.core.facts import Facts, Reason
+from shared.core.objects import ObjectRef
+
+Place = tuple[datetime, str]
+"""The order of a group: by finish time, then by uid."""
+
+
+class RankGroup(NamedTuple):
+    """The objects that are counted together: those of one kind, in one namespace, by one policy rule.
+
+    Attributes:
+        rule: The name of the policy rule.
+        is_apart: Whether only failed objects are counted.
+        key: The key of the group among those of the rule.
+    """
+
+    api_version: str
+    kind: str
+    namespace: str
+    rule: str
+    is_apart: bool
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankedObject:
+    """A finished object that a policy rule counts.
+
+    Attributes:
+        kept: How many objects of its group the rule keeps.
+        finished_at: When it finished.
+        due_at: When it is due if its rank does not keep it; None if another reason keeps it.
+    """
+
+    ref: ObjectRef
+    group: RankGroup
+    kept: int
+    finished_at: datetime
+    due_at: datetime | None
+
+    @property
+    def place(self) -> Place:
+        """Its place in the order of its group."""
+        return self.finished_at, self.ref.uid
+
+
+def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedObject | None:
+    """Find how a policy rule counts an object; None if no rule does, or the object is unfinished or terminating.
+
+    Args:
+        ref: The object.
+        reason: The reason that keeps the object; None if it is due.
+        facts: The facts about the object.
+    """
+    rule, outcome, finished_at = facts.keep_last_rule, facts.finish.outcome, facts.finish.at
+    if rule is None or finished_at is None or reason is Reason.TERMINATING:
+        return None
+    return RankedObject(
+        ref,
+        RankGroup(ref.api_version, ref.kind, ref.namespace, rule.name, rule.counts_apart(outcome), facts.group),
+        kept=rule.kept_of(outcome) or 0,
+        finished_at=finished_at,
+        due_at=facts.due_at if reason is Reason.KEPT_LAST else None,
+    )
+
+
+def is_kept(newer: int | None, kept: int | None) -> bool:
+    """Return whether its rank keeps an object.
+
+    Args:
+        newer: How many objects of its group finished later; None if they were not counted.
+        kept: How many objects of its group the rule keeps; None for none.
+    """
+    return newer is None or newer < (kept or 0)
+
+
+@dataclass(slots=True)
+class RankGroups:
+    """The places of all objects that the rules of one policy count."""
+
+    _places: defaultdict[RankGroup, list[Place]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, ranked: RankedObject) -> None:
+        """Add an object; call `sort` after the last one."""
+        self._places[ranked.group].append(ranked.place)
+
+    def sort(self) -> None:
+        """Put the objects of each group in order."""
+        for places in self._places.values():
+            places.sort()
+
+    def count_newer(self, ranked: RankedObject, listed: RankedObject | None = None) -> int:
+        """Count the objects of the group of an object that finished later.
+
+        Args:
+            ranked: The object.
+            listed: The same object as it was added, if it was; it may have finished again since, or before.
+        """
+        places = self._places.get(ranked.group, [])
+        is_itself = listed is not None and listed.group == ranked.group and listed.place > ranked.place
+        return len(places) - bisect_right(places, ranked.place) - is_itself
+
+    def list_fallen(self, ranked: RankedObject) -> Iterator[str]:
+        """Yield the uids of the objects that the rule no longer keeps beside a kept object, the newest first."""
+        uids = (uid for _, uid in reversed(self._places.get(ranked.group, [])))
+        return islice((uid for uid in uids if uid != ranked.ref.uid), ranked.kept - 1, None)

@@ -1,0 +1,95 @@
+"""The one place of keepLast: groups, places, ranks, and the objects that fall out."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared.core.decide import Context, Reason, decide
+from shared.core.namespaces import plain_namespace
+from shared.core.objects import ref_of
+from shared.core.ranks import RankGroups, find_ranked, is_kept
+from tests.builders import JOB, NOW, ago, having, job
+from tests.unit.core.ttl.test_precedence import rules
+
+
+def ranked_of(obj, **fields):
+    """How a policy of one rule counts an object."""
+    decision = decide(obj, JOB, NOW, Context(rules(ttl="0s", **fields), plain_namespace("ci")))
+    return find_ranked(ref_of(obj), decision.reason, decision.facts)
+
+
+def numbered(number, **options):
+    return job(name=f"job-{number}", uid=f"uid-{number}", complete=ago(100 - number), **options)
+
+
+def groups_of(*ranked):
+    groups = RankGroups()
+    for one in ranked:
+        groups.add(one)
+    groups.sort()
+    return groups
+
+
+@pytest.mark.parametrize(("newer", "kept", "is_one"), [(None, 2, True), (1, 2, True), (2, 2, False), (0, None, False)])
+def test_rank_keeps_an_object_with_fewer_newer_ones_than_the_rule_keeps(newer, kept, is_one):
+    assert is_kept(newer, kept) is is_one
+
+
+def test_ranked_object_has_its_group_its_place_and_its_due_time():
+    ranked = ranked_of(numbered(1), keepLast=3)
+
+    assert (ranked.kept, ranked.place, ranked.due_at) == (3, (ago(99), "uid-1"), ago(99))
+    assert ranked.group == ("batch/v1", "Job", "ci", "rule-0", False, "")
+
+
+def test_failed_object_is_counted_apart_only_with_keep_last_failed():
+    failed = job(failed=ago(9))
+
+    assert ranked_of(failed, keepLast=3, keepLastFailed=1).group.is_apart
+    assert not ranked_of(failed, keepLast=3).group.is_apart
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [job(), having(numbered(1), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z")],
+    ids=["unfinished", "terminating"],
+)
+def test_unfinished_or_terminating_object_is_not_counted(obj):
+    assert ranked_of(obj, keepLast=3) is None
+
+
+def test_object_that_another_reason_keeps_is_counted_without_a_due_time():
+    held = ranked_of(numbered(1, hold="why"), keepLast=3)
+
+    assert held.due_at is None
+    assert groups_of(held, ranked_of(numbered(2), keepLast=3)).count_newer(held) == 1
+
+
+def test_objects_of_one_finish_time_are_in_the_order_of_their_uids():
+    first, second = (ranked_of(job(uid=uid, complete=ago(9)), keepLast=1) for uid in "ab")
+    groups = groups_of(second, first)
+
+    assert (groups.count_newer(first), groups.count_newer(second)) == (1, 0)
+
+
+def test_later_state_of_an_object_is_not_counted_as_another_one():
+    ranked, other = (ranked_of(numbered(number), keepLast=1) for number in (1, 2))
+    later_state = replace(ranked, finished_at=ago(1))
+    groups = groups_of(later_state, other)
+
+    assert groups.count_newer(ranked, listed=later_state) == 1
+    assert groups.count_newer(ranked) == 2
+
+
+def test_objects_beyond_those_that_the_rule_keeps_fall_out_newest_first():
+    ranked = [ranked_of(numbered(number), keepLast=2) for number in range(5)]
+
+    assert list(groups_of(*ranked).list_fallen(ranked[4])) == ["uid-2", "uid-1", "uid-0"]
+
+
+def test_object_that_no_group_has_has_no_newer_ones():
+    ranked = ranked_of(numbered(1), keepLast=2)
+
+    assert RankGroups().count_newer(ranked) == 0
+    assert list(RankGroups().list_fallen(ranked)) == []
+    assert decide(numbered(1), JOB, NOW, Context(rules(keepLast=1, ttl="0s"), newer=1)).reason is not Reason.KEPT_LAST
