@@ -1,18 +1,26 @@
 """In-memory fakes of the ports; a test sets beforehand which calls fail."""
 
-import copy
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from email.utils import format_datetime
+from functools import cache
 from typing import Any
 
+from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
-from shared.errors import AbsentKindError, ConflictError, PermanentError
+from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.devserver.apiserver import Resource, Store
+from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES
+from shared.devserver.apiserver.versions import copied
+from shared.errors import PermanentError
 from shared.messages import Message, ObjectDeleted, Timer
 from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable, Verdict
-from tests.builders import NOW, having, namespace
+from tests.builders import NOW, having, kind_rules, namespace
+from tests.store_cluster import PAGE_SIZE, StoreCluster
 
 
 class FakeClock:
@@ -30,33 +38,29 @@ class FakeClock:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request to the fake API server: the verb (`get`, `delete`, `list` or `list-metadata`) and its target."""
+    """A request to the double of the API server: the verb (such as `get` or `list-metadata`) and its target."""
 
     verb: str
     what: str
 
 
-class FakeCluster:
-    """An API server: objects by name, each write a new resourceVersion, preconditions, pages.
+class FakeCluster(StoreCluster):
+    """The double of the API server; a test sets beforehand what is stored, what fails, and what other clients do.
+
+    Each namespace exists without annotations, unless a test has put or removed it.
 
     Attributes:
         clock: The API server's clock.
-        page_size: Objects on a page of a LIST.
-        served_kinds: Kinds that are served; all if None.
-        scopes: The scopes of kinds that are served in another scope than their rule says.
         before_get: Called with the name before a GET, so that another client can write.
         before_delete: Called with the name before a DELETE.
         on_list: Called with each LIST.
         unreadable: The problems of objects that LISTs and GETs cannot read, by name.
-        namespace_reads: GETs and LISTs of namespaces, which `calls` leaves out. Each namespace exists without
-            annotations, unless a test has put or removed it.
+        namespace_reads: GETs and LISTs of namespaces, which `calls` leaves out.
     """
 
-    def __init__(self, clock: FakeClock | None = None, *, page_size: int = 500) -> None:
+    def __init__(self, clock: FakeClock | None = None, *, page_size: int = PAGE_SIZE) -> None:
         self.clock = clock or FakeClock()
-        self.page_size = page_size
-        self.served_kinds: set[str] | None = None
-        self.scopes: dict[str, str] = {}
+        super().__init__(Store(self.clock.now), lambda: self.clock.now().timestamp(), Memory(), page_size)
         self.before_get: Callable[[str], None] = lambda _: None
         self.before_delete: Callable[[str], None] = lambda _: None
         self.on_list: Callable[[], None] = lambda: None
@@ -67,34 +71,48 @@ class FakeCluster:
         self.without_namespaces: set[str] = set()
         self.deleted: list[dict[str, Any]] = []
         self.propagations: list[str] = []
-        self.events: list[tuple[ObjectRef, str, str]] = []
-        self.memory: dict[str, dict[str, Any]] = {}
         self.unreadable: dict[str, str] = {}
-        self._objects: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._failures: list[tuple[str, str, Exception]] = []
-        self._version = 1_000
+        for resource in _resources():
+            self.store.resources.add(resource)
 
     # Called by tests
 
     def put(self, obj: dict[str, Any]) -> dict[str, Any]:
-        """Create or replace an object; returns it as stored."""
-        self._version += 1
-        obj = having(obj, "metadata.resourceVersion", str(self._version))
-        self._objects[_key(ref_of(obj))] = obj
-        return copy.deepcopy(obj)
+        """Create or replace an object as it is, with its uid, times and status; returns it as stored."""
+        self._make_namespace(get_text(obj, "metadata.namespace"))
+        obj = obj | {"metadata": {"generation": 1} | obj["metadata"]}
+        return copied(self.store.restore(self._resource_of(obj), obj))
 
     def write(self, name: str, path: str = "metadata.labels.touched", value: Any = "yes") -> None:
         """Another client writes the object of this name."""
-        obj = next(obj for obj in self._objects.values() if obj["metadata"]["name"] == name)
-        self.put(having(obj, path, value))
+        self.put(having(self._find(name)[1], path, value))
 
     def remove(self, name: str) -> None:
-        """Another client deletes the object of this name."""
-        self._objects = {key: obj for key, obj in self._objects.items() if key[2] != name}
+        """Another client deletes the object of this name; if it has finalizers, it is only marked."""
+        with suppress(StopIteration):
+            resource, obj = self._find(name)
+            self.store.delete(resource, get_text(obj, "metadata.namespace"), name)
 
     def remember(self, obj: dict[str, Any]) -> None:
         """Cache the object, as a watch in this process does."""
-        self.memory[obj["metadata"]["uid"]] = copy.deepcopy(obj)
+        self.memory.remember(obj["metadata"]["uid"], json.dumps(obj).encode())
+        self.server_clock.observe(format_datetime(self.clock.now().replace(microsecond=0), usegmt=True))
+
+    def serve_only(self, *rules: KindRule) -> None:
+        """Serve no other kinds than these and Namespaces."""
+        before = {(resource.group, resource.kind): resource for resource in self.store.resources}
+        for resource in self.store.resources:
+            if resource is not NAMESPACES:
+                self.store.resources.remove(resource)
+        for rule in rules:
+            self.store.resources.add(before.get((rule.group, rule.kind)) or _resource(rule, rule.api_version))
+
+    def serve_cluster_scoped(self, kind: str) -> None:
+        """Serve a kind in the scope Cluster, whatever its rule says."""
+        for resource in self.store.resources:
+            if resource.kind == kind:
+                self.store.resources.add(replace(resource, namespaced=False))
 
     def fail(self, verb: str, error: Exception, *, on: str = "") -> None:
         """Let the verb fail from now on, for one name or plural, or for all."""
@@ -102,8 +120,14 @@ class FakeCluster:
 
     @property
     def names(self) -> set[str]:
-        """The names of the objects that are there."""
-        return {obj["metadata"]["name"] for obj in self._objects.values()}
+        """The names of the objects that are there, without Namespaces and Events."""
+        return {obj["metadata"]["name"] for _, obj in self._objects()}
+
+    @property
+    def events(self) -> list[tuple[ObjectRef, str, str]]:
+        """The Kubernetes Events that were written: the object, the reason and the message."""
+        events = self.store.table(EVENTS).objects.values()
+        return [(_involved(event["involvedObject"]), event["reason"], event["message"]) for event in events]
 
     def counted(self) -> Counter[str]:
         """How often each verb was called."""
@@ -112,11 +136,8 @@ class FakeCluster:
     # The port
 
     async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
-        for failing, _, error in self._failures:
-            if failing == "served":
-                raise error
-        served = [rule for rule in rules if self.served_kinds is None or rule.kind in self.served_kinds]
-        return tuple(rule.model_copy(update={"scope": self.scopes.get(rule.kind, rule.scope)}) for rule in served)
+        self._call("served", "", [])
+        return await super().served(rules)
 
     async def is_aggregated(self, rule: KindRule) -> bool:
         self._call("list-apiservices", rule.group, self.apiservice_reads)
@@ -124,82 +145,44 @@ class FakeCluster:
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         if rule.kind == "Namespace":
-            return self._get_namespace(ref)
+            self._call("get-namespace", ref.name, self.namespace_reads)
+            self._make_namespace(ref.name)
+            return await super().get(rule, ref)
         self._call("get", ref.name)
         self.before_get(ref.name)
         if ref.name in self.unreadable:
             raise PermanentError(self.unreadable[ref.name])
-        obj = self._objects.get((rule.kind, ref.namespace, ref.name))
-        return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
-
-    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
-        obj = self.memory.get(ref.uid)
-        return Snapshot(copy.deepcopy(obj), self._date()) if obj else None
+        return await super().get(rule, ref)
 
     async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
-        ref = ref_of(obj)
-        self._call("delete", ref.name)
-        self.before_delete(ref.name)
-        present = self._objects.get(_key(ref))
-        if present is None:
-            return False
-        if any(present["metadata"][name] != obj["metadata"][name] for name in ("uid", "resourceVersion")):
-            raise ConflictError("the object has been modified")
-        self.deleted.append(self._objects.pop(_key(ref)))
-        self.propagations.append(propagation or rule.propagation)
-        return True
+        name = obj["metadata"]["name"]
+        self._call("delete", name)
+        self.before_delete(name)
+        accepted = await super().delete(rule, obj, propagation=propagation)
+        if accepted:
+            self.deleted.append(obj)
+            self.propagations.append(propagation or rule.propagation)
+        return accepted
 
     async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
         self._call("patch", ref.name)
-        present = self._objects.get(_key(ref))
-        if present is None or patch["metadata"]["resourceVersion"] != present["metadata"]["resourceVersion"]:
-            raise ConflictError("the object has been modified")
-        return Snapshot(self.put(_merged(present, patch)), self._date())
+        return await super().patch(rule, ref, patch)
 
-    async def list_page(
-        self,
-        rule: KindRule,
-        *,
-        namespace: str = "",
-        continue_token: str = "",
-        resource_version: str = "",
-        metadata_only: bool = False,
-    ) -> Page:
+    async def list_page(self, rule: KindRule, *, metadata_only: bool = False, **options: Any) -> Page:
         if rule.kind == "Namespace":
             self._call("list-namespaces", "", self.namespace_reads)
-            return Page(self._namespaces(), self._date(), "", str(self._version))
-        self._call("list-metadata" if metadata_only else "list", rule.plural)
-        self.on_list()
-        if self.served_kinds is not None and rule.kind not in self.served_kinds:
-            raise AbsentKindError(f"{rule.plural} are not served")
-        found = [
-            (f"{place}/{name}", _without_body(obj) if metadata_only else copy.deepcopy(obj))
-            for (kind, place, name), obj in sorted(self._objects.items())
-            if kind == rule.kind and (not namespace or place == namespace) and f"{place}/{name}" > continue_token
-        ]
-        token = found[self.page_size - 1][0] if len(found) > self.page_size else ""  # a DELETE meanwhile moves none
-        page = [obj for _, obj in found[: self.page_size]]
-        items = [obj for obj in page if obj["metadata"]["name"] not in self.unreadable]
-        left_out = [ref_of(obj) for obj in page if obj["metadata"]["name"] in self.unreadable]
-        unreadable = [Unreadable(ref, self.unreadable[ref.name]) for ref in left_out]
-        return Page(items, self._date(), token, str(self._version), unreadable)
+        else:
+            self._call("list-metadata" if metadata_only else "list", rule.plural)
+            self.on_list()
+        page = await super().list_page(rule, metadata_only=metadata_only, **options)
+        refs = {ref.name: ref for ref in map(ref_of, page.items) if ref.name in self.unreadable}
+        items = [obj for obj in page.items if obj["metadata"]["name"] not in refs]
+        return replace(page, items=items, unreadable=[Unreadable(refs[name], self.unreadable[name]) for name in refs])
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         self._call("event", ref.name)
-        if (ref, reason, message) not in self.events:
-            self.events.append((ref, reason, message))
-
-    def _get_namespace(self, ref: ObjectRef) -> Snapshot | None:
-        self._call("get-namespace", ref.name, self.namespace_reads)
-        if ref.name in self.without_namespaces:
-            return None
-        obj = self._objects.get(("Namespace", "", ref.name)) or namespace(ref.name)
-        return Snapshot(copy.deepcopy(obj), self._date())
-
-    def _namespaces(self) -> list[dict[str, Any]]:
-        places = {place for _, place, _ in self._objects if place} - self.without_namespaces
-        said = {name: obj for (kind, _, name), obj in self._objects.items() if kind == "Namespace"}
-        return [copy.deepcopy(said.get(name) or namespace(name)) for name in sorted(places | set(said))]
+        self._make_namespace(ref.namespace)
+        await super().record_event(ref, reason, message, level=level)
 
     def _call(self, verb: str, what: str, calls: list[Call] | None = None) -> None:
         (self.calls if calls is None else calls).append(Call(verb, what))
@@ -207,30 +190,43 @@ class FakeCluster:
             if failing == verb and on in ("", what):
                 raise error
 
-    def _date(self) -> datetime:
-        """The instant in the Date header: whole seconds, rounded down."""
-        return self.clock.now().replace(microsecond=0)
+    def _make_namespace(self, name: str) -> None:
+        if name and name not in self.without_namespaces and ("", name) not in self.store.table(NAMESPACES).objects:
+            self.store.restore(NAMESPACES, namespace(name))
+
+    def _resource_of(self, obj: dict[str, Any]) -> Resource:
+        """Return the resource of an object; a version that is not served yet is served from now on."""
+        ref, resources = ref_of(obj), self.store.resources
+        found = resources.find_kind(ref.api_version, ref.kind)
+        if found is None:
+            other = next(one for one in resources if (one.group, one.kind) == (ref.group, ref.kind))
+            found = replace(other, version=ref.api_version.rpartition("/")[2])
+            resources.add(found)
+        return found
+
+    def _objects(self) -> list[tuple[Resource, dict[str, Any]]]:
+        resources = {one.name: one for one in self.store.resources if one not in (NAMESPACES, EVENTS)}
+        return [(one, obj) for one in resources.values() for obj in self.store.table(one).objects.values()]
+
+    def _find(self, name: str) -> tuple[Resource, dict[str, Any]]:
+        return next(found for found in self._objects() if found[1]["metadata"]["name"] == name)
 
 
-def _key(ref: ObjectRef) -> tuple[str, str, str]:
-    return ref.kind, ref.namespace, ref.name
+@cache
+def _resources() -> tuple[Resource, ...]:
+    """The resources of the shipped kinds, besides those of the embedded API server."""
+    built_in = {(resource.group, resource.kind) for resource in BUILT_IN}
+    rules = [rule for rule in kind_rules().values() if (rule.group, rule.kind) not in built_in]
+    return tuple(_resource(rule, version) for rule in rules for version in rule.api_versions)
 
 
-def _merged(obj: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    merged = {**obj} if isinstance(obj, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = _merged(merged.get(key), value)
-    return merged
+def _resource(rule: KindRule, api_version: str) -> Resource:
+    version = api_version.rpartition("/")[2]
+    return Resource(rule.group, version, rule.plural, rule.kind, namespaced=rule.scope == "Namespaced")
 
 
-def _without_body(obj: dict[str, Any]) -> dict[str, Any]:
-    return copy.deepcopy({name: obj[name] for name in ("apiVersion", "kind", "metadata")})
+def _involved(about: dict[str, Any]) -> ObjectRef:
+    return ObjectRef(about["apiVersion"], about["kind"], about["namespace"], about["name"], about["uid"])
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""One suite, two servers: what the embedded API server promises is what a real kube-apiserver does."""
+"""One suite for the embedded API server, a real kube-apiserver, and the double of the Cluster port."""
 
 import asyncio
 import itertools
@@ -16,9 +16,12 @@ import aiohttp
 import pytest
 
 from shared.adapters.clock import SystemClock
+from shared.adapters.kubernetes.connect import connect
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
 from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from shared.ports import Cluster
 from tests.contract.definitions import DEFINITIONS, Crds
+from tests.store_cluster import StoreCluster
 
 MERGE = "application/merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
@@ -36,6 +39,7 @@ class Server:
     collects_garbage: bool
     token: str = "anyone"
     ssl: SSLContext | None = None
+    double: StoreCluster | None = None
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,15 @@ def real():
         yield server
 
 
-@pytest.fixture(params=["embedded", "real"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that does not choose its server against both, and a test of the Cluster port against the double."""
+    is_chosen = any("server" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "server" in metafunc.fixturenames and not is_chosen:
+        double = ["double"] if "cluster" in metafunc.fixturenames else []
+        metafunc.parametrize("server", ["embedded", "real", *double], indirect=True)
+
+
+@pytest.fixture
 async def server(request, tmp_path, anyio_backend) -> AsyncIterator[Server]:
     if request.param == "real":
         real: RealServer = request.getfixturevalue("real")
@@ -172,7 +184,20 @@ async def server(request, tmp_path, anyio_backend) -> AsyncIterator[Server]:
         return
     store = Store(SystemClock().now)
     async with serve(EmbeddedApiServer(store)) as url:
-        yield Server("embedded", url, write_kubeconfig(tmp_path / "kubeconfig", url), store.compact, True)
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url)
+        double = StoreCluster(store, time.monotonic) if request.param == "double" else None
+        yield Server(request.param, url, kubeconfig, store.compact, True, double=double)
+
+
+@pytest.fixture
+async def cluster(server) -> AsyncIterator[Cluster]:
+    """The Cluster port: the adapter, or the double over the store of the embedded API server."""
+    if server.double:
+        yield server.double
+        return
+    cluster = await connect(kubeconfig=str(server.kubeconfig))
+    yield cluster
+    await cluster.close()
 
 
 @pytest.fixture

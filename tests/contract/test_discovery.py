@@ -15,13 +15,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def cluster(server):
-    cluster = await connect(kubeconfig=str(server.kubeconfig))
-    yield cluster
-    await cluster.close()
-
-
-@pytest.fixture
 def at_once(monkeypatch):
     """A 404 has a group read again, however lately it was read."""
     monkeypatch.setattr(discovery, "REREAD_SECONDS", 0.0)
@@ -117,12 +110,14 @@ async def test_kind_whose_crd_is_removed_is_no_longer_served(cluster, crds, at_o
     assert await cluster.served((rule, JOB)) == (JOB,)
 
 
-async def test_watch_of_a_removed_version_raises(cluster, crds, at_once):
+async def test_watch_of_a_removed_version_raises(server, crds, at_once):
     await crds.install("Run", "runs", "v1beta1", "v1")
     rule = crds.rule("Run", "runs", "v1beta1")
+    cluster = await connect(kubeconfig=str(server.kubeconfig))
     version = (await cluster.list_page(rule)).resource_version
     await crds.unserve("runs", "v1beta1")
 
     with pytest.raises(AbsentKindError):
         async for _ in cluster.watch(rule, version, seconds=1):
             pass
+    await cluster.close()

@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.kubernetes.connect import connect
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.evaluation import namespaces
@@ -47,12 +46,9 @@ class Slow:
         pass
 
 
-@pytest.fixture
-async def cluster(server, monkeypatch):
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
     monkeypatch.setattr(namespaces, "FRESH_SECONDS", FRESH)
-    cluster = await connect(kubeconfig=str(server.kubeconfig))
-    yield cluster
-    await cluster.close()
 
 
 async def due_job(api, name):

@@ -2,19 +2,11 @@
 
 import pytest
 
-from shared.adapters.kubernetes.connect import connect
 from shared.core.objects import get_annotations, ref_of
 from shared.errors import ConflictError
 from tests.builders import JOB
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def cluster(server):
-    cluster = await connect(kubeconfig=str(server.kubeconfig))
-    yield cluster
-    await cluster.close()
 
 
 def annotating(obj, value):

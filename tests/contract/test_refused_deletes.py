@@ -9,7 +9,6 @@ import pytest
 from aiohttp import web
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.kubernetes.connect import connect
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant, ref_of
 from shared.errors import PermanentError
@@ -22,13 +21,6 @@ from tests.fakes import FakeTelemetry
 pytestmark = pytest.mark.anyio
 
 KINDS = Catalogue((JOB, POD))
-
-
-@pytest.fixture
-async def cluster(server):
-    cluster = await connect(kubeconfig=str(server.kubeconfig))
-    yield cluster
-    await cluster.close()
 
 
 @pytest.fixture

@@ -163,8 +163,9 @@ class Checks:
         if verb == "DELETE" and code == 409 and call is not None:
             call.conflicts += 1
 
-    def message(self, ref: ObjectRef, reason: str, message: str) -> None:
-        self.told_about[ref.uid] += 1
+    def message(self, uid: str) -> None:
+        """An Event was written about an object."""
+        self.told_about[uid] += 1
 
     def deleting(self, live: dict[str, Any], uid: str, options: DeleteOptions) -> None:
         """S1, S2, S3: at the instant of acceptance, before anything is changed."""

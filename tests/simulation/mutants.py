@@ -12,7 +12,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import plain_namespace
 from shared.core.objects import ObjectRef, ref_of
 from shared.devserver.apiserver.deletion import DeleteOptions
-from shared.errors import AbsentKindError, ConflictError, ForbiddenError, TryLaterError
+from shared.errors import ConflictError, ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from shared.ports import Page, Snapshot
 from shared.safeguards.safeguards import Delayed, Denied
@@ -20,7 +20,7 @@ from shared.usecases.expire import Expiry
 from shared.usecases.sweep import Sweep
 from tests.simulation.budget import CheckedRestraints
 from tests.simulation.judging import WatchedJudge
-from tests.simulation.simcluster import SimCluster, _NoPathError
+from tests.simulation.simcluster import SimCluster
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,10 @@ class _WithoutVersion(SimCluster):
 class _LiveVersion(SimCluster):
     """Both preconditions are there, and worthless: they are those of the object as it is, not as it was read."""
 
-    def _delete(self, rule: KindRule, ref: ObjectRef, uid: str, options: DeleteOptions) -> None:
-        live = self._read(rule, ref.namespace, ref.name)["metadata"]
-        super()._delete(rule, ref, uid, replace(options, uid=live["uid"], resource_version=live["resourceVersion"]))
+    def delete_object(self, rule: KindRule, ref: ObjectRef, options: DeleteOptions) -> Any:
+        live = self.read_object(rule, ref)["metadata"]
+        options = replace(options, uid=live["uid"], resource_version=live["resourceVersion"])
+        return super().delete_object(rule, ref, options)
 
 
 class _AnyUid(SimCluster):
@@ -124,12 +125,9 @@ class _VersionCompared(SimCluster):
 class _VersionGuessed(SimCluster):
     """The first version that the rule names is asked for, whatever is served."""
 
-    async def _call_of(self, verb: str, rule: KindRule, ref: ObjectRef, act: Any) -> Any:
+    async def request_of(self, verb: str, rule: KindRule, ref: ObjectRef, act: Any) -> Any:
         first = next(iter(self.world.catalogue.of(rule.group, rule.kind)), rule)
-        try:
-            return await self._call(verb, rule.kind, ref, lambda: act(first)), first
-        except _NoPathError as error:
-            raise AbsentKindError(str(error)) from None
+        return await self.request(verb, rule.kind, ref, lambda: act(first), missing_ok=True), first
 
 
 class _EventTrusted(Expiry):

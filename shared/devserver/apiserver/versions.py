@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pydantic_core import from_json, to_json
+
 from shared.devserver.apiserver.errors import conflict, invalid
 from shared.devserver.apiserver.resources import Object, Resource
 
@@ -43,6 +45,12 @@ def format_time(instant: datetime) -> str:
 def parse_time(text: str) -> datetime:
     """Parse a time in metadata."""
     return datetime.fromisoformat(text)
+
+
+def copied(obj: Object) -> Object:
+    """Return a copy of an object; this is several times faster than copy.deepcopy."""
+    copy: Object = from_json(to_json(obj))
+    return copy
 
 
 def first_version(resource: Resource, obj: Object, system: Object, options: WriteOptions) -> Object:

@@ -41,7 +41,7 @@ async def test_sweep_writes_no_event_without_a_home_namespace_or_in_a_dry_run(se
 
 async def test_start_names_the_groups_of_kinds_with_one_plural():
     world, cluster = build(read_settings(environment={})), FakeCluster()
-    cluster.served_kinds = {"Backup", "JobSet"}
+    cluster.serve_only(*(rule for rule in world.kinds.rules if rule.kind in {"Backup", "JobSet"}))
     reported = (await name_served(world, cluster)).split(", ")
     assert {"backups.velero.io", "backups.postgresql.cnpg.io", "jobsets"} <= set(reported)
     assert "backups" not in reported

@@ -16,9 +16,9 @@ CHAOS = ARGO.model_copy(update={"api_versions": ("chaos-mesh.org/v1alpha1",), "k
 KINDS = Catalogue((JOB, POD, ARGO, CHAOS))
 
 
-def cluster_with(*kinds):
+def cluster_with(*rules):
     cluster = FakeCluster()
-    cluster.served_kinds = set(kinds)
+    cluster.serve_only(*rules)
     return cluster
 
 
@@ -42,14 +42,14 @@ def test_unknown_kind_is_rejected_with_a_suggestion():
 
 async def test_shared_name_means_the_served_kind():
     rules, _ = parse_target(("workflows/x",), KINDS)
-    assert await find_rule(cluster_with("ChaosWorkflow"), rules, "workflows/x") == CHAOS
+    assert await find_rule(cluster_with(CHAOS), rules, "workflows/x") == CHAOS
 
 
 @pytest.mark.parametrize(
     ("served", "message"),
     [
         (
-            ("Workflow", "ChaosWorkflow"),
+            (ARGO, CHAOS),
             "'workflows' is ambiguous on this cluster: expected one of workflows.argo",
         ),
         ((), "this cluster does not serve workflows.argoproj.io, workflows.chaos-mesh.org"),
@@ -61,7 +61,7 @@ async def test_ambiguous_or_unserved_kind_is_rejected_with_its_names(served, mes
 
 
 async def test_cluster_is_asked_only_for_words_of_several_kinds():
-    cluster = cluster_with("Workflow")
+    cluster = cluster_with(ARGO)
     assert (await find_kinds(cluster, KINDS, "workflows, pods")).rules == (POD, ARGO)
     assert (await find_kinds(cluster_with(), KINDS, "jobs")).rules == (JOB,)
     assert (await find_kinds(cluster, KINDS, "")).rules == KINDS.rules

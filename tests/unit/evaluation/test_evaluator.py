@@ -167,20 +167,15 @@ async def test_evaluator_ignores_the_owner_of_a_kind_whose_rule_says_so(cluster)
     assert cluster.calls == []
 
 
-async def test_evaluator_reads_a_cluster_scoped_owner(cluster):
-    everywhere = JOB.model_copy(update={"scope": "Cluster"})
+@pytest.mark.parametrize("scope", ["Cluster", "Namespaced"])
+async def test_evaluator_reads_an_owner_that_discovery_reports_as_cluster_scoped(cluster, scope):
+    cluster.serve_cluster_scoped("Job")
     cluster.put(job(**{**OWNER, "namespace": ""}))
+    rule = JOB.model_copy(update={"scope": scope})
 
-    verdict = await decided(OWNED, cluster, kinds=Catalogue((everywhere, POD)))
+    verdict = await decided(OWNED, cluster, kinds=Catalogue((rule, POD)))
 
     assert verdict.reason is Reason.OWNER_UNFINISHED
-
-
-async def test_evaluator_reads_an_owner_that_discovery_reports_as_cluster_scoped(cluster):
-    cluster.scopes["Job"] = "Cluster"
-    cluster.put(job(**{**OWNER, "namespace": ""}))
-
-    assert (await decided(OWNED, cluster)).reason is Reason.OWNER_UNFINISHED
 
 
 async def test_evaluator_finds_an_owner_by_any_version_in_the_reference(cluster):

@@ -167,7 +167,7 @@ async def test_expire_deletes_an_object_that_is_served_in_another_version(cluste
 
 
 async def test_expire_does_not_read_a_kind_that_is_not_served(expiry, cluster, telemetry):
-    cluster.served_kinds = {"Pod"}
+    cluster.serve_only(POD)
 
     assert await expiry.expire(fired()) is None
     assert cluster.calls == []
@@ -480,20 +480,8 @@ async def test_expire_records_verdicts_under_the_name_of_the_function(cluster, c
 # A 409 whose object has not changed, and one whose object is marked
 
 
-def refuse_unchanged(cluster, times=99):
-    """The API server refuses the DELETE of an object that is exactly what was read."""
-    refusals = iter([True] * times)
-
-    def refuse(name):
-        if next(refusals, False):
-            raise ConflictError("Precondition failed: ResourceVersion in precondition: , in object meta: 203")
-
-    cluster.before_delete = refuse
-
-
 async def test_expire_reports_a_delete_that_is_refused_twice_although_nothing_changed(expiry, cluster, telemetry):
     cluster.put(having(DUE, "metadata.finalizers", ["orphan"]))
-    refuse_unchanged(cluster)
 
     with pytest.raises(PermanentError, match=r"409.*unchanged.*finalizer orphan.*propagation"):
         await expiry.expire(fired())
@@ -506,7 +494,12 @@ async def test_expire_reports_a_delete_that_is_refused_twice_although_nothing_ch
 
 async def test_expire_repeats_a_delete_that_is_refused_once_although_nothing_changed(expiry, cluster):
     cluster.put(DUE)
-    refuse_unchanged(cluster, times=1)
+
+    def refuse(_):
+        cluster.before_delete = lambda _: None
+        raise ConflictError("Precondition failed: ResourceVersion in precondition: , in object meta: 203")
+
+    cluster.before_delete = refuse
 
     assert isinstance(await expiry.expire(fired()), ObjectDeleted)
     assert cluster.counted()["delete"] == 2

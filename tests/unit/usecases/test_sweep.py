@@ -131,7 +131,7 @@ async def test_sweep_of_one_namespace_keeps_the_others():
 
 async def test_sweep_of_one_namespace_skips_cluster_scoped_kinds():
     bench = Bench(namespace="ci")
-    bench.cluster.scopes["Pod"] = "Cluster"
+    bench.cluster.serve_cluster_scoped("Pod")
 
     await bench.sweep()
 
@@ -139,7 +139,7 @@ async def test_sweep_of_one_namespace_skips_cluster_scoped_kinds():
 
 
 async def test_sweep_does_not_list_a_kind_that_is_not_served(bench):
-    bench.cluster.served_kinds = {"Job"}
+    bench.cluster.serve_only(JOB)
 
     assert await bench.sweep() is None
     assert [call.what for call in bench.cluster.calls] == ["jobs"]
@@ -441,7 +441,7 @@ async def test_sweep_step_is_retried_when_all_kinds_fail(bench):
 
 
 async def test_sweep_does_not_fail_on_a_kind_that_is_not_served(bench):
-    bench.cluster.served_kinds = {"Job"}
+    bench.cluster.serve_only(JOB)
     bench.put(1, complete=ago(60), ttl=30)
 
     assert await bench.sweep() is None
@@ -477,8 +477,10 @@ async def test_sweep_step_returns_the_next_step_when_its_time_is_over():
     step = await bench.sweep()
 
     assert step.kinds == ("batch/v1/Job", "v1/Pod", "trainer.kubeflow.org/v1alpha1/TrainJob")
-    assert (step.continue_token, step.step) == ("ci/job-003", 1)
+    assert step.step == 1
     assert step.sweep_id
+    rest = await bench.cluster.list_page(JOB, continue_token=step.continue_token)
+    assert [obj["metadata"]["name"] for obj in rest.items] == ["job-004", "job-005"]
 
 
 async def test_sweep_steps_list_each_object_once_and_have_distinct_ids():
@@ -557,7 +559,7 @@ async def test_sweep_event_of_the_last_step_names_kinds_that_an_earlier_step_cou
 
 
 async def test_sweep_event_does_not_name_a_kind_that_is_not_served(bench):
-    bench.cluster.served_kinds = {"Job"}
+    bench.cluster.serve_only(JOB)
 
     await bench.sweep()
 
