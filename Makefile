@@ -67,7 +67,7 @@ format: $(READY) ## fix what ruff can fix, and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-types: $(READY) ## mypy, strict
+types: $(READY) ## mypy: functions and shared are strict, tests need no annotations
 	@$(BIN)/mypy
 
 layers: $(READY) ## who may import whom

@@ -7,7 +7,7 @@ builder changes what it is given.
 import copy
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -23,6 +23,15 @@ FRONT = "shared.adapters.events.http_limits:LimitedHttp"
 
 FIXTURES = Path(__file__).parent / "fixtures"
 KINDS = ROOT / "shared" / "kinds"
+
+
+T = TypeVar("T")
+
+
+def not_none(value: T | None) -> T:
+    """The value; the test fails here if there is none."""
+    assert value is not None
+    return value
 
 
 def ago(seconds: float) -> datetime:
@@ -90,7 +99,7 @@ def job(
     """A Job; finished where an instant is given, with the native TTL where one is."""
     if conditions is None:
         conditions = [condition(kind, at) for kind, at in (("Complete", complete), ("Failed", failed)) if at]
-    obj = {
+    obj: dict[str, Any] = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": _metadata(name, namespace, uid),
@@ -126,7 +135,7 @@ def trainjob(
 
 
 def pod(
-    phase: str = "Succeeded",
+    phase: Any = "Succeeded",
     *,
     containers: Any = (),
     init_containers: Any = (),

@@ -58,7 +58,7 @@ class FakeCluster:
         self.served_kinds: set[str] | None = None
         self.scopes: dict[str, str] = {}
         self.before_get: Callable[[str], None] = lambda _: None
-        self.before_delete: Callable[[str], None] = lambda _: None
+        self.before_delete: Callable[[str], object] = lambda _: None
         self.on_list: Callable[[], None] = lambda: None
         self.calls: list[Call] = []
         self.namespace_reads: list[Call] = []

@@ -18,6 +18,7 @@ import pytest
 from shared.adapters.clock import SystemClock
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
 from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from tests.builders import not_none
 from tests.contract.definitions import DEFINITIONS, Crds
 
 MERGE = "application/merge-patch+json"
@@ -158,7 +159,7 @@ def real():
         reason = f"no etcd and kube-apiserver in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
         pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
     # Secrets without the watch cache: history that etcd compacted is gone at once, as it is elsewhere after minutes.
-    with real_server(assets, fsync=False, apiserver_args=["--watch-cache-sizes=secrets#0"]) as server:
+    with real_server(not_none(assets), fsync=False, apiserver_args=["--watch-cache-sizes=secrets#0"]) as server:
         if server.has_controllers():
             server.start_controllers(["garbage-collector-controller"], qps=500, burst=500)
         yield server

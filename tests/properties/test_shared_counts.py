@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 
 from hypothesis import given
@@ -78,7 +79,7 @@ def test_counts_of_all_processes_are_equal_after_their_writes(played):
 @given(st.text() | values.map(json.dumps), st.booleans())
 def test_counts_continue_after_any_text(text, is_written):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
-    data = {DELETIONS: text, NAMES: text}
+    data: Mapping[str, str] = {DELETIONS: text, NAMES: text}
     for one in (deletion_counts, names):
         one.learn(data, NOW, is_written=is_written)
     deletion_counts.count("Pod", NOW)
@@ -97,7 +98,7 @@ def test_counts_continue_after_any_value_of_the_right_shape(value, other):
     names.deleted(REF, NOW)
     data = names.merge(deletion_counts.merge({}, NOW), NOW)
     reported = json.loads(data[DELETIONS])
-    forged = {
+    forged: Mapping[str, str] = {
         DELETIONS: json.dumps({**reported, "kinds": {"Pod": value, "Job": {"5": value, **reported["kinds"]["Pod"]}}}),
         NAMES: json.dumps({"a": value, "b": {"c": value, "d": other}}),
     }

@@ -19,6 +19,7 @@ from shared.devserver.apiserver.listing import Query
 from shared.devserver.apiserver.resources import Resource
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import EventLevel, Page, Propagation, Snapshot
+from tests.builders import not_none
 from tests.simulation.faults import TIMEOUT_SECONDS, draw_fate
 from tests.simulation.judging import judged
 
@@ -197,7 +198,7 @@ class SimCluster:
             raise TryLaterError("the connection broke before the answer")
         if isinstance(result, _RefusedError) and result.code == _AWAY:
             raise TryLaterError("connection refused")
-        read_at = self.server_clock.observe(date)
+        read_at = not_none(self.server_clock.observe(date))
         if isinstance(result, _RefusedError):
             raise result
         return result, self.time_of(read_at)

@@ -1,6 +1,7 @@
 """Limits of JSON, measured on bytes, and the outline of a text that exceeds them."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -158,10 +159,10 @@ def test_depth_of_a_parsed_value_is_exact(value):
 
 
 def test_value_that_contains_itself_or_is_aliased_is_measured_fast():
-    circle = []
+    circle: list[Any] = []
     circle.append(circle)
     assert is_nested_deeper(circle, DEPTH_MAX)
-    bomb = ["x"]
+    bomb: list[Any] = ["x"]
     for _ in range(100):
         bomb = [bomb] * 9
     assert not is_nested_deeper(bomb, DEPTH_MAX)

@@ -5,7 +5,7 @@ import pytest
 from shared.core.finish.finish import finish_of
 from shared.core.finish.unfinished import FOUND_MAX, explain_unfinished
 from shared.core.kinds.rule import KindRule
-from tests.builders import JOB, POD, condition, having, job, kind_rule, pod
+from tests.builders import JOB, POD, condition, having, job, kind_rule, not_none, pod
 from tests.unit.core.kinds.test_kind_fixtures import cases
 
 FAILED = {"field": "status.phase", "values": ["Failed"]}
@@ -63,11 +63,11 @@ def run(status, **metadata):
     ],
 )
 def test_missing_condition_or_field_is_named(obj, rule, why):
-    assert str(explain_unfinished(obj, rule).why) == why
+    assert str(not_none(explain_unfinished(obj, rule)).why) == why
 
 
 def test_expected_and_found_values_are_in_the_json():
-    assert explain_unfinished(pod("Running"), POD).as_json() == {
+    assert not_none(explain_unfinished(pod("Running"), POD)).as_json() == {
         "why": "status.phase is Running, not Succeeded or Failed",
         "expected": ["status.phase is Succeeded", "status.phase is Failed"],
         "found": ["status.phase is Running"],
@@ -90,4 +90,4 @@ def test_object_of_any_shape_has_an_explanation_if_unfinished(status):
 
 
 def test_long_value_is_cut_off():
-    assert len(explain_unfinished(pod("x" * 10_000), POD).why) < 200
+    assert len(not_none(explain_unfinished(pod("x" * 10_000), POD)).why) < 200
