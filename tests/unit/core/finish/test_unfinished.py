@@ -5,8 +5,7 @@ import pytest
 from shared.core.finish.finish import finish_of
 from shared.core.finish.unfinished import FOUND_MAX, explain_unfinished
 from shared.core.kinds.rule import KindRule
-from tests.builders import JOB, POD, condition, having, job, kind_rule, not_none, pod
-from tests.unit.core.kinds.test_kind_fixtures import cases
+from tests.builders import JOB, POD, condition, having, job, kind_cases, kind_rule, not_none, pod
 
 FAILED = {"field": "status.phase", "values": ["Failed"]}
 CASES = {
@@ -74,12 +73,13 @@ def test_expected_and_found_values_are_in_the_json():
     }
 
 
-@pytest.mark.parametrize(("name", "obj", "expect"), list(cases()))
-def test_each_unfinished_fixture_has_an_explanation_and_no_finished_one(name, obj, expect):
+@pytest.mark.parametrize("name", kind_cases())
+def test_each_unfinished_fixture_has_an_explanation_and_no_finished_one(name):
     rule = kind_rule(name)
-    reported = explain_unfinished(obj, rule)
-    assert (reported is None) is (bool(expect["finished"]) or rule.never_finishes is not None)
-    assert reported is None or (reported.why and len(reported.found) <= FOUND_MAX)
+    for case in kind_cases()[name]:
+        reported = explain_unfinished(case["object"], rule)
+        assert (reported is None) is (case["expect"]["finished"] or rule.never_finishes is not None), case["name"]
+        assert reported is None or (reported.why and len(reported.found) <= FOUND_MAX), case["name"]
 
 
 @pytest.mark.parametrize("status", [None, [], "text", {"conditions": [1, None]}, {"phase": {"a": []}}, {"parts": 3}])
