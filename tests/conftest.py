@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-from collections import Counter
+from collections import defaultdict
 
 import pytest
 
@@ -23,7 +23,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-_seconds: Counter[str] = Counter()
+_seconds: defaultdict[str, float] = defaultdict(float)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

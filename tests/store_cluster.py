@@ -156,7 +156,7 @@ class StoreCluster:
                 raise AbsentKindError(str(result))
             return None, read_at
         headers = {"retry-after": str(details.get("retryAfterSeconds", 1))}
-        raise_for(result.code, result.as_status(), headers, f"{verb} {kind}")
+        raise_for(result.code, result.as_status(), headers=headers, path=f"{verb} {kind}")
         raise AssertionError(result)
 
     async def send(self, verb: str, kind: str, ref: ObjectRef, act: Callable[[], Any]) -> tuple[Any, datetime]:

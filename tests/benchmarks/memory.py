@@ -41,7 +41,7 @@ HALF = '{"x":[' + '{"y":{}},' * 126_000 + "1]}"
 
 KINDS = ("jobs", "pods", "trainjobs")
 NOTES = "x" * 255_000
-FIELDS = {"f:spec": {f"f:field-{n}": {".": {}, "f:name": {}} for n in range(40)}}
+FIELDS: dict[str, Any] = {"f:spec": {f"f:field-{n}": {".": {}, "f:name": {}} for n in range(40)}}
 ROUNDS = 5
 
 

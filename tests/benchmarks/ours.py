@@ -54,8 +54,8 @@ main.add_command(command_run.run)
 
 def forget() -> None:
     """From now on `run` remembers nothing that its watch brings, and reads each object before it deletes it."""
-    assert command_run.Memory is Memory
-    command_run.Memory = lambda: None  # type: ignore[assignment,misc,return-value]
+    assert vars(command_run)["Memory"] is Memory
+    vars(command_run)["Memory"] = lambda: None
 
 
 if __name__ == "__main__":

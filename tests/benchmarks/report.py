@@ -4,7 +4,7 @@ Ratios are of what was measured next to each other, and the median over the roun
 machine at this hour.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -121,7 +121,7 @@ def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, A
 
 
 def show(console: Console, results: Mapping[str, Any]) -> None:
-    tables = {
+    tables: dict[str, Callable[[Any], Table]] = {
         "drain": drain_table,
         "lateness": lateness_table,
         "timers": timers_table,

@@ -78,8 +78,16 @@ class Server:
 async def served(folder: Path, app: str, *before: str, http: str = FRONT) -> AsyncIterator[Server]:
     """An app under uvicorn with a protocol for HTTP, by default ours, until the block ends."""
     port = free_port()
-    uvicorn = (sys.executable, "-m", "uvicorn", app, f"--port={port}", f"--http={http}", "--lifespan=on")
-    uvicorn += ("--no-access-log",)
+    uvicorn = (
+        sys.executable,
+        "-m",
+        "uvicorn",
+        app,
+        f"--port={port}",
+        f"--http={http}",
+        "--lifespan=on",
+        "--no-access-log",
+    )
     async with running([*before, *uvicorn], folder / "uvicorn.log") as server:
         if can_pin():
             os.sched_setaffinity(server.pid, {SERVED_ON})

@@ -20,6 +20,7 @@ from shared.adapters.kubernetes.connect import connect
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
 from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
 from shared.ports import Cluster
+from tests.builders import not_none
 from tests.contract.definitions import DEFINITIONS, Crds
 from tests.store_cluster import StoreCluster
 
@@ -162,7 +163,7 @@ def real():
         reason = f"no etcd and kube-apiserver in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
         pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
     # Secrets without the watch cache: history that etcd compacted is gone at once, as it is elsewhere after minutes.
-    with real_server(assets, fsync=False, apiserver_args=["--watch-cache-sizes=secrets#0"]) as server:
+    with real_server(not_none(assets), fsync=False, apiserver_args=["--watch-cache-sizes=secrets#0"]) as server:
         if server.has_controllers():
             server.start_controllers(["garbage-collector-controller"], qps=500, burst=500)
         yield server

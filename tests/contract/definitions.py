@@ -1,5 +1,7 @@
 """CustomResourceDefinitions of a group that only one test knows, as they are installed, upgraded and removed."""
 
+from typing import Any
+
 from shared.core.kinds.rule import KindRule
 from tests.builders import JOB
 
@@ -18,7 +20,7 @@ class Crds:
     async def install(self, kind, plural, *versions, scope="Namespaced"):
         served = [{"name": name, "served": True, "storage": name == versions[0], "schema": SCHEMA} for name in versions]
         names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
-        body = {"metadata": {"name": f"{plural}.{self.group}"}}
+        body: dict[str, Any] = {"metadata": {"name": f"{plural}.{self.group}"}}
         body["spec"] = {"group": self.group, "scope": scope, "names": names, "versions": served}
         answer = await self.api.post(DEFINITIONS, body)
         assert answer.status == 201, answer
@@ -48,8 +50,8 @@ class Crds:
         await self.api.becomes("/apis", lambda a: self.group in [one["name"] for one in a.body["groups"]])
 
     def rule(self, kind, plural, *versions, scope="Namespaced"):
-        versions = [f"{self.group}/{version}" for version in versions]
-        update = {"api_versions": tuple(versions), "kind": kind, "plural": plural, "scope": scope}
+        served = tuple(f"{self.group}/{version}" for version in versions)
+        update = {"api_versions": served, "kind": kind, "plural": plural, "scope": scope}
         return JOB.model_copy(update=update)
 
     async def create(self, version, plural, kind, name="one", *, namespace=True, **more):

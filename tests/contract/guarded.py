@@ -8,12 +8,10 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from shared.core.kinds.rule import KindRule
 from shared.devserver.real_servers import RealServer
 from shared.installation.delete_guard import guard, usernames
-from tests.builders import FIXTURES, kind_rules
+from tests.builders import kind_cases, kind_rules
 from tests.crds import BUILT_IN
 
 NAMESPACE = "ttl-system"
@@ -98,7 +96,7 @@ def double_of(rule: KindRule) -> KindRule:
 def cases() -> list[Case]:
     found = []
     for file, rule in kind_rules().items():
-        for case in yaml.safe_load_all((FIXTURES / "kinds" / f"{file}.yaml").read_text()):
+        for case in kind_cases()[file]:
             if not rule.never_finishes:
                 double = double_of(rule)
                 version = case["object"]["apiVersion"] if double is rule else double.api_version

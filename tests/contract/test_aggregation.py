@@ -2,6 +2,7 @@
 
 import ssl
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -61,7 +62,10 @@ async def aggregated(api, real):
     context.load_cert_chain(real.ca, real.ca.with_suffix(".key"))
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     port = runner.addresses[0][1]
-    service = {"metadata": {"name": "foo"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+    service: dict[str, Any] = {
+        "metadata": {"name": "foo"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"},
+    }
     service["spec"]["ports"] = [{"port": port}]
     assert (await api.post(api.path("services"), service)).status == 201
     about = {"group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100}

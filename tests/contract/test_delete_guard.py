@@ -6,6 +6,7 @@ import json
 import os
 from contextlib import asynccontextmanager, closing
 from random import Random
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -22,7 +23,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.installation.delete_guard import guard, guard_name, usernames
 from shared.messages import Purpose, Timer
 from shared.usecases.expire import Expiry
-from tests.builders import JOB, NOW, POD, having
+from tests.builders import JOB, NOW, POD, having, not_none
 from tests.contract.guarded import (
     BINDINGS,
     EXPIRE,
@@ -53,7 +54,7 @@ def admin():
     if assets is None:
         reason = f"no etcd and kube-apiserver in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
         pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    with real_server(assets, fsync=False) as server, guarded(server) as admin:
+    with real_server(not_none(assets), fsync=False) as server, guarded(server) as admin:
         yield admin
 
 
@@ -103,7 +104,7 @@ def test_guard_refuses_an_unfinished_object_of_any_shape(admin, expire):
 
 
 MUTANTS = 400
-OTHERS = (None, {}, [], "", "x", 0, 3, True, {"a": 1}, ["a"], [{"type": 1}], {"type": {}})
+OTHERS: tuple[Any, ...] = (None, {}, [], "", "x", 0, 3, True, {"a": 1}, ["a"], [{"type": 1}], {"type": {}})
 
 
 def mutated(obj, random):

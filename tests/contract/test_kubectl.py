@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+from tests.builders import not_none
+
 KUBECTL = shutil.which("kubectl")
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(KUBECTL is None, reason="no kubectl in PATH")]
 
@@ -21,7 +23,7 @@ MANIFEST = {
 def kubectl(api):
     async def run(*args, text=None):
         child = await asyncio.create_subprocess_exec(
-            KUBECTL, f"--kubeconfig={api.server.kubeconfig}", f"--namespace={api.namespace}", *args,
+            not_none(KUBECTL), f"--kubeconfig={api.server.kubeconfig}", f"--namespace={api.namespace}", *args,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         out, errors = await child.communicate(text.encode() if text else None)

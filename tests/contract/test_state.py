@@ -22,9 +22,10 @@ from shared.adapters.kubernetes.state_configmap import (
 from shared.core.policy.limits import BreakerLimits, Limits, RecreationLimits
 from shared.ports import EventReason
 from shared.safeguards.reasons import Safeguard
+from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import CACHED_SECONDS, Runtime
 from shared.safeguards.state_schema import NAME, Trip, parse_state, with_loop, with_trip
-from tests.builders import JOB, NOW, ROOT
+from tests.builders import JOB, NOW, ROOT, not_none
 from tests.counts import counts
 from tests.fakes import FakeTelemetry
 
@@ -48,7 +49,7 @@ class Process:
     """A deleting process with its own connection."""
 
     cluster: object
-    safeguards: object
+    safeguards: Safeguards
     seconds: Seconds
     message: list = field(default_factory=list)
 
@@ -136,7 +137,7 @@ async def test_breaker_tripped_by_one_process_stops_the_other_until_a_release(ap
     restarted = await start(breaker=BreakerLimits(count=2))
     assert (await restarted.ask(jobs[2])).reason is Safeguard.BREAKER_OPEN
 
-    assert (await release(one.cluster, api.namespace)).by == "expire"
+    assert not_none(await release(one.cluster, api.namespace)).by == "expire"
     assert await release(one.cluster, api.namespace) is None
     events = (await api.get(api.path("events"))).body["items"]
     assert [(event["reason"], event["type"]) for event in events] == [(EventReason.BREAKER_RELEASED, "Normal")]
@@ -222,7 +223,7 @@ async def test_breaker_stays_open_after_the_manifests_are_applied_again(api, sta
 
     async def apply(text):
         child = await asyncio.create_subprocess_exec(
-            KUBECTL, f"--kubeconfig={api.server.kubeconfig}", "apply", *options, "-f", "-",
+            not_none(KUBECTL), f"--kubeconfig={api.server.kubeconfig}", "apply", *options, "-f", "-",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
         _, errors = await child.communicate(text.encode())

@@ -12,6 +12,7 @@ import pytest
 from shared.adapters.events.cloudevents import event_of, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import TIMERS_MAX, Purpose, Timer, TimersSet
+from tests.builders import not_none
 from tests.crash.test_timers_crash import Ledger, Timers, check_integrity, finish, free_port, now, sink
 from tests.volumes import mounted
 
@@ -80,5 +81,5 @@ async def test_timers_on_a_full_volume_survive_kill_9(volume: Path, tmp_path: Pa
 
 async def process_alive(process: Timers) -> None:
     """Wait a little, for a process that has not ended."""
-    assert process.process.returncode is None, process.log.read_text()[-2000:]
+    assert not_none(process.process).returncode is None, process.log.read_text()[-2000:]
     await asyncio.sleep(0.05)

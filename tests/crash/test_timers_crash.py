@@ -31,7 +31,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import event_of, parse_event, parse_message, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
-from tests.builders import FRONT
+from tests.builders import FRONT, not_none
 from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
@@ -112,13 +112,13 @@ class Timers:
             )
 
     async def end(self, by: signal.Signals) -> int:
-        self.process.send_signal(by)
-        return await self.process.wait()
+        not_none(self.process).send_signal(by)
+        return await not_none(self.process).wait()
 
     async def until_ready(self) -> None:
         async with asyncio.timeout(30):
             while True:
-                assert self.process.returncode is None, self.log.read_text()[-2000:]
+                assert not_none(self.process).returncode is None, self.log.read_text()[-2000:]
                 with suppress(OSError):
                     _, writer = await asyncio.open_connection("127.0.0.1", self.port)
                     writer.close()

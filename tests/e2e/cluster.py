@@ -37,7 +37,7 @@ def create(obj: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def wait(what: str, true: Callable[[], Any], seconds: float = 60) -> Any:
+def wait(what: str, true: Callable[..., Any], seconds: float = 60) -> Any:
     """Wait until it is so; returns what was so.
 
     Raises:

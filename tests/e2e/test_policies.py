@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from shared.adapters.config.kind_files import read_catalogue
+from tests.builders import not_none
 from tests.crds import crd_of
 from tests.e2e import installation
 from tests.e2e.cluster import DOMAIN, create, get, job, kubectl, wait
@@ -93,7 +94,8 @@ def before(witnesses: Witnesses) -> list[Object]:
 def installed(before: list[Object], tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """An overlay of a user's own; how many lines the audit log had before it. In the end it is uninstalled."""
     assert before
-    since = len(audit_log().read_text().splitlines()) if audit_log() else 0
+    log = audit_log()
+    since = len(log.read_text().splitlines()) if log else 0
     installation.prepare()
     folder = installation.overlay(
         tmp_path_factory.mktemp("fleet"),
@@ -171,7 +173,7 @@ def fresh(thing: Object) -> Object | None:
 
 
 def is_there(thing: Object) -> bool:
-    return fresh(thing) is not None
+    return not_none(fresh(thing)) is not None
 
 
 def passes(seconds: float) -> None:
@@ -289,7 +291,7 @@ def test_policy_rule_matches_where_its_expression_is_true(witnesses: Witnesses, 
 def test_policy_keeps_exactly_the_newest_of_each_app(witnesses: Witnesses) -> None:
     cake, older = batch("cake"), batch("bread")
     for thing in (*cake, *older):
-        wait(f"the end of {thing['metadata']['name']}", lambda thing=thing: finish_of(fresh(thing)))
+        wait(f"the end of {thing['metadata']['name']}", lambda thing=thing: finish_of(not_none(fresh(thing))))
     newer = batch("bread")  # its script makes a Job end in a later second than those before
     for thing in older:
         goes(witnesses, thing)

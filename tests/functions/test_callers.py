@@ -5,6 +5,7 @@ import json
 import shutil
 import time
 from base64 import urlsafe_b64encode
+from typing import Any
 
 import certifi
 import jwt
@@ -49,7 +50,7 @@ class Signer:
         self.public = self.private.public_key()
 
     def jwk(self):
-        kind = jwt.algorithms.RSAAlgorithm if self.algorithm.startswith("RS") else jwt.algorithms.ECAlgorithm
+        kind: Any = jwt.algorithms.RSAAlgorithm if self.algorithm.startswith("RS") else jwt.algorithms.ECAlgorithm
         return {**json.loads(kind.to_jwk(self.public)), "kid": self.key_id, "alg": self.algorithm, "use": "sig"}
 
     def sign(self, claims, **headers):
@@ -318,6 +319,8 @@ async def test_known_keys_are_used_while_the_issuer_is_unreachable(guarded, issu
 
 @pytest.mark.parametrize("known", [{"one": object()}, {}], ids=["known", "unknown"])
 async def test_concurrent_requests_wait_for_one_fetch_of_a_hanging_issuer(known):
+    now = [2 * KEPT_SECONDS]
+
     class Hanging:
         url = "https://issuer.example"
         asked = 0
@@ -328,7 +331,7 @@ async def test_concurrent_requests_wait_for_one_fetch_of_a_hanging_issuer(known)
             now[0] += FETCH_SECONDS
             raise TimeoutError
 
-    issuer, now = Hanging(), [2 * KEPT_SECONDS]
+    issuer: Any = Hanging()
     keys = Keys(issuer, clock=lambda: now[0])
     keys._keys = known
     answers = await asyncio.gather(*(keys.get("one") for _ in range(10)), return_exceptions=True)

@@ -18,7 +18,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import Event, parse_event
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.messages import ObjectDeleted, Timer, TimersSet
-from tests.builders import FRONT, ROOT, ago
+from tests.builders import FRONT, ROOT, ago, not_none
 from tests.fakes import FakePublisher
 from tests.functions.wire import DUE, FIRED, REPORTED, SET, TAKEN, Answer, binary, timer
 from tests.loopback import answering_with
@@ -337,7 +337,7 @@ async def test_sigterm_writes_the_deletion_counts(server, tmp_path):
         process.process.send_signal(signal.SIGTERM)
         await process.process.wait()
 
-    (name,) = json.loads(server.state["names"])
+    (name,) = json.loads(not_none(server.state)["names"])
     assert name.endswith(DUE["metadata"]["name"])
     assert process.process.returncode in (0, -signal.SIGTERM)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from functools import partial
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -22,7 +23,8 @@ class Broker:
     """Answers each event the same way, and records it."""
 
     def __init__(self):
-        self.answer = {"status": 202}
+        self.url = ""
+        self.answer: dict[str, Any] = {"status": 202}
         self.received = []
         self.methods = []
 

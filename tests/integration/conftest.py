@@ -52,7 +52,7 @@ class Api:
                 return None
             raise
 
-    def wait(self, what: str, true: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+    def wait(self, what: str, true: Callable[..., Any], seconds: float = WAIT_SECONDS) -> Any:
         deadline = time.monotonic() + seconds
         while not (value := true()):
             assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"

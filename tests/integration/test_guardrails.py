@@ -21,7 +21,7 @@ from shared.core.objects import ANNOTATION_DOMAIN, parse_instant
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
 from shared.core.ttl.durations import parse_duration
 from shared.devserver.real_servers import RealServer
-from tests.builders import kind_rules
+from tests.builders import kind_rules, not_none
 from tests.crds import BUILT_IN, crds_of
 
 KUBECTL = shutil.which("kubectl")
@@ -213,7 +213,7 @@ def ann(server: RealServer) -> User:
 
 
 def kubectl(server: RealServer, *arguments: str, given: Any = None) -> None:
-    command = [KUBECTL, f"--kubeconfig={server.kubeconfig}", *arguments]
+    command = [not_none(KUBECTL), f"--kubeconfig={server.kubeconfig}", *arguments]
     text = None if given is None else json.dumps(given)
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -858,7 +858,7 @@ def warnings_of(user: User, rule: KindRule, obj: Object, said: dict[str, str]) -
     [
         pytest.param(rule, field, id=f"{name}-{field.path}")
         for name, rule in HONOURED.items()
-        for field in rule.ttl.fields
+        for field in not_none(rule.ttl).fields
     ],
 )
 def test_controller_that_acts_on_a_native_field_is_named(rule, field, honoured):
@@ -888,7 +888,7 @@ def test_native_field_without_a_controller_causes_no_warning(honoured):
 def test_field_of_an_outcome_takes_precedence_in_the_warning(honoured):
     rule = kind_rules()["workflows.argoproj.io"]
     strategy = {"secondsAfterCompletion": 100, "secondsAfterSuccess": 604_800}
-    obj = {**with_field(rule, rule.ttl.fields[0]), "spec": {"ttlStrategy": strategy}}
+    obj = {**with_field(rule, not_none(rule.ttl).fields[0]), "spec": {"ttlStrategy": strategy}}
     template = {"ttlStrategy": {"secondsAfterFailure": 1}}
     assert not warnings_of(honoured, rule, obj, {"ttl-succeeded": "1d"})
     assert "secondsAfterCompletion" in warnings_of(honoured, rule, obj, {"ttl-failed": "1d"})[0]
@@ -912,7 +912,7 @@ def test_unexpected_value_of_a_native_field_is_ignored_or_warned_about(name, pat
     rule = kind_rules()[name]
     for part in reversed(path.split(".")):
         value = {part: value}
-    obj = {**with_field(rule, rule.ttl.fields[0]), **value}
+    obj = {**with_field(rule, not_none(rule.ttl).fields[0]), **value}
     assert bool(warnings_of(honoured, rule, obj, {"ttl": "1d"})) == is_overridden
     assert warnings_of(honoured, rule, obj, {"ttl": "1s"})  # the other hints are there all the same
 

@@ -176,7 +176,7 @@ def test_release_of_a_breaker_works_once(api: Api, ttl: Ttl, namespace: str) -> 
 
 
 # A kind as there are some: its TTL field cannot be taken away from its objects, each for another reason.
-FIELDS = {
+FIELDS: dict[str, tuple[dict[str, Any], list[str], str]] = {
     "defaulted": ({"type": "integer", "default": 0}, [], "the field was removed, and was set again at once"),
     "mandatory": ({"type": "integer"}, ["ttlSecondsAfterFinished"], "rejects the removal of the field"),
 }

@@ -10,14 +10,13 @@ from http import HTTPStatus
 from typing import Any
 
 import pytest
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import format_instant, parse_instant
-from tests.builders import FIXTURES, kind_rules
+from tests.builders import kind_cases, kind_rules
 from tests.crds import BUILT_IN, crds_of
 from tests.integration.conftest import Api, Run
 
@@ -39,7 +38,7 @@ NAMESPACED, CLUSTER_SCOPED = finishing_rules("Namespaced"), finishing_rules("Clu
 
 def fixtures(name: str) -> tuple[Any, Any]:
     """An object of the kind that runs, and one that is finished with a time that is known."""
-    cases = list(yaml.safe_load_all((FIXTURES / "kinds" / f"{name}.yaml").read_text()))
+    cases = kind_cases()[name]
     running = next(case["object"] for case in cases if case["expect"]["finished"] is False)
     ended = next((case for case in cases if case["expect"]["finished"] and case["expect"].get("at")), None)
     assert ended is not None, f"no fixture of {name} is finished at a known time"

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -199,11 +199,11 @@ async def test_publisher_outside_the_cluster_is_a_service_account_to_the_broker(
             "TTL_SINK_AUDIENCE": "the-broker",
         }
         world = build(read_settings(environment=environment))
-        publisher = world.published()
+        publisher: Any = world.published()
         for _ in range(2):
             await publisher.publish(Timer.model_validate(timer()))
         await publisher.close()
-        await world.cluster.close()
+        await cast("Any", world.cluster).close()
 
     assert seen[0] == seen[1] != environment["TTL_API_TOKEN"]
     review = {"spec": {"token": seen[0], "audiences": ["the-broker"]}}
@@ -222,11 +222,11 @@ async def test_publisher_without_the_right_to_create_tokens_is_rejected(account:
         "TTL_SINK_AUDIENCE": "the-broker",
     }
     world = build(read_settings(environment=environment))
-    publisher = world.published()
+    publisher: Any = world.published()
     with pytest.raises(ForbiddenError, match="serviceaccounts/token"):
         await publisher.publish(Timer.model_validate(timer()))
     await publisher.close()
-    await world.cluster.close()
+    await cast("Any", world.cluster).close()
 
 
 # What counts first

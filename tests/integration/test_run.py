@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shared.core.objects import parse_instant
+from tests.builders import not_none
 from tests.integration.conftest import Api, Run
 
 POD_SPEC = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "example.com/work:1"}]}
@@ -135,7 +136,7 @@ def test_hold_added_in_the_last_second_keeps_the_job(cluster: Cluster, start_run
     run = start_run("-v")
     cluster.create_job("held", ttl=3)
     cluster.finish_pods_of("held")
-    due = finish_time(cluster.job("held")).timestamp() + 3
+    due = not_none(finish_time(cluster.job("held"))).timestamp() + 3
     time.sleep(max(0.0, due - 0.3 - time.time()))
     cluster.annotate("held", hold="wait for me")
     time.sleep(max(0.0, due + 1.5 - time.time()))

@@ -22,7 +22,7 @@ from shared.bootstrap.world import World
 from shared.core.kinds.catalogue import Catalogue
 from shared.devserver.real_servers import RealServer, real_server
 from shared.evaluation.evaluator import Evaluator
-from shared.messages import SweepStep
+from shared.messages import Message, SweepStep
 from shared.source.watches import KindWatches
 from tests.fakes import FakeTelemetry
 from tests.integration.conftest import Api, Run
@@ -345,7 +345,7 @@ class Events:
             self.names.append(event.extensions["name"])
             self.changed.notify_all()
 
-    async def publish(self, message: SweepStep) -> None:
+    async def publish(self, message: Message) -> None:
         async with self.changed:
             self.sweeps += 1
             self.changed.notify_all()
@@ -373,7 +373,8 @@ def test_watch_with_an_expired_version_requests_a_sweep_and_continues(
 async def _lose_the_place(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Watch from an expired version; return where each watch began, once the event of a later object arrived."""
     cluster = await connect(kubeconfig=str(pods.api.server.kubeconfig))
-    watch, begun = cluster.watch, []
+    watch = cluster.watch
+    begun: list[str] = []
 
     def watch_from_long_ago(rule: Any, version: str, **options: Any) -> Any:
         begun.append(version if begun else "1")

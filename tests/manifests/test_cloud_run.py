@@ -16,6 +16,7 @@ import yaml
 
 from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.kubernetes.access import get_access
+from tests.builders import not_none
 
 ROOT = Path(__file__).parents[2]
 OVERLAY = ROOT / "knative" / "overlays" / "cloud-run"
@@ -89,7 +90,7 @@ def settings_of(service: Object) -> Settings:
 
 
 def mebibytes(quantity: str) -> int:
-    number, unit = re.fullmatch(r"(\d+)(Mi|Gi)", quantity).groups()
+    number, unit = not_none(re.fullmatch(r"(\d+)(Mi|Gi)", quantity)).groups()
     return int(number) * {"Mi": 1, "Gi": 1024}[unit]
 
 
@@ -210,7 +211,7 @@ def test_trigger_reaches_its_function_with_an_equal_timeout(service):
     trigger = in_cluster("Trigger")[name]
     assert re.fullmatch(rf"https://{name}-\d+\.[a-z0-9-]+\.run\.app", trigger["spec"]["subscriber"]["uri"])
     assert "ref" not in trigger["spec"]["subscriber"]
-    number, unit = re.fullmatch(r"PT(\d+)([SM])", trigger["spec"]["delivery"]["timeout"]).groups()
+    number, unit = not_none(re.fullmatch(r"PT(\d+)([SM])", trigger["spec"]["delivery"]["timeout"])).groups()
     seconds = int(number) * {"S": 1, "M": 60}[unit]
     assert service["spec"]["template"]["spec"]["timeoutSeconds"] == seconds
 

@@ -22,7 +22,7 @@ from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
 from shared.safeguards.state_schema import NAME as STATE
 from shared.standalone.trigger_files import read_triggers
 from shared.standalone.triggers import Delivery, Filter, matches, parse_trigger
-from tests.builders import kind_rule
+from tests.builders import kind_rule, not_none
 
 ROOT = Path(__file__).parents[2]
 KNATIVE = ROOT / "knative"
@@ -230,7 +230,7 @@ def test_settings_name_the_namespace_of_the_build(objects):
 
 
 def test_timers_are_stored_on_a_volume(objects):
-    folder = str(settings_of(objects).timers_path.parent)
+    folder = str(not_none(settings_of(objects).timers_path).parent)
     for name, container in containers(objects):
         mounts = [mount["mountPath"] for mount in container.get("volumeMounts", []) if mount["name"] != "account"]
         assert mounts == ([folder] if name in {"timers", "standalone"} else []), name
@@ -301,7 +301,7 @@ def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
         if account in DELETERS:
             needed |= state_needs(NAMESPACE)
         if account == "deadletter":
-            needed = {Right("", "events", "create", NAMESPACE)}
+            needed = frozenset({Right("", "events", "create", NAMESPACE)})
         assert rights_of(objects, account) == {(right.group, right.resource, right.verb) for right in needed}, account
 
 

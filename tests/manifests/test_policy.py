@@ -8,6 +8,7 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.core.policy.policy import Policy
 from shared.installation.installed import find_installed
 from shared.installation.inventory import PARTS, Inventory, Listed
+from tests.builders import not_none
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
 
@@ -55,11 +56,11 @@ def test_installed_policy_is_found_in_the_inventory(objects):
         for called, kind in kinds.items()
     }
 
-    installed = find_installed(Inventory(parts), "ttl-after-finished")
+    installed = not_none(find_installed(Inventory(parts), "ttl-after-finished"))
 
     assert (installed.policy_name, installed.problem) == (f"ConfigMap ttl-after-finished/{name}", "")
     assert installed.policy == Policy().with_digest(installed.policy.digest)
-    assert "jobs.batch" in installed.enabled
+    assert "jobs.batch" in not_none(installed.enabled)
 
 
 def test_shipped_policy_is_valid_and_empty():

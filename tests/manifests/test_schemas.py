@@ -22,7 +22,7 @@ import yaml
 
 from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
 from shared.installation.kind_manifests import is_watchable, join
-from tests.builders import kind_rules
+from tests.builders import kind_rules, not_none
 from tests.manifests.test_manifests import (
     BUILDS,
     COMPONENTS,
@@ -115,7 +115,7 @@ def server() -> Iterator[Server]:
     if not any("knative-eventing" in str(path) for path in crds):
         reason = f"no kube-apiserver with Knative's CRDs beside it in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
         pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    with real_server(assets, fsync=False) as real:
+    with real_server(not_none(assets), fsync=False) as real:
         _kubectl(real, "create", "--filename=-", given=json.dumps(_strict_crds(crds)))
         _kubectl(real, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
         (namespace,) = of_kind(build(KNATIVE / "base"), "Namespace").values()
@@ -144,7 +144,7 @@ def _without_leniency(node: Any) -> Any:
 
 
 def _kubectl(real: RealServer, *arguments: str, given: str = "") -> None:
-    command = [KUBECTL, f"--kubeconfig={real.kubeconfig}", *arguments]
+    command = [not_none(KUBECTL), f"--kubeconfig={real.kubeconfig}", *arguments]
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

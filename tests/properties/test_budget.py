@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shared.core.policy.limits import Rate
 from shared.safeguards.budget import LATE_SECONDS, Budget
+from tests.builders import not_none
 
 rates = st.builds(Rate, st.sampled_from([0.2, 0.7, 1.0, 3.0, 7.0, 10.0, 50.0]), st.sampled_from([1.0, 2.0, 5.0, 20.0]))
 arrivals = st.lists(
@@ -87,10 +88,10 @@ def test_budget_answer_is_the_same_before_the_slot(rate, instants):
     budget = Budget(rate, None, horizon=1e9)
     crowd = 2 * int(rate.burst) + 200
     answers = [budget.ask(f"uid-{number}", "a", 0.0) for number in range(crowd)]
-    last = answers[-1].at
+    last = not_none(not_none(answers[-1]).at)
     for now in sorted(instants):
         if now < last - 1:
-            assert budget.ask(f"uid-{crowd - 1}", "a", now).at == last
+            assert not_none(budget.ask(f"uid-{crowd - 1}", "a", now)).at == last
 
 
 @pytest.mark.parametrize("waiting_max", [3, 10])

@@ -15,7 +15,7 @@ from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.ruling import add
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import InvalidTtlError, find_ttl
-from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, namespace
+from tests.builders import JOB, POD, TRAINJOB, annotated, created, having, job, namespace, not_none
 from tests.properties.strategies import any_text, instants, json_values, objects, recent_instants, result_of
 from tests.properties.test_decide import comparable, of_its_kind
 
@@ -72,7 +72,7 @@ namespaces = st.fixed_dictionaries(
         "max_ttl": durations,
         "exempt": st.sampled_from(["true", "false", "yes"]),
     },
-).map(lambda fields: namespace_of(namespace(**fields)))
+).map(lambda fields: namespace_of(annotated(namespace(), **fields)))
 contexts = st.builds(
     Context,
     policy=policies,
@@ -87,7 +87,8 @@ def jobs_of_their_time(draw: st.DrawFn) -> dict[str, Any]:
     """A Job that finished at a known time."""
     at = draw(recent_instants)
     began = at - timedelta(seconds=draw(st.integers(0, 10**6)))
-    obj = job(**{draw(st.sampled_from(["complete", "failed"])): at}, ttl=draw(st.none() | st.integers(0, 10**6)))
+    how: dict[str, Any] = {draw(st.sampled_from(["complete", "failed"])): at}
+    obj = job(**how, ttl=draw(st.none() | st.integers(0, 10**6)))
     obj = having(created(obj, began), "status.startTime", format_instant(began))
     return having(obj, "metadata.labels", {"app": draw(st.sampled_from(["x", "y"]))})
 
@@ -149,12 +150,12 @@ class TestPrecedence:
         """max-ttl may shorten it and minAge may delay it; no other TTL source applies."""
         assume(context.namespace is not None)
         facts = decide(annotated(obj, ttl=str(seconds)), JOB, now, context).facts
-        at, limit = finish_of(obj, JOB).at, context.namespace.max_ttl
+        at, limit = not_none(finish_of(obj, JOB).at), context.namespace.max_ttl
         assume(facts.due_at is not None)
 
         own = add(at, timedelta(seconds=seconds))
         below = [add(at, rule.min_age) for rule in context.policy.rules]
-        assert facts.ttl.source == "ttlafterfinished.dev/ttl"
+        assert not_none(facts.ttl).source == "ttlafterfinished.dev/ttl"
         assert facts.due_at in (own, *below, *([add(at, limit)] if limit is not None else []))
         assert facts.due_at >= min(own, add(at, limit) if limit is not None else own)
 
@@ -187,7 +188,7 @@ class TestPrecedence:
         decision = decide(obj, OPT_IN["Job"], now, context)
 
         facts = decision.facts
-        if isinstance(decision, Expire) and facts.ttl.origin not in ("object", "native"):
+        if isinstance(decision, Expire) and not_none(facts.ttl).origin not in ("object", "native"):
             assert facts.policy_rule is not None
             assert "jobs" in facts.policy_rule.match.kinds
 
@@ -222,4 +223,4 @@ class TestPrecedence:
 
         assert own is None or not isinstance(own, InvalidTtlError)
         if isinstance(decision, Wait):
-            assert decision.until <= add(finish_of(obj, JOB).at, timedelta(hours=1))
+            assert decision.until <= add(not_none(finish_of(obj, JOB).at), timedelta(hours=1))

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -31,7 +32,8 @@ class Installation:
     """Processes that count, and what they share."""
 
     def __init__(self):
-        self.processes, self.data, self.now = [DeletionCounts(LIMITS) for _ in range(3)], {}, NOW
+        self.processes, self.now = [DeletionCounts(LIMITS) for _ in range(3)], NOW
+        self.data: Mapping[str, str] = {}
         self.counted: Counter[DeletionCounts] = Counter()
         self.released: set[int] = set()
         for process in self.processes:
@@ -143,7 +145,7 @@ def test_counts_are_never_too_low_if_keys_are_moved(played, keys_max):
 def test_counts_continue_after_any_text(text, is_written):
     deletion_counts, names = DeletionCounts(LIMITS), Recreations(LOOP)
     (key,) = keys_of(counting(1, LIMITS).merge({}, NOW))
-    data = {key: text, f"{DELETIONS}{text}": text, LAST_TRIP: text, NAMES: text}
+    data: Mapping[str, str] = {key: text, f"{DELETIONS}{text}": text, LAST_TRIP: text, NAMES: text}
     for one in (deletion_counts, names):
         one.learn(data, NOW, is_written=is_written)
     deletion_counts.count("Pod", NOW)
@@ -163,7 +165,7 @@ def test_counts_continue_after_any_value_of_the_right_shape(value, other):
     data = counting(1, LIMITS).merge({}, NOW)
     (key,) = keys_of(data)
     parts = json.loads(data[key])["kinds"]["Pod"]
-    forged = {
+    forged: Mapping[str, str] = {
         key: json.dumps({"until": value, "kinds": {"Pod": value, "Job": {"5": value, **parts}}}),
         f"{DELETIONS}other": json.dumps({"until": value, "kinds": other}),
         NAMES: json.dumps({"a": value, "b": {"c": value, "d": other}}),

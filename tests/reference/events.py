@@ -34,7 +34,7 @@ def render():
 
 def read_consumers():
     """Which Triggers of the base deliver each type of event."""
-    consumers = {}
+    consumers: dict[str, list[str]] = {}
     for path in sorted(BASE.glob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
             if document and document.get("kind") == "Trigger":

@@ -4,6 +4,7 @@ import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import yaml
 from prometheus_client import CollectorRegistry
@@ -56,7 +57,7 @@ async def collect():
     metrics.watch_policy(lambda: True)
     found = [
         (_name(one), one._type, tuple(one._value) if one._type == "info" else one._labelnames, one._documentation)
-        for one in metrics.registry._collector_to_names
+        for one in cast("dict[Any, list[str]]", metrics.registry._collector_to_names)
         if hasattr(one, "_type")
     ]
     registry = CollectorRegistry()

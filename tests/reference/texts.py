@@ -57,12 +57,13 @@ def described(owner):
     body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
     if inspect.isclass(owner):
         (definition,) = body
+        assert isinstance(definition, ast.ClassDef)
         body = definition.body
     texts = {}
     for one, after in pairwise(body):
         target = one.targets[0] if isinstance(one, ast.Assign) else getattr(one, "target", None)
         if isinstance(target, ast.Name) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            texts[target.id] = inspect.cleandoc(after.value.value)
+            texts[target.id] = inspect.cleandoc(str(after.value.value))
     return texts
 
 

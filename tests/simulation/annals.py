@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
+from tests.builders import not_none
 from tests.simulation.law import Law, Place, Word, is_kept_by_rank, word_of
 from tests.simulation.rules import Rule
 from tests.simulation.things import Thing
@@ -101,7 +102,7 @@ class Things:
                 elif word.due_at is not None and word.due_at > now:
                     problems.append(("S1", f"it is due in {word.due_at - now}"))
                 elif is_kept_by_rank(thing, word, self._pairs(thing, law, others_read)):
-                    problems.append(("S3", f"it is one of the newest that {word.keeper.name} keeps"))
+                    problems.append(("S3", f"it is one of the newest that {not_none(word.keeper).name} keeps"))
                 else:
                     return "", ""
         return max(problems, key=lambda one: one[0] == "S1")

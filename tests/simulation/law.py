@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from tests.builders import not_none
 from tests.simulation.rules import UNREADABLE, Rule
 from tests.simulation.things import MALFORMED, NEVER, Thing
 
@@ -139,8 +140,8 @@ class _Case:
 
     def _instants(self) -> set[datetime]:
         """All at which something may begin to say so."""
-        finished_at = self.thing.finished_at
-        spans = [self.place.max_ttl, self.place.default, *(rule.min_age for rule in self.rules)]
+        finished_at = not_none(self.thing.finished_at)
+        spans: list[Any] = [self.place.max_ttl, self.place.default, *(rule.min_age for rule in self.rules)]
         spans += [rule.ttls.get(self.thing.failed) for rule in self.rules] + [self.own]
         instants = {finished_at + span for span in spans if isinstance(span, timedelta)} | {finished_at}
         instants |= {self.thing.created_at + rule.age for rule in self.rules if rule.age is not None}
@@ -148,7 +149,7 @@ class _Case:
 
     def _due_at(self, at: datetime) -> tuple[datetime | None, Rule | None]:
         """When it may go by what is in force at an instant."""
-        finished_at = self.thing.finished_at
+        finished_at = not_none(self.thing.finished_at)
         now = [rule for rule in self.rules if rule.age is None or self.thing.created_at + rule.age <= at]
         rule = next((rule for rule in now if self.own is None and self.thing.failed in rule.ttls), None)
         wish = self.own
@@ -179,5 +180,6 @@ def _is_asked_by_others(thing: Thing, word: Word, own: Any) -> bool:
     """Whether it is not the object itself that wants to go now, nor a rule that says so of owned ones, too."""
     if own is None:
         return word.rule is None or not word.rule.deletes_owned
-    wanted = own if isinstance(own, datetime) else thing.finished_at + own
-    return word.due_at < max(wanted, thing.finished_at)
+    finished_at = not_none(thing.finished_at)
+    wanted = own if isinstance(own, datetime) else finished_at + own
+    return not_none(word.due_at) < max(wanted, finished_at)

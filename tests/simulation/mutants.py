@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from shared.adapters.config.policy_file import PolicyFile
 from shared.core.decide import Context, Decision, Expire, decide
@@ -151,7 +151,7 @@ class _ByNameOnly(Expiry):
         if rule and snapshot and isinstance(await self._decide(rule, snapshot), Expire):
             meant = snapshot.obj | {"metadata": snapshot.obj["metadata"] | {"uid": timer.ref.uid}}
             with suppress(ConflictError):
-                await _AnyUid.delete(_AnyUid(self.cluster.world, None), rule, meant)
+                await _AnyUid.delete(_AnyUid(cast("SimCluster", self.cluster).world, None), rule, meant)
         return None
 
     async def _decide(self, rule: KindRule, snapshot: Snapshot) -> Decision:

@@ -9,6 +9,7 @@ from shared.core.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import JOBS, PODS, Object, Resource
 from shared.devserver.apiserver.versions import WriteOptions
+from tests.builders import not_none
 from tests.simulation.statuses import finished_status, stamp
 from tests.simulation.things import Thing
 from tests.simulation.wishes import draw_duration, draw_instant, draw_native
@@ -217,7 +218,7 @@ class Users:
         self._touches += 1
         self._write_status(thing, {"observed": self._touches})
         if thing.moves:
-            thing.finished_at = max(thing.finished_at, self._server_second())
+            thing.finished_at = max(not_none(thing.finished_at), self._server_second())
         self._note("touches the status of", thing)
 
     def guard(self, thing: Thing) -> None:

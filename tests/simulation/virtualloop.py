@@ -2,8 +2,12 @@
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from contextvars import Context
+from typing import Any, TypeVarTuple
+
+Ts = TypeVarTuple("Ts")
 
 
 class DeadlockError(AssertionError):
@@ -16,6 +20,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     What is ready runs in random order, which asyncio does not promise against and code must not rely on. There are no
     sockets and no threads; `select` is where the loop would sleep, so there the clock moves.
     """
+
+    _ready: deque[asyncio.Handle]
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -33,7 +39,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._seconds += timeout
         return []
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
         handle = super().call_soon(callback, *args, context=context)
         self._ready.pop()
         self._ready.insert(self._order.randrange(len(self._ready) + 1), handle)

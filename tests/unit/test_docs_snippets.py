@@ -16,7 +16,7 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.yaml_file import parse_model
 from shared.cli.main import main
 from shared.core.kinds.rule import KindRule
-from tests.builders import ROOT
+from tests.builders import ROOT, not_none
 from tests.snippets import DOCS, PAGES, Block, read_blocks, read_commands, read_inline, write_files
 
 BLOCKS = {page: read_blocks(page) for page in PAGES}
@@ -139,7 +139,9 @@ def test_each_overlay_builds(block, tmp_path):
     shutil.copytree(ROOT / "knative", tmp_path / "knative")
     write_files(BLOCKS[block.page], tmp_path)
     overlay = (tmp_path / block.file).parent
-    built = subprocess.run([KUBECTL, "kustomize", str(overlay)], check=True, capture_output=True, text=True).stdout
+    built = subprocess.run(
+        [not_none(KUBECTL), "kustomize", str(overlay)], check=True, capture_output=True, text=True
+    ).stdout
     kinds = {document["kind"] for document in yaml.safe_load_all(built)}
     assert {"Namespace", "Deployment", "ClusterRole", "ValidatingAdmissionPolicy"} <= kinds
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.policy_file import parse_policy
 from shared.cli.main import main
-from tests.builders import ROOT
+from tests.builders import ROOT, not_none
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md", "knative/README.md")),
@@ -30,7 +30,7 @@ def yaml_blocks(page):
 def folder(tmp_path, monkeypatch):
     """The folder of a reader who saved the files of docs/explanation/kinds.md."""
     for block in yaml_blocks("docs/explanation/kinds.md"):
-        (tmp_path / re.match(r"# (\S+)\n", block)[1]).write_text(block)
+        (tmp_path / not_none(re.match(r"# (\S+)\n", block))[1]).write_text(block)
     for name in FILES:
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
@@ -38,9 +38,12 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("page", "text"), COMMANDS)
 def test_each_command_and_its_options_exist(page, text, folder):
-    command, name, words, context = main, "ttl-after-finished", shlex.split(text, comments=True), None
+    command: click.Command | None = main
+    name: str | None = "ttl-after-finished"
+    words, context = shlex.split(text, comments=True), None
     try:
         while True:
+            assert command is not None
             context = command.make_context(name, list(words), parent=context)
             if not isinstance(command, click.Group):
                 return

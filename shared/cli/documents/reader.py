@@ -5,7 +5,7 @@ JSON, as in the output of `kubectl get -o json`, is parsed as JSON. Everything e
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,11 +22,11 @@ DOCUMENT_MAX = 16_777_216
 _DOCUMENT = re.compile(r"---(\s|$)")
 
 
-def read_documents(stream: IO[str], name: str) -> Iterator[dict[str, Any]]:
+def read_documents(stream: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
     """Yield every object of every document, including the items of Lists; empty documents are skipped.
 
     Args:
-        stream: The text of the file.
+        stream: The lines of the file.
         name: The name of the file, for messages.
 
     Raises:
@@ -88,7 +88,7 @@ def _no_json(constant: str) -> Any:
     raise json.JSONDecodeError("no JSON", constant, 0)
 
 
-def _split(stream: IO[str], name: str) -> Iterator[str]:
+def _split(stream: Iterable[str], name: str) -> Iterator[str]:
     """Yield the text of each document; a line that begins with `---` starts one, even inside a block scalar."""
     lines: list[str] = []
     size, has_content = 0, False

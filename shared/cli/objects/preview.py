@@ -22,7 +22,7 @@ from shared.evaluation.batch import BatchEvaluator, BatchResult
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.owners import Owners
-from shared.ports import Page, Snapshot, Unreadable
+from shared.ports import Cluster, Page, Snapshot, Unreadable
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -67,7 +67,7 @@ class Preview:
 
 
 async def find_all(
-    cluster: "KubernetesCluster",
+    cluster: Cluster,
     rules: Sequence[KindRule],
     *,
     policies: Sequence[Policy],
@@ -110,7 +110,7 @@ def no_cyclic_collection() -> Iterator[None]:
             gc.enable()
 
 
-async def _pages(cluster: "KubernetesCluster", rule: KindRule, namespaces: Namespaces) -> AsyncGenerator[Page]:
+async def _pages(cluster: Cluster, rule: KindRule, namespaces: Namespaces) -> AsyncGenerator[Page]:
     """Yield each page; the next page is requested while one is evaluated."""
 
     def request_page(token: str) -> asyncio.Task[Page]:
@@ -128,7 +128,7 @@ async def _pages(cluster: "KubernetesCluster", rule: KindRule, namespaces: Names
             pending.cancel()
 
 
-async def _is_aggregated(cluster: "KubernetesCluster", rule: KindRule) -> bool:
+async def _is_aggregated(cluster: Cluster, rule: KindRule) -> bool:
     """Return whether an aggregated API server serves the kind; if that is unknown, True, which keeps its objects."""
     try:
         return await cluster.is_aggregated(rule)

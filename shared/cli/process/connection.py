@@ -9,6 +9,7 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.evaluation.served import list_served, list_unserved
+from shared.ports import Cluster
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -37,7 +38,7 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str:
     return get_namespace(kubeconfig=kubeconfig, context=context) or "default"
 
 
-async def name_served(world: "World", cluster: "KubernetesCluster") -> str:
+async def name_served(world: "World", cluster: Cluster) -> str:
     """Name the enabled kinds that the cluster serves, and the kinds in TTL_KINDS that it does not serve."""
     served = await list_served(world.catalogue, cluster=cluster, namespace=world.namespace)
     groups = Counter(plural for plural, _ in {(rule.plural, rule.group) for rule in served})

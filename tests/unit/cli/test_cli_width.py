@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -106,7 +107,7 @@ class _Named:
 async def compared(output):
     new, old = policy_of("r" * LONG, "150s"), NO_POLICY
     sight = await look(old, new, count=30)
-    named = _Named(new, f"the policy of the file /{'p' * 200}/policy.yaml"), _Named(old, "none")
+    named: tuple[Any, Any] = _Named(new, f"the policy of the file /{'p' * 200}/policy.yaml"), _Named(old, "none")
     _print_comparison(sight, *named, None, output=output, everything=True, yes=False)
 
 

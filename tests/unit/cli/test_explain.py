@@ -83,7 +83,7 @@ def test_explain_reports_an_unknown_annotation_of_the_namespace(explain):
 
 def test_explain_reports_no_known_annotation(explain):
     known = annotated(job(), **dict.fromkeys(OF_OBJECTS, "1h"))
-    ci = namespace("ci", **dict.fromkeys((*OF_NAMESPACES, *OF_OBJECTS), "1h"))
+    ci = annotated(namespace("ci"), **dict.fromkeys((*OF_NAMESPACES, *OF_OBJECTS), "1h"))
     assert explain(ci, known, output="json")["unknownAnnotations"] == []
     elsewhere = having(job(), "metadata.annotations", {"example.com/tttl": "1h"})
     assert explain(elsewhere, output="json")["unknownAnnotations"] == []

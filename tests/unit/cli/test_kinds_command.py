@@ -6,9 +6,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from shared.cli.kind_rules.rule_text import describe_rule, describe_test, summarize_finished
+from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished
 from shared.cli.main import main
 from shared.core.kinds.predicates import Predicate
+from shared.core.kinds.wording import describe_test
 from tests.builders import FIXTURES, ago, job, kind_rules, stamp
 
 RULE = {

@@ -320,9 +320,10 @@ async def test_objects_without_a_result_of_a_condition_are_counted_by_rule():
     comparison = await compare(cluster_of(*(a_job(n, complete=ago(60)) for n in range(3))), policy_of(silent))
     shown = as_document(comparison, {}, check_limit(comparison, NO_POLICY.limits, None), [])
     assert shown["unanswered"] == [{"rule": "policy rule silent", "inForce": 0, "new": 3}]
-    console = Console(width=200, file=StringIO())
+    file = StringIO()
+    console = Console(width=200, file=file)
     show(console, comparison, everything=False)
-    assert "policy rule silent has no TTL for 3 (+3) objects, which are kept" in console.file.getvalue()
+    assert "policy rule silent has no TTL for 3 (+3) objects, which are kept" in file.getvalue()
 
 
 async def test_table_fits_80_columns_with_a_time_left_of_four_units(capsys):

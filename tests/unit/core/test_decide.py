@@ -6,6 +6,7 @@ of their precedence.
 """
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ from tests.builders import (
     having,
     job,
     later,
+    not_none,
     owned_by,
     pod,
     rule_of,
@@ -222,7 +224,7 @@ class TestTrainJobs:
 
 
 # Lists of conditions or of container statuses that are none.
-WITHOUT_A_TIME = {
+WITHOUT_A_TIME: dict[str, Any] = {
     "null": None,
     "empty": [],
     "an empty map": {},
@@ -499,7 +501,7 @@ class TestTtls:
         assert decided(annotated(obj, **annotations), JOB) == expected
 
     def test_unknown_outcome_uses_the_plain_ttl(self):
-        finished = JOB.finished.model_copy(update={"conditions": {"Complete": Outcome.UNKNOWN}})
+        finished = not_none(JOB.finished).model_copy(update={"conditions": {"Complete": Outcome.UNKNOWN}})
         rule = JOB.model_copy(update={"finished": finished})
         obj = job(complete=ago(60), ttl_succeeded="0", ttl_failed="0", ttl_unknown="0", ttl_None="0")
 
@@ -613,7 +615,7 @@ class TestTtls:
         assert decided(obj, JOB) == ignore("invalid-ttl")
 
     def test_malformed_annotation_keeps_the_object_although_another_one_is_valid(self):
-        counts = {"expire_at": ago(60), "ttl_succeeded": "0"}
+        counts: dict[str, Any] = {"expire_at": ago(60), "ttl_succeeded": "0"}
 
         assert decided(job(complete=ago(60), ttl_failed="soon", **counts), JOB) == ignore("invalid-ttl")
         assert decided(job(complete=ago(60), ttl_="soon", **counts), JOB) == expire(ago(60))
@@ -722,7 +724,7 @@ class TestFacts:
         assert facts.finish.finished is True
         assert facts.finish.at == ago(60)
         assert facts.finish.outcome is Outcome.FAILED
-        assert facts.ttl.source == "spec.ttlSecondsAfterFinished"
+        assert not_none(facts.ttl).source == "spec.ttlSecondsAfterFinished"
         assert facts.due_at == later(30)
         assert facts.problem == ""
         assert facts.summary() == (
@@ -744,8 +746,8 @@ class TestFacts:
 class TestMayExpire:
     @pytest.mark.parametrize("name", ["ttl", "ttl_succeeded", "ttl_failed", "expire_at"])
     def test_object_with_a_malformed_ttl_annotation_may_expire(self, name):
-        assert may_expire(job(**{name: "x"}), JOB, AT_HOME)
-        assert may_expire(without(without(pod(**{name: "x"}), "spec"), "status"), POD, AT_HOME)
+        assert may_expire(annotated(job(), **{name: "x"}), JOB, AT_HOME)
+        assert may_expire(annotated(without(without(pod(), "spec"), "status"), **{name: "x"}), POD, AT_HOME)
 
     def test_object_with_the_native_field_may_expire(self):
         assert may_expire(job(ttl=0), JOB, AT_HOME)

@@ -19,6 +19,7 @@ from tests.builders import (
     job,
     kind_rules,
     namespace,
+    not_none,
     pod,
 )
 
@@ -74,7 +75,7 @@ def test_dispatched_object_of_each_kind_is_kept():
         assert isinstance(decided(obj, kind=kind), Expire)
         assert decided(having(obj, "metadata.labels", ORIGIN), kind=kind).reason is Reason.DISPATCHED
     workload = kind_rules()["workloads.kueue.x-k8s.io"]
-    assert workload.finished.unless is None, "one mechanism"
+    assert not_none(workload.finished).unless is None, "one mechanism"
 
 
 def test_dispatched_object_that_is_kept_anyway_has_the_other_reason():

@@ -7,7 +7,7 @@ import pytest
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import format_instant
-from tests.builders import JOB, POD, ago, condition, created, ended, having, job, pod, status_written
+from tests.builders import JOB, POD, ago, condition, created, ended, having, job, not_none, pod, status_written
 
 UNFINISHED = Finish(finished=False)
 UNKNOWN = Finish(finished=None)
@@ -59,7 +59,7 @@ class TestByConditions:
 
     def test_unknown_outcome_is_none(self):
         rule = JOB.model_copy(
-            update={"finished": JOB.finished.model_copy(update={"conditions": {"Finished": Outcome.UNKNOWN}})}
+            update={"finished": not_none(JOB.finished).model_copy(update={"conditions": {"Finished": Outcome.UNKNOWN}})}
         )
 
         assert finish_of(job(conditions=[condition("Finished", ago(60))]), rule) == Finish(True, ago(60), None)
@@ -91,7 +91,7 @@ class TestByField:
 
     def test_field_below_a_value_that_is_no_map_is_unfinished(self):
         rule = run_rule().model_copy(
-            update={"finished": run_rule().finished.model_copy(update={"field": "status.a.b"})}
+            update={"finished": not_none(run_rule().finished).model_copy(update={"field": "status.a.b"})}
         )
 
         assert finish_of({"status": {"a": "b"}}, rule) == UNFINISHED
@@ -101,7 +101,7 @@ class TestSources:
     def test_path_source_reads_its_instant(self):
         obj = run("Done", finishedAt="2026-03-14T03:00:00+02:00")
 
-        assert finish_of(obj, run_rule()).at.isoformat() == "2026-03-14T01:00:00+00:00"
+        assert not_none(finish_of(obj, run_rule()).at).isoformat() == "2026-03-14T01:00:00+00:00"
 
     @pytest.mark.parametrize(
         "absent", [None, "", "soon", "0001-01-01T00:00:00Z", "2026-03-13T23:59:59Z", 7, [], {}], ids=ascii
@@ -110,14 +110,14 @@ class TestSources:
         rule = run_rule("status.finishedAt", "status.endTime", "managed-fields")
         obj = status_written(run("Done", finishedAt=absent, endTime="2026-03-14T01:00:00Z"), ago(60))
 
-        assert finish_of(obj, rule).at.isoformat() == "2026-03-14T01:00:00+00:00"
+        assert not_none(finish_of(obj, rule).at).isoformat() == "2026-03-14T01:00:00+00:00"
         assert finish_of(having(obj, "status.endTime", absent), rule).at == ago(60)
 
     def test_earlier_source_takes_precedence_over_a_newer_instant(self):
         rule = run_rule("status.endTime", "managed-fields")
         obj = status_written(run("Done", endTime="2026-03-14T01:00:00Z"), ago(60))
 
-        assert finish_of(obj, rule).at.isoformat() == "2026-03-14T01:00:00+00:00"
+        assert not_none(finish_of(obj, rule).at).isoformat() == "2026-03-14T01:00:00+00:00"
 
     def test_kind_that_finishes_by_a_field_has_no_finishing_condition(self):
         case = {"when": {"field": "status.state", "values": ["Done"]}, "outcome": "succeeded"}
@@ -249,7 +249,7 @@ class TestCases:
         obj = self.run(lost=True)
         obj["metadata"]["managedFields"] = [{"time": "2026-01-07T00:00:00Z"}, {"time": "2026-01-06T00:00:00Z"}]
 
-        assert format_instant(finish_of(obj, self.RULE).at) == "2026-01-07T00:00:00Z"
+        assert format_instant(not_none(finish_of(obj, self.RULE).at)) == "2026-01-07T00:00:00Z"
 
     @pytest.mark.parametrize(
         "status", [{"lost": "yes"}, {"conditions": {"Ready": "True"}}, {"lost": True, "parts": {}}], ids=str

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,11 @@ from shared.core.objects import (
     quote,
     ref_of,
 )
-from tests.builders import NOW, job, owned_by
+from tests.builders import NOW, job, not_none, owned_by
 
-OBJ = {"a": {"b": {"c": 1}, "null": None, "text": "x", "empty": "", "list": [{"i": 1}, None, "x", 7, [], {"i": 2}]}}
+OBJ: dict[str, Any] = {
+    "a": {"b": {"c": 1}, "null": None, "text": "x", "empty": "", "list": [{"i": 1}, None, "x", 7, [], {"i": 2}]}
+}
 
 # Values that a field can have in place of a map.
 NO_MAPS = {"null": None, "text": "x", "a number": 7, "true": True, "a list": [{"a": 1}], "nan": float("nan")}
@@ -75,7 +78,7 @@ class TestIdentity:
         others = [None, {}, {"kind": "Tenant", "name": "t", "uid": "t"}, {"kind": "X", "controller": "true"}]
         obj["metadata"]["ownerReferences"][:0] = others
 
-        assert get_controller(obj).kind == "CronJob"
+        assert not_none(get_controller(obj)).kind == "CronJob"
 
 
 class TestAnnotations:

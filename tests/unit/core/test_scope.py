@@ -34,6 +34,7 @@ def test_scope_from_a_lease_is_bounded_and_printable():
     annotations[f"{domain}-kinds"] = ",".join(f"\x1b[2J{number}" * 100 for number in range(10 * KINDS_MAX))
     annotations[f"{domain}-namespace"] = annotations[f"{domain}-policy"] = "\x1b[2J" * 10_000
     scope = parse_scope(lease(annotations))
+    assert scope is not None
     assert 0 < len(scope.kinds) <= KINDS_MAX
     assert "\x1b" not in str(scope) + scope.namespace + scope.policy + "".join(scope.kinds)
     assert len(str(scope)) < 2_000

@@ -2,9 +2,11 @@
 
 import copy
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -366,7 +368,7 @@ def test_deployment_of_knative_is_ignored():
 
 def test_variant_follows_from_the_inventory():
     standalone = {"metadata": {"name": "standalone", "labels": {"app.kubernetes.io/name": "ttl-after-finished"}}}
-    nothing = {kind.replace(" ", "_"): [] for kind in KNATIVE}
+    nothing: dict[str, list[Any]] = {kind.replace(" ", "_"): [] for kind in KNATIVE}
     assert variant_of(inventory()) == Variant(knative=True, standalone=False)
     assert variant_of(inventory(Deployment=[standalone])) == Variant(knative=True, standalone=True)
     assert variant_of(inventory(**nothing, Deployment=[standalone])) == Variant(knative=False, standalone=True)
@@ -699,7 +701,7 @@ class Answering:
 
 @pytest.mark.anyio
 async def test_timers_pod_is_called_through_the_api_server():
-    cluster = Answering()
+    cluster: Any = Answering()
     assert (await check_timers(cluster, inventory(), PLACE)).level is Level.OK
     name = fixture("pod-timers")["metadata"]["name"]
     assert cluster.asked == [f"/api/v1/namespaces/ttl-after-finished/pods/{name}:8080/proxy/"]
@@ -708,7 +710,7 @@ async def test_timers_pod_is_called_through_the_api_server():
 @pytest.mark.anyio
 @pytest.mark.parametrize(("pods", "level"), [([], "FAIL"), (["one", "two"], "warn")])
 async def test_timers_need_exactly_one_pod(pods, level):
-    cluster = Answering()
+    cluster: Any = Answering()
     found = inventory(Pod=[named(fixture("pod-timers"), name) for name in pods])
     assert (await check_timers(cluster, found, PLACE)).level.value == level
     assert cluster.asked == []
@@ -719,8 +721,9 @@ async def test_timers_of_a_stateful_set_are_found_by_its_selector():
     labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "timers"}
     engine = {"metadata": {"name": "timers", "labels": labels}, "spec": {"selector": {"matchLabels": labels}}}
     kept = having(fixture("pod-timers"), "metadata.labels", labels)
+    cluster: Any = Answering()
     found = inventory(Knative_Service=[], StatefulSet=[engine], Pod=[kept])
-    assert (await check_timers(Answering(), found, PLACE)).level is Level.OK
+    assert (await check_timers(cluster, found, PLACE)).level is Level.OK
 
 
 def refused(code, message):
@@ -807,7 +810,7 @@ def test_recreate_loop_is_reported_until_it_expires():
 
 
 def test_many_recreate_loops_are_summarized():
-    data = {}
+    data: Mapping[str, str] = {}
     for number in range(9):
         data = with_loop(data, f"Job.batch/ci/job-{number}", later(60), NOW)
     assert check_loops(state(**data), NOW, PLACE).detail.endswith("Job.batch/ci/job-2 and 6 more")

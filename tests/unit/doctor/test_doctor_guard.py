@@ -1,6 +1,7 @@
 """The check of the delete guard: the guard of a cluster is compared with the guard of this version."""
 
 import asyncio
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -97,7 +98,7 @@ def test_guard_problem_names_its_kinds_and_the_command_that_fixes_it():
 def test_rules_of_one_kind_make_one_guard():
     rules = [kind_rule("mpijobs-v1.kubeflow.org"), kind_rule("mpijobs-v2beta1.kubeflow.org")]
     policy, binding = guard(rules, NAMESPACE)
-    server = Server([policy], [binding])
+    server: Any = Server([policy], [binding])
     (finding,) = asyncio.run(check_guard(server, rules[:1], Catalogue(tuple(rules)), [EXPIRE], PLACE))
     assert finding.level is Level.OK
 

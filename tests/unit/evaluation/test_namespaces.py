@@ -8,7 +8,7 @@ from shared.core.decide import Context, Expire, Reason, decide
 from shared.core.namespaces import TEXT_MAX, namespace_of
 from shared.evaluation import namespaces as module
 from shared.evaluation.namespaces import Namespaces
-from tests.builders import JOB, NOW, ago, having, job, namespace
+from tests.builders import JOB, NOW, ago, having, job, namespace, not_none
 from tests.fakes import FakeCluster
 from tests.unit.core.ttl.test_precedence import rules
 
@@ -109,7 +109,7 @@ async def test_memory_of_all_namespaces_is_bounded(monkeypatch):
     remembered = [found for number in range(30) if (found := known.get_cached(f"ns-{number}"))]
     assert 0 < sum(one.characters for one in remembered) <= 10_000
     for number in range(30):
-        assert (await known.get(f"ns-{number}")).annotations == {"notes": "x" * 1_000}
+        assert not_none(await known.get(f"ns-{number}")).annotations == {"notes": "x" * 1_000}
 
 
 async def test_namespace_that_is_listed_again_counts_once(monkeypatch):

@@ -32,6 +32,7 @@ async def test_found_owner_has_its_rule_and_its_object():
     found = await Owners(cluster, Catalogue((JOB,))).find(OWNER)
 
     assert (found.ref, found.rule.kind) == (OWNER, "Job")
+    assert found.snapshot is not None
     assert found.snapshot.obj["metadata"]["uid"] == "owner-uid"
 
 
@@ -46,7 +47,7 @@ async def test_owner_that_no_longer_exists_has_no_object(others):
 
 async def test_cluster_scoped_owner_is_found_without_a_namespace():
     cluster = FakeCluster()
-    cluster.scopes["Job"] = "Cluster"
+    cluster.serve_cluster_scoped("Job")
     cluster.put(job(name="owner", uid="owner-uid", namespace=""))
 
     found = await Owners(cluster, Catalogue((JOB,))).find(OWNER)

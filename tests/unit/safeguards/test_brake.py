@@ -9,7 +9,7 @@ from shared.safeguards.brake import REASON_CHARACTERS_MAX, start_deletions, stop
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_reports import UNREAD
 from shared.safeguards.state_schema import Stop, Trip, parse_state, with_stop, with_trip
-from tests.builders import NOW
+from tests.builders import NOW, not_none
 from tests.installation import Installation
 
 pytestmark = pytest.mark.anyio
@@ -214,7 +214,7 @@ async def test_stop_works_when_its_event_cannot_be_written(at):
 
 async def test_stop_with_a_long_reason_cuts_the_reason(at):
     await stop_deletions(at.state, at.write_event, Stop(NOW, "x" * 2_000_000, "ann"))
-    assert len(parse_state(at.state.data).stop.why) == REASON_CHARACTERS_MAX
+    assert len(not_none(parse_state(at.state.data).stop).why) == REASON_CHARACTERS_MAX
 
 
 @pytest.mark.parametrize("text", ["", "{}", "looks wrong", "[1]", '{"at": 5, "why": []}', "[" * 5_000])
@@ -224,7 +224,7 @@ def test_stop_that_was_written_by_hand_stops(text):
 
 
 def test_stop_that_is_plain_text_has_the_text_as_its_reason():
-    assert parse_state({"stop": "looks wrong"}).stop.why == "looks wrong"
+    assert not_none(parse_state({"stop": "looks wrong"}).stop).why == "looks wrong"
 
 
 def test_stop_contains_no_control_characters():

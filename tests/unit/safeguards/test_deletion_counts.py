@@ -1,6 +1,7 @@
 """Deletion counts: each process writes its own key, a repeated write changes nothing, and all keys stay small."""
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 
 import pytest
@@ -70,7 +71,7 @@ def test_count_is_written_under_a_key_of_its_process():
 @pytest.mark.parametrize("times", [1, 5])
 def test_count_of_a_write_that_is_repeated_is_exact(times):
     process = counting(2, LIMITS)
-    data = {}
+    data: Mapping[str, str] = {}
     for _ in range(times):
         data = process.merge(data, NOW)  # written, and not answered
     process.count("Pod", NOW)

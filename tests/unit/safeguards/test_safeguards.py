@@ -17,7 +17,7 @@ from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_reports import UNREAD
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_state, with_loop, with_trip
 from shared.usecases.expire_timers import CLOCKS_APART_MAX
-from tests.builders import JOB, NOW, ago, having, job, later
+from tests.builders import JOB, NOW, ago, having, job, later, not_none
 from tests.installation import Installation
 
 pytestmark = pytest.mark.anyio
@@ -299,7 +299,7 @@ async def test_breaker_stays_open_after_a_restart_until_the_release(at):
     trip = await release_breaker(at.state, at.write_event)
     at.clock.advance(CACHED_SECONDS)
 
-    assert "the limit is 1" in trip.why
+    assert "the limit is 1" in not_none(trip).why
     assert [reason for reason, _ in at.message] == ["BreakerOpen", "BreakerReleased"]
     assert isinstance(await before.delete("b"), ObjectDeleted)  # the count starts from zero
     assert before.telemetry.breaker_open is False
@@ -372,7 +372,7 @@ async def test_breaker_reports_the_first_of_two_simultaneous_trips(at):
     await one.delete("c")
     await other.delete("d")
     assert len(at.message) == 1
-    assert parse_state(at.state.data).trip.by == "expire"
+    assert not_none(parse_state(at.state.data).trip).by == "expire"
 
 
 async def test_safeguards_deny_everything_when_the_state_may_not_be_read(at):

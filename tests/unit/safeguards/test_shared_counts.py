@@ -16,7 +16,7 @@ from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_reports import UNWRITTEN
 from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, parse_state, with_trip
-from tests.builders import JOB, NOW, later
+from tests.builders import JOB, NOW, later, not_none
 from tests.counts import counting, counts, keys_of
 from tests.installation import Installation
 
@@ -53,7 +53,7 @@ async def test_counts_of_all_processes_trip_the_breaker(at):
         looks_again(at)
 
     assert gone == 11  # the other process sees the last deletion at its next read
-    assert parse_state(at.state.data).trip.why == "10 objects were deleted within 10m, and the limit is 10"
+    assert not_none(parse_state(at.state.data).trip).why == "10 objects were deleted within 10m, and the limit is 10"
     looks_again(at)
     assert await deleted(processes[0], "another") == []
 

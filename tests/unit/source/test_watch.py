@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import json
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -104,7 +105,8 @@ class Broker:
 
 class Bench:
     def __init__(self, kinds=KINDS):
-        self.server, self.broker, self.telemetry, self.clock = Server(), Broker(), FakeTelemetry(), FakeClock()
+        self.server: Any = Server()
+        self.broker, self.telemetry, self.clock = Broker(), FakeTelemetry(), FakeClock()
         self.kinds = kinds
         self.refusal = None
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -148,8 +149,9 @@ async def test_function_on_a_unix_socket_receives_the_event(tmp_path):
 
 
 def test_trigger_without_a_function_raises():
+    session: Any = None  # nothing is sent
     with pytest.raises(ManifestError, match=r"Trigger f: spec\.subscriber\.ref\.name: expected one of a, b, got 'f'"):
-        subscribers_of([trigger_of("f")], {"b": "http://b", "a": "http://a"}, session=None)
+        subscribers_of([trigger_of("f")], {"b": "http://b", "a": "http://a"}, session=session)
 
 
 RETRIED = [404, 408, 409, 429, 500, 501, 502, 503, 504, 599]
@@ -262,7 +264,7 @@ RETRY_AFTER = {
 @pytest.mark.parametrize(("status", "text", "delivery", "pause"), RETRY_AFTER.values(), ids=RETRY_AFTER)
 async def test_retry_after_is_a_lower_bound(status, text, delivery, pause):
     busy = Function([lambda: web.Response(status=status, headers={"Retry-After": text}), 204])
-    backoff = {"retry": 1, "backoffPolicy": "exponential", "backoffDelay": "PT1S"}
+    backoff: dict[str, Any] = {"retry": 1, "backoffPolicy": "exponential", "backoffDelay": "PT1S"}
     async with world_of({"f": busy}, [trigger_of("f", **backoff, **delivery)]) as world:
         assert await world.broker.send(ANYTHING) == ()
     assert world.pauses == [pause]

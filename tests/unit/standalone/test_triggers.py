@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -196,7 +197,7 @@ def test_trigger_without_metadata_is_still_reported(tmp_path):
 
 def test_other_documents_are_ignored_and_folders_are_searched(tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
-    others = [None, [], "text", {"kind": "Trigger", "apiVersion": "other/v1"}, {"kind": "Broker"}]
+    others: list[Any] = [None, [], "text", {"kind": "Trigger", "apiVersion": "other/v1"}, {"kind": "Broker"}]
     (tmp_path / "deep" / "er" / "b.yml").write_text(yaml.safe_dump_all([*others, manifest("b")]))
     (tmp_path / "a.yaml").write_text(yaml.safe_dump_all([manifest("a"), manifest("c")]))
     (tmp_path / "notes.txt").write_text("a: [")

@@ -7,6 +7,7 @@ import pytest
 
 from shared.adapters.timers.deliveries import LIMITS
 from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import Outcome
 from shared.core.objects import ref_of
 from shared.core.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
@@ -16,7 +17,7 @@ from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.standalone.runner import MANIFESTS
 from shared.standalone.trigger_files import read_triggers
 from shared.usecases.expire import ATTEMPTS_MAX, EXPIRE_SECONDS_MAX, Expiry
-from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, later, owned_by, pod
+from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, later, not_none, owned_by, pod
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +62,7 @@ async def test_expire_reads_and_deletes_a_due_object(expiry, cluster, clock, tel
 
     assert answer == ObjectDeleted(
         ref=ref_of(DUE),
-        outcome="succeeded",
+        outcome=Outcome.SUCCEEDED,
         finished_at=ago(60),
         ttl_from="spec.ttlSecondsAfterFinished",
         due_at=ago(30),
@@ -163,6 +164,7 @@ async def test_expire_deletes_an_object_that_is_served_in_another_version(cluste
 
     deleted = await expiry.expire(fired(DUE))
 
+    assert isinstance(deleted, ObjectDeleted)
     assert (fired(DUE).ref.api_version, deleted.ref.api_version) == ("batch/v1", "batch/v2")
 
 
@@ -429,7 +431,7 @@ async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expir
 
 def test_expire_replies_before_the_trigger_and_the_engine_time_out():
     (trigger,) = (one for one in read_triggers(MANIFESTS) if one.name == "expire")
-    assert min(trigger.delivery.timeout.total_seconds(), LIMITS.delivery_seconds) > EXPIRE_SECONDS_MAX
+    assert min(not_none(trigger.delivery.timeout).total_seconds(), LIMITS.delivery_seconds) > EXPIRE_SECONDS_MAX
 
 
 # Owners

@@ -29,7 +29,8 @@ BETTER = GOOD.replace("1h", "2h")
 
 class Bench:
     def __init__(self, folder):
-        self.path, self.now, self.problems = folder / "policy.yaml", 0.0, []
+        self.path, self.now = folder / "policy.yaml", 0.0
+        self.problems: list[str] = []
         self.path.write_text(GOOD)
         self.file = PolicyFile(self.path, KINDS, self.problems.append, lambda: self.now)
 

@@ -1,5 +1,7 @@
 """The adapter between HTTP and a function, without a server."""
 
+from typing import Any
+
 import pytest
 from starlette.requests import Request
 
@@ -17,7 +19,7 @@ def request(*chunks, gone=False):
     """A POST whose body comes in chunks; the client may go away before the last one."""
     messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     messages.append({"type": "http.disconnect"} if gone else {"type": "http.request", "body": b"", "more_body": False})
-    taken = []
+    taken: list[dict[str, Any]] = []
 
     async def receive():
         taken.append(messages[len(taken)])
@@ -68,7 +70,7 @@ async def test_reply_with_an_unprintable_id_is_refused():
     answer = await function(request()[0])
 
     assert answer.status_code == 400
-    assert answer.body.startswith(b"id: expected printable text")
+    assert bytes(answer.body).startswith(b"id: expected printable text")
 
 
 async def test_body_beyond_the_limit_is_not_read_to_its_end():

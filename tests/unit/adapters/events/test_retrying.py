@@ -18,6 +18,7 @@ class Sink:
     """Answers with the given statuses, one after the other, then with 202."""
 
     def __init__(self):
+        self.url = ""
         self.statuses = []
         self.ids = []
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from shared.adapters.auth.identity import GivenToken, RenewedToken
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.kubernetes.access import get_access
-from tests.builders import NOW
+from tests.builders import NOW, not_none
 
 SERVER = {"TTL_API_SERVER": "https://10.0.0.1"}
 SECRET = "s3cret.t0ken"
@@ -146,7 +146,7 @@ def test_token_file_without_a_token_is_rejected(content, tmp_path):
 def test_repr_of_settings_and_access_contains_no_secret(tmp_path):
     (tmp_path / "token").write_text(SECRET)
     settings = read_settings(environment={**SERVER, **TOKEN})
-    access, by_file = get_access(settings), access_of(**SERVER, TTL_API_TOKEN_FILE=str(tmp_path / "token"))
+    access, by_file = not_none(get_access(settings)), access_of(**SERVER, TTL_API_TOKEN_FILE=str(tmp_path / "token"))
 
     assert isinstance(access.identity, GivenToken)
     assert isinstance(by_file.identity, RenewedToken)

@@ -56,7 +56,7 @@ def test_memory_stays_within_its_bound_and_returns_only_last_versions(steps, byt
         else:
             memory.remember(uid, obj)
         last[uid] = obj
-        kept = {each: memory.get(each) for each in "abcde" if memory.get(each) is not None}
+        kept = {each: found for each in "abcde" if (found := memory.get(each)) is not None}
         assert sum(map(len, kept.values())) <= bytes_max
         assert all(last[each] == obj for each, obj in kept.items())
         if obj is not None and len(obj) <= bytes_max:

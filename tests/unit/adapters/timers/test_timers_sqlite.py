@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,7 @@ from shared.adapters.timers.sqlite_file import SCHEMA_VERSION
 from shared.adapters.timers.sqlite_store import StoredTimer
 from shared.core.objects import ObjectRef
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError, TtlError
-from shared.messages import Purpose, Timer
+from shared.messages import Message, Purpose, Timer
 
 pytestmark = pytest.mark.anyio
 
@@ -68,7 +69,9 @@ class Broker:
     waiting: int = 0
     waiting_most: int = 0
 
-    async def publish(self, timer: Timer) -> None:
+    async def publish(self, message: Message) -> None:
+        timer = message
+        assert isinstance(timer, Timer)
         if timer.due_at > self.clock.now():
             self.early.append(timer)  # not raised: the engine would count it as a failure of the broker
         self.attempts.append((self.clock.now(), timer))
@@ -131,7 +134,7 @@ def timer(
     namespace: str = "ci",
 ) -> Timer:
     ref = ObjectRef("batch/v1", kind, namespace, f"build-{uid}", uid)
-    return Timer.model_construct(ref=ref, purpose=purpose, due_at=NOW + timedelta(seconds=seconds))
+    return Timer.model_construct(ref=ref, purpose=cast("Purpose", purpose), due_at=NOW + timedelta(seconds=seconds))
 
 
 def replace_timer(one: Timer, **changes: object) -> Timer:
@@ -829,7 +832,7 @@ async def live_through(steps, world: World) -> None:
 
 def lives_of(steps):
     """The steps between restarts."""
-    lives = [[]]
+    lives: list[list[Any]] = [[]]
     for step in steps:
         if step[0] == "restart":
             lives.append([])

@@ -5,8 +5,7 @@ import pytest
 from shared.core.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.wording import FOUND_MAX, explain_unfinished
-from tests.builders import JOB, POD, condition, having, job, kind_rule, pod
-from tests.unit.core.kinds.test_kind_fixtures import cases
+from tests.builders import JOB, POD, condition, having, job, kind_cases, kind_rule, not_none, pod
 
 FAILED = {"field": "status.phase", "values": ["Failed"]}
 CASES = {
@@ -63,23 +62,24 @@ def run(status, **metadata):
     ],
 )
 def test_missing_condition_or_field_is_named(obj, rule, why):
-    assert str(explain_unfinished(obj, rule).why) == why
+    assert str(not_none(explain_unfinished(obj, rule)).why) == why
 
 
 def test_expected_and_found_values_are_in_the_json():
-    assert explain_unfinished(pod("Running"), POD).as_json() == {
+    assert not_none(explain_unfinished(pod("Running"), POD)).as_json() == {
         "why": "status.phase is Running, not Succeeded or Failed",
         "expected": ["status.phase is Succeeded", "status.phase is Failed"],
         "found": ["status.phase is Running"],
     }
 
 
-@pytest.mark.parametrize(("name", "obj", "expect"), list(cases()))
-def test_each_unfinished_fixture_has_an_explanation_and_no_finished_one(name, obj, expect):
+@pytest.mark.parametrize("name", kind_cases())
+def test_each_unfinished_fixture_has_an_explanation_and_no_finished_one(name):
     rule = kind_rule(name)
-    reported = explain_unfinished(obj, rule)
-    assert (reported is None) is (bool(expect["finished"]) or rule.never_finishes is not None)
-    assert reported is None or (reported.why and len(reported.found) <= FOUND_MAX)
+    for case in kind_cases()[name]:
+        reported = explain_unfinished(case["object"], rule)
+        assert (reported is None) is (case["expect"]["finished"] or rule.never_finishes is not None), case["name"]
+        assert reported is None or (reported.why and len(reported.found) <= FOUND_MAX), case["name"]
 
 
 @pytest.mark.parametrize("status", [None, [], "text", {"conditions": [1, None]}, {"phase": {"a": []}}, {"parts": 3}])
@@ -90,4 +90,4 @@ def test_object_of_any_shape_has_an_explanation_if_unfinished(status):
 
 
 def test_long_value_is_cut_off():
-    assert len(explain_unfinished(pod("x" * 10_000), POD).why) < 200
+    assert len(not_none(explain_unfinished(pod("x" * 10_000), POD)).why) < 200

@@ -9,7 +9,7 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.core.kinds.rule import Outcome
 from shared.core.policy.limits import Limits
 from shared.core.policy.policy import NO_POLICY, Policy
-from tests.builders import JOB, POD, TRAINJOB
+from tests.builders import JOB, POD, TRAINJOB, not_none
 
 EVERYTHING = {
     "apiVersion": "ttlafterfinished.dev/v1",
@@ -54,7 +54,7 @@ def test_policy_with_every_field_is_read():
     rule = policy.rules[0]
 
     assert policy.budget.breaker.share == 0.5
-    assert policy.budget.global_.per_second == 50
+    assert not_none(policy.budget.global_).per_second == 50
     assert policy.recreation.window == timedelta(hours=1)
     assert rule.match.age == timedelta(days=7)
     assert rule.min_age == timedelta(minutes=10)
@@ -65,7 +65,8 @@ def test_policy_with_every_field_is_read():
 
 def test_policy_without_limits_limits_nothing():
     assert NO_POLICY.limits == Limits()
-    assert NO_POLICY.limits.everywhere is NO_POLICY.limits.per_namespace is NO_POLICY.limits.breaker.count is None
+    limits = NO_POLICY.limits
+    assert (limits.everywhere, limits.per_namespace, limits.breaker.count) == (None, None, None)
     assert not NO_POLICY.sets_ttl_for(JOB)
 
 

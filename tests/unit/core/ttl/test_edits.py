@@ -11,7 +11,7 @@ from shared.core.ttl.durations import parse_duration
 from shared.core.ttl.edits import HELD_TTL
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.usecases.hold import ATTEMPTS_MAX, hold_object, write
-from tests.builders import JOB, POD, ago, annotated, having, job, later, pod, without
+from tests.builders import JOB, POD, ago, annotated, having, job, later, not_none, pod, without
 from tests.fakes import FakeCluster
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +56,7 @@ def test_hold_removes_only_a_field_that_is_set(ttl):
 
 
 def test_hold_keeps_a_field_without_a_controller():
-    ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
+    ours = JOB.model_copy(update={"ttl": not_none(JOB.ttl).model_copy(update={"honoured_by": None})})
     assert edits.hold(job(ttl=60), ours, "why").fields == {}
     assert edits.hold(pod(), POD, "why").fields == {}
 
@@ -70,7 +70,7 @@ def test_hold_removes_each_ttl_field_except_those_of_the_status():
     change = edits.hold(obj, rule, "why")
 
     assert change.patch(obj)["spec"] == {"ttl": {"afterSuccess": None, "afterFailure": None}}
-    assert json.loads(change.annotations[HELD_TTL]) == {paths[0]: 1, paths[1]: 2}
+    assert json.loads(not_none(change.annotations[HELD_TTL])) == {paths[0]: 1, paths[1]: 2}
     assert "status" not in change.patch(obj)
 
 
@@ -80,18 +80,19 @@ def test_second_hold_keeps_the_saved_values():
     later_set = edits.hold(job(ttl=5, hold="first", held_ttl=kept), JOB, "second")
 
     assert again.annotations == {"hold": "second"}
-    assert json.loads(later_set.annotations[HELD_TTL]) == {FIELD: 5}
+    assert json.loads(not_none(later_set.annotations[HELD_TTL])) == {FIELD: 5}
 
 
 def test_release_keeps_and_reports_a_field_that_was_set_during_the_hold():
     change = edits.release(job(ttl=5, hold="why", held_ttl=json.dumps({FIELD: 60})), JOB)
+    assert change is not None
     assert change.fields == {}
     assert change.annotations == {"hold": None, HELD_TTL: None}
     assert change.message == (f"{FIELD} was set to 5 during the hold, and is kept; before, it was 60",)
 
 
 def test_release_restores_the_field_if_the_hold_was_removed_by_hand():
-    assert edits.release(job(held_ttl=json.dumps({FIELD: 60})), JOB).fields == {FIELD: 60}
+    assert not_none(edits.release(job(held_ttl=json.dumps({FIELD: 60})), JOB)).fields == {FIELD: 60}
 
 
 KEPT = json.dumps({FIELD: 60})
@@ -177,8 +178,8 @@ def test_set_rejects_an_instant_for_one_outcome():
 
 def test_unset_removes_all_ttls_or_that_of_one_outcome():
     obj = annotated(job(hold="why"), ttl="1h", ttl_failed="2h", expire_at="2026-01-02T03:04:05Z")
-    assert edits.unset_ttl(obj).annotations == {"ttl": None, "ttl-failed": None, "expire-at": None}
-    assert edits.unset_ttl(obj, Outcome.FAILED).annotations == {"ttl-failed": None}
+    assert not_none(edits.unset_ttl(obj)).annotations == {"ttl": None, "ttl-failed": None, "expire-at": None}
+    assert not_none(edits.unset_ttl(obj, Outcome.FAILED)).annotations == {"ttl-failed": None}
     assert edits.unset_ttl(obj, Outcome.SUCCEEDED) is None
 
 

@@ -5,7 +5,7 @@ import pytest
 from shared.core.decide import Context, decide
 from shared.core.namespaces import plain_namespace
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
-from tests.builders import JOB, NOW, ago, job, later, pod
+from tests.builders import JOB, NOW, ago, job, later, not_none, pod
 
 FIELD = "spec.ttlSecondsAfterFinished"
 
@@ -46,7 +46,7 @@ def test_annotation_of_another_outcome_is_not_overridden():
 
 
 def test_field_without_a_controller_overrides_nothing():
-    ours = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"honoured_by": None})})
+    ours = JOB.model_copy(update={"ttl": not_none(JOB.ttl).model_copy(update={"honoured_by": None})})
     assert overridden(job(ttl=60, hold="why"), ours) == ""
     assert overridden(pod(hold="why")) == ""
 

@@ -18,6 +18,7 @@ from tests.builders import (
     job,
     later,
     namespace,
+    not_none,
     owned_by,
     pod,
     trainjob,
@@ -445,7 +446,7 @@ class TestOverridden:
 
 
 class TestLeftToTheController:
-    LEFT = JOB.model_copy(update={"ttl": JOB.ttl.model_copy(update={"native": "leave"})})
+    LEFT = JOB.model_copy(update={"ttl": not_none(JOB.ttl).model_copy(update={"native": "leave"})})
 
     def test_field_left_to_its_controller_keeps_the_object_under_any_policy(self):
         place = namespace_of(namespace(default_ttl="0"))

@@ -6,7 +6,7 @@ import pytest
 
 from shared.core.kinds.rule import Outcome
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, find_ttl
-from tests.builders import JOB, NOW, POD, ago, annotated, having, job, later, pod
+from tests.builders import JOB, NOW, POD, ago, annotated, having, job, later, not_none, pod
 
 HOUR = timedelta(hours=1)
 
@@ -40,7 +40,7 @@ class TestSource:
         ],
     )
     def test_ttl_names_its_source(self, annotations, outcome, source):
-        assert find_ttl(annotated(job(ttl=0), **annotations), JOB, outcome).source == source
+        assert not_none(find_ttl(annotated(job(ttl=0), **annotations), JOB, outcome)).source == source
 
     @pytest.mark.parametrize("outcome", [None, *Outcome])
     def test_object_without_a_source_has_no_ttl(self, outcome):
@@ -65,7 +65,7 @@ class TestSource:
     def test_native_field_of_more_than_a_century_is_rejected(self):
         century = 36_500 * 86_400
 
-        assert find_ttl(job(ttl=century), JOB, None).after == timedelta(days=36_500)
+        assert not_none(find_ttl(job(ttl=century), JOB, None)).after == timedelta(days=36_500)
         with pytest.raises(InvalidTtlError, match=f"from 0 to {century}, got {century + 1}"):
             find_ttl(job(ttl=century + 1), JOB, None)
 

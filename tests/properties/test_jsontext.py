@@ -1,0 +1,87 @@
+"""Limits and outlines of JSON on any value: the tables are in tests/unit/core/test_jsontext.py."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shared.core import jsontext
+from shared.core.jsontext import JsonDepthError, JsonValuesError, check_json, is_nested_deeper, outline, parse_json
+
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+TRICKY = st.text(alphabet='"\\{}[],:aé\U0001f600\n', max_size=12)
+ANY = st.recursive(
+    st.none() | st.integers() | TRICKY,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TRICKY, inner, max_size=4),
+    max_leaves=40,
+)
+
+
+def depth_of(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
+
+
+def values_of(value: object) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(values_of, inner))
+
+
+@UNHURRIED
+@given(ANY, st.booleans(), st.sampled_from([None, 2]), st.integers(1, 9))
+def test_depth_is_exact_for_any_strings_and_any_chunks(value, is_ascii, indent, chunk):
+    text = json.dumps(value, ensure_ascii=is_ascii, indent=indent).encode()
+    depth = depth_of(value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "_CHUNK", chunk)
+        check_json(text, depth_max=depth)
+        assert parse_json(text, depth_max=depth) == value
+        if depth:
+            with pytest.raises(JsonDepthError):
+                check_json(text, depth_max=depth - 1)
+
+
+@UNHURRIED
+@given(ANY, st.integers(1, 9))
+def test_values_are_counted_outside_of_strings(value, chunk):
+    text = json.dumps(value).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "_CHUNK", chunk)
+        patch.setattr(jsontext, "VALUES_MAX", 2 * values_of(value))  # an empty container counts twice
+        check_json(text)
+        patch.setattr(jsontext, "VALUES_MAX", values_of(value) - 1)
+        with pytest.raises(JsonValuesError):
+            check_json(text)
+
+
+@UNHURRIED
+@given(ANY, TRICKY, st.data())
+def test_outline_of_a_truncated_text_is_json_with_the_requested_keys(value, scalar, data):
+    reported = {"a": value, "metadata": {"b": value, "name": scalar}, "c": {"metadata": value}, "d": scalar}
+    text = json.dumps(reported).encode()
+    found = json.loads(outline(text, b"metadata").text)
+    assert found["metadata"]["name"] == found["d"] == scalar
+    assert found["c"] == {}
+    assert not any(inner for inner in (found["a"], found["metadata"]["b"]) if isinstance(inner, dict | list))
+    end = data.draw(st.integers(1, len(text)))
+    json.loads(outline(text[:end], b"metadata").text)
+
+
+@UNHURRIED
+@given(st.lists(st.dictionaries(TRICKY, ANY, min_size=1, max_size=3), max_size=5), ANY, st.booleans())
+def test_outline_finds_the_items_of_a_list_at_any_position(items, other, is_last):
+    page = {"kind": "XList", "metadata": {"continue": "next", "x": {"items": [{"a": 1}]}}}
+    page = {**page, "items": items} if is_last else {"items": items, "other": other, **page}
+    text = json.dumps(page).encode()
+    found = outline(text, b"metadata", b"items")
+    assert [json.loads(text[start:end]) for start, end in found.items] == items
+    assert json.loads(found.text)["metadata"]["continue"] == "next"
+
+
+@UNHURRIED
+@given(ANY)
+def test_depth_of_a_parsed_value_is_exact(value):
+    depth = depth_of(value)
+    assert not is_nested_deeper(value, depth)
+    assert not depth or is_nested_deeper(value, depth - 1)
