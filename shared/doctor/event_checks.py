@@ -6,8 +6,9 @@ from typing import Any
 
 from shared.core.objects import get_in, get_text, parse_instant
 from shared.core.ttl.durations import format_duration
-from shared.doctor.findings import Finding, Place, ok, unknown, warn
+from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.installation.inventory import Listed, Obj
+from shared.installation.place import Place
 from shared.usecases.deadletter import REASON as DEAD_LETTER
 from shared.usecases.sweep import SWEPT, SWEPT_IN_PART
 
