@@ -2,17 +2,16 @@
 
 import functions_framework.aio
 
-from shared.adapters.events.answers import answering
 from shared.adapters.events.cloudevents import Event, parse_message
-from shared.bootstrap.process import start
-from shared.bootstrap.world import World, world
+from shared.bootstrap.process import Process
+from shared.bootstrap.start import start
 from shared.messages import Message, Timer
 
-start(World.access)
+process = start(Process.access)
 
 
 @functions_framework.aio.http
-@answering
+@process.answering
 async def expire(event: Event) -> Message | None:
     """Accept `timer.fired`; answer with `object.deleted`, `timer.set` if the object is due later, or nothing."""
-    return await (await world().expiry()).expire(parse_message(event, Timer))
+    return await (await process.expiry()).expire(parse_message(event, Timer))

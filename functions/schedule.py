@@ -2,17 +2,15 @@
 
 import functions_framework.aio
 
-from shared.adapters.events.answers import answering
 from shared.adapters.events.cloudevents import Event, parse_object
-from shared.bootstrap.process import start
-from shared.bootstrap.world import world
+from shared.bootstrap.start import start
 from shared.messages import Message
 
-start()
+process = start()
 
 
 @functions_framework.aio.http
-@answering
+@process.answering
 async def schedule(event: Event) -> Message | None:
     """Accept an object as its source reported it; answer with `timer.set`, or with nothing."""
-    return await world().schedule(parse_object(event))
+    return await process.schedule(parse_object(event))

@@ -2,17 +2,16 @@
 
 import functions_framework.aio
 
-from shared.adapters.events.answers import answering
 from shared.adapters.events.cloudevents import Event, parse_sweep
-from shared.bootstrap.process import start
-from shared.bootstrap.world import World, world
+from shared.bootstrap.process import Process
+from shared.bootstrap.start import start
 from shared.messages import Message
 
-start(World.access, World.published)
+process = start(Process.access, Process.published)
 
 
 @functions_framework.aio.http
-@answering
+@process.answering
 async def sweep(event: Event) -> Message | None:
     """Accept a tick or `sweep.continue`; answer with the next `sweep.continue` until all pages are listed."""
-    return await (await world().sweeper()).sweep(parse_sweep(event))
+    return await (await process.sweeper()).sweep(parse_sweep(event))

@@ -1,1 +1,1 @@
-"""The composition root: builds the adapters of a process from its settings, each when it is first needed."""
+"""The composition root: `build` makes the ports and use cases of a process from a frozen configuration."""

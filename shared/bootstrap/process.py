@@ -1,83 +1,232 @@
-"""Start and end the process of a single function."""
+"""The ports and use cases of one process.
 
-import asyncio
-import atexit
-import logging
-import signal
-import sys
-from collections.abc import Callable
+Each port is made when it is first needed. So `schedule`, which needs no API server, never imports its client.
+"""
 
-from shared.adapters.events.answers import guard
-from shared.adapters.telemetry.logs import is_json
-from shared.bootstrap.world import World, is_in_use, world
-from shared.errors import TtlError
+import functools
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from shared.adapters.events.answers import Function, Read, answering
+from shared.adapters.events.cloudevents import parse_event
+from shared.bootstrap.config import ProcessConfig
+from shared.bootstrap.installation_events import InstallationEvents
+from shared.bootstrap.once import Once
+from shared.bootstrap.publishing import http_publisher, sink_token
+from shared.bootstrap.timer_engine import TimerEngine
+from shared.core.timing import horizon, sweep_ahead
+from shared.evaluation.evaluator import Evaluator
+from shared.messages import TimersSet
+from shared.ports import Cluster, Publisher, Timers
+from shared.safeguards.safeguards import Safeguards
+from shared.safeguards.shared_state import Runtime
+from shared.usecases.deadletter import DeadLetters
+from shared.usecases.expire import Expiry
+from shared.usecases.schedule import schedule
+from shared.usecases.sweep import Sweep
+from shared.usecases.sweep_pages import LargePages
+from shared.usecases.timers import set_timers
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from shared.adapters.kubernetes.access import Access
 
 
-def start(*needs: Callable[[World], object]) -> None:
-    """Prepare the process when a function's file is loaded: a wrong setting ends the process now, not a request later.
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One process; `build` makes it, and all functions of the process share it.
 
-    Args:
-        needs: The adapters that the function needs from the start.
+    Attributes:
+        config: What it was built from.
+        cluster: Returns the Kubernetes API.
+        evaluator: Returns the evaluator, with its caches.
+        safeguards: Returns the safeguards.
+        engine: The timer engine.
+        events: Writes Kubernetes Events about the installation.
     """
-    is_own_process = not is_in_use()  # otherwise the program that set the World reports errors and ends the process
-    try:
-        built = world()
-        for need in needs:
-            need(built)
-        if is_own_process:
-            guard(built.admission())
-    except TtlError as error:
-        if is_own_process:
-            _log_last(error)
-        raise
-    if is_own_process:
-        _end_world_on_sigterm(built)
-    if is_own_process and built.timers:
-        _end_process_with_engine(built)
+
+    config: ProcessConfig
+    cluster: Once[Cluster]
+    evaluator: Once[Evaluator]
+    safeguards: Once[Safeguards]
+    engine: TimerEngine
+    events: InstallationEvents
+    _large_pages: LargePages = field(default_factory=LargePages)
+
+    def access(self) -> "Access | None":
+        """Return how to reach the API server of the settings; None if they name none, or if a cluster is given.
+
+        Raises:
+            SettingsError: The settings of the API server are invalid.
+        """
+        return _access(self.config)
+
+    # Events in and out
+
+    def answering(self, function: Function, read: Read = parse_event) -> "Callable[[Request], Awaitable[Response]]":
+        """Make an HTTP function, with the admission and the metrics of this process; see `answers.answering`."""
+        observe = self.config.metrics.answered if self.config.metrics else None
+        return answering(function, read=read, admit=self.config.admit, observe=observe)
+
+    def published(self) -> Publisher:
+        """Return the publisher that sends events to the Broker."""
+        return self.config.publisher or self._sink
+
+    def publishing_to(self, publisher: Publisher) -> "Process":
+        """Return this process with another publisher; both share all other ports."""
+        return replace(self, config=replace(self.config, publisher=publisher))
+
+    @cached_property
+    def _sink(self) -> Publisher:
+        publisher = http_publisher(self.config.settings, **self.sink_token())
+        return self.config.metrics.measuring(publisher) if self.config.metrics else publisher
+
+    def sink_token(self) -> dict[str, Any]:
+        """See `shared.bootstrap.publishing`."""
+        return sink_token(self.config.settings, self.cluster)
+
+    # The use cases
+
+    async def schedule(self, obj: object) -> TimersSet | None:
+        """See `shared.usecases.schedule`."""
+        config, evaluator = self.config, self.evaluator.made
+        return await schedule(
+            obj,
+            catalogue=config.catalogue,
+            clock=config.clock,
+            telemetry=config.telemetry,
+            policy=config.policy(),
+            get_cached=evaluator.namespaces.get_cached if evaluator else lambda _: None,
+            horizon=horizon(config.settings.sweep_interval),
+        )
+
+    async def set_timers(self, wanted: TimersSet) -> None:
+        """See `shared.usecases.timers`."""
+        await set_timers(
+            wanted,
+            timers=self.start_timers(),
+            clock=self.config.clock,
+            horizon=horizon(self.config.settings.sweep_interval),
+            telemetry=self.config.telemetry,
+        )
+
+    async def expiry(self, by: str = "expire") -> Expiry:
+        """Make the use case that deletes due objects, for the named function."""
+        return Expiry(
+            cluster=await self.cluster(),
+            catalogue=self.config.catalogue,
+            evaluator=await self.evaluator(),
+            clock=self.config.clock,
+            telemetry=self.config.telemetry,
+            dry_run=self.config.settings.dry_run,
+            by=by,
+            namespace=self.config.namespace,
+            safeguards=await self.safeguards(),
+        )
+
+    async def sweeper(self) -> Sweep:
+        """Make the use case that lists all objects and deletes those that are due."""
+        expiry = await self.expiry("sweep")
+        return Sweep(
+            cluster=expiry.cluster,
+            catalogue=expiry.catalogue,
+            evaluator=expiry.evaluator,
+            clock=expiry.clock,
+            telemetry=expiry.telemetry,
+            expiry_with=lambda telemetry: replace(expiry, telemetry=telemetry),
+            publisher=self.published(),
+            interval=self.config.settings.sweep_interval,
+            concurrency=self.config.settings.concurrency,
+            namespace=self.config.namespace,
+            write_event=self.events.write_swept,
+            large_pages=self._large_pages,
+        )
+
+    @cached_property
+    def dead_letters(self) -> DeadLetters:
+        """The use case that reports dead letters."""
+        return DeadLetters(clock=self.config.clock, telemetry=self.config.telemetry, write_event=self.events.write)
+
+    # From start to end
+
+    def start_timers(self) -> Timers:
+        """Start the timer engine in the running loop."""
+        return self.engine.timers or self.engine.start(self.published())
+
+    def serve_metrics(self) -> Callable[[], None]:
+        """Serve the metrics, if the settings name a port for them.
+
+        Returns:
+            A function that stops the server.
+
+        Raises:
+            TtlError: The port is in use.
+        """
+        metrics, port, policies = self.config.metrics, self.config.settings.metrics_port, self.config.policies
+        if metrics is None or port is None:
+            return lambda: None
+        metrics.count_timers(lambda: self.engine.timers)
+        metrics.watch_shared_state(self._look)
+        if policies is not None:
+            metrics.watch_policy(lambda: policies.is_good)
+        return metrics.serve(port)
+
+    async def _look(self) -> None:
+        """Read the shared state of the safeguards, if this process has used them."""
+        if self.safeguards.made:
+            await self.safeguards.made.look()
+
+    async def end(self) -> None:
+        """End the work of this process in a few seconds: stop the timers, and write the shared state."""
+        await self.engine.stop()
+        if self.safeguards.made:
+            await self.safeguards.made.flush()
 
 
-def _log_last(error: TtlError) -> None:
-    """Write the error as the last line of the log, in place of uvicorn's stack trace."""
-    trace = logging.getLogger("uvicorn.error")
-    trace.addFilter(lambda record: not record.exc_info or record.exc_info[1] is not error)
-    log = logging.getLogger("ttl")
-    atexit.register(log.critical, "%s", error) if is_json() else atexit.register(sys.stderr.write, f"{error}\n")
+def build(config: ProcessConfig) -> Process:
+    """Build the process of a configuration; it connects and starts nothing."""
+    settings = config.settings
+
+    async def build_cluster() -> Cluster:
+        from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - 240 ms that only some functions need
+
+        return await connect(access=_access(config))
+
+    async def build_evaluator() -> Evaluator:
+        return Evaluator(
+            await cluster(), config.kinds, config.policy, telemetry=config.telemetry, only=config.namespace
+        )
+
+    async def build_safeguards() -> Safeguards:
+        from shared.adapters.kubernetes import state_configmap as state  # noqa: PLC0415 - loads the Kubernetes client
+
+        write_event = functools.partial(events.write_in, config.home_namespace)
+        return state.build_safeguards(
+            state.StateLocation(await cluster(), config.home_namespace, write_event),
+            lambda: config.policy().limits,
+            Runtime(config.clock, time.monotonic, config.telemetry),
+            namespace=config.namespace,
+            horizon=sweep_ahead(settings.sweep_interval),
+        )
+
+    cluster = Once(build_cluster, config.cluster)
+    events = InstallationEvents(settings, cluster)
+    return Process(
+        config=config,
+        cluster=cluster,
+        evaluator=Once(build_evaluator),
+        safeguards=Once(build_safeguards),
+        engine=TimerEngine(settings, config.clock, config.timers),
+        events=events,
+    )
 
 
-def _end_world_on_sigterm(world: World) -> None:
-    """On SIGTERM, end the World before the process: uvicorn waits for requests, but not for timers.
+def _access(config: ProcessConfig) -> "Access | None":
+    from shared.adapters.kubernetes.access import get_access  # noqa: PLC0415 - schedule and timers need none
 
-    If a request in flight deletes an object after that, the shared state does not contain the deletion. Knative ends
-    all requests before it sends SIGTERM.
-    """
-    loop = asyncio.get_running_loop()
-    previous = signal.getsignal(signal.SIGTERM)
-
-    async def stop() -> None:
-        try:
-            await world.end()
-        finally:
-            signal.raise_signal(signal.SIGTERM)
-
-    def on_signal(*_: object) -> None:
-        signal.signal(signal.SIGTERM, previous)  # a second SIGTERM does not wait
-        loop.call_soon_threadsafe(lambda: _tasks.append(loop.create_task(stop())))
-
-    signal.signal(signal.SIGTERM, on_signal)
-
-
-def _end_process_with_engine(world: World) -> None:
-    """End the process if the timer engine fails, so that Kubernetes restarts it: without the engine no timer fires."""
-
-    async def watch() -> None:
-        try:
-            await world.timers_ended()
-        except Exception:
-            logging.getLogger("ttl").critical("the timer engine failed", exc_info=True)
-            signal.raise_signal(signal.SIGTERM)
-
-    _tasks.append(asyncio.get_running_loop().create_task(watch(), name="timers-watch"))
-
-
-_tasks: list[asyncio.Task[None]] = []
-"""References to running tasks, because the event loop keeps only weak references."""
+    return None if config.cluster else get_access(config.settings)

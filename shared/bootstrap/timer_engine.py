@@ -3,36 +3,60 @@
 import asyncio
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shared.adapters.config.settings import Settings
-from shared.ports import Clock, Publisher
+from shared.ports import Clock, Publisher, Timers
+
+if TYPE_CHECKING:
+    from shared.adapters.timers.sqlite import SqliteTimers
 
 TIMERS_PATH = Path("timers.db")
 """The SQLite file of the timers if TTL_TIMERS_PATH is empty."""
 
 
 class TimerEngine:
-    """The SQLite timer engine, running as a task of the event loop.
+    """The SQLite timer engine, running as a task of the event loop; it can be started again after it was stopped.
 
     Args:
         settings: The settings, with the path of the SQLite file.
         clock: The clock.
-        publisher: Publishes the timers that fire.
+        timers: Another engine that already runs, if any.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, publisher: Publisher) -> None:
-        from shared.adapters.timers.sqlite import SqliteTimers  # noqa: PLC0415 - only `timers` keeps timers
+    def __init__(self, settings: Settings, clock: Clock, timers: Timers | None = None) -> None:
+        self._settings, self._clock, self._given = settings, clock, timers
+        self._running: tuple[SqliteTimers, asyncio.Task[None]] | None = None
 
-        self.timers = SqliteTimers(settings.timers_path or TIMERS_PATH, clock, publisher)
-        self._task = asyncio.get_running_loop().create_task(self.timers.run(), name="timers")
+    @property
+    def timers(self) -> Timers | None:
+        """The timers; None if the engine is not running."""
+        return self._running[0] if self._running else self._given
+
+    def start(self, publisher: Publisher) -> Timers:
+        """Start the engine in the running loop, if it is not running.
+
+        Args:
+            publisher: Publishes the timers that fire.
+        """
+        if self.timers is None:
+            from shared.adapters.timers.sqlite import SqliteTimers  # noqa: PLC0415 - only `timers` keeps timers
+
+            timers = SqliteTimers(self._settings.timers_path or TIMERS_PATH, self._clock, publisher)
+            self._running = timers, asyncio.get_running_loop().create_task(timers.run(), name="timers")
+            return timers
+        return self.timers
 
     async def ended(self) -> None:
-        """Wait until the engine ends, and raise the error that ended it. Without an error it runs until `stop`."""
-        await asyncio.shield(self._task)
+        """Wait until the engine ends, and raise the error that ended it; return at once if it is not running."""
+        if self._running:
+            await asyncio.shield(self._running[1])
 
     async def stop(self) -> None:
         """Finish the deliveries in flight, and close the file."""
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        await self.timers.close()  # a task that is cancelled before its first step closes nothing
+        if self._running:
+            (timers, task), self._running = self._running, None
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await timers.close()  # a task that is cancelled before its first step closes nothing

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 from rich import box
@@ -14,8 +15,12 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.telemetry.logs import configure_logging
 from shared.cli.options.scope import command
 from shared.cli.process.asynchronous import asynchronous
-from shared.devserver.demo import Actor, Show, running_show
 from shared.errors import TtlError
+
+if TYPE_CHECKING:
+    from shared.devserver.demo import Actor, Show
+
+MISSING = "the demo is not installed: in a clone, run `make demo`, or `pip install '.[demo]'`"
 
 NEXT = """
 Try next, on the cluster of your current context (nothing is deleted):
@@ -30,6 +35,10 @@ In a clone, the program is .venv/bin/ttl-after-finished."""
 @asynchronous
 async def demo(verbose: bool) -> None:
     """Show finished Jobs and Pods that are deleted when their TTL expires. Needs no cluster; ends by itself."""
+    try:
+        from shared.devserver.demo import running_show  # noqa: PLC0415 - the image does not contain it
+    except ModuleNotFoundError as error:
+        raise TtlError(f"{MISSING} ({error})") from None
     configure_logging("text", level=logging.INFO if verbose else logging.CRITICAL)
     console = Console()
     console.print("starting an API server and `run` on it; the demo then takes about 15 seconds", soft_wrap=True)
@@ -46,7 +55,7 @@ async def demo(verbose: bool) -> None:
     click.echo(NEXT)
 
 
-def _print_result(show: Show) -> None:
+def _print_result(show: "Show") -> None:
     problems = [f"{actor.kind} {actor.name}: {actor.problem}" for actor in show.actors if actor.problem]
     problems += [f"{actor.kind} {actor.name}: not deleted" for actor in show.left_over]
     if problems:
@@ -58,7 +67,7 @@ def _print_result(show: Show) -> None:
     )
 
 
-def _view(show: Show, now: datetime) -> Table:
+def _view(show: "Show", now: datetime) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("OBJECT", "WHY", "FINISHED", "DUE IN", "STATE"):
         table.add_column(name, no_wrap=name != "WHY")
@@ -68,7 +77,7 @@ def _view(show: Show, now: datetime) -> Table:
     return table
 
 
-def _state(actor: Actor, now: datetime) -> tuple[str, str, str, str]:
+def _state(actor: "Actor", now: datetime) -> tuple[str, str, str, str]:
     finished = f"{actor.finished_at:%H:%M:%S}" if actor.finished_at else "-"
     if actor.problem:
         return finished, "", f"[bold red]{actor.problem}", ""

@@ -18,8 +18,9 @@ from shared.cli.output.width import terminal_width, wrap, wrap_command
 from shared.cli.process.asynchronous import asynchronous
 from shared.cli.process.connection import connected
 from shared.doctor.examine import examine
-from shared.doctor.findings import Finding, Level, Place, as_json
+from shared.doctor.findings import Finding, Level, as_json
 from shared.installation.defaults import HOME
+from shared.installation.place import Place
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative"
 _INDENT = 6

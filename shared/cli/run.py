@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from contextlib import AsyncExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,7 +16,8 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import WOULD_DELETE_MAX, LogTelemetry, configure_logging
 from shared.adapters.timers.sqlite_file import OwnedError, TimerFile
-from shared.bootstrap.world import World, build
+from shared.bootstrap.config import ProcessConfig, read_config
+from shared.bootstrap.process import Process, build
 from shared.cli.deleters.brakes import find_stop
 from shared.cli.options.click_options import (
     all_namespaces_option,
@@ -85,18 +87,18 @@ async def run(
         "TTL_TIMERS_PATH": ("--timers", timers),
         "TTL_DRY_RUN": ("--dry-run", "true" if dry_run else None),
     }
+    telemetry = LogTelemetry()
     with named_by_option(given) as values:
         settings = read_settings(values)
-        world = build(settings)
+        home_namespace = settings.home_namespace or lease_namespace
+        files = read_config(settings, telemetry=telemetry, namespace=namespace, home_namespace=home_namespace)
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
-    telemetry = LogTelemetry()
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(connected(kubeconfig, context, memory=Memory()))
         path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
-        world.settings = settings.model_copy(update={"timers_path": path})
-        world.cluster, world.namespace, world.telemetry = cluster, namespace, telemetry
-        world.home_namespace = settings.home_namespace or lease_namespace
-        stack.callback(world.measure())
+        config = replace(files, settings=settings.model_copy(update={"timers_path": path}), cluster=cluster)
+        process = build(config)
+        stack.callback(process.serve_metrics())
         await cluster.check()
         is_candidate = lease and not settings.dry_run
         if is_candidate and await is_absent(lease_namespace, cluster):
@@ -104,36 +106,36 @@ async def run(
                 f"namespace {lease_namespace} of the Lease does not exist; create it or set --lease-namespace"
             )
         await _check_timers(path, cluster, lease_namespace if is_candidate else None)
-        stop = await find_stop(cluster, world.home_namespace, is_dry_run=settings.dry_run)
+        stop = await find_stop(cluster, home_namespace, is_dry_run=settings.dry_run)
         candidate = Lease(
             cluster,
             namespace=lease_namespace,
             name=LEASE,
             identity=f"{socket.gethostname()}/{os.getpid()}",
-            clock=world.clock,
-            scope=world.scope,
+            clock=config.clock,
+            scope=config.scope,
         )
         if namespace and await is_absent(namespace, cluster):
             inform(f"warning: namespace {namespace} does not exist; nothing is deleted until it is created")
-        inform(_banner(world, cluster.server, await name_served(world, cluster)))
+        inform(_banner(config, cluster.server, await name_served(config, cluster)))
         if stop:
             inform(stop)
         try:
-            await _work(world, cluster, candidate if is_candidate else None)
+            await _work(process, cluster, candidate if is_candidate else None)
         except asyncio.CancelledError:  # Ctrl-C or SIGTERM: requests in flight have finished
             inform("stopped")
         finally:
             inform(_summary(telemetry, dry_run=settings.dry_run))
 
 
-async def _work(world: World, cluster: KubernetesCluster, candidate: Lease | None) -> None:
+async def _work(process: Process, cluster: KubernetesCluster, candidate: Lease | None) -> None:
     """Run; with a Lease only while this process holds it: after a loss it waits to acquire the Lease again."""
     while True:
         try:
             async with candidate.held(_report_wait) if candidate else nullcontext():
-                interval = format_duration(world.settings.sweep_interval)
+                interval = format_duration(process.config.settings.sweep_interval)
                 inform(f"sweep at start and every {interval}; Ctrl-C stops")
-                await Runner(world, cluster).run()
+                await Runner(process, cluster).run()
         except LeadershipLostError as error:
             inform(f"stopped leading: {error}")
 
@@ -157,10 +159,10 @@ async def _check_timers(path: Path, cluster: KubernetesCluster, lease_namespace:
             raise
 
 
-def _banner(world: World, server: str, plurals: str) -> str:
-    where = f"namespace {world.namespace}" if world.namespace else "all namespaces"
-    dry_run = "\ndry run: nothing will be deleted" if world.settings.dry_run else ""
-    return f"ttl-after-finished: {plurals} in {where} of {server}\n{_name_policy(world)}{dry_run}"
+def _banner(config: ProcessConfig, server: str, plurals: str) -> str:
+    where = f"namespace {config.namespace}" if config.namespace else "all namespaces"
+    dry_run = "\ndry run: nothing will be deleted" if config.settings.dry_run else ""
+    return f"ttl-after-finished: {plurals} in {where} of {server}\n{_name_policy(config)}{dry_run}"
 
 
 def _summary(telemetry: LogTelemetry, *, dry_run: bool) -> str:
@@ -172,11 +174,11 @@ def _summary(telemetry: LogTelemetry, *, dry_run: bool) -> str:
     return f"{deleted} deleted, {missed} of them found only by a sweep"
 
 
-def _name_policy(world: World) -> str:
-    if world.settings.policy is None:
+def _name_policy(config: ProcessConfig) -> str:
+    if config.settings.policy is None:
         return "no policy"
-    count = len(world.policy().rules)
-    return f"policy {world.settings.policy}: {count} {'rule' if count == 1 else 'rules'}"
+    count = len(config.policy().rules)
+    return f"policy {config.settings.policy}: {count} {'rule' if count == 1 else 'rules'}"
 
 
 def _timers_path(server: str, *, dry_run: bool) -> Path:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,8 +10,9 @@ import click
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
+from shared.bootstrap.config import read_config
+from shared.bootstrap.process import build
 from shared.bootstrap.publishing import http_publisher
-from shared.bootstrap.world import build
 from shared.cli.options.click_options import all_namespaces_option, cluster_options, kinds_dir_option, kinds_option
 from shared.cli.options.scope import command, named_by_option
 from shared.cli.options.target import is_absent
@@ -46,24 +48,25 @@ async def watch(
     }
     with named_by_option(given) as values:
         settings = read_settings(values)
-        world = build(settings)
+        files = read_config(settings, namespace=namespace)
     configure_logging(settings.log or "text")
-    world.namespace = namespace
     async with AsyncExitStack() as stack:
-        stack.callback(world.measure())
-        token = world.sink_token()
+        cluster = await stack.enter_async_context(connected(kubeconfig, context))
+        config = replace(files, cluster=cluster)
+        process = build(config)
+        stack.callback(process.serve_metrics())
+        token = process.sink_token()
         events = http_publisher(settings, **token)
         sweeps = http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX, **token)
         stack.push_async_callback(events.close)
         stack.push_async_callback(sweeps.close)
-        cluster = world.cluster = await stack.enter_async_context(connected(kubeconfig, context))
         await cluster.check()
         if namespace and await is_absent(namespace, cluster):
             inform(f"warning: namespace {namespace} does not exist; no event is sent until it is created")
-        plurals = await name_served(world, cluster)
+        plurals = await name_served(config, cluster)
         inform(f"watching {plurals} of {cluster.server}, sending events to {settings.sink}")
         watches = KindWatches(
-            world, cluster, await world.evaluator(), send=retrying(events.send), publish=retrying(sweeps.publish)
+            config, cluster, await process.evaluator(), send=retrying(events.send), publish=retrying(sweeps.publish)
         )
         try:
             raise await watches.run()

@@ -17,7 +17,8 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.bootstrap.world import World
+from shared.bootstrap.config import read_config
+from shared.bootstrap.process import build
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import format_instant, get_text
 from shared.devserver.apiserver.app import EmbeddedApiServer
@@ -146,13 +147,12 @@ async def running_show() -> AsyncIterator[tuple[str, Show, asyncio.Task[None]]]:
     """
     with tempfile.TemporaryDirectory(prefix="ttl-demo-") as home:
         async with api_server(Path(home)) as (what, kubeconfig):
-            kinds = read_catalogue()
             settings = read_settings({"TTL_TIMERS_PATH": f"{home}/timers.db"}, environment={})
             cluster = await connect(kubeconfig=str(kubeconfig), memory=Memory())
             show_cluster = await connect(kubeconfig=str(kubeconfig))
-            world = World(settings, kinds, kinds, cluster=cluster)
-            runner = asyncio.create_task(Runner(world, cluster).run())
-            show = Show(show_cluster, world.clock)
+            config = read_config(settings, cluster=cluster, home_namespace="")
+            runner = asyncio.create_task(Runner(build(config), cluster).run())
+            show = Show(show_cluster, config.clock)
             playing = asyncio.create_task(show.play())
             try:
                 yield what, show, playing

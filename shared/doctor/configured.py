@@ -7,9 +7,10 @@ from shared.adapters.config.settings import Settings, SettingsError
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.durations import format_duration
-from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.installation.inventory import Inventory, Obj, environment_of, labels_of, name_of
 from shared.installation.mounted import find_settings, most_used, parse_settings
+from shared.installation.place import Place
 
 _OF_ONE = ("TTL_CALLERS", "TTL_KINDS_DIR", "TTL_POLICY")
 """Variables that a manifest may set on a single workload: not every workload needs them, or the values differ."""

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.doctor.findings import Finding, Place, ok, unknown, warn
+from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.doctor.rights import Account
 from shared.doctor.server import list_served
 from shared.errors import TtlError
 from shared.installation.delete_guard import ACCOUNTS, guard_name, not_checked
 from shared.installation.guard_status import GROUP, OURS, PLURALS, GuardState, compare_guard
 from shared.installation.inventory import name_of, read_list
+from shared.installation.place import Place
 from shared.installation.rbac import DELETERS
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it

@@ -6,8 +6,9 @@ from typing import Any
 
 from shared.core.objects import get_in, get_text, parse_instant
 from shared.core.ttl.durations import format_duration
-from shared.doctor.findings import Finding, Place, ok, unknown, warn
+from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.installation.inventory import Listed, Obj
+from shared.installation.place import Place
 from shared.ports import EventReason
 
 KEPT_FOR = timedelta(hours=1)

@@ -9,7 +9,7 @@ from shared.core.objects import get_text, parse_instant
 from shared.doctor.configured import Configured, check_settings, check_version
 from shared.doctor.delete_guard import check_guard
 from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep
-from shared.doctor.findings import Finding, Place, fail, warn
+from shared.doctor.findings import Finding, fail, warn
 from shared.doctor.mounted_kinds import Known, read_known
 from shared.doctor.policies import check_policies
 from shared.doctor.rights import accounts_of, check_rights
@@ -21,6 +21,7 @@ from shared.doctor.wiring import check_brokers, check_coverage, check_sources, c
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, environment_of, name_of, path_of, read_inventory, read_list
+from shared.installation.place import Place
 from shared.ports import Clock
 
 

@@ -1,12 +1,12 @@
 """The result of a check: one line, and the command that fixes a problem."""
 
 import json
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from shared.core.objects import printable
+from shared.installation.place import Place
 
 _DETAIL_CHARACTERS_MAX = 300
 
@@ -39,80 +39,6 @@ class Finding:
         """Return one line, and a second line with the command if there is one."""
         line = f"{self.level:4}  {self.what}" + (f" — {self.detail}" if self.detail else "")
         return f"{line}\n      {self.fix}" if self.fix else line
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the installation is, and how its operator reaches it: all that a command needs so that you can paste it.
-
-    Attributes:
-        namespace: The namespace of the installation.
-        manifests: The folder `knative` that is shipped with this program.
-        overlay: The folder that was applied; empty if the operator did not name it.
-        options: The options of kubectl that select the cluster.
-        is_customized: Whether the installation has more than a shipped overlay. Applying that overlay would undo it.
-        mounted_kinds: The names of the kinds whose rules are mounted, not shipped.
-    """
-
-    namespace: str
-    manifests: str
-    overlay: str = ""
-    options: tuple[str, ...] = ()
-    is_customized: bool = False
-    mounted_kinds: frozenset[str] = frozenset()
-
-    @property
-    def kubectl(self) -> str:
-        """`kubectl` with the options that select the cluster."""
-        return shlex.join(("kubectl", *self.options))
-
-    def command(self, *words: str) -> str:
-        """Return a kubectl command in the namespace of the installation."""
-        return f"{self.kubectl} -n {self.namespace} {shlex.join(words)}"
-
-    def apply_files(self, *paths: str) -> str:
-        """Return the command that applies some of the shipped files; only for cluster-scoped objects."""
-        return " ".join([f"{self.kubectl} apply", *(f"-f {shlex.quote(f'{self.manifests}/{path}')}" for path in paths)])
-
-    def join(self, kind: str, *, with_source: bool = False) -> str:
-        """Return the command that makes and applies the manifests of a kind that has no shipped components.
-
-        Args:
-            kind: The name of the kind, such as `workflows.argoproj.io`.
-            with_source: Whether to make its ApiServerSource as well.
-        """
-        words = ["kubectl", "ttl", "kinds", "manifests", kind]
-        words += ["--source=apiserver", f"--namespace={self.namespace}"] if with_source else []
-        words += ["--kinds-dir=YOUR_RULES"] if kind in self.mounted_kinds else []
-        return f"{shlex.join(words)} | {self.kubectl} apply -f -"
-
-    def guard(self, kinds: Sequence[str], user: str = "") -> str:
-        """Return the command that makes and applies the delete guard of some kinds.
-
-        Args:
-            kinds: The names of the kinds, such as `workflows.argoproj.io`.
-            user: Another user that the guard is to bind.
-        """
-        words = ["kubectl", "ttl", "kinds", "manifests", *kinds, "--only=guard", f"--namespace={self.namespace}"]
-        words += [f"--user={user}"] if user else []
-        words += ["--kinds-dir=YOUR_RULES"] if self.mounted_kinds & {*kinds} else []
-        return f"{shlex.join(words)} | {self.kubectl} apply -f -"
-
-    def apply(self, default: str = "knative", note: str = "") -> str:
-        """Return the command that applies the overlay again.
-
-        Args:
-            default: The shipped overlay to apply if the operator did not name one and nothing is customized.
-            note: What to do before, or to the overlay; it becomes a comment behind the command.
-        """
-        folder, hint = self.overlay, ""
-        if not folder and self.is_customized:
-            folder, hint = "YOUR_OVERLAY", "the overlay that you installed (--overlay)"
-        elif not folder:
-            folder = f"{self.manifests}/overlays/{default}"
-            hint = "or the overlay that you installed (--overlay)"
-        hint = note or hint
-        return f"{self.kubectl} apply -k {shlex.quote(folder)}" + (f"    # {hint}" if hint else "")
 
 
 def ok(what: str, detail: str = "") -> Finding:

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from shared.adapters.config.kind_files import read_rule_files
 from shared.core.kinds.catalogue import Catalogue
-from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory
 from shared.installation.mounted import as_catalogue, find_rules, most_used, read_rules
+from shared.installation.place import Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from shared.adapters.config.policy_file import parse_policy
 from shared.core.kinds.catalogue import Catalogue
-from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory
 from shared.installation.mounted import find_policies, read_policy_text
+from shared.installation.place import Place
 
 
 def check_policies(found: Inventory, kinds: Catalogue, place: Place, overlay: str) -> Iterator[Finding]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
-from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import ForbiddenError, TtlError
 from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import component_of
+from shared.installation.place import Place
 from shared.installation.rbac import DELETERS, Right, lease_needs, needs_of, state_needs
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it

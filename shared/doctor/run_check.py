@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.doctor.findings import Finding, Level, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
 from shared.doctor.safeguards import check_breaker, check_loops, check_stop
 from shared.doctor.server import check_knative
 from shared.errors import TtlError
@@ -12,6 +12,7 @@ from shared.installation.defaults import HOME, RUN
 from shared.installation.inventory import Inventory, read_inventory
 from shared.installation.leader import read_leader, read_state_namespace
 from shared.installation.mounted import READ
+from shared.installation.place import Place
 from shared.safeguards.state_schema import NAME
 
 RUN_CHECK = "run"

@@ -5,8 +5,9 @@ from datetime import datetime
 
 from shared.core.objects import get_in
 from shared.core.ttl.durations import format_duration
-from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.installation.inventory import Inventory
+from shared.installation.place import Place
 from shared.safeguards.state_schema import NAME, StateContents, parse_state
 
 _NAMES_SHOWN = 3

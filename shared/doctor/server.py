@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from shared.adapters.clock import AHEAD_MAX
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, list_mappings
-from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.errors import AbsentKindError, TtlError
 from shared.evaluation.served import list_unserved
+from shared.installation.place import Place
 from shared.ports import Clock
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it

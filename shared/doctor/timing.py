@@ -8,12 +8,13 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_in, get_text, list_mappings, parse_instant
 from shared.core.scope import parse_scope
 from shared.doctor.conditions import is_ready
-from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.workloads import pods_of
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE
 from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.leader import LEASE_AGE_MAX
+from shared.installation.place import Place
 
 _QUEUE_PROXY_PORT = 8012
 _FUNCTION_PORT = 8080

@@ -6,9 +6,10 @@ from typing import Any
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.conditions import describe_trouble, failing, is_ready
-from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import COMPONENTS, component_of, is_watchable
+from shared.installation.place import Place
 
 FUNCTIONS = ("schedule", "timers", "expire", "sweep")
 """The functions that need a Trigger of their name."""

@@ -5,8 +5,9 @@ from typing import Any
 
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.doctor.conditions import describe_trouble, is_ready
-from shared.doctor.findings import Finding, Place, fail, ok, warn
+from shared.doctor.findings import Finding, fail, ok, warn
 from shared.installation.inventory import Inventory, Obj, labels_of, name_of
+from shared.installation.place import Place
 
 _SCALED_TO_0 = "scaled to 0"
 _STARTING = {"", "ContainerCreating", "PodInitializing"}

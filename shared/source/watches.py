@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.bootstrap.world import World
+from shared.bootstrap.config import ProcessConfig
 from shared.core.kinds.rule import KindRule
 from shared.errors import ForbiddenError, TtlError
 from shared.evaluation.evaluator import Evaluator
@@ -38,17 +38,17 @@ class KindWatches:
     A watch starts when the kind's CRD appears, and ends when the CRD is removed.
 
     Args:
-        world: The adapters of this process, with the enabled kinds.
-        cluster: The cluster to watch; the same as that of `world`, if `world` has one.
+        config: The configuration of this process, with the enabled kinds.
+        cluster: The cluster to watch; the same as that of `config`, if `config` has one.
         evaluator: The evaluator of this process.
         send: Sends an event.
         publish: Publishes the SweepStep that starts a sweep.
     """
 
     def __init__(
-        self, world: World, cluster: KubernetesCluster, evaluator: Evaluator, *, send: Send, publish: Publish
+        self, config: ProcessConfig, cluster: KubernetesCluster, evaluator: Evaluator, *, send: Send, publish: Publish
     ) -> None:
-        self._world = world
+        self._config = config
         self._cluster = cluster
         self._evaluator = evaluator
         self._send = send
@@ -83,11 +83,11 @@ class KindWatches:
             except TtlError as error:
                 failures += 1
                 if failures == 1:
-                    self._world.telemetry.problem("could not read which kinds are served", error=str(error))
+                    self._config.telemetry.problem("could not read which kinds are served", error=str(error))
             await asyncio.sleep(min(2.0**failures, LOOK_SECONDS) if failures else LOOK_SECONDS)
 
     async def _list_served(self) -> Sequence[KindRule]:
-        return await list_served(self._world.catalogue, cluster=self._cluster, namespace=self._world.namespace)
+        return await list_served(self._config.catalogue, cluster=self._cluster, namespace=self._config.namespace)
 
     def _update_watches(self, served: Sequence[KindRule], group: asyncio.TaskGroup) -> None:
         """End the watches on kinds that are no longer served under the same rule; start those on the other kinds."""
@@ -113,10 +113,10 @@ class KindWatches:
             rule,
             send=self._send,
             publish=self._publish,
-            clock=self._world.clock,
-            telemetry=self._world.telemetry,
+            clock=self._config.clock,
+            telemetry=self._config.telemetry,
             evaluator=self._evaluator,
-            namespace=self._world.namespace,
+            namespace=self._config.namespace,
         )
 
     async def _keep_watching(self, watch: KindWatch) -> None:
@@ -138,7 +138,7 @@ class KindWatches:
             self._refusals.pop(id(watch), None)
 
     def _refuse(self, watch: KindWatch, error: ForbiddenError) -> None:
-        self._world.telemetry.problem("kind not watched: a right is missing", kind=watch.rule.name, error=str(error))
+        self._config.telemetry.problem("kind not watched: a right is missing", kind=watch.rule.name, error=str(error))
         self._refusals[id(watch)] = error
         if len(self._refusals) == len(self._running):
             self._all_forbidden.set()

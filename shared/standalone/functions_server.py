@@ -1,7 +1,7 @@
 """Serve all functions in one process, each with functions-framework, on one unix socket."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from functions_framework.aio import create_asgi_app
 
 import functions
 from shared.adapters.events.http_limits import LimitedHttp
+from shared.bootstrap.process import Process
+from shared.bootstrap.start import loading_for
 from shared.standalone.embedded_uvicorn import InProcessServer
 
 NAMES = ("schedule", "timers", "expire", "sweep")
@@ -19,30 +21,30 @@ URLS = {name: f"http://functions/{name}" for name in NAMES}
 
 GRACE_SECONDS = 20
 
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
 
-class ByPath:
-    """An ASGI app that routes each path to the function of that name."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        folder = Path(functions.__file__ or "").parent
-        self._apps = {
+def load_functions(process: Process) -> Application:
+    """Load the functions for a process; the application routes each path to the function of that name."""
+    folder = Path(functions.__file__ or "").parent
+    with loading_for(process):
+        apps = {
             f"/{name}": create_asgi_app(name, str(folder / f"{name}.py"), "http")  # type: ignore[no-untyped-call]
-            for name in names
+            for name in NAMES
         }
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Route a request."""
-        await self._apps[scope["path"]](scope, receive, send)
+    async def route(scope: Any, receive: Any, send: Any) -> None:
+        await apps[scope["path"]](scope, receive, send)
+
+    return route
 
 
 @asynccontextmanager
-async def serve_functions(socket: Path) -> AsyncIterator[None]:
-    """Load the functions, and serve them on a unix socket until the block ends; requests in flight are then finished.
-
-    The functions use the World that is set when they are loaded, see `shared.bootstrap.world`.
-    """
+async def serve_functions(socket: Path, application: Application) -> AsyncIterator[None]:
+    """Serve the functions on a unix socket until the block ends; requests in flight are then finished."""
     config = uvicorn.Config(
-        ByPath(NAMES),
+        application,
         uds=str(socket),
         http=LimitedHttp,
         lifespan="off",

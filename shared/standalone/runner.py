@@ -15,14 +15,13 @@ from pathlib import Path
 import shared
 from shared.adapters.events.cloudevents import TICK, Event
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.bootstrap import world as bootstrap
-from shared.bootstrap.world import World
+from shared.bootstrap.process import Process
 from shared.errors import TtlError
 from shared.source.watches import KindWatches
 from shared.standalone.broker import LocalBroker
 from shared.standalone.dead_letters import ReportedDeadLetters
 from shared.standalone.delivery import open_session, subscribers_of
-from shared.standalone.functions_server import GRACE_SECONDS, URLS, serve_functions
+from shared.standalone.functions_server import GRACE_SECONDS, URLS, load_functions, serve_functions
 from shared.standalone.trigger_files import read_triggers
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
@@ -33,34 +32,32 @@ RELOAD_SECONDS = 2.0
 
 
 @asynccontextmanager
-async def local_broker(world: World) -> AsyncIterator[LocalBroker]:
+async def local_broker(process: Process) -> AsyncIterator[LocalBroker]:
     """Serve the functions of this process behind a broker; when the block ends, finish the deliveries in flight."""
     with tempfile.TemporaryDirectory(prefix="ttl-") as folder:  # mode 0700: no other user can post events
         socket = Path(folder) / "functions.sock"
         async with open_session(socket) as session:
             subscribers = subscribers_of(read_triggers(MANIFESTS), URLS, session=session)
-            broker = LocalBroker(subscribers, dead_letter=ReportedDeadLetters(world.telemetry), source=SOURCE)
-            world.publisher = broker
-            bootstrap.use(world)
-            async with serve_functions(socket):
+            broker = LocalBroker(subscribers, dead_letter=ReportedDeadLetters(process.config.telemetry), source=SOURCE)
+            async with serve_functions(socket, load_functions(process.publishing_to(broker))):
                 try:
                     yield broker
                 finally:
-                    await world.stop_timers()
+                    await process.engine.stop()
                     await broker.close(grace_seconds=GRACE_SECONDS)
-                    await world.end()
+                    await process.end()
 
 
 class Runner:
     """Watches and sweeps one cluster.
 
     Args:
-        world: The adapters of this process, with the kinds and the settings.
-        cluster: The cluster of `world`.
+        process: This process.
+        cluster: The cluster of `process`.
     """
 
-    def __init__(self, world: World, cluster: KubernetesCluster) -> None:
-        self._world = world
+    def __init__(self, process: Process, cluster: KubernetesCluster) -> None:
+        self._process, self._config = process, process.config
         self._cluster = cluster
 
     async def run(self) -> None:
@@ -69,13 +66,13 @@ class Runner:
         Raises:
             ForbiddenError: The rights to watch are missing for every kind.
         """
-        async with local_broker(self._world) as broker, asyncio.TaskGroup() as group:
+        async with local_broker(self._process) as broker, asyncio.TaskGroup() as group:
             ticks = group.create_task(self._tick(broker))
-            engine = group.create_task(self._world.timers_ended())
+            engine = group.create_task(self._process.engine.ended())
             reloads = group.create_task(self._sweep_on_reload(broker))
             releases = group.create_task(self._sweep_on_release(broker))
-            evaluator = await self._world.evaluator()
-            watches = KindWatches(self._world, self._cluster, evaluator, send=broker.send, publish=broker.publish)
+            evaluator = await self._process.evaluator()
+            watches = KindWatches(self._config, self._cluster, evaluator, send=broker.send, publish=broker.publish)
             refusal = await watches.run()
             ticks.cancel()
             reloads.cancel()
@@ -85,18 +82,18 @@ class Runner:
 
     async def _tick(self, broker: LocalBroker) -> None:
         """Start a sweep at every interval, as a PingSource does on Knative."""
-        interval = self._world.settings.sweep_interval.total_seconds()
+        interval = self._config.settings.sweep_interval.total_seconds()
         while True:
             await asyncio.sleep(interval)
             await self._sweep(broker)
 
     async def _sweep_on_reload(self, broker: LocalBroker) -> None:
         """Start a sweep after each new policy: no event reports the objects that the policy makes due."""
-        known = self._world.policy()
-        while self._world.policies is not None:
+        known = self._config.policy()
+        while self._config.policies is not None:
             await asyncio.sleep(RELOAD_SECONDS)
-            if self._world.policy() is not known:
-                known = self._world.policy()
+            if self._config.policy() is not known:
+                known = self._config.policy()
                 await self._sweep(broker)
 
     async def _sweep_on_release(self, broker: LocalBroker) -> None:
@@ -104,13 +101,13 @@ class Runner:
         known = 0
         while True:
             await asyncio.sleep(RELOAD_SECONDS)
-            if (releases := await self._world.releases()) != known:
+            if (releases := await (await self._process.safeguards()).releases()) != known:
                 known = releases
                 await self._sweep(broker)
 
     async def _sweep(self, broker: LocalBroker) -> None:
-        now = self._world.clock.now().isoformat()
+        now = self._config.clock.now().isoformat()
         try:
             await broker.send(Event(id=f"tick/{now}", source=SOURCE, type=TICK, data=b"{}"))
         except TtlError as error:
-            self._world.telemetry.problem("sweep skipped until the next interval", error=str(error))
+            self._config.telemetry.problem("sweep skipped until the next interval", error=str(error))

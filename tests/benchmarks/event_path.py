@@ -30,7 +30,8 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.bootstrap.world import World
+from shared.bootstrap.config import ProcessConfig
+from shared.bootstrap.process import build
 from shared.core.objects import format_instant
 from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
@@ -120,7 +121,8 @@ async def _running(folder: Path, recorder: Recorder) -> AsyncIterator[str]:
             return answer
 
         cluster.delete = delete  # type: ignore[method-assign]
-        runner = asyncio.create_task(Runner(World(settings, kinds, kinds, cluster=cluster), cluster).run())
+        process = build(ProcessConfig(settings=settings, kinds=kinds, catalogue=kinds, cluster=cluster))
+        runner = asyncio.create_task(Runner(process, cluster).run())
         try:
             yield url
         finally:

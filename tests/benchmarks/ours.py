@@ -1,6 +1,6 @@
 """This project's contenders that the command line does not offer: one sweep on command, and `run` without memory.
 
-Both are the product's own code path. The sweep runs in a world like the runner's: SweepStep through the local broker
+Both are the product's own code path. The sweep runs in a process like the runner's: SweepStep through the local broker
 over HTTP to the function, and from step to step until everything was seen.
 """
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import configure_logging
-from shared.bootstrap.world import World
+from shared.bootstrap.config import read_config
+from shared.bootstrap.process import build
 from shared.cli import run as command_run
 from shared.cli.options.click_options import cluster_options
 from shared.cli.process.asynchronous import asynchronous
@@ -36,13 +36,12 @@ def main() -> None:
 async def sweep(kubeconfig: str | None, context: str | None) -> None:
     """One sweep of all Jobs, begun at a line on standard input."""
     configure_logging("text")
-    kinds = read_catalogue()
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ttl-bench-"))
         settings = read_settings({"TTL_TIMERS_PATH": str(Path(folder, "timers.db"))}, environment={})
         cluster = await stack.enter_async_context(connected(kubeconfig, context, memory=Memory()))
-        world = World(settings, kinds, kinds, cluster=cluster)
-        broker = await stack.enter_async_context(local_broker(world))
+        process = build(read_config(settings, cluster=cluster, home_namespace=""))
+        broker = await stack.enter_async_context(local_broker(process))
         await cluster.check()
         print("ready", flush=True)
         sys.stdin.readline()

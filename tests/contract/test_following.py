@@ -10,7 +10,8 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.kubernetes import discovery
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.bootstrap.world import World
+from shared.bootstrap.config import ProcessConfig
+from shared.bootstrap.process import build
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant
 from shared.source import watch, watches
@@ -36,11 +37,15 @@ async def running(server, api, tmp_path, *rules):
     telemetry = FakeTelemetry()
     kinds = Catalogue(rules)
     cluster = await connect(kubeconfig=str(server.kubeconfig), memory=Memory())
-    world = World(
-        Settings().model_copy(update={"timers_path": tmp_path / "timers.db"}), kinds, kinds, telemetry=telemetry
+    config = ProcessConfig(
+        settings=Settings().model_copy(update={"timers_path": tmp_path / "timers.db"}),
+        kinds=kinds,
+        catalogue=kinds,
+        telemetry=telemetry,
+        cluster=cluster,
+        namespace=api.namespace,
     )
-    world.cluster, world.namespace = cluster, api.namespace
-    task = asyncio.create_task(Runner(world, cluster).run())
+    task = asyncio.create_task(Runner(build(config), cluster).run())
     try:
         yield telemetry
     finally:

@@ -1,21 +1,23 @@
-"""Fakes for the functions of this process, new for each test; and the functions, served once per module."""
+"""The configuration of a process with fakes, new for each test; and its functions, served on one socket per module."""
 
 import pytest
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings
-from shared.bootstrap import world as bootstrap
-from shared.bootstrap.world import World
+from shared.bootstrap.config import ProcessConfig
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry, FakeTimers
 from tests.functions.wire import serving
 
+KINDS = read_catalogue()
 
-def new_world():
-    clock, kinds = FakeClock(), read_catalogue()
-    return World(
-        Settings(),
-        kinds,
-        kinds,
+
+@pytest.fixture
+def config():
+    clock = FakeClock()
+    return ProcessConfig(
+        settings=Settings(),
+        kinds=KINDS,
+        catalogue=KINDS,
         clock=clock,
         telemetry=FakeTelemetry(),
         cluster=FakeCluster(clock),
@@ -24,22 +26,12 @@ def new_world():
     )
 
 
-@pytest.fixture
-def world():
-    """A new world, which the functions use until the test ends."""
-    world = new_world()
-    bootstrap.use(world)
-    yield world
-    bootstrap._worlds.clear()
-
-
 @pytest.fixture(scope="module")
 async def server():
-    bootstrap.use(new_world())
     async with serving() as functions:
         yield functions
 
 
 @pytest.fixture
-def functions(server, world):
-    return server
+def functions(server, config):
+    return server.use(config)

@@ -1,5 +1,6 @@
 """The answer of each function to a valid event, and the status for each error."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,6 @@ from shared.core.timing import horizon
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, SweepStep, TimersSet
 from tests.builders import ago, annotated, job, kind_rule, later, pod
-from tests.fakes import FakeTimers
 from tests.functions.wire import CONTINUE, DUE, FIRED, REPORTED, SET, TAKEN, binary, structured, timer
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +19,7 @@ MODES = pytest.mark.parametrize("written", [binary, structured], ids=["binary", 
 
 
 @MODES
-async def test_schedule_replies_with_the_timer(functions, world, written):
+async def test_schedule_replies_with_the_timer(functions, config, written):
     answer = await functions.post("schedule", *written(REPORTED, DUE))
 
     assert answer.status == 200
@@ -29,7 +29,7 @@ async def test_schedule_replies_with_the_timer(functions, world, written):
     (wanted,) = TimersSet.model_validate_json(event.data).timers
     assert wanted.due_at == ago(30)
     assert wanted.ref.name == DUE["metadata"]["name"]
-    assert world.cluster.calls == []
+    assert config.cluster.calls == []
 
 
 @MODES
@@ -65,23 +65,23 @@ async def test_reply_about_an_object_in_any_script_can_be_read(functions):
 
 
 @MODES
-async def test_timers_stores_the_timer_and_answers_an_empty_204(functions, world, written):
+async def test_timers_stores_the_timer_and_answers_an_empty_204(functions, config, written):
     answer = await functions.post("timers", *written(SET, {"timers": [timer()]}))
 
     assert (answer.status, answer.body) == (204, b"")
-    assert [each.due_at for each in world.timers.pending.values()] == [ago(30)]
+    assert [each.due_at for each in config.timers.pending.values()] == [ago(30)]
 
 
-async def test_timers_accepts_a_whole_page(functions, world):
+async def test_timers_accepts_a_whole_page(functions, config):
     wanted = [timer(uid=f"uid-{number}") for number in range(500)]
 
     assert (await functions.post("timers", *binary(SET, {"timers": wanted}))).status == 204
-    assert len(world.timers.pending) == 500
+    assert len(config.timers.pending) == 500
 
 
 @MODES
-async def test_expire_deletes_and_replies(functions, world, written):
-    world.cluster.put(DUE)
+async def test_expire_deletes_and_replies(functions, config, written):
+    config.cluster.put(DUE)
 
     answer = await functions.post("expire", *written(FIRED, timer()))
 
@@ -90,17 +90,17 @@ async def test_expire_deletes_and_replies(functions, world, written):
     assert event.type == "dev.ttlafterfinished.object.deleted"
     deleted = ObjectDeleted.model_validate_json(event.data)
     assert (deleted.due_at, deleted.lateness_seconds, deleted.outcome) == (ago(30), 30.0, "succeeded")
-    assert world.cluster.names == set()
+    assert config.cluster.names == set()
 
 
-async def test_expire_with_a_raised_ttl_replies_with_a_timer(functions, world):
-    world.cluster.put(job(complete=ago(60), ttl=90))
+async def test_expire_with_a_raised_ttl_replies_with_a_timer(functions, config):
+    config.cluster.put(job(complete=ago(60), ttl=90))
 
     answer = await functions.post("expire", *binary(FIRED, timer()))
 
     (wanted,) = TimersSet.model_validate_json(answer.event().data).timers
     assert wanted.due_at == later(30)
-    assert world.cluster.deleted == []
+    assert config.cluster.deleted == []
 
 
 async def test_expire_of_an_absent_object_answers_an_empty_204(functions):
@@ -110,21 +110,21 @@ async def test_expire_of_an_absent_object_answers_an_empty_204(functions):
 
 
 @MODES
-async def test_sweep_deletes_missed_objects_and_ends_with_an_empty_204(functions, world, written):
-    world.cluster.put(DUE)
+async def test_sweep_deletes_missed_objects_and_ends_with_an_empty_204(functions, config, written):
+    config.cluster.put(DUE)
 
     answer = await functions.post("sweep", *written(TICK))
 
     assert (answer.status, answer.body) == (204, b"")
-    assert world.cluster.names == set()
-    assert [type(message) for message in world.publisher.published] == [ObjectDeleted]
+    assert config.cluster.names == set()
+    assert [type(message) for message in config.publisher.published] == [ObjectDeleted]
 
 
-async def test_sweep_replies_with_its_next_step_after_its_time_limit(functions, world):
+async def test_sweep_replies_with_its_next_step_after_its_time_limit(functions, config):
     for number in range(3):
-        world.cluster.put(job(name=f"job-{number}", uid=f"uid-{number}"))
-    world.cluster.page_size = 1
-    world.cluster.on_list = lambda: world.clock.advance(15)
+        config.cluster.put(job(name=f"job-{number}", uid=f"uid-{number}"))
+    config.cluster.page_size = 1
+    config.cluster.on_list = lambda: config.clock.advance(15)
 
     answer = await functions.post("sweep", *binary(CONTINUE, {"kinds": ["batch/v1/Job"], "sweepId": "s"}))
 
@@ -135,19 +135,19 @@ async def test_sweep_replies_with_its_next_step_after_its_time_limit(functions, 
     assert (await functions.post("sweep", *binary(CONTINUE, event.data))).status in (200, 204)
 
 
-async def test_sweep_skips_unknown_kinds(functions, world):
+async def test_sweep_skips_unknown_kinds(functions, config):
     answer = await functions.post("sweep", *binary(CONTINUE, {"kinds": ["Pod", "", "x/v9/Y"], "sweepId": "s"}))
 
     assert (answer.status, answer.body) == (204, b"")
-    assert world.cluster.calls == []
+    assert config.cluster.calls == []
 
 
 # Errors of the environment
 
 
-async def test_sweep_answers_503_with_retry_after_while_the_api_server_is_busy(functions, world):
+async def test_sweep_answers_503_with_retry_after_while_the_api_server_is_busy(functions, config):
     for verb in ("get", "list", "list-metadata"):
-        world.cluster.fail(verb, TryLaterError("the API server answered 429", retry_after_seconds=6.2))
+        config.cluster.fail(verb, TryLaterError("the API server answered 429", retry_after_seconds=6.2))
 
     answer = await functions.post("sweep", *binary(*TAKEN["sweep"]))
 
@@ -156,8 +156,8 @@ async def test_sweep_answers_503_with_retry_after_while_the_api_server_is_busy(f
     assert int(answer.headers["retry-after"]) >= 1
 
 
-async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(functions, world):
-    world.cluster.fail("get", TryLaterError("the API server answered 429", retry_after_seconds=6.2))
+async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(functions, config):
+    config.cluster.fail("get", TryLaterError("the API server answered 429", retry_after_seconds=6.2))
     kind, data = TAKEN["expire"]
 
     for attempts in (1, 2):
@@ -169,17 +169,17 @@ async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(fu
         data = timer.model_dump(mode="json", by_alias=True)
 
 
-async def test_timers_on_a_full_disk_answers_503(functions, world):
-    world.timers.failure = TryLaterError("disk full")
+async def test_timers_on_a_full_disk_answers_503(functions, config):
+    config.timers.failure = TryLaterError("disk full")
 
     answer = await functions.post("timers", *binary(*TAKEN["timers"]))
 
     assert (answer.status, answer.text, answer.headers["retry-after"]) == (503, "disk full\n", "1")
 
 
-async def test_sweep_ends_while_no_timer_can_be_set(functions, world):
-    world.cluster.put(job(complete=ago(60), ttl=90))
-    world.publisher.failure = TryLaterError("no answer")
+async def test_sweep_ends_while_no_timer_can_be_set(functions, config):
+    config.cluster.put(job(complete=ago(60), ttl=90))
+    config.publisher.failure = TryLaterError("no answer")
 
     assert (await functions.post("sweep", *binary(TICK))).status == 204
 
@@ -187,36 +187,36 @@ async def test_sweep_ends_while_no_timer_can_be_set(functions, world):
 HORIZON = horizon(timedelta(minutes=10))
 
 
-async def test_timers_stores_no_timer_due_beyond_the_horizon(functions, world):
+async def test_timers_stores_no_timer_due_beyond_the_horizon(functions, config):
     due = [later(seconds) for seconds in (HORIZON.total_seconds() + 60, HORIZON.total_seconds() - 60, 1e10)]
     asked = [timer(uid=f"uid-{number}", due_at=due_at.isoformat()) for number, due_at in enumerate(due)]
 
     answer = await functions.post("timers", *binary(SET, {"timers": asked}))
 
     assert answer.status == 204
-    assert [uid for uid, _ in world.timers.pending] == ["uid-1"]
-    assert [one.reason for one in world.telemetry.records] == ["left-to-sweep"] * 2
+    assert [uid for uid, _ in config.timers.pending] == ["uid-1"]
+    assert [one.reason for one in config.telemetry.records] == ["left-to-sweep"] * 2
 
 
 @pytest.mark.parametrize("error", [PermanentError("no"), ForbiddenError("jobs is forbidden")], ids=["4xx", "403"])
-async def test_permanent_error_is_a_422(functions, world, error):
-    world.cluster.put(DUE)
-    world.cluster.fail("delete", error)
+async def test_permanent_error_is_a_422(functions, config, error):
+    config.cluster.put(DUE)
+    config.cluster.fail("delete", error)
 
     answer = await functions.post("expire", *binary(FIRED, timer()))
 
     assert (answer.status, answer.text) == (422, f"{error}\n")
-    assert world.cluster.deleted == []
+    assert config.cluster.deleted == []
 
 
-async def test_event_error_of_a_function_keeps_its_status(functions, world):
-    world.timers.failure = EventError("ref: expected Unicode text", status=400)
+async def test_event_error_of_a_function_keeps_its_status(functions, config):
+    config.timers.failure = EventError("ref: expected Unicode text", status=400)
 
     assert (await functions.post("timers", *binary(*TAKEN["timers"]))).status == 400
 
 
-async def test_bug_is_a_500_without_details(functions, world):
-    world.timers.failure = ZeroDivisionError("secret detail")
+async def test_bug_is_a_500_without_details(functions, config):
+    config.timers.failure = ZeroDivisionError("secret detail")
 
     answer = await functions.post("timers", *binary(*TAKEN["timers"]))
 
@@ -225,20 +225,20 @@ async def test_bug_is_a_500_without_details(functions, world):
     assert "Traceback" not in answer.text
 
 
-async def test_function_uses_the_enabled_kinds_only(functions, world):
-    world.catalogue = Catalogue((kind_rule("pod"),))
-    world.cluster.put(DUE)
-    world.cluster.put(pod(name="stays", ttl="1h"))
+async def test_function_uses_the_enabled_kinds_only(functions, config):
+    functions.use(replace(config, catalogue=Catalogue((kind_rule("pod"),))))
+    config.cluster.put(DUE)
+    config.cluster.put(pod(name="stays", ttl="1h"))
 
     answers = [await functions.post(name, *binary(*TAKEN[name])) for name in ("schedule", "expire", "sweep")]
 
     assert [answer.status for answer in answers] == [204, 204, 204]
-    assert world.cluster.deleted == []
+    assert config.cluster.deleted == []
 
 
-async def test_function_works_after_a_failure(functions, world):
-    world.timers.failure = RuntimeError("bug")
+async def test_function_works_after_a_failure(functions, config):
+    config.timers.failure = RuntimeError("bug")
     await functions.post("timers", *binary(*TAKEN["timers"]))
-    world.timers = FakeTimers()
+    config.timers.failure = None
 
     assert (await functions.post("timers", *binary(*TAKEN["timers"]))).status == 204

@@ -7,6 +7,8 @@ from functions_framework.aio import create_asgi_app
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shared.bootstrap.process import build
+from shared.bootstrap.start import loading_for
 from tests.builders import ROOT
 from tests.functions.wire import STRUCTURED, TAKEN, timer
 
@@ -52,8 +54,9 @@ async def status_of(app, headers, body):
 
 
 @pytest.fixture
-def app(world, name):
-    return create_asgi_app(name, str(ROOT / "functions" / f"{name}.py"), "http")
+def app(config, name):
+    with loading_for(build(config)):
+        return create_asgi_app(name, str(ROOT / "functions" / f"{name}.py"), "http")
 
 
 def headers_of(type_, content_type="application/json"):

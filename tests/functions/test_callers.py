@@ -5,6 +5,7 @@ import json
 import shutil
 import time
 from base64 import urlsafe_b64encode
+from dataclasses import replace
 from typing import Any
 
 import certifi
@@ -25,10 +26,9 @@ from shared.adapters.auth.callers import (
     Keys,
 )
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.adapters.events import answers
 from shared.adapters.events.cloudevents import BODY_BYTES_MAX
 from shared.adapters.http_client import RedirectError
-from shared.bootstrap.world import build
+from shared.bootstrap.admission import build_admission
 from shared.errors import TryLaterError
 from tests.functions.wire import FIRED, TAKEN, binary, timer
 from tests.loopback import answering_with, elsewhere
@@ -111,12 +111,11 @@ def now():
 
 
 @pytest.fixture
-def guarded(functions, issuer, now):
+def guarded(functions, config, issuer, now):
     """The functions, which accept requests of SUBJECT only."""
     keys = Keys(Issuer(issuer.url), clock=lambda: now[0])
-    answers.guard(Callers((SUBJECT, "someone:else"), audience=AUDIENCE, keys=keys).admit)
-    yield functions
-    answers.guard(None)
+    callers = Callers((SUBJECT, "someone:else"), audience=AUDIENCE, keys=keys)
+    return functions.use(replace(config, admit=callers.admit))
 
 
 async def call(functions, authorization, name="schedule"):
@@ -195,23 +194,23 @@ BAD_TOKENS = {
 
 
 @pytest.mark.parametrize("name", list(BAD_TOKENS))
-async def test_invalid_token_is_401(guarded, issuer, world, name):
+async def test_invalid_token_is_401(guarded, issuer, config, name):
     answer = await call(guarded, f"Bearer {BAD_TOKENS[name](issuer)}")
 
     assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer"), answer.text
     assert answer.text.startswith("authorization: expected ")
     assert len(answer.text) < 400
-    assert world.telemetry.records == []
+    assert config.telemetry.records == []
 
 
-async def test_valid_token_of_another_subject_is_403(guarded, issuer, world):
+async def test_valid_token_of_another_subject_is_403(guarded, issuer, config):
     subject = SUBJECT.replace("expire", "schedule")
 
     answer = await call(guarded, f"Bearer {issuer.token(sub=subject)}")
 
     assert (answer.status, "www-authenticate" in answer.headers) == (403, False)
     assert answer.text.endswith(f", got subject '{subject}'\n")
-    assert world.telemetry.records == []
+    assert config.telemetry.records == []
 
 
 async def test_each_of_several_callers_is_admitted(guarded, issuer):
@@ -361,13 +360,12 @@ async def test_public_issuer_gets_no_token(guarded, issuer):
     assert {authorization for _, authorization in issuer.asked} == {None}
 
 
-async def test_pod_without_a_token_is_503(functions, issuer, tmp_path):
+async def test_pod_without_a_token_is_503(functions, config, issuer, tmp_path):
     keys = Keys(ApiServerIssuer("https://127.0.0.1:1", tmp_path))
-    answers.guard(Callers((SUBJECT,), audience=AUDIENCE, keys=keys).admit)
+    functions.use(replace(config, admit=Callers((SUBJECT,), audience=AUDIENCE, keys=keys).admit))
 
     answer = await call(functions, f"Bearer {issuer.token()}")
 
-    answers.guard(None)
     assert answer.status == 503
     assert f"{tmp_path}/token" in answer.text
 
@@ -399,10 +397,10 @@ async def test_pod_token_is_not_sent_to_a_redirect_target(issuer, tmp_path):
 
 
 async def test_settings_without_callers_have_no_admission():
-    assert build(read_settings(environment={})).admission() is None
+    assert build_admission(read_settings(environment={})) is None
     asked = read_settings(environment={"TTL_CALLERS": "a, b", "TTL_CALLERS_AUDIENCE": "c"})
     assert asked.callers == ("a", "b")
-    assert build(asked).admission() is not None
+    assert build_admission(asked) is not None
 
 
 @pytest.mark.parametrize(
@@ -418,4 +416,4 @@ async def test_settings_without_callers_have_no_admission():
 )
 async def test_incomplete_caller_settings_are_rejected(environment, words):
     with pytest.raises(SettingsError, match=f"^{words}"):
-        build(read_settings(environment=environment)).admission()
+        build_admission(read_settings(environment=environment))

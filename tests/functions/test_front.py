@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from shared.adapters.events import http_limits as front
 from shared.adapters.events.cloudevents import BODY_BYTES_MAX
 from shared.adapters.events.request_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
-from shared.standalone.functions_server import serve_functions
+from shared.bootstrap.process import build
+from shared.standalone.functions_server import load_functions, serve_functions
 from tests.builders import ROOT, ago, job
 from tests.functions.test_processes import running
 from tests.functions.wire import DUE, REPORTED, binary
@@ -158,10 +160,14 @@ async def test_concurrent_events_of_maximum_size_are_answered(attacked, chunked)
 
 
 @pytest.fixture
-async def served(world, tmp_path):
+async def served(config, tmp_path):
     """A function that opens connections to the four functions."""
     socket = tmp_path / "functions.sock"
-    async with serve_functions(socket), sending(lambda: asyncio.open_unix_connection(str(socket))) as connect:
+    functions = load_functions(build(config))
+    async with (
+        serve_functions(socket, functions),
+        sending(partial(asyncio.open_unix_connection, str(socket))) as connect,
+    ):
         yield connect
 
 
@@ -205,12 +211,12 @@ def padded(size):
     }.values(),
     ids=lambda value: str(value) if isinstance(value, int) else "",
 )
-async def test_too_large_request_is_refused_before_the_function(served, world, sent, status):
+async def test_too_large_request_is_refused_before_the_function(served, config, sent, status):
     sender = await served()
     await sender.send(*sent)
 
     assert await sender.status() == status
-    assert world.telemetry.records == []
+    assert config.telemetry.records == []
     assert await honest(served) == 200
 
 

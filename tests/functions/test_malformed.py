@@ -13,9 +13,9 @@ FUNCTIONS = pytest.mark.parametrize("name", list(TAKEN))
 MEBIBYTE = 1024 * 1024
 
 
-async def refused(functions, world, name, request, *words, method="POST"):
+async def refused(functions, config, name, request, *words, method="POST"):
     """Send it; assert that it is refused with these words, and that nothing happened."""
-    world.cluster.put(DUE)
+    config.cluster.put(DUE)
     answer = await functions.post(name, *request, method=method)
     assert 400 <= answer.status < 500, answer.text
     assert answer.status not in (404, 408, 409, 429), "Knative would retry it"
@@ -24,9 +24,9 @@ async def refused(functions, world, name, request, *words, method="POST"):
     assert "Traceback" not in answer.text
     assert answer.text.count("\n") == 1, "one line"
     assert len(answer.text) < 500, "it echoes what was sent"
-    assert world.cluster.calls == []
-    assert world.timers.pending == {}
-    assert world.publisher.published == []
+    assert config.cluster.calls == []
+    assert config.timers.pending == {}
+    assert config.publisher.published == []
     return answer
 
 
@@ -35,72 +35,72 @@ async def refused(functions, world, name, request, *words, method="POST"):
 
 @FUNCTIONS
 @pytest.mark.parametrize("field", ["id", "source", "type", "specversion"])
-async def test_missing_required_attribute_is_refused(functions, world, name, field):
+async def test_missing_required_attribute_is_refused(functions, config, name, field):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, binary(type_, data, **{field: None}), f"{field}:")
-    await refused(functions, world, name, structured(type_, data, **{field: ...}), f"{field}:")
+    await refused(functions, config, name, binary(type_, data, **{field: None}), f"{field}:")
+    await refused(functions, config, name, structured(type_, data, **{field: ...}), f"{field}:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("field", ["id", "source", "type", "specversion"])
 @pytest.mark.parametrize("value", ["", None, 5, True, ["x"], {"a": 1}], ids=repr)
-async def test_required_attribute_that_is_not_text_is_refused(functions, world, name, field, value):
+async def test_required_attribute_that_is_not_text_is_refused(functions, config, name, field, value):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, structured(type_, data, **{field: value}), f"{field}:")
+    await refused(functions, config, name, structured(type_, data, **{field: value}), f"{field}:")
     if value == "":
-        await refused(functions, world, name, binary(type_, data, **{field: value}), f"{field}:")
+        await refused(functions, config, name, binary(type_, data, **{field: value}), f"{field}:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("version", ["0.3", "1.1", "2.0", "1"])
-async def test_other_specversion_is_refused(functions, world, name, version):
+async def test_other_specversion_is_refused(functions, config, name, version):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, binary(type_, data, specversion=version), "specversion:", "1.0")
-    await refused(functions, world, name, structured(type_, data, specversion=version), "specversion:", "1.0")
+    await refused(functions, config, name, binary(type_, data, specversion=version), "specversion:", "1.0")
+    await refused(functions, config, name, structured(type_, data, specversion=version), "specversion:", "1.0")
 
 
 @FUNCTIONS
-async def test_other_event_type_is_refused(functions, world, name):
+async def test_other_event_type_is_refused(functions, config, name):
     _, data = TAKEN[name]
-    await refused(functions, world, name, binary("com.example.other", data), "type:", "com.example.other")
-    await refused(functions, world, name, structured("com.example.other", data), "type:", "com.example.other")
+    await refused(functions, config, name, binary("com.example.other", data), "type:", "com.example.other")
+    await refused(functions, config, name, structured("com.example.other", data), "type:", "com.example.other")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("time", ["yesterday", "2026-01-01", "2026-01-01T00:00:00", "9999-12-31T23:59:59-23:00"])
-async def test_invalid_time_is_refused(functions, world, name, time):
+async def test_invalid_time_is_refused(functions, config, name, time):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, binary(type_, data, time=time), "time:")
-    await refused(functions, world, name, structured(type_, data, time=time), "time:")
+    await refused(functions, config, name, binary(type_, data, time=time), "time:")
+    await refused(functions, config, name, structured(type_, data, time=time), "time:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("character", ["\n", "\r\nce-type: x", "\0", "\x7f", "\u2028"], ids=ascii)
 @pytest.mark.parametrize("field", ["id", "source", "type", "subject", "kind"])
-async def test_attribute_with_forbidden_characters_is_refused(functions, world, name, field, character):
+async def test_attribute_with_forbidden_characters_is_refused(functions, config, name, field, character):
     type_, data = TAKEN[name]
     request = structured(type_, data, **{field: f"a{character}b"})
-    await refused(functions, world, name, request, f"{field}:", "printable")
+    await refused(functions, config, name, request, f"{field}:", "printable")
 
 
 @FUNCTIONS
-async def test_attribute_with_an_encoded_newline_is_refused(functions, world, name):
+async def test_attribute_with_an_encoded_newline_is_refused(functions, config, name):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, binary(type_, data, subject="a%0Ab"), "subject:", "printable")
+    await refused(functions, config, name, binary(type_, data, subject="a%0Ab"), "subject:", "printable")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("field", ["subject", "kind", "dataschema", "datacontenttype", "extensions"])
-async def test_structured_attribute_is_refused(functions, world, name, field):
+async def test_structured_attribute_is_refused(functions, config, name, field):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, structured(type_, data, **{field: {"a": [1]}}), f"{field}:")
+    await refused(functions, config, name, structured(type_, data, **{field: {"a": [1]}}), f"{field}:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("wrong", ["ID", "my-extension", "a\nb", "x" * 3_000, ""], ids=lambda text: ascii(text)[:20])
-async def test_invalid_attribute_name_is_refused(functions, world, name, wrong):
+async def test_invalid_attribute_name_is_refused(functions, config, name, wrong):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, structured(type_, data, **{wrong: "x"}), "attribute name")
+    await refused(functions, config, name, structured(type_, data, **{wrong: "x"}), "attribute name")
 
 
 @FUNCTIONS
@@ -119,57 +119,57 @@ async def test_invalid_attribute_name_is_refused(functions, world, name, wrong):
     ],
     ids=lambda body: ascii(body)[:16],
 )
-async def test_unreadable_envelope_is_refused(functions, world, name, body):
-    await refused(functions, world, name, ({"content-type": STRUCTURED}, body), "body:")
+async def test_unreadable_envelope_is_refused(functions, config, name, body):
+    await refused(functions, config, name, ({"content-type": STRUCTURED}, body), "body:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("body", [b"[]", b"null", b"5", b'"text"', b"[{}]"])
-async def test_envelope_that_is_not_an_object_is_refused(functions, world, name, body):
-    await refused(functions, world, name, ({"content-type": STRUCTURED}, body), "body:", "object")
+async def test_envelope_that_is_not_an_object_is_refused(functions, config, name, body):
+    await refused(functions, config, name, ({"content-type": STRUCTURED}, body), "body:", "object")
 
 
 @FUNCTIONS
-async def test_batch_is_415(functions, world, name):
+async def test_batch_is_415(functions, config, name):
     type_, data = TAKEN[name]
     _, body = structured(type_, data)
     headers = {"content-type": "application/cloudevents-batch+json"}
-    answer = await refused(functions, world, name, (headers, b"[" + body + b"]"), "content-type:", "one event")
+    answer = await refused(functions, config, name, (headers, b"[" + body + b"]"), "content-type:", "one event")
     assert answer.status == 415
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("content_type", ["text/plain", "application/xml", "application/jsonp", "x" * 4_000, ""])
-async def test_other_content_type_is_415(functions, world, name, content_type):
+async def test_other_content_type_is_415(functions, config, name, content_type):
     type_, data = TAKEN[name]
     headers, body = binary(type_, data)
     request = {**headers, "content-type": content_type}, body or b"{}"
-    assert (await refused(functions, world, name, request, "content-type:")).status == 415
+    assert (await refused(functions, config, name, request, "content-type:")).status == 415
 
 
 @FUNCTIONS
-async def test_data_of_another_content_type_is_refused(functions, world, name):
+async def test_data_of_another_content_type_is_refused(functions, config, name):
     type_, data = TAKEN[name]
-    await refused(functions, world, name, structured(type_, data, datacontenttype="text/xml"), "datacontenttype:")
+    await refused(functions, config, name, structured(type_, data, datacontenttype="text/xml"), "datacontenttype:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("encoded", ["!", "e30", 5, None, ["e30="], {}], ids=repr)
-async def test_invalid_data_base64_is_refused(functions, world, name, encoded):
+async def test_invalid_data_base64_is_refused(functions, config, name, encoded):
     type_, _ = TAKEN[name]
-    await refused(functions, world, name, structured(type_, data=..., data_base64=encoded), "data_base64:")
+    await refused(functions, config, name, structured(type_, data=..., data_base64=encoded), "data_base64:")
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS"])
-async def test_other_method_is_405(functions, world, name, method):
-    answer = await refused(functions, world, name, ({}, b""), "method:", method, method=method)
+async def test_other_method_is_405(functions, config, name, method):
+    answer = await refused(functions, config, name, ({}, b""), "method:", method, method=method)
     assert answer.status == 405
 
 
 @FUNCTIONS
 @pytest.mark.parametrize("chunked", [False, True], ids=["content-length", "chunked"])
-async def test_three_mebibytes_is_413(functions, world, name, chunked):
+async def test_three_mebibytes_is_413(functions, config, name, chunked):
     type_, _ = TAKEN[name]
     headers, _ = binary(type_)
     body = json.dumps({"x": "y" * 3 * MEBIBYTE}).encode()
@@ -178,22 +178,22 @@ async def test_three_mebibytes_is_413(functions, world, name, chunked):
         for start in range(0, len(body), 65_536):
             yield body[start : start + 65_536]
 
-    answer = await refused(functions, world, name, (headers, chunks() if chunked else body), "body:")
+    answer = await refused(functions, config, name, (headers, chunks() if chunked else body), "body:")
     assert answer.status == 413
 
 
 @FUNCTIONS
-async def test_raw_control_characters_in_headers_are_refused(functions, world, name):
+async def test_raw_control_characters_in_headers_are_refused(functions, config, name):
     head = f"POST /{name} HTTP/1.1\r\nhost: functions\r\ncontent-length: 0\r\nce-id: a\0b\r\n\r\n"
     answer = await functions.post_raw(head.encode())
     assert answer.startswith("HTTP/1.1 400")
-    assert world.cluster.calls == []
+    assert config.cluster.calls == []
 
 
 @FUNCTIONS
-async def test_request_without_an_event_is_refused(functions, world, name):
-    await refused(functions, world, name, ({}, b""), "specversion:")
-    await refused(functions, world, name, ({"content-type": "application/json"}, b"{}"), "specversion:")
+async def test_request_without_an_event_is_refused(functions, config, name):
+    await refused(functions, config, name, ({}, b""), "specversion:")
+    await refused(functions, config, name, ({"content-type": "application/json"}, b"{}"), "specversion:")
 
 
 # The data
@@ -203,19 +203,19 @@ WITH_DATA = pytest.mark.parametrize("name", ["schedule", "timers", "expire"])
 
 
 @WITH_DATA
-async def test_missing_data_is_refused(functions, world, name):
+async def test_missing_data_is_refused(functions, config, name):
     type_, _ = TAKEN[name]
-    await refused(functions, world, name, binary(type_), "data:")
-    await refused(functions, world, name, structured(type_), "data:")
+    await refused(functions, config, name, binary(type_), "data:")
+    await refused(functions, config, name, structured(type_), "data:")
 
 
 @WITH_DATA
 @pytest.mark.parametrize("data", [[], [{}], "text", 5, 5.5, True, b"null"], ids=repr)
-async def test_data_that_is_not_an_object_is_refused(functions, world, name, data):
+async def test_data_that_is_not_an_object_is_refused(functions, config, name, data):
     type_, _ = TAKEN[name]
-    await refused(functions, world, name, binary(type_, data), "data:", "object")
+    await refused(functions, config, name, binary(type_, data), "data:", "object")
     if not isinstance(data, bytes):
-        await refused(functions, world, name, structured(type_, data), "data:", "object")
+        await refused(functions, config, name, structured(type_, data), "data:", "object")
 
 
 @WITH_DATA
@@ -235,35 +235,35 @@ async def test_data_that_is_not_an_object_is_refused(functions, world, name, dat
     ],
     ids=lambda data: ascii(data)[:16],
 )
-async def test_unreadable_data_is_refused(functions, world, name, data):
+async def test_unreadable_data_is_refused(functions, config, name, data):
     type_, _ = TAKEN[name]
-    await refused(functions, world, name, binary(type_, data), "data")
+    await refused(functions, config, name, binary(type_, data), "data")
 
 
 @pytest.mark.parametrize("field", ["apiVersion", "kind", "metadata"])
-async def test_data_that_is_not_a_kubernetes_object_is_refused(functions, world, field):
-    await refused(functions, world, "schedule", binary(REPORTED, without(DUE, field)), f"data.{field}")
+async def test_data_that_is_not_a_kubernetes_object_is_refused(functions, config, field):
+    await refused(functions, config, "schedule", binary(REPORTED, without(DUE, field)), f"data.{field}")
 
 
 @pytest.mark.parametrize("field", ["name", "uid"])
 @pytest.mark.parametrize("value", [..., "", None, 5, ["x"], "a\nb", "\0"], ids=repr)
-async def test_object_without_identity_is_refused(functions, world, field, value):
+async def test_object_without_identity_is_refused(functions, config, field, value):
     path = f"metadata.{field}"
     obj = without(DUE, path) if value is ... else having(DUE, path, value)
-    await refused(functions, world, "schedule", binary(REPORTED, obj), f"data.{path}")
+    await refused(functions, config, "schedule", binary(REPORTED, obj), f"data.{path}")
 
 
 @pytest.mark.parametrize("metadata", [None, [], "text", 5], ids=repr)
-async def test_object_with_invalid_metadata_is_refused(functions, world, metadata):
-    await refused(functions, world, "schedule", binary(REPORTED, {**DUE, "metadata": metadata}), "data.metadata")
+async def test_object_with_invalid_metadata_is_refused(functions, config, metadata):
+    await refused(functions, config, "schedule", binary(REPORTED, {**DUE, "metadata": metadata}), "data.metadata")
 
 
 @pytest.mark.parametrize("field", ["apiVersion", "kind", "name", "uid"])
 @pytest.mark.parametrize("value", ["", None, 5, ["x"]], ids=repr)
-async def test_timer_without_identity_is_refused(functions, world, field, value):
+async def test_timer_without_identity_is_refused(functions, config, field, value):
     poison = timer(**{field: value})
-    await refused(functions, world, "expire", binary(FIRED, poison), "data.ref", field)
-    await refused(functions, world, "timers", binary(SET, {"timers": [timer(), poison]}), "data.timers.1.ref", field)
+    await refused(functions, config, "expire", binary(FIRED, poison), "data.ref", field)
+    await refused(functions, config, "timers", binary(SET, {"timers": [timer(), poison]}), "data.timers.1.ref", field)
 
 
 @pytest.mark.parametrize(
@@ -280,26 +280,26 @@ async def test_timer_without_identity_is_refused(functions, world, field, value)
     ],
     ids=["naive", "no-time", "purpose", "no-purpose", "null-due", "no-due", "no-ref", "ref-is-text"],
 )
-async def test_invalid_timer_is_refused(functions, world, poison, field):
-    await refused(functions, world, "expire", binary(FIRED, poison), f"data.{field}")
-    await refused(functions, world, "timers", binary(SET, {"timers": [timer(), poison]}), f"data.timers.1.{field}")
+async def test_invalid_timer_is_refused(functions, config, poison, field):
+    await refused(functions, config, "expire", binary(FIRED, poison), f"data.{field}")
+    await refused(functions, config, "timers", binary(SET, {"timers": [timer(), poison]}), f"data.timers.1.{field}")
 
 
 @pytest.mark.parametrize("name", ["timers", "expire"])
-async def test_timer_outside_the_calendar_is_refused(functions, world, name):
+async def test_timer_outside_the_calendar_is_refused(functions, config, name):
     poison = timer(due_at="0001-01-01T00:00:00+14:00")
     data = {"timers": [poison]} if name == "timers" else poison
-    await refused(functions, world, name, binary(TAKEN[name][0], data), "dueAt")
+    await refused(functions, config, name, binary(TAKEN[name][0], data), "dueAt")
 
 
-async def test_timer_with_an_unprintable_uid_is_refused(functions, world):
-    await refused(functions, world, "timers", binary(SET, {"timers": [timer(uid="a\nb")]}), "uid")
+async def test_timer_with_an_unprintable_uid_is_refused(functions, config):
+    await refused(functions, config, "timers", binary(SET, {"timers": [timer(uid="a\nb")]}), "uid")
 
 
 @pytest.mark.parametrize("count", [0, 501])
-async def test_too_few_or_too_many_timers_is_refused(functions, world, count):
+async def test_too_few_or_too_many_timers_is_refused(functions, config, count):
     wanted = [timer(uid=f"uid-{number}") for number in range(count)]
-    await refused(functions, world, "timers", binary(SET, {"timers": wanted}), "data.timers:", "500" if count else "1")
+    await refused(functions, config, "timers", binary(SET, {"timers": wanted}), "data.timers:", "500" if count else "1")
 
 
 @pytest.mark.parametrize(
@@ -319,14 +319,14 @@ async def test_too_few_or_too_many_timers_is_refused(functions, world, count):
         ([], "data"),
     ],
 )
-async def test_invalid_sweep_step_is_refused(functions, world, data, field):
-    await refused(functions, world, "sweep", binary("dev.ttlafterfinished.sweep.continue", data), field)
+async def test_invalid_sweep_step_is_refused(functions, config, data, field):
+    await refused(functions, config, "sweep", binary("dev.ttlafterfinished.sweep.continue", data), field)
 
 
 # Unusual data that is valid
 
 
-async def test_last_of_duplicate_keys_is_used(functions, world):
+async def test_last_of_duplicate_keys_is_used(functions, config):
     body = as_json(DUE).replace(b'"kind": "Job"', b'"kind": "CronJob", "kind": "Job"')
     assert (await functions.post("schedule", *binary(REPORTED, body))).status == 200
 
@@ -337,10 +337,10 @@ async def test_number_beyond_64_bits_is_accepted(functions):
     assert (await functions.post("schedule", *structured(REPORTED, obj))).status == 200
 
 
-async def test_ttl_beyond_64_bits_keeps_the_object(functions, world):
+async def test_ttl_beyond_64_bits_keeps_the_object(functions, config):
     answer = await functions.post("schedule", *binary(REPORTED, having(DUE, "spec.ttlSecondsAfterFinished", 10**300)))
     assert answer.status == 204
-    assert world.telemetry.verdicts() == [("kept", "invalid-ttl")]
+    assert config.telemetry.verdicts() == [("kept", "invalid-ttl")]
 
 
 async def test_object_just_below_the_limit_is_accepted(functions):

@@ -14,7 +14,9 @@ import aiohttp
 from multidict import CIMultiDictProxy
 
 from shared.adapters.events.cloudevents import TICK, Event, parse_event
-from shared.standalone.functions_server import serve_functions
+from shared.bootstrap.config import ProcessConfig
+from shared.bootstrap.process import build
+from shared.standalone.functions_server import Application, load_functions, serve_functions
 from tests.builders import ago, job, stamp
 
 REPORTED = "dev.knative.apiserver.resource.update"
@@ -87,6 +89,17 @@ class Functions:
     def __init__(self, socket: Path, session: aiohttp.ClientSession) -> None:
         self._socket = socket
         self._session = session
+        self._application: Application | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request, as an ASGI application."""
+        assert self._application, "no test has called `use`"
+        await self._application(scope, receive, send)
+
+    def use(self, config: ProcessConfig) -> "Functions":
+        """Load the functions for a process of this configuration; they answer all requests from now on."""
+        self._application = load_functions(build(config))
+        return self
 
     async def post(self, name: str, headers: dict[str, str], body: Any = b"", *, method: str = "POST") -> Answer:
         url = f"http://functions/{name}"
@@ -108,9 +121,11 @@ class Functions:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Functions]:
-    """The functions, over the world that is in use."""
+    """The functions of the process that a test gives to `use`."""
     with TemporaryDirectory(prefix="ttl-") as folder:
         socket = Path(folder) / "functions.sock"
         connector = aiohttp.UnixConnector(str(socket))
-        async with serve_functions(socket), aiohttp.ClientSession(connector=connector) as session:
-            yield Functions(socket, session)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            functions = Functions(socket, session)
+            async with serve_functions(socket, functions):
+                yield functions

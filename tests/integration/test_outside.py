@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -22,7 +22,8 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
-from shared.bootstrap.world import build
+from shared.bootstrap.config import read_config
+from shared.bootstrap.process import build
 from shared.devserver.real_servers import RealServer, real_server
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, Timer, TimersSet
@@ -198,12 +199,13 @@ async def test_publisher_outside_the_cluster_is_a_service_account_to_the_broker(
             "TTL_SINK_ACCOUNT": f"{account.namespace}/outside",
             "TTL_SINK_AUDIENCE": "the-broker",
         }
-        world = build(read_settings(environment=environment))
-        publisher: Any = world.published()
+        process = build(read_config(read_settings(environment=environment)))
+        publisher: Any = process.published()
+        cluster: Any = await process.cluster()
         for _ in range(2):
             await publisher.publish(Timer.model_validate(timer()))
         await publisher.close()
-        await cast("Any", world.cluster).close()
+        await cluster.close()
 
     assert seen[0] == seen[1] != environment["TTL_API_TOKEN"]
     review = {"spec": {"token": seen[0], "audiences": ["the-broker"]}}
@@ -221,12 +223,13 @@ async def test_publisher_without_the_right_to_create_tokens_is_rejected(account:
         "TTL_SINK_ACCOUNT": f"{account.namespace}/outside",
         "TTL_SINK_AUDIENCE": "the-broker",
     }
-    world = build(read_settings(environment=environment))
-    publisher: Any = world.published()
+    process = build(read_config(read_settings(environment=environment)))
+    publisher: Any = process.published()
+    cluster: Any = await process.cluster()
     with pytest.raises(ForbiddenError, match="serviceaccounts/token"):
         await publisher.publish(Timer.model_validate(timer()))
     await publisher.close()
-    await cast("Any", world.cluster).close()
+    await cluster.close()
 
 
 # What counts first

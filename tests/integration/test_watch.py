@@ -18,7 +18,7 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings
 from shared.adapters.events.cloudevents import Event, parse_event, parse_message
 from shared.adapters.kubernetes.connect import connect
-from shared.bootstrap.world import World
+from shared.bootstrap.config import ProcessConfig
 from shared.core.kinds.catalogue import Catalogue
 from shared.devserver.real_servers import RealServer, real_server
 from shared.evaluation.evaluator import Evaluator
@@ -382,11 +382,13 @@ async def _lose_the_place(pods: Pods, monkeypatch: pytest.MonkeyPatch) -> list[s
 
     monkeypatch.setattr(cluster, "watch", watch_from_long_ago)
     kinds = Catalogue(tuple(rule for rule in read_catalogue().rules if rule.kind == "Pod"))
-    world = World(Settings(), kinds, kinds, telemetry=FakeTelemetry(), namespace=pods.namespace)
+    config = ProcessConfig(
+        settings=Settings(), kinds=kinds, catalogue=kinds, telemetry=FakeTelemetry(), namespace=pods.namespace
+    )
     events = Events()
     evaluator = Evaluator(cluster, kinds)
     watching = asyncio.create_task(
-        KindWatches(world, cluster, evaluator, send=events.send, publish=events.publish).run()
+        KindWatches(config, cluster, evaluator, send=events.send, publish=events.publish).run()
     )
     try:
         await events.wait_for(lambda: events.sweeps == 2)

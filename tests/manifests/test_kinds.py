@@ -9,7 +9,7 @@ import pytest
 
 from shared.adapters.config.kind_files import read_catalogue, read_rule_files
 from shared.adapters.config.settings import read_settings
-from shared.bootstrap.world import build as build_world
+from shared.bootstrap.config import read_config
 from tests.builders import FRONT, ROOT
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
@@ -68,7 +68,7 @@ def test_every_function_starts_with_a_kind_of_a_mounted_rule():
         folder = KNATIVE / "components" / "kinds" / "rules"
         theirs = {"TTL_KINDS_DIR": str(folder)} if "TTL_KINDS_DIR" in reported else {}
         settings = {"TTL_KINDS": reported.get("TTL_KINDS", "jobs,renders"), **theirs}
-        assert build_world(read_settings(environment=settings)).catalogue.rules, name
+        assert read_config(read_settings(environment=settings)).catalogue.rules, name
     assert [name for name, spec in pod_specs(objects) if "TTL_KINDS" in environment(spec)] == ["deadletter", "timers"]
 
 

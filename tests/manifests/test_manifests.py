@@ -498,7 +498,7 @@ def test_functions_that_publish_are_bound_to_the_broker():
     publishers = {
         name
         for name in FUNCTIONS
-        if re.search(r"World\.(published|start_timers)", (ROOT / f"functions/{name}.py").read_text())
+        if re.search(r"Process\.(published|start_timers)", (ROOT / f"functions/{name}.py").read_text())
     }
     bindings = of_kind(objects, "SinkBinding")
     assert {binding["spec"]["subject"]["name"] for binding in bindings.values()} == publishers

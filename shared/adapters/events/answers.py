@@ -24,50 +24,43 @@ from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message
 
 _log = logging.getLogger("ttl")
-_observers: list[Callable[[str, int], None]] = []
 
 Function = Callable[[Event], Awaitable[Message | None]]
 Read = Callable[[Mapping[str, str], bytes], Event]
 Admission = Callable[[str], Awaitable[None]]
+Observer = Callable[[str, int], None]
 
-_admissions: list[Admission] = []
 
+def answering(
+    function: Function, *, read: Read = parse_event, admit: Admission | None = None, observe: Observer | None = None
+) -> Callable[[Request], Awaitable[Response]]:
+    """Make an HTTP function from a function that takes an event and returns a message.
 
-def answering(function: Function, *, read: Read = parse_event) -> Callable[[Request], Awaitable[Response]]:
-    """Make an HTTP function from a function that takes an event and returns a message."""
+    Args:
+        function: The function.
+        read: Reads the event from the headers and the body.
+        admit: Called with the Authorization header before the event is read; raises EventError or TryLaterError to
+            reject the request. None admits every request.
+        observe: Called with the function's name and the status of each answer.
+    """
 
     @functools.wraps(function)
     async def answer(request: Request) -> Response:
         status = 500
         try:
-            response = await _answer(function, request, read)
+            response = await _answer(function, request, read, admit)
             status = response.status_code
         finally:
-            for observer in _observers:
-                observer(function.__name__, status)
+            if observe:
+                observe(function.__name__, status)
         return response
 
     return answer
 
 
-def observe_answers(observer: Callable[[str, int], None]) -> None:
-    """Call `observer` with the function and status of each answer; it replaces an earlier observer."""
-    _observers[:] = [observer]
-
-
-def guard(admission: Admission | None) -> None:
-    """Authenticate each request of this process before the function reads it.
-
-    Args:
-        admission: Called with the Authorization header; raises EventError or TryLaterError to reject the request.
-            None admits every request.
-    """
-    _admissions[:] = [admission] if admission else []
-
-
-async def _answer(function: Function, request: Request, read: Read) -> Response:
+async def _answer(function: Function, request: Request, read: Read, admit: Admission | None) -> Response:
     try:
-        for admit in _admissions:
+        if admit:
             await admit(request.headers.get("authorization", ""))
         reply = await function(await read_event(request, read))
         return _accepted(reply, source=f"ttl-after-finished/{function.__name__}")

@@ -3,11 +3,9 @@
 import base64
 import re
 from collections.abc import Mapping
-from functools import partial
 from urllib.parse import unquote as percent_decode
 from urllib.parse import urlsplit
 
-from shared.adapters.events.answers import answering
 from shared.adapters.events.cloudevents import KNOWN, Event, parse_event
 from shared.core.objects import printable
 from shared.errors import EventError
@@ -67,7 +65,3 @@ def _plain(error_data: str) -> str:
         return base64.b64decode(error_data[: len(error_data) // 4 * 4], validate=True).decode(errors="replace")
     except ValueError:
         return error_data
-
-
-answering_letter = partial(answering, read=read_letter)
-"""Makes the HTTP function of a dead letter sink."""

@@ -1,14 +1,20 @@
-"""Retry a call that raises TryLaterError."""
+"""Retry a call that raises TryLaterError.
+
+`stamina` does not fit. A timer's back-off follows from a stored count of attempts, so `backoff_seconds` stays in any
+case, and stamina would add a second formula for the pauses. By default it also logs the arguments of each call that it
+retries, and here these are whole objects.
+"""
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from shared.core.timing import backoff_seconds
 from shared.errors import TryLaterError
 
-PAUSES_SECONDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Pauses between attempts: half a minute in total, ten times that of Knative's sources; a Broker restarts within it."""
+RETRIES = 6
+"""Retries of a call: half a minute in total, ten times that of Knative's sources; a Broker restarts within it."""
 
 _T = TypeVar("_T")
 
@@ -31,11 +37,11 @@ def retrying(
     """
 
     async def take_with_retries(value: _T) -> None:
-        for pause in PAUSES_SECONDS:
+        for attempts in range(RETRIES):
             try:
                 await take(value)
             except TryLaterError:
-                await sleep(pause * (0.5 + jitter()))
+                await sleep(backoff_seconds(attempts, jitter=jitter()))
             else:
                 return
         await take(value)

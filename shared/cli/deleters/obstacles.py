@@ -12,11 +12,11 @@ from shared.core.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
 from shared.core.ttl.durations import format_duration
-from shared.doctor.findings import Place
 from shared.installation.delete_guard import guard_name
 from shared.installation.guard_status import GuardState
 from shared.installation.installed import Installed
 from shared.installation.leader import Leader
+from shared.installation.place import Place
 from shared.safeguards.reasons import Safeguard
 from shared.safeguards.recreation import name_of
 from shared.safeguards.state_schema import Stop, Trip

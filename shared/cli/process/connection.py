@@ -9,11 +9,10 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.evaluation.served import list_served, list_unserved
-from shared.ports import Cluster
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
-    from shared.bootstrap.world import World
+    from shared.bootstrap.config import ProcessConfig
 
 
 @asynccontextmanager
@@ -38,11 +37,11 @@ def context_namespace(kubeconfig: str | None, context: str | None) -> str:
     return get_namespace(kubeconfig=kubeconfig, context=context) or "default"
 
 
-async def name_served(world: "World", cluster: Cluster) -> str:
+async def name_served(config: "ProcessConfig", cluster: "KubernetesCluster") -> str:
     """Name the enabled kinds that the cluster serves, and the kinds in TTL_KINDS that it does not serve."""
-    served = await list_served(world.catalogue, cluster=cluster, namespace=world.namespace)
+    served = await list_served(config.catalogue, cluster=cluster, namespace=config.namespace)
     groups = Counter(plural for plural, _ in {(rule.plural, rule.group) for rule in served})
     names = dict.fromkeys(rule.plural if groups[rule.plural] == 1 else rule.name for rule in served)
     plurals = ", ".join(names) or "nothing yet"
-    absent = list_unserved(world.settings.kinds, served)
+    absent = list_unserved(config.settings.kinds, served)
     return f"{plurals} (not served yet: {', '.join(absent)})" if absent else plurals

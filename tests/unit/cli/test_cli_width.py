@@ -21,7 +21,8 @@ from shared.cli.output.width import echo, shorten, terminal_width, wrap, wrap_co
 from shared.cli.plan import _print_comparison
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.doctor.findings import Place, fail, ok, warn
+from shared.doctor.findings import fail, ok, warn
+from shared.installation.place import Place
 from tests.builders import JOB, ago, job, kind_rules, namespace
 from tests.fakes import FakeCluster
 

@@ -17,7 +17,7 @@ from shared.doctor.conditions import describe_trouble
 from shared.doctor.configured import check_settings, check_version
 from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.examine import Variant, is_customized, variant_of
-from shared.doctor.findings import Finding, Level, Place, as_json, fail, ok
+from shared.doctor.findings import Finding, Level, as_json, fail, ok
 from shared.doctor.mounted_kinds import read_known
 from shared.doctor.rights import Account, accounts_of, report_rights
 from shared.doctor.safeguards import check_breaker, check_loops
@@ -26,6 +26,7 @@ from shared.doctor.timing import check_lease, check_timers, port_of, report_answ
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads, describe_pod
 from shared.installation.inventory import PARTS, Inventory, Listed
+from shared.installation.place import Place
 from shared.installation.rbac import Right, needs_of, state_needs
 from shared.safeguards.state_schema import NAME as STATE
 from shared.safeguards.state_schema import Trip, with_loop, with_trip
@@ -889,15 +890,6 @@ def test_json_contains_each_finding():
         {"level": "ok", "check": "a", "detail": None, "fix": None},
         {"level": "fail", "check": "b", "detail": "gone", "fix": "fix it"},
     ]
-
-
-def test_commands_select_the_checked_cluster():
-    place = Place("ns", manifests="my knative", options=("--context=prod west",))
-    assert place.command("get", "pods") == "kubectl '--context=prod west' -n ns get pods"
-    assert place.apply() == (
-        "kubectl '--context=prod west' apply -k 'my knative/overlays/knative'"
-        "    # or the overlay that you installed (--overlay)"
-    )
 
 
 def test_no_module_reads_package_metadata():

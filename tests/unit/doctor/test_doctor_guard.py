@@ -8,11 +8,12 @@ import pytest
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.doctor.delete_guard import check_guard
-from shared.doctor.findings import Level, Place
+from shared.doctor.findings import Level
 from shared.doctor.rights import Account
 from shared.errors import ForbiddenError
 from shared.installation.delete_guard import guard
 from shared.installation.guard_status import GuardState, compare_guard
+from shared.installation.place import Place
 from tests.builders import JOB, POD, having, kind_rule, without
 
 NAMESPACE = "ttl-after-finished"

@@ -4,11 +4,12 @@ import pytest
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
-from shared.doctor.findings import Level, Place
+from shared.doctor.findings import Level
 from shared.doctor.policies import check_policies
 from shared.errors import TtlError
 from shared.installation.inventory import OURS, Inventory, Listed
 from shared.installation.mounted import read_policy
+from shared.installation.place import Place
 from tests.builders import JOB
 
 GOOD = "rules: [{name: one, match: {kinds: [jobs]}, ttl: 1h}]"

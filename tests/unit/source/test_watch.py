@@ -15,7 +15,8 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.kubernetes.bodies import WatchEvent
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.bootstrap.world import World
+from shared.bootstrap.config import ProcessConfig
+from shared.bootstrap.process import build
 from shared.core.kinds.catalogue import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot
@@ -114,11 +115,16 @@ class Bench:
         """Watch for so long, or until no kind may be watched."""
 
         async def watch():
-            world = World(Settings(), self.kinds, self.kinds, clock=self.clock, telemetry=self.telemetry)
-            world.cluster = self.server
-            watches = KindWatches(
-                world, self.server, await world.evaluator(), send=self.broker.send, publish=self.broker.publish
+            config = ProcessConfig(
+                settings=Settings(),
+                kinds=self.kinds,
+                catalogue=self.kinds,
+                clock=self.clock,
+                telemetry=self.telemetry,
+                cluster=self.server,
             )
+            evaluator = await build(config).evaluator()
+            watches = KindWatches(config, self.server, evaluator, send=self.broker.send, publish=self.broker.publish)
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     self.refusal = await watches.run()

@@ -3,15 +3,18 @@
 import asyncio
 import base64
 import dataclasses
+from functools import partial
 
 import pytest
 from starlette.requests import Request
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings
+from shared.adapters.events.answers import answering
 from shared.adapters.events.cloudevents import BODY_BYTES_MAX, Event
-from shared.adapters.events.dead_letter_events import answering_letter, letter_of, read_letter
-from shared.bootstrap.world import World
+from shared.adapters.events.dead_letter_events import letter_of, read_letter
+from shared.bootstrap.config import ProcessConfig
+from shared.bootstrap.process import build
 from shared.errors import ForbiddenError, TryLaterError
 from shared.usecases import deadletter
 from shared.usecases.deadletter import PROBLEMS_MAX, DeadLetter, DeadLetters
@@ -112,7 +115,7 @@ async def answered(body, **headers):
     """The status of an HTTP function that takes letters, and the events it was called with."""
     seen = []
 
-    @answering_letter
+    @partial(answering, read=read_letter)
     async def take(event):
         seen.append(event)
 
@@ -214,8 +217,13 @@ def test_deadletter_does_not_wait_for_an_api_server_that_hangs(monkeypatch):
 def test_deadletter_event_is_about_the_installation(settings, written):
     clock, kinds = FakeClock(), read_catalogue()
     cluster = FakeCluster(clock)
-    world = World(
-        Settings.model_validate(settings), kinds, kinds, clock=clock, telemetry=FakeTelemetry(), cluster=cluster
+    config = ProcessConfig(
+        settings=Settings.model_validate(settings),
+        kinds=kinds,
+        catalogue=kinds,
+        clock=clock,
+        telemetry=FakeTelemetry(),
+        cluster=cluster,
     )
-    asyncio.run(world.dead_letters.report(letter()))
+    asyncio.run(build(config).dead_letters.report(letter()))
     assert [(str(ref), reason) for ref, reason, _ in cluster.events] == written

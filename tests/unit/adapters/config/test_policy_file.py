@@ -9,7 +9,7 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.policy_file import LOOK_SECONDS, PolicyFile, parse_policy, read_policy, schema
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import FileError
-from shared.bootstrap.world import build
+from shared.bootstrap.config import read_config
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
 from tests.builders import JOB, POD, ROOT
@@ -150,20 +150,21 @@ def test_list_with_invalid_items_is_not_reported_as_empty(tmp_path):
     assert line.startswith("policy.yaml:6: rules.0.match.labels.matchExpressions.0.operator: expected 'In'")
 
 
-def test_process_uses_the_policy_of_its_settings(tmp_path):
-    (tmp_path / "policy.yaml").write_text(GOOD)
-    world = build(read_settings({"TTL_POLICY": str(tmp_path / "policy.yaml")}, {}))
-    world.telemetry = FakeTelemetry()
+def test_process_uses_the_policy_of_its_settings(tmp_path, monkeypatch):
+    file, telemetry = tmp_path / "policy.yaml", FakeTelemetry()
+    file.write_text(GOOD)
+    monkeypatch.setattr("shared.adapters.config.policy_file.LOOK_SECONDS", 0.0)
+    config = read_config(read_settings({"TTL_POLICY": str(file)}, {}), telemetry=telemetry)
+    file.write_text("rules: 1")
 
-    assert world.policy().rules[0].name == "one"
-    world.report_policy("policy.yaml: bad")
-    assert world.telemetry.problems == [
-        ("invalid policy file: the last valid policy stays in force", {"error": "policy.yaml: bad"})
-    ]
+    assert config.policy().rules[0].name == "one"
+    ((message, fields),) = telemetry.problems
+    assert message == "invalid policy file: the last valid policy stays in force"
+    assert str(fields["error"]).startswith("policy.yaml:")
 
 
 def test_process_without_a_policy_file_has_an_empty_policy():
-    assert build(read_settings({}, {})).policy() is NO_POLICY
+    assert read_config(read_settings({}, {})).policy() is NO_POLICY
 
 
 def test_committed_schema_matches_the_models():

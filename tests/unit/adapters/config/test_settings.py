@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.config.settings import Settings, SettingsError, read_settings, state_folder
-from shared.bootstrap.world import build
+from shared.bootstrap.config import read_config
 
 
 def test_empty_environment_gives_the_defaults():
@@ -118,14 +118,14 @@ def test_unknown_variable_error_lists_the_known_ones():
 
 def test_unknown_kind_error_lists_the_known_ones():
     with pytest.raises(SettingsError, match=r"TTL_KINDS: unknown kind 'gizmos': expected a kind"):
-        build(read_settings(environment={"TTL_KINDS": "jobs,gizmos"}))
+        read_config(read_settings(environment={"TTL_KINDS": "jobs,gizmos"}))
 
 
 def test_kinds_are_enabled_by_kind_plural_or_short_name():
-    world = build(read_settings(environment={"TTL_KINDS": "Job,po"}))
+    config = read_config(read_settings(environment={"TTL_KINDS": "Job,po"}))
 
-    assert [rule.kind for rule in world.catalogue.rules] == ["Job", "Pod"]
-    assert len(world.kinds.rules) > 2
+    assert [rule.kind for rule in config.catalogue.rules] == ["Job", "Pod"]
+    assert len(config.kinds.rules) > 2
 
 
 @given(st.dictionaries(st.sampled_from(["TTL_KINDS", "TTL_LOG", "TTL_CONCURRENCY", "K_SINK", "TTL_X"]), st.text()))

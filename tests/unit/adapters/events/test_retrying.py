@@ -5,11 +5,13 @@ from aiohttp import web
 
 from shared.adapters.events.cloudevents import Event, parse_event
 from shared.adapters.events.publisher import HttpPublisher
-from shared.adapters.events.retrying import PAUSES_SECONDS, retrying
+from shared.adapters.events.retrying import RETRIES, retrying
 from shared.errors import PermanentError, TryLaterError
 from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
+
+PAUSES_SECONDS = [0.5, 1, 2, 4, 8, 16]
 
 EVENT = Event(id="uid/1042/update", source="https://10.0.0.1", type="dev.knative.apiserver.resource.update", data=b"{}")
 
@@ -50,7 +52,7 @@ class Pauses(list):
         self.append(seconds)
 
 
-def patient(take, jitter=0.5):
+def patient(take, jitter=0.0):
     pauses = Pauses()
     return retrying(take, sleep=pauses.sleep, jitter=lambda: jitter), pauses
 
@@ -70,7 +72,7 @@ async def test_event_with_a_retryable_status_is_sent_until_it_is_accepted(sink, 
     await send(EVENT)
 
     assert sink.ids == [EVENT.id] * 4
-    assert pauses == [0.25, 0.5, 1.0]
+    assert pauses == [0.5, 1, 2]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 413, 422])
@@ -89,12 +91,12 @@ async def test_retries_end_after_half_a_minute(sink, publisher):
     with pytest.raises(TryLaterError, match="answered 503"):
         await send(EVENT)
 
-    assert pauses == list(PAUSES_SECONDS)
+    assert pauses == PAUSES_SECONDS
     assert 30 < sum(pauses) < 40
-    assert len(sink.ids) == len(pauses) + 1
+    assert len(sink.ids) == RETRIES + 1
 
 
-@pytest.mark.parametrize(("jitter", "factor"), [(0.0, 0.5), (1.0, 1.5)])
+@pytest.mark.parametrize(("jitter", "factor"), [(0.0, 1.0), (1.0, 0.75)])
 async def test_pauses_between_retries_have_jitter(sink, publisher, jitter, factor):
     sink.statuses = [503] * 4
     send, pauses = patient(publisher.send, jitter)
@@ -110,4 +112,4 @@ async def test_event_for_an_unreachable_sink_is_retried():
         await send(EVENT)
     await publisher.close()
 
-    assert pauses == list(PAUSES_SECONDS)
+    assert pauses == PAUSES_SECONDS

@@ -6,10 +6,11 @@ from shared.adapters.kubernetes.api_groups import AGGREGATION_SECONDS, Aggregati
 from shared.core.decide import Expire, Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
-from shared.doctor.findings import Level, Place
+from shared.doctor.findings import Level
 from shared.doctor.server import check_kinds
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
+from shared.installation.place import Place
 from shared.messages import ObjectDeleted, Purpose, Timer
 from shared.ports import Snapshot
 from shared.usecases.expire import Expiry

@@ -15,7 +15,8 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.telemetry import scraping
 from shared.adapters.telemetry.metrics import Metrics
 from shared.adapters.telemetry.scraping import SCRAPES_MAX
-from shared.bootstrap.world import build
+from shared.bootstrap.config import read_config
+from shared.bootstrap.process import build
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError, TtlError
@@ -308,20 +309,18 @@ async def test_port_in_use_is_one_sentence_that_names_the_setting():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        world = build(read_settings(environment={"TTL_METRICS_PORT": str(port)}))
+        process = build(read_config(read_settings(environment={"TTL_METRICS_PORT": str(port)})))
         with pytest.raises(TtlError, match=f"^TTL_METRICS_PORT: expected a free port, got {port}: "):
-            world.measure()
-
-    assert world.metrics is None
+            process.serve_metrics()
 
 
 async def test_process_without_a_metrics_port_has_no_metrics():
-    world = build(read_settings(environment={}))
-    telemetry = world.telemetry
+    telemetry = FakeTelemetry()
+    config = read_config(read_settings(environment={}), telemetry=telemetry)
 
-    world.measure()()
+    build(config).serve_metrics()()
 
-    assert world.telemetry is telemetry
+    assert (config.telemetry, config.metrics) == (telemetry, None)
 
 
 async def test_safeguards_are_measured_and_passed_on():

@@ -1,0 +1,108 @@
+"""What one process is built from: its settings, the files that they name, and the ports that a program has already."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shared import __version__
+from shared.adapters.clock import SystemClock
+from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.settings import Settings, SettingsError
+from shared.adapters.telemetry.logs import LogTelemetry
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.scope import Scope
+from shared.ports import Clock, Cluster, Publisher, Telemetry, Timers
+from shared.safeguards.state_schema import HOME
+
+if TYPE_CHECKING:
+    from shared.adapters.config.policy_file import PolicyFile
+    from shared.adapters.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessConfig:
+    """The configuration of one process; a program that needs other values makes another one with `replace`.
+
+    Attributes:
+        settings: The settings.
+        kinds: All known kinds.
+        catalogue: The enabled kinds.
+        policies: The policy file; None if the settings name none.
+        clock: The clock.
+        telemetry: Reports decisions and problems.
+        metrics: The metrics, which are also the telemetry; None if the settings name no port for them.
+        namespace: The only namespace that this process handles; empty for all namespaces.
+        home_namespace: The namespace of the shared state and of the brake. If it is empty, nothing outlives this
+            process, as in a demo whose API server ends with it.
+        admit: Called with the Authorization header of each request; raises an error to reject the request. None
+            admits every request.
+        cluster: The Kubernetes API; None to connect when it is first needed.
+        publisher: Sends events to the Broker; None for the sink of the settings.
+        timers: The timer engine; None to start one when it is first needed.
+    """
+
+    settings: Settings
+    kinds: Catalogue
+    catalogue: Catalogue
+    policies: "PolicyFile | None" = None
+    clock: Clock = field(default_factory=SystemClock)
+    telemetry: Telemetry = field(default_factory=LogTelemetry)
+    metrics: "Metrics | None" = None
+    namespace: str = ""
+    home_namespace: str = ""
+    admit: Callable[[str], Awaitable[None]] | None = None
+    cluster: Cluster | None = None
+    publisher: Publisher | None = None
+    timers: Timers | None = None
+
+    def policy(self) -> Policy:
+        """Return the policy in force."""
+        return self.policies.policy() if self.policies else NO_POLICY
+
+    def scope(self) -> Scope:
+        """Return what this process handles, for the annotations of its Lease."""
+        kinds = tuple(rule.name for rule in self.catalogue.rules) if self.settings.kinds else ()
+        digest, dry_run = self.policy().digest, self.settings.dry_run
+        return Scope(self.namespace, kinds, digest, dry_run, __version__, state=self.home_namespace)
+
+
+def read_config(settings: Settings, *, telemetry: Telemetry | None = None, **ports: Any) -> ProcessConfig:
+    """Read the files that the settings name.
+
+    Args:
+        settings: The settings.
+        telemetry: Reports decisions and problems; by default to the log.
+        ports: Other fields of the configuration.
+
+    Raises:
+        SettingsError: TTL_KINDS names an unknown kind.
+        FileError: A rule in TTL_KINDS_DIR or the policy file of TTL_POLICY is invalid.
+    """
+    kinds = read_catalogue(settings.kinds_dir)
+    try:
+        catalogue = kinds.parse_names(settings.kinds)
+    except ValueError as error:
+        raise SettingsError(f"TTL_KINDS: {error}") from None
+    report: Telemetry = telemetry or LogTelemetry()
+    metrics = policies = None
+    if settings.metrics_port is not None:
+        from shared.adapters.telemetry.metrics import Metrics  # noqa: PLC0415 - 50 ms that only a scraped process needs
+
+        report = metrics = Metrics(report, kinds=kinds, sweep_interval=settings.sweep_interval)
+    if settings.policy is not None:
+        from shared.adapters.config.policy_file import PolicyFile  # noqa: PLC0415 - only a process with a policy file
+
+        def report_policy(problem: str) -> None:
+            report.problem("invalid policy file: the last valid policy stays in force", error=problem)
+
+        policies = PolicyFile(settings.policy, kinds, report_policy)
+    return ProcessConfig(
+        settings=settings,
+        kinds=kinds,
+        catalogue=catalogue,
+        policies=policies,
+        telemetry=report,
+        metrics=metrics,
+        **{"home_namespace": settings.home_namespace or HOME, **ports},
+    )

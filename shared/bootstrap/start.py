@@ -1,0 +1,113 @@
+"""Start and end the process of a single function."""
+
+import asyncio
+import atexit
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from shared.adapters.config.settings import log_form, read_settings
+from shared.adapters.telemetry.logs import configure_logging, is_json
+from shared.bootstrap.admission import build_admission
+from shared.bootstrap.config import read_config
+from shared.bootstrap.process import Process, build
+from shared.errors import TtlError
+
+_loading: ContextVar[Process | None] = ContextVar("loading", default=None)
+
+
+@contextmanager
+def loading_for(process: Process) -> Iterator[None]:
+    """Let the functions that are loaded in this block use a process that is already built.
+
+    functions-framework loads a function's file by its path, so a program cannot pass the process as an argument. Each
+    function asks for its process once, when it is loaded; the variable has no effect after that.
+    """
+    token = _loading.set(process)
+    try:
+        yield
+    finally:
+        _loading.reset(token)
+
+
+def start(*needs: Callable[[Process], object]) -> Process:
+    """Return the process of a function whose file is being loaded; build it if the function has a process of its own.
+
+    A wrong setting ends the process now, not a request later.
+
+    Args:
+        needs: Ports that the function needs from the start.
+    """
+    if shared := _loading.get():  # the program that loads several functions reports errors and ends the process
+        for need in needs:
+            need(shared)
+        return shared
+    try:
+        process = _build_from_environment()
+        for need in needs:
+            need(process)
+    except TtlError as error:
+        _log_last(error)
+        raise
+    _end_on_sigterm(process)
+    if process.engine.timers:
+        _end_with_engine(process)
+    return process
+
+
+def _build_from_environment() -> Process:
+    configure_logging(log_form() or "json")  # before the settings, so that an error in them is logged
+    settings = read_settings()
+    process = build(read_config(settings, admit=build_admission(settings)))
+    process.serve_metrics()
+    return process
+
+
+def _log_last(error: TtlError) -> None:
+    """Write the error as the last line of the log, in place of uvicorn's stack trace."""
+    trace = logging.getLogger("uvicorn.error")
+    trace.addFilter(lambda record: not record.exc_info or record.exc_info[1] is not error)
+    log = logging.getLogger("ttl")
+    atexit.register(log.critical, "%s", error) if is_json() else atexit.register(sys.stderr.write, f"{error}\n")
+
+
+def _end_on_sigterm(process: Process) -> None:
+    """On SIGTERM, end the work of the process before the process: uvicorn waits for requests, but not for timers.
+
+    If a request in flight deletes an object after that, the shared state does not contain the deletion. Knative ends
+    all requests before it sends SIGTERM.
+    """
+    loop = asyncio.get_running_loop()
+    previous = signal.getsignal(signal.SIGTERM)
+
+    async def stop() -> None:
+        try:
+            await process.end()
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+
+    def on_signal(*_: object) -> None:
+        signal.signal(signal.SIGTERM, previous)  # a second SIGTERM does not wait
+        loop.call_soon_threadsafe(lambda: _tasks.append(loop.create_task(stop())))
+
+    signal.signal(signal.SIGTERM, on_signal)
+
+
+def _end_with_engine(process: Process) -> None:
+    """End the process if the timer engine fails, so that Kubernetes restarts it: without the engine no timer fires."""
+
+    async def watch() -> None:
+        try:
+            await process.engine.ended()
+        except Exception:
+            logging.getLogger("ttl").critical("the timer engine failed", exc_info=True)
+            signal.raise_signal(signal.SIGTERM)
+
+    _tasks.append(asyncio.get_running_loop().create_task(watch(), name="timers-watch"))
+
+
+_tasks: list[asyncio.Task[None]] = []
+"""References to running tasks, because the event loop keeps only weak references."""
