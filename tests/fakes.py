@@ -360,7 +360,7 @@ class FakeTelemetry:
     def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
         self.sweeps.append(dict(counts))
 
-    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+    def delayed(self, ref: ObjectRef, seconds: float) -> None:
         self.waits.append(seconds)
 
     def breaker(self, *, is_open: bool) -> None:

@@ -209,7 +209,7 @@ class Adapters:
     async def look(self) -> None:
         """Read the shared state of the safeguards, if this process has used them."""
         if self._safeguards is not None:
-            await self._safeguards.look()
+            await self._safeguards.report()
 
     async def releases(self) -> int:
         """Return how often the breaker was released or deletions were restarted, as far as this process knows."""

@@ -70,7 +70,7 @@ class Telemetry(Protocol):
         """
         ...
 
-    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+    def delayed(self, ref: ObjectRef, seconds: float) -> None:
         """Record that the budget was exhausted, and that the object got a slot in so many seconds."""
         ...
 

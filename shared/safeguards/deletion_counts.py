@@ -103,11 +103,11 @@ class DeletionCounts:
 
     @property
     def has_unwritten(self) -> bool:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         return self._own != self._written
 
     def merge(self, data: Data, now: datetime) -> Data:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         self._catch_up(data, now)
         if data.get(BREAKER) or not self.has_unwritten:
             return data
@@ -124,7 +124,7 @@ class DeletionCounts:
         return {name: data[name] for name in kept} | values
 
     def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:  # noqa: ARG002 - the key shows it
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         self._catch_up(data, now)
         if data.get(BREAKER):
             self._reset()

@@ -91,11 +91,11 @@ class Recreations:
 
     @property
     def has_unwritten(self) -> bool:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         return bool(self._unwritten)
 
     def merge(self, data: Data, now: datetime) -> Data:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         self._sent = dict(self._unwritten)
         if not self._sent:
             return data
@@ -105,7 +105,7 @@ class Recreations:
         return {**data, NAMES: _bounded(names)}
 
     def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         if is_written:
             self._unwritten = {name: at for name, at in self._unwritten.items() if self._sent.get(name) != at}
         for name, marks in self._parse(data, now).items():

@@ -125,7 +125,7 @@ class StateContents:
         return self.trip is None and trip.at is not None and self.last_trip == format_instant(trip.at)
 
 
-class SharedPart(Protocol):
+class StatePart(Protocol):
     """One part of the state: this process adds what it knows to the data, and reads what all processes know.
 
     The parts are deletion counts, re-created names, and names that the open breaker keeps.

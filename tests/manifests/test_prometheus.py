@@ -61,7 +61,7 @@ async def measured():
     metrics.problem("a problem")
     metrics.dead_letter(Timer.type, 422)
     metrics.swept(read_catalogue().of("batch", "Job")[0])
-    metrics.put_off(ref, 1.0)
+    metrics.delayed(ref, 1.0)
     metrics.recreate_loop(ref)
     metrics.answered("expire", 503)
     await metrics.measuring(FakePublisher()).publish(SweepStep())

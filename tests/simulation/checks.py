@@ -84,7 +84,7 @@ class SimTelemetry:
     def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
         self.world.note("sweep", f"ended: {dict(counts)} whole={whole}")
 
-    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+    def delayed(self, ref: ObjectRef, seconds: float) -> None:
         self.world.note("budget", f"{ref} {ref.uid} in {seconds:.3f} s")
 
     def breaker(self, *, is_open: bool) -> None:

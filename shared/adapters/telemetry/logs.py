@@ -93,7 +93,7 @@ class LogTelemetry:
         level = logging.DEBUG if is_quiet else logging.INFO
         _log.log(level, "sweep ended", extra={"fields": {**counts, "sweep_id": sweep_id}})
 
-    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+    def delayed(self, ref: ObjectRef, seconds: float) -> None:
         """See `shared.ports.Telemetry`; `record` logs the verdict."""
 
     def breaker(self, *, is_open: bool) -> None:

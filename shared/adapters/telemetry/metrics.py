@@ -157,9 +157,9 @@ class Metrics:
         """See `shared.ports.Telemetry`."""
         self._next.sweep_ended(sweep_id, counts, whole=whole)
 
-    def put_off(self, ref: ObjectRef, seconds: float) -> None:
+    def delayed(self, ref: ObjectRef, seconds: float) -> None:
         """See `shared.ports.Telemetry`."""
-        self._next.put_off(ref, seconds)
+        self._next.delayed(ref, seconds)
         self._waits.labels(self._label(ref)).observe(seconds)
 
     def breaker(self, *, is_open: bool) -> None:

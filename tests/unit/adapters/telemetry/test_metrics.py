@@ -160,7 +160,7 @@ def test_kinds_that_share_a_name_have_separate_series(group, kind, label):
 
     metrics.swept(rule)
     metrics.record(Verdict.KEPT, one, Reason.UNFINISHED, by="sweep")
-    metrics.put_off(one, 1.0)
+    metrics.delayed(one, 1.0)
 
     assert series(metrics, "ttl_sweep_last_end_timestamp_seconds") == [{"kind": label}]
     assert [labels["kind"] for labels in series(metrics, "ttl_objects_total")] == [label]
@@ -328,7 +328,7 @@ async def test_safeguards_are_measured_and_passed_on():
     reported = FakeTelemetry()
     metrics = of(reported)
     for kind in ("Job", "Forged"):
-        metrics.put_off(ref(kind), 7.0)
+        metrics.delayed(ref(kind), 7.0)
         metrics.recreate_loop(ref(kind))
     metrics.breaker(is_open=True)
     assert value(metrics, "ttl_budget_wait_seconds_sum", kind="Job") == 7.0
