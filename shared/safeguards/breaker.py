@@ -42,7 +42,7 @@ class Breaker:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether any limit is set."""
+        """Return whether any limit is set."""
         return self._limits.count is not None or self._limits.share is not None
 
     async def get_ready(self, rule: KindRule, now: datetime) -> None:

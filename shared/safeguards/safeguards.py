@@ -50,7 +50,7 @@ class Delayed:
 
 
 class Safeguards:
-    """Asked before each DELETE, and informed of its result; all deletions of a process share one instance.
+    """Decides before each DELETE, and notes its result; all deletions of a process share one instance.
 
     Args:
         limits: Returns the present limits; after a change the safeguards are built again.
@@ -84,12 +84,12 @@ class Safeguards:
         await self._shared_state.read_for_report()
 
     async def releases(self) -> int:
-        """How often this process has seen a release of the breaker or a start of the deletions."""
+        """Count the times that this process has seen a release of the breaker or a start of the deletions."""
         await self._shared_state.read_for_report()
         return self._shared_state.releases
 
     async def ask_brake(self) -> Denied | None:
-        """Whether a person stopped the deletions; call it last, right before the DELETE.
+        """Deny the DELETE if a person stopped the deletions; call it last, right before the DELETE.
 
         Raises:
             TryLaterError: The shared state cannot be read now.
@@ -145,7 +145,7 @@ class Safeguards:
             del self._maybe_deleted[next(iter(self._maybe_deleted))]
 
     def _is_counted(self, ref: ObjectRef) -> bool:
-        """Whether an earlier DELETE of the object had no answer, and still counts."""
+        """Return whether an earlier DELETE of the object had no answer, and still counts."""
         at = self._maybe_deleted.get(ref.uid)
         if at is None:
             return False

@@ -74,14 +74,14 @@ class SharedState:
 
     @property
     def how_to_release(self) -> str:
-        """How to release an open breaker, for texts that people read."""
+        """Say how to release an open breaker, in texts that people read."""
         if self._state is None or (self._unwritten and self._is_refused):  # no other process knows of the trip
             return "check what was about to be deleted, then restart this process"
         return f"check what was about to be deleted, then `kubectl ttl release --breaker -n {self._namespace}`"
 
     @property
     def how_to_start(self) -> str:
-        """How to start the deletions again, for texts that people read."""
+        """Say how to start the deletions again, in texts that people read."""
         return f"`kubectl ttl start -n {self._namespace}` starts them again"
 
     def share(self, *parts: StatePart) -> None:
