@@ -171,15 +171,15 @@ class Process:
         if metrics is None or port is None:
             return lambda: None
         metrics.count_timers(lambda: self.engine.timers)
-        metrics.watch_shared_state(self._look)
+        metrics.watch_shared_state(self._report_safeguards)
         if policies is not None:
             metrics.watch_policy(lambda: policies.is_good)
         return metrics.serve(port)
 
-    async def _look(self) -> None:
-        """Read the shared state of the safeguards, if this process has used them."""
+    async def _report_safeguards(self) -> None:
+        """Report the shared state of the safeguards, if this process has used them."""
         if self.safeguards.made:
-            await self.safeguards.made.look()
+            await self.safeguards.made.report()
 
     async def end(self) -> None:
         """End the work of this process in a few seconds: stop the timers, and write the shared state."""

@@ -42,7 +42,7 @@ class Breaker:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether any limit is set."""
+        """Return whether any limit is set."""
         return self._limits.count is not None or self._limits.share is not None
 
     async def get_ready(self, rule: KindRule, now: datetime) -> None:
@@ -93,7 +93,7 @@ class Breaker:
 
 
 class KeptNames:
-    """The first names that the open breaker keeps; see `SharedPart`."""
+    """The first names that the open breaker keeps; see `StatePart`."""
 
     def __init__(self) -> None:
         self._known: dict[str, None] = {}
@@ -106,18 +106,18 @@ class KeptNames:
 
     @property
     def has_unwritten(self) -> bool:
-        """See `SharedPart`."""
+        """See `StatePart`."""
         return bool(self._new)
 
     def merge(self, data: Data, now: datetime) -> Data:  # noqa: ARG002 - of the protocol
-        """See `SharedPart`; while the breaker is closed, no name is written."""
+        """See `StatePart`; while the breaker is closed, no name is written."""
         if BREAKER not in data:
             return data
         names = dict.fromkeys((*parse_kept(data), *self._new))
         return {**data, KEPT: compact(list(names)[:KEPT_NAMES_MAX])}
 
     def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:  # noqa: ARG002 - as above
-        """See `SharedPart`."""
+        """See `StatePart`."""
         if is_written or BREAKER not in data:
             self._new.clear()
         self._known = dict.fromkeys(parse_kept(data)) if BREAKER in data else {}

@@ -58,12 +58,12 @@ class Bucket:
         return 1 / self._rate.per_second
 
     def has_for_newcomers(self, now: float) -> bool:
-        """Whether a token is left that no waiting object needs within the next interval."""
+        """Check for a token that no waiting object needs within the next interval."""
         self._move(now)
         return self._level >= 1 + self._count_until(now + self.interval) - _EPSILON
 
     def has_for_waiting(self, now: float) -> bool:
-        """Whether an object may pass at its slot; up to LATE_SECONDS of tokens may be missing, or one token."""
+        """Check for a token for an object at its slot; up to LATE_SECONDS of tokens may be missing, or one token."""
         self._move(now)
         return self._level >= 1 - max(1.0, LATE_SECONDS * self._rate.per_second) - _EPSILON
 
@@ -77,7 +77,7 @@ class Bucket:
         self._level = min(self._burst, self._level + 1)
 
     def find_slot(self, after: float, now: float) -> int:
-        """The first free slot that is not before `after` and for which a token will be there."""
+        """Return the first free slot that is not before `after` and for which a token will be there."""
         self._move(now)
         earliest = max(after, now + (1 - self._level) * self.interval)
         slot = math.ceil(earliest * self._rate.per_second - _EPSILON)
@@ -90,7 +90,7 @@ class Bucket:
         return slot + end - start
 
     def time_of(self, slot: int) -> float:
-        """The instant of a slot."""
+        """Return the instant of a slot."""
         return slot * self.interval
 
     def reserve(self, slot: int) -> None:
@@ -104,7 +104,7 @@ class Bucket:
             del self._slots[place]
 
     def is_idle(self, now: float) -> bool:
-        """Whether a new bucket would behave the same."""
+        """Check that a new bucket would behave the same."""
         self._move(now)
         return not self._slots and self._level >= self._burst
 
@@ -189,7 +189,7 @@ class Budget:
             bucket.give_back()
 
     def count_waiting(self) -> int:
-        """How many objects have a slot."""
+        """Count the objects with a slot."""
         return len(self._waiting)
 
     def _wait(self, uid: str, namespace: str, buckets: list[Bucket], now: float) -> Later:
@@ -202,7 +202,7 @@ class Budget:
         return Later(slot.at)
 
     def _has_place(self, now: float) -> bool:
-        """Whether one more object may wait. If the oldest is late by a whole horizon, it loses its slot."""
+        """Check for the place of one more object. If the oldest is late by a whole horizon, it loses its slot."""
         if len(self._waiting) >= self._waiting_max:
             first = next(iter(self._waiting))
             if self._waiting[first][1].at + self._horizon < now:
@@ -215,7 +215,7 @@ class Budget:
             bucket.release(number)
 
     def _buckets(self, namespace: str, now: float) -> list[Bucket]:
-        """The buckets that an object of this namespace has to pass, the slowest first."""
+        """Return the buckets that an object of this namespace has to pass, the slowest first."""
         buckets = []
         if self._namespace_rate:
             buckets.append(self._bucket_of(namespace, self._namespace_rate, now))
@@ -235,7 +235,7 @@ class Budget:
 
 
 def _find_slot(buckets: list[Bucket], now: float) -> Slot:
-    """The first slot of the slowest bucket for which the other bucket has a slot at nearly the same time."""
+    """Return the first slot of the slowest bucket for which the other bucket has a slot at nearly the same time."""
     after = now
     apart_max = max(buckets[-1].interval, LATE_SECONDS / 2)
     while True:

@@ -80,12 +80,12 @@ class DeletionCounts:
         self._part = 0
 
     def total(self, now: datetime) -> int:
-        """Deletions of all kinds within the window."""
+        """Return the deletions of all kinds within the window."""
         self._expire(now)
         return self._totals.total()
 
     def of(self, kind: str, now: datetime) -> int:
-        """Deletions of a kind within the window."""
+        """Return the deletions of a kind within the window."""
         self._expire(now)
         return self._totals[kind]
 
@@ -103,11 +103,11 @@ class DeletionCounts:
 
     @property
     def has_unwritten(self) -> bool:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         return self._own != self._written
 
     def merge(self, data: Data, now: datetime) -> Data:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         self._catch_up(data, now)
         if data.get(BREAKER) or not self.has_unwritten:
             return data
@@ -124,7 +124,7 @@ class DeletionCounts:
         return {name: data[name] for name in kept} | values
 
     def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:  # noqa: ARG002 - the key shows it
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         self._catch_up(data, now)
         if data.get(BREAKER):
             self._reset()
@@ -175,20 +175,20 @@ class DeletionCounts:
         self._totals = (_by_kind(self._others) | _by_kind(self._moved)) + _by_kind(self._own)
 
     def _read_others(self, data: Data, now: datetime) -> dict[str, Counter[_Part]]:
-        """The counts of the other processes with the same limits, by key; those within the window."""
+        """Return the counts of the other processes with the same limits, by key; those within the window."""
         names = [name for name in data if name.startswith(self._prefix) and name != self._key]
         parsed = {name: self._parse(data[name], now) for name in names}
         return {name: counts for name, counts in parsed.items() if counts}
 
     def _list_other_limits(self, data: Data, now: datetime) -> list[str]:
-        """The keys of processes with other limits that are still counted, the newest first."""
+        """Return the keys of processes with other limits that are still counted, the newest first."""
         names = [name for name in data if name.startswith(DELETIONS) and not name.startswith(self._prefix)]
         ends = {name: _get(data[name], "until") for name in names}
         counted = {name: end for name, end in ends.items() if isinstance(end, int) and end > now.timestamp()}
         return sorted(counted, key=counted.__getitem__, reverse=True)
 
     def _parse(self, text: str, now: datetime) -> Counter[_Part]:
-        """The valid counts within the window; never raises, since a user may have edited the state."""
+        """Return the valid counts within the window; never raise, since a user may have edited the state."""
         return Counter(
             {part: number for part, number in _entries(_get(text, "kinds")) if self._is_counted(part[1], now)}
         )
@@ -204,7 +204,7 @@ class DeletionCounts:
 
 
 def _fit(names: list[str], data: Data, length_max: int) -> list[str]:
-    """The first of the keys, as many as fit."""
+    """Return the first of the keys, as many as fit."""
     lengths = accumulate(len(name) + len(data[name]) for name in names)
     return [name for name, length in zip(names, lengths, strict=True) if length <= length_max]
 

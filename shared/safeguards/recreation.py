@@ -44,7 +44,7 @@ def name_of(ref: ObjectRef) -> str:
 
 
 def may_recur(obj: Any) -> bool:
-    """Whether another object may get the same name, as a Pod of a StatefulSet does although it has a generateName."""
+    """Return whether another object may get the name, as a Pod of a StatefulSet does although it has a generateName."""
     name, prefix = get_text(obj, "metadata.name"), get_text(obj, "metadata.generateName")
     return not (prefix and name[:-5] == prefix[:_PREFIX_MAX] and _RANDOM.fullmatch(name[-5:]))
 
@@ -79,23 +79,23 @@ class Recreations:
             self._unwritten[name] = now
 
     def is_loop(self, ref: ObjectRef, now: datetime) -> bool:
-        """Whether this object is in a loop: at least `times` others of its name were deleted within the window."""
+        """Return whether this object is in a loop: `times` others of its name were deleted within the window."""
         if not self._limits.times:
             return False
         recent = self._newest(self._deleted.get(name_of(ref), {}), now)
         return len(recent.keys() - {_mark(ref)}) >= self._limits.times
 
     def left_alone_until(self, now: datetime) -> datetime:
-        """The instant from which a name that is in a loop now may be deleted again."""
+        """Return the instant from which a name that is in a loop now may be deleted again."""
         return now + self._limits.window
 
     @property
     def has_unwritten(self) -> bool:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         return bool(self._unwritten)
 
     def merge(self, data: Data, now: datetime) -> Data:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         self._sent = dict(self._unwritten)
         if not self._sent:
             return data
@@ -105,7 +105,7 @@ class Recreations:
         return {**data, NAMES: _bounded(names)}
 
     def learn(self, data: Data, now: datetime, *, is_written: bool) -> None:
-        """See `shared.safeguards.state_schema.SharedPart`."""
+        """See `shared.safeguards.state_schema.StatePart`."""
         if is_written:
             self._unwritten = {name: at for name, at in self._unwritten.items() if self._sent.get(name) != at}
         for name, marks in self._parse(data, now).items():
@@ -118,12 +118,12 @@ class Recreations:
             self._unwritten.pop(forgotten, None)
 
     def _newest(self, marks: _Marks, now: datetime) -> _Marks:
-        """The marks within the window, at most as many as make a loop."""
+        """Return the marks within the window, at most as many as make a loop."""
         counting = [(at, mark) for mark, at in marks.items() if -AHEAD_MAX <= now - at <= self._limits.window]
         return {mark: at for at, mark in sorted(counting)[-self._limits.times :]}
 
     def _parse(self, data: Data, now: datetime) -> dict[str, _Marks]:
-        """The valid names; never raises, since a user may have edited the state."""
+        """Return the valid names; never raise, since a user may have edited the state."""
         if not self._limits.times:
             return {}
         names = _items(read_json(data.get(NAMES, "")))
@@ -131,7 +131,7 @@ class Recreations:
 
 
 def _most_relevant(names: Mapping[str, _Marks]) -> list[tuple[str, _Marks]]:
-    """The names deleted the most often first, then those deleted last."""
+    """Return the names deleted the most often first, then those deleted last."""
     marked = [(name, marks) for name, marks in names.items() if marks]
     return sorted(marked, key=lambda one: (len(one[1]), max(one[1].values())), reverse=True)[:SHARED_MAX]
 

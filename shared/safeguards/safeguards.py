@@ -20,7 +20,7 @@ from shared.safeguards.recreation import Recreations, may_recur, name_of
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import NAME, StateContents, Trip
 
-UNANSWERED_MAX = 10_000
+MAYBE_DELETED_MAX = 10_000
 """Objects that are remembered because their DELETE had no answer; a forgotten object is counted again."""
 
 
@@ -50,7 +50,7 @@ class Delayed:
 
 
 class Safeguards:
-    """Asked before each DELETE, and informed of its result; all deletions of a process share one instance.
+    """Decides before each DELETE, and notes its result; all deletions of a process share one instance.
 
     Args:
         limits: Returns the present limits; after a change the safeguards are built again.
@@ -75,21 +75,21 @@ class Safeguards:
         self._count_objects, self._horizon = count_objects, horizon.total_seconds()
         self._was_open = False
         self._kept = KeptNames()
-        self._unanswered: dict[str, datetime] = {}
+        self._maybe_deleted: dict[str, datetime] = {}
         self._uncounted: set[str] = set()
         self._build(limits())
 
-    async def look(self) -> None:
+    async def report(self) -> None:
         """Read the shared state and report it, also if nothing is to be deleted."""
-        await self._shared_state.look()
+        await self._shared_state.read_for_report()
 
     async def releases(self) -> int:
-        """How often this process has seen a release of the breaker or a start of the deletions."""
-        await self._shared_state.look()
+        """Count the times that this process has seen a release of the breaker or a start of the deletions."""
+        await self._shared_state.read_for_report()
         return self._shared_state.releases
 
     async def ask_brake(self) -> Denied | None:
-        """Whether a person stopped the deletions; call it last, right before the DELETE.
+        """Deny the DELETE if a person stopped the deletions; call it last, right before the DELETE.
 
         Raises:
             TryLaterError: The shared state cannot be read now.
@@ -129,7 +129,7 @@ class Safeguards:
     def deleted(self, obj: dict[str, Any]) -> None:
         """Note that the object that passed was deleted."""
         ref = ref_of(obj)
-        self._unanswered.pop(ref.uid, None)
+        self._maybe_deleted.pop(ref.uid, None)
         self._recreations.deleted(ref, self._clock.now(), recurs=may_recur(obj))
 
     def not_deleted(self, rule: KindRule, ref: ObjectRef) -> None:
@@ -138,20 +138,20 @@ class Safeguards:
             self._breaker.give_back(rule, self._clock.now())
         self._budget.give_back(ref.namespace, self._monotonic())
 
-    def unanswered(self, ref: ObjectRef) -> None:
+    def maybe_deleted(self, ref: ObjectRef) -> None:
         """Note that the DELETE of the object that passed had no answer: it counts, and its repetitions do not."""
-        self._unanswered.setdefault(ref.uid, self._clock.now())
-        if len(self._unanswered) > UNANSWERED_MAX:
-            del self._unanswered[next(iter(self._unanswered))]
+        self._maybe_deleted.setdefault(ref.uid, self._clock.now())
+        if len(self._maybe_deleted) > MAYBE_DELETED_MAX:
+            del self._maybe_deleted[next(iter(self._maybe_deleted))]
 
     def _is_counted(self, ref: ObjectRef) -> bool:
-        """Whether an earlier DELETE of the object had no answer, and still counts."""
-        at = self._unanswered.get(ref.uid)
+        """Return whether an earlier DELETE of the object had no answer, and still counts."""
+        at = self._maybe_deleted.get(ref.uid)
         if at is None:
             return False
         if self._clock.now() - at < self._built_from.breaker.window:
             return True
-        del self._unanswered[ref.uid]
+        del self._maybe_deleted[ref.uid]
         return False
 
     async def flush(self) -> None:
@@ -167,7 +167,7 @@ class Safeguards:
         if self._was_open:
             self._was_open = False
             self._breaker.forget()
-            self._unanswered.clear()
+            self._maybe_deleted.clear()
         if loop := await self._find_loop(ref, obj, contents.loops.get(name_of(ref))):
             return loop
         try:
@@ -229,6 +229,6 @@ class Safeguards:
         self._built_from = limits
         self._budget = Budget(limits.everywhere, limits.per_namespace, horizon=self._horizon)
         self._breaker = Breaker(limits.breaker, self._count_objects)
-        self._unanswered.clear()
+        self._maybe_deleted.clear()
         self._recreations = Recreations(limits.recreation)
         self._shared_state.share(self._breaker.deletion_counts, self._recreations, self._kept)

@@ -10,26 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from shared.core.objects import format_instant
 from shared.errors import PermanentError, TryLaterError, TtlError
-from shared.ports import Clock, State, Telemetry, WriteEvent
+from shared.ports import Clock, EventReason, State, Telemetry, WriteEvent
 from shared.safeguards.recreation import NAMES_MAX
-from shared.safeguards.state_reports import UNREAD, UNWRITTEN, StateReports
-from shared.safeguards.state_schema import (
-    NAME,
-    Data,
-    SharedPart,
-    StateContents,
-    Trip,
-    parse_state,
-    with_loop,
-    with_trip,
-)
+from shared.safeguards.state_schema import NAME, Data, StateContents, StatePart, Trip, parse_state, with_loop, with_trip
+
+UNREAD = "could not read shared state"
+UNWRITTEN = "could not write shared state: other processes will not see these deletions"
 
 CACHED_SECONDS = 3.0
-"""How long a read counts, from when it was sent: another process may delete for so long after a stop or a trip.
-
-The rest of five seconds is for the DELETE to leave the process.
-"""
+"""How long a read counts, from when it was sent: another process may delete for so long after a stop or a trip. The
+rest of five seconds is for the DELETE to leave the process."""
 
 ERROR_CACHED_SECONDS = 1.0
 """How long a failed read counts if the API server is busy or away, so that not every caller asks it again at once."""
@@ -67,41 +59,42 @@ class SharedState:
     """
 
     def __init__(self, state: State | None, runtime: Runtime, *, write_event: WriteEvent, namespace: str = "") -> None:
-        self._state, self._namespace = state, namespace
-        self._clock, self._monotonic = runtime.clock, runtime.monotonic
-        self._reports = StateReports(runtime.telemetry, write_event)
+        self._state, self._namespace, self._write_event = state, namespace, write_event
+        self._clock, self._monotonic, self._telemetry = runtime.clock, runtime.monotonic, runtime.telemetry
+        self._problems: dict[str, str] = {}  # a message -> its last error
+        self._last_event = ""
         self._contents = StateContents()
         self._fresh_until: float | None = None
         self._error: TtlError | None = None
         self._unwritten: Trip | None = None
-        self._parts: tuple[SharedPart, ...] = ()
+        self._parts: tuple[StatePart, ...] = ()
         self._reading = asyncio.Lock()
         self._is_refused = False
         self.releases = 0
 
     @property
     def how_to_release(self) -> str:
-        """How to release an open breaker, for texts that people read."""
+        """Say how to release an open breaker, in texts that people read."""
         if self._state is None or (self._unwritten and self._is_refused):  # no other process knows of the trip
             return "check what was about to be deleted, then restart this process"
         return f"check what was about to be deleted, then `kubectl ttl release --breaker -n {self._namespace}`"
 
     @property
     def how_to_start(self) -> str:
-        """How to start the deletions again, for texts that people read."""
+        """Say how to start the deletions again, in texts that people read."""
         return f"`kubectl ttl start -n {self._namespace}` starts them again"
 
-    def share(self, *parts: SharedPart) -> None:
+    def share(self, *parts: StatePart) -> None:
         """Share these parts from now on, instead of those before; the state is read again at the next use."""
         self._parts, self._fresh_until = parts, None
 
-    async def look(self) -> StateContents:
-        """Return the state for a report; it is read again if it is old, or if brake or breaker keep objects."""
+    async def read_for_report(self) -> StateContents:
+        """Return the state to report it; it is read again if it is old, or if brake or breaker keep objects."""
         is_kept = self._contents.trip is not None or self._contents.stop is not None
         if self._state is not None and (is_kept or not self._is_fresh()):
             async with self._reading:
                 await self._refresh(self._state)
-        self._reports.measure(self._contents)
+        self._measure()
         return self._contents
 
     async def read(self) -> StateContents | None:
@@ -117,7 +110,7 @@ class SharedState:
             async with self._reading:
                 if not self._is_fresh():  # no other caller has read it in the meantime
                     await self._refresh(self._state)
-        self._reports.measure(self._contents)
+        self._measure()
         if isinstance(self._error, PermanentError):
             return None
         if self._error:
@@ -131,12 +124,13 @@ class SharedState:
         trip = Trip(self._clock.now().replace(microsecond=0), why, by)
         self._contents = replace(self._contents, trip=trip)
         self._unwritten = trip if self._state is not None else None
-        self._reports.tripped(trip, self.how_to_release)
+        self._telemetry.breaker(is_open=True)
+        self._telemetry.problem("the breaker is open", why=trip.why, by=trip.by, then=self.how_to_release)
         if self._state is None:
-            await self._reports.write_open(trip, self.how_to_release)
-            return
-        async with self._reading:
-            await self._refresh(self._state)
+            await self._write_open(trip)
+        else:
+            async with self._reading:
+                await self._refresh(self._state)
 
     async def flush(self) -> None:
         """Write what only this process knows before it ends; give up after `FLUSH_SECONDS_MAX`."""
@@ -146,21 +140,20 @@ class SharedState:
             async with asyncio.timeout(FLUSH_SECONDS_MAX), self._reading:
                 await self._refresh(self._state)
         except TimeoutError:
-            self._reports.not_flushed(FLUSH_SECONDS_MAX)
+            self._telemetry.problem(UNWRITTEN, configmap=NAME, error=f"no answer within {FLUSH_SECONDS_MAX:.0f} s")
 
     async def leave_alone(self, name: str, until: datetime) -> None:
         """Remember a name that is in a recreate loop, here and in the state."""
-        now = self._clock.now()
-        loops = {one: at for one, at in self._contents.loops.items() if at > now}
+        loops = dict(self._contents.loops)
         while len(loops) >= NAMES_MAX:
             del loops[min(loops, key=loops.__getitem__)]
         self._contents = replace(self._contents, loops={**loops, name: until})
         if self._state is None:
             return
         try:
-            await self._state.write(lambda data: with_loop(data, name, until, now))
+            await self._state.write(lambda data: with_loop(data, name, until, self._clock.now()))
         except TtlError as error:
-            self._reports.problem(UNWRITTEN, error)
+            self._problem(UNWRITTEN, error)
 
     async def _refresh(self, state: State) -> None:
         """Read the state, and write what only this process knows."""
@@ -170,13 +163,13 @@ class SharedState:
             self._error = error
             lasts = CACHED_SECONDS if isinstance(error, PermanentError) else ERROR_CACHED_SECONDS
             self._fresh_until = self._monotonic() + lasts
-            self._reports.problem(UNWRITTEN if self._has_unwritten() else UNREAD, error)
+            self._problem(UNWRITTEN if self._has_unwritten() else UNREAD, error)
             return
         self._error, self._fresh_until = None, sent_at + CACHED_SECONDS
         if not self._is_fresh():  # so slow an answer may be older than a stop
             self._error = TryLaterError(f"the ConfigMap {NAME} could not be read within {CACHED_SECONDS:.0f} s")
             self._fresh_until = self._monotonic() + ERROR_CACHED_SECONDS
-        self._reports.solved(UNREAD)
+        self._problems.pop(UNREAD, None)
         for part in self._parts:
             part.learn(data, self._clock.now(), is_written=is_written)
         await self._follow(parse_state(data))
@@ -190,11 +183,11 @@ class SharedState:
             data = await state.write(self._merge)
         except TtlError as error:  # a read may still work, for example if the disk of etcd is full
             self._is_refused = isinstance(error, PermanentError)
-            self._reports.problem(UNWRITTEN, error)
+            self._problem(UNWRITTEN, error)
             sent_at = self._monotonic()
             return sent_at, await state.read(), False
         self._is_refused = False
-        self._reports.solved(UNWRITTEN)
+        self._problems.pop(UNWRITTEN, None)
         return sent_at, data, True
 
     async def _follow(self, found: StateContents) -> None:
@@ -205,22 +198,25 @@ class SharedState:
         trip = found.trip or self._unwritten
         if self._contents.trip is not None and trip is None:
             self.releases += 1
-            self._reports.released()
+            self._telemetry.problem("the breaker is released", configmap=NAME)
         self._follow_stop(found)
         own = {name: at for name, at in self._contents.loops.items() if at > now}
         self._contents = StateContents(trip, {**own, **found.loops}, stop=found.stop)
         if unwritten is not None and trip == unwritten:  # the process that tripped first writes the Event
-            await self._reports.write_open(unwritten, self.how_to_release)
+            await self._write_open(unwritten)
 
     def _follow_stop(self, found: StateContents) -> None:
         """Report a stop, another reason for it, and its end."""
-        if found.stop == self._contents.stop:
+        stop = found.stop
+        if stop == self._contents.stop:
             return
-        if found.stop is None:
+        if stop is None:
             self.releases += 1
-            self._reports.started()
+            self._telemetry.problem("deletions are started again", configmap=NAME)
         else:
-            self._reports.stopped(found.stop, self.how_to_start)
+            since = stop.at and format_instant(stop.at)
+            how = {"since": since, "then": self.how_to_start}
+            self._telemetry.problem("deletions are stopped", why=stop.why, by=stop.by, **how)
 
     def _has_unwritten(self) -> bool:
         return self._unwritten is not None or any(part.has_unwritten for part in self._parts)
@@ -232,3 +228,23 @@ class SharedState:
 
     def _is_fresh(self) -> bool:
         return self._fresh_until is not None and self._monotonic() < self._fresh_until
+
+    def _measure(self) -> None:
+        self._telemetry.breaker(is_open=self._contents.trip is not None)
+        self._telemetry.stopped(is_stopped=self._contents.stop is not None)
+
+    def _problem(self, message: str, error: TtlError) -> None:
+        """Report a problem with the state once, until it is solved or its error is another."""
+        if str(error) != self._problems.get(message):
+            self._problems[message] = str(error)
+            self._telemetry.problem(message, configmap=NAME, error=str(error))
+
+    async def _write_open(self, trip: Trip) -> None:
+        """Write the Event about a trip, once."""
+        message = f"nothing is deleted {trip}; {self.how_to_release}"
+        if message != self._last_event:
+            self._last_event = message
+            try:
+                await self._write_event(EventReason.BREAKER_OPEN, message, "Warning")
+            except TtlError as error:  # the breaker is open anyway
+                self._telemetry.problem("could not write an Event", error=str(error))

@@ -98,7 +98,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class StateContents:
-    """What the state says now.
+    """The contents of the state.
 
     Attributes:
         trip: None while the breaker is closed.
@@ -121,11 +121,11 @@ class StateContents:
         return printable(f"; it keeps {', '.join(names)}{more}") if names else ""
 
     def has_ended(self, trip: Trip) -> bool:
-        """Whether this trip was written and released; its process may have got no answer to the write."""
+        """Return whether this trip was written and released; its process may have got no answer to the write."""
         return self.trip is None and trip.at is not None and self.last_trip == format_instant(trip.at)
 
 
-class SharedPart(Protocol):
+class StatePart(Protocol):
     """One part of the state: this process adds what it knows to the data, and reads what all processes know.
 
     The parts are deletion counts, re-created names, and names that the open breaker keeps.
@@ -133,7 +133,7 @@ class SharedPart(Protocol):
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether this process knows something that is not in the data."""
+        """Return whether this process knows something that is not in the data."""
         ...
 
     def merge(self, data: Data, now: datetime) -> Data:
@@ -159,24 +159,24 @@ def parse_state(data: Data) -> StateContents:
 
 
 def parse_kept(data: Data) -> tuple[str, ...]:
-    """The names that the open breaker keeps; none if the list cannot be read."""
+    """Return the names that the open breaker keeps; none if the list cannot be read."""
     names = read_json(data.get(KEPT, ""))
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
 def with_stop(data: Data, stop: Stop) -> dict[str, str]:
-    """The data with the brake set; a later reason replaces an earlier one."""
+    """Return the data with the brake set; a later reason replaces an earlier one."""
     value = {"at": format_instant(stop.at) if stop.at else "", "why": stop.why, "by": stop.by}
     return {**data, STOP: compact(value)}
 
 
 def without_stop(data: Data) -> dict[str, str]:
-    """The data with the brake released; an open breaker stays open."""
+    """Return the data with the brake released; an open breaker stays open."""
     return {name: value for name, value in data.items() if name != STOP}
 
 
 def with_trip(data: Data, trip: Trip) -> dict[str, str]:
-    """The data with an open breaker; if it is open already, the first trip stays.
+    """Return the data with an open breaker; if it is open already, the first trip stays.
 
     The counted deletions are removed: after a release, they would trip the breaker again at once.
     """
@@ -187,7 +187,7 @@ def with_trip(data: Data, trip: Trip) -> dict[str, str]:
 
 
 def without_trip(data: Data) -> dict[str, str]:
-    """The data with a closed breaker, and without the deletions that were counted up to its trip."""
+    """Return the data with a closed breaker, and without the deletions that were counted up to its trip."""
     text = data.get(BREAKER, "")
     if not text:
         return dict(data)
@@ -201,7 +201,7 @@ def _without_counts(data: Data) -> dict[str, str]:
 
 
 def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str, str]:
-    """The data with one more name that is left alone; names whose time has passed are removed."""
+    """Return the data with one more name that is left alone; names whose time has passed are removed."""
     loops = {**_parse_loops(data.get(RECREATION, "")), name: until}
     contents = sorted(((at, one) for one, at in loops.items() if at > now), reverse=True)[:LOOPS_MAX]
     return {**data, RECREATION: compact({one: format_instant(at) for at, one in sorted(contents)})}

@@ -85,7 +85,7 @@ async def delete_counted(
         safeguards.not_deleted(rule, ref_of(obj))
         raise
     except BaseException:  # also when the time limit cuts it off
-        safeguards.unanswered(ref_of(obj))
+        safeguards.maybe_deleted(ref_of(obj))
         raise
     if is_accepted:
         safeguards.deleted(obj)

@@ -42,7 +42,7 @@ class Slow:
     def not_deleted(self, rule, ref):
         self.spared_names.append(ref.name)
 
-    def unanswered(self, ref):
+    def maybe_deleted(self, ref):
         pass
 
 

@@ -91,5 +91,5 @@ class SlowRestraints:
     def not_deleted(self, _rule: KindRule, _ref: ObjectRef) -> None:
         pass
 
-    def unanswered(self, _ref: ObjectRef) -> None:
+    def maybe_deleted(self, _ref: ObjectRef) -> None:
         pass

@@ -6,8 +6,7 @@ from shared.core.policy.limits import BreakerLimits
 from shared.errors import ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, TimersSet
 from shared.safeguards.brake import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
-from shared.safeguards.shared_state import CACHED_SECONDS
-from shared.safeguards.state_reports import UNREAD
+from shared.safeguards.shared_state import CACHED_SECONDS, UNREAD
 from shared.safeguards.state_schema import Stop, Trip, parse_state, with_stop, with_trip
 from tests.builders import NOW, not_none
 from tests.installation import Installation

@@ -13,8 +13,7 @@ from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLate
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.safeguards.breaker import KEPT_NAMES_MAX, release_breaker
 from shared.safeguards.recreation import name_of
-from shared.safeguards.shared_state import CACHED_SECONDS
-from shared.safeguards.state_reports import UNREAD
+from shared.safeguards.shared_state import CACHED_SECONDS, UNREAD
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_state, with_loop, with_trip
 from shared.usecases.expire_timers import CLOCKS_APART_MAX
 from tests.builders import JOB, NOW, ago, having, job, later, not_none
@@ -310,12 +309,12 @@ async def test_breaker_release_is_seen_by_an_idle_process(at):
     process = at.process(breaker=BreakerLimits(count=1))
     await process.delete("a")
     await process.delete("b")
-    await process.safeguards.look()
+    await process.safeguards.report()
     assert process.telemetry.breaker_open is True
 
     await release_breaker(at.state, at.write_event)
 
-    await process.safeguards.look()
+    await process.safeguards.report()
     assert process.telemetry.breaker_open is False
     assert "the breaker is released" in [message for message, _ in process.telemetry.problems]
 

@@ -13,8 +13,7 @@ from shared.messages import ObjectDeleted
 from shared.safeguards import shared_state
 from shared.safeguards.breaker import release_breaker
 from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
-from shared.safeguards.shared_state import CACHED_SECONDS
-from shared.safeguards.state_reports import UNWRITTEN
+from shared.safeguards.shared_state import CACHED_SECONDS, UNWRITTEN
 from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, parse_state, with_trip
 from tests.builders import JOB, NOW, later, not_none
 from tests.counts import counting, counts, keys_of
