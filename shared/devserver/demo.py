@@ -16,6 +16,7 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
+from shared.adapters.kubernetes.discovery import resource_path
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import build
@@ -95,7 +96,7 @@ class Show:
             reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner.name, "uid": owner.uid}
             manifest["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
         manifest["spec"] = pod_spec() if actor.kind == "Pod" else job_spec(actor.ttl_field)
-        answer = await self._cluster.request("POST", rule.path_in(NAMESPACE), body=manifest)
+        answer = await self._cluster.request("POST", resource_path(rule, NAMESPACE), body=manifest)
         actor.uid = get_text(answer and answer.body, "metadata.uid")
 
     async def _finish(self, actor: Actor) -> None:
@@ -109,7 +110,7 @@ class Show:
             await self._patch(actor, {"metadata": {"annotations": our_annotations(actor.later)}})
 
     async def _patch(self, actor: Actor, patch: dict[str, Any], subresource: str = "") -> None:
-        path = f"{self._rules[actor.kind].path_in(NAMESPACE)}/{actor.name}{subresource}"
+        path = f"{resource_path(self._rules[actor.kind], NAMESPACE)}/{actor.name}{subresource}"
         await self._cluster.request("PATCH", path, body=patch)
 
     async def _watch(self, rule: KindRule, version: str) -> None:

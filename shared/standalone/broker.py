@@ -19,7 +19,6 @@ from shared.errors import EventError, TryLaterError
 from shared.messages import Message
 from shared.standalone.dead_letters import DeadLetterSink, Undelivered, as_dead_letter
 from shared.standalone.delivery import HOPS_LEFT, Parcel, Subscriber, pack
-from shared.standalone.triggers import matches
 
 HOPS = 255
 """The longest chain of replies to an event: the first value of knativebrokerttl."""
@@ -125,7 +124,7 @@ class LocalBroker:
     def _route(self, event: Event, hops: int, chain: _Chain) -> None:
         """Start a delivery for every Trigger that matches the event; most events have no Trigger."""
         attributes = event.attributes()
-        matching = [subscriber for subscriber in self._subscribers if matches(subscriber.trigger, attributes)]
+        matching = [subscriber for subscriber in self._subscribers if subscriber.trigger.matches(attributes)]
         if not matching:
             return
         if hops <= 0:

@@ -8,7 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from shared.errors import TtlError
-from shared.standalone.triggers import Trigger, parse_trigger
+from shared.standalone.triggers import Trigger
 
 _TRIGGER = ("eventing.knative.dev/v1", "Trigger")
 
@@ -60,7 +60,7 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
 
 def _trigger(document: dict[str, Any], path: Path) -> Trigger:
     try:
-        return parse_trigger(document)
+        return Trigger.model_validate(document)
     except ValidationError as error:
         metadata = document.get("metadata")
         name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"

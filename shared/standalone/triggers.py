@@ -5,7 +5,6 @@ unnoticed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Literal, Self
 
@@ -146,52 +145,35 @@ class _Metadata(BaseModel):
     name: _Text
 
 
-class _Manifest(BaseModel):
+class Trigger(BaseModel):
+    """A Knative Trigger: which events go to which function, and with which retries."""
+
+    model_config = ConfigDict(frozen=True)
+
     metadata: _Metadata
     spec: _TriggerSpec
 
+    @property
+    def name(self) -> str:
+        """The name of the Trigger."""
+        return self.metadata.name
 
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """A Knative Trigger: which events go to which function, and with which retries.
+    @property
+    def subscriber(self) -> str:
+        """The name of the Knative Service of the function."""
+        return self.spec.subscriber.ref.name
 
-    Attributes:
-        name: The name of the Trigger.
-        broker: The name of its Broker.
-        subscriber: The name of the Knative Service of the function.
-        attributes: The older `spec.filter`: exact values, "" for any value; ignored unless `filters` is empty.
-        filters: The filters, which must all match.
-        delivery: The retries.
-    """
+    @property
+    def delivery(self) -> Delivery:
+        """The retries."""
+        return self.spec.delivery or _BROKER_DELIVERY
 
-    name: str
-    broker: str
-    subscriber: str
-    attributes: Mapping[str, str]
-    filters: tuple[Filter, ...]
-    delivery: Delivery
+    def matches(self, attributes: Mapping[str, str]) -> bool:
+        """Return whether it matches an event with these context attributes; without a filter it matches every event.
 
-
-def parse_trigger(document: Mapping[str, Any]) -> Trigger:
-    """Parse a Trigger from its manifest.
-
-    Raises:
-        pydantic.ValidationError: Knative would reject the Trigger, or the Trigger needs a feature of a cluster.
-    """
-    manifest = _Manifest.model_validate(document)
-    spec = manifest.spec
-    return Trigger(
-        name=manifest.metadata.name,
-        broker=spec.broker,
-        subscriber=spec.subscriber.ref.name,
-        attributes=spec.filter.attributes if spec.filter else {},
-        filters=spec.filters,
-        delivery=spec.delivery or _BROKER_DELIVERY,
-    )
-
-
-def matches(trigger: Trigger, attributes: Mapping[str, str]) -> bool:
-    """Return whether the Trigger matches an event with these attributes; without a filter it matches every event."""
-    if trigger.filters:
-        return all(part.holds(attributes) for part in trigger.filters)
-    return all(name in attributes and value in ("", attributes[name]) for name, value in trigger.attributes.items())
+        The older `spec.filter` has exact values, "" for any value; it is ignored if there are `filters`.
+        """
+        if self.spec.filters:
+            return all(part.holds(attributes) for part in self.spec.filters)
+        wanted = self.spec.filter.attributes if self.spec.filter else {}
+        return all(name in attributes and value in ("", attributes[name]) for name, value in wanted.items())

@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.adapters.kubernetes.discovery import resource_path
 from shared.core.kinds.rule import KindRule
 from shared.devserver.real_servers import RealServer
 from shared.installation.delete_guard import guard, usernames
@@ -143,7 +144,7 @@ def crd_of(rules: list[KindRule]) -> Object:
 def path_of(rule: KindRule, obj: Object) -> str:
     """The path of the object's kind, in the object's own version."""
     served = rule.model_copy(update={"api_versions": (obj["apiVersion"],)})
-    return served.path_in(obj["metadata"].get("namespace", "") if rule.scope == "Namespaced" else "")
+    return resource_path(served, obj["metadata"].get("namespace", "") if rule.scope == "Namespaced" else "")
 
 
 @contextmanager

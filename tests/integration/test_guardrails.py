@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from shared.adapters.kubernetes.discovery import resource_path
 from shared.core.kinds.rule import KindRule, TtlField
 from shared.core.objects import ANNOTATION_DOMAIN, parse_instant
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
@@ -820,7 +821,7 @@ def honoured(ann: User) -> User:
     kubectl(ann.server, "create", "-f", "-", given={"apiVersion": "v1", "kind": "List", "items": crds})
     kubectl(ann.server, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
     for rule in HONOURED.values():
-        wait(lambda rule=rule: ann.ask("GET", rule.collection_path).is_taken)
+        wait(lambda rule=rule: ann.ask("GET", resource_path(rule)).is_taken)
     return ann
 
 
@@ -841,7 +842,7 @@ def with_field(rule: KindRule, field: TtlField) -> Object:
 
 def warnings_of(user: User, rule: KindRule, obj: Object, said: dict[str, str]) -> tuple[str, ...]:
     """The warnings when a user annotates an existing object with a status."""
-    folder = rule.path_in("default")
+    folder = resource_path(rule, "default")
     assert user.ask("POST", folder, obj).is_taken
     try:
         if "status" in obj:
@@ -880,7 +881,7 @@ def test_native_field_without_a_controller_causes_no_warning(honoured):
     changed = {"spec": {"versions": [*there["spec"]["versions"], *versions]}}
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{rule.name}"
     assert honoured.ask("PATCH", path, changed).is_taken
-    wait(lambda: honoured.ask("GET", rule.collection_path).is_taken)
+    wait(lambda: honoured.ask("GET", resource_path(rule)).is_taken)
     obj = with_field(rule, TtlField(path="spec.runPolicy.ttlSecondsAfterFinished"))
     assert not warnings_of(honoured, rule, obj, {"ttl": "1d"})
 

@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from shared.adapters.kubernetes.discovery import resource_path
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import format_instant, parse_instant
 from tests.builders import kind_cases, kind_rules
@@ -71,7 +72,7 @@ class Life:
 
     def __init__(self, api: Api, rule: KindRule, namespace: str, ttl_seconds: int) -> None:
         self.api, self.rule, self.ttl = api, rule, f"{ttl_seconds}s"
-        self.collection = rule.path_in(namespace if rule.scope == "Namespaced" else "")
+        self.collection = resource_path(rule, namespace if rule.scope == "Namespaced" else "")
         self.path = f"{self.collection}/one"
 
     def is_served(self) -> bool:

@@ -11,10 +11,24 @@ from prometheus_client import CollectorRegistry
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.telemetry.logs import LogTelemetry
-from shared.adapters.telemetry.metric_labels import LABELS
 from shared.adapters.telemetry.metrics import Metrics
 from shared.adapters.telemetry.scraping import PendingTimersCollector
 from tests.reference.texts import code, fill, joined, table
+
+LABELS = {
+    "by": "The function that acted: `schedule`, `expire`, `sweep` or `timers`.",
+    "code": "The HTTP status of the last answer to the event.",
+    "function": "The function that answered.",
+    "kind": "A known kind. If several groups have a kind of this name, with the group: `Backup.velero.io`.",
+    "problem": "The message of the log line.",
+    "reason": "Why: see reasons.md. For the verdict `failed` it is the name of the error class.",
+    "result": "`accepted` or `failed`.",
+    "status": "The HTTP status of the answer. After a 503 the Broker tries again later.",
+    "type": "The type of the CloudEvent: see events.md.",
+    "verdict": "What was done about the object.",
+    "version": "The version of ttl-after-finished.",
+}
+"""What each label of a metric means."""
 
 RULES = Path(__file__).parents[2] / "knative" / "components" / "prometheus" / "rules.yaml"
 

@@ -7,7 +7,6 @@ import pytest
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.policy_file import parse_policy
-from shared.adapters.telemetry.metric_labels import LABELS
 from shared.core.facts import Reason
 from shared.core.namespaces import DEFAULTS, namespace_of
 from shared.core.objects import ANNOTATION_DOMAIN
@@ -15,7 +14,7 @@ from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
 from shared.core.ttl.ttl import TTL_ANNOTATIONS, annotated_ttl
 from shared.ports import EventReason, HandlingReason, Verdict
 from shared.safeguards.reasons import Safeguard
-from tests.reference.metrics import collect, read_alerts
+from tests.reference.metrics import LABELS, collect, read_alerts
 from tests.reference.pages import FOLDER, render
 from tests.reference.policy import EXAMPLE
 from tests.reference.texts import members

@@ -12,7 +12,7 @@ from shared.errors import TryLaterError
 from shared.messages import Message
 from shared.standalone.runner import MANIFESTS
 from shared.standalone.trigger_files import read_triggers
-from shared.standalone.triggers import Trigger, matches
+from shared.standalone.triggers import Trigger
 
 _RETRYABLE = (404, 408, 409, 429)
 
@@ -53,7 +53,7 @@ class SimBroker:
         """Send an event to each function with a matching trigger."""
         undelivered = [] if undelivered is None else undelivered
         return [
-            self._start(trigger, event, undelivered) for trigger in triggers() if matches(trigger, event.attributes())
+            self._start(trigger, event, undelivered) for trigger in triggers() if trigger.matches(event.attributes())
         ]
 
     def crash(self) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from kubernetes.aio.client import ApiClient
 
 from shared.adapters.kubernetes.bodies import ListReader, WatchEvent, parse_watch_line, read_outcome, typed
-from shared.adapters.kubernetes.discovery import VersionedApiServer, collection_path, object_path
+from shared.adapters.kubernetes.discovery import VersionedApiServer, object_path, resource_path
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.adapters.kubernetes.watched_versions import Memory
@@ -153,7 +153,7 @@ class KubernetesCluster(VersionedApiServer):
         reader = ListReader(PAGE_BYTES_MAX, is_single=limit == 1)
         try:
             answer, rule = await self.request_of(
-                rule, "GET", lambda one: collection_path(one, namespace, query), accept=accept, read=reader.read
+                rule, "GET", lambda one: resource_path(one, namespace, query), accept=accept, read=reader.read
             )
         except GoneError as gone:
             if not gone.continue_token or gone.continue_token == continue_token:
@@ -224,7 +224,7 @@ class KubernetesCluster(VersionedApiServer):
             "timeoutSeconds": str(seconds),
         }
         rule = self.known(rule)
-        path = collection_path(rule, namespace, query)
+        path = resource_path(rule, namespace, query)
         async with aclosing(self.stream(path, idle_seconds=seconds + 30)) as lines:
             async for line in lines:
                 yield parse_watch_line(line, rule)

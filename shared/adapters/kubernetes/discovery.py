@@ -99,7 +99,7 @@ class Discovery:
             return await call(known), known
         except AbsentKindError:
             current = await self._reread(known)
-            if current is None or (current.collection_path, current.scope) == (known.collection_path, known.scope):
+            if current is None or (resource_path(current), current.scope) == (resource_path(known), known.scope):
                 raise
             return await call(current), current
 
@@ -216,9 +216,11 @@ class VersionedApiServer(ApiServer):
         return answer.body if answer else None
 
 
-def collection_path(rule: KindRule, namespace: str, query: Mapping[str, str]) -> str:
-    """Return the path of a kind's objects, with a query."""
-    return f"{rule.path_in(quote(namespace, safe=''))}?{urlencode(query)}"
+def resource_path(rule: KindRule, namespace: str = "", query: Mapping[str, str] | None = None) -> str:
+    """Return the path of a kind's objects in one namespace, or in all if it is empty: `/apis/batch/v1/jobs`."""
+    root = f"/{'apis' if rule.group else 'api'}/{rule.api_version}"
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return f"{root}{place}/{rule.plural}{'?' if query else ''}{urlencode(query or {})}"
 
 
 def object_path(rule: KindRule, namespace: str, name: str) -> str:
@@ -232,4 +234,4 @@ def object_path(rule: KindRule, namespace: str, name: str) -> str:
     if {namespace, name} & {".", ".."} or not name:
         expected = "expected a namespace and a name that an object can have"
         raise PermanentError(f"{expected}, got {excerpt(namespace)} and {excerpt(name)}")
-    return f"{rule.path_in(quote(namespace, safe=''))}/{quote(name, safe='')}"
+    return f"{resource_path(rule, namespace)}/{quote(name, safe='')}"

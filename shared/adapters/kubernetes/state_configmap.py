@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.discovery import resource_path
 from shared.adapters.kubernetes.requests import ApiServer
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_in, get_text, list_mappings
@@ -183,7 +184,7 @@ async def count_objects(server: ApiServer, rule: KindRule, namespace: str = "") 
         TryLaterError: The API server is overloaded or unreachable.
         PermanentError: This process may not list the objects, or the API server does not return their number.
     """
-    path = f"{rule.path_in(quote(namespace, safe=''))}?limit=1"
+    path = resource_path(rule, namespace, {"limit": "1"})
     answer = await server.request("GET", path, accept=_METADATA_ONLY)
     body = answer.body if answer else {}
     remaining = get_in(body, "metadata.remainingItemCount")

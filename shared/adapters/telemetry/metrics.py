@@ -1,12 +1,14 @@
 """Prometheus metrics, served on a separate port; imported only if TTL_METRICS_PORT is set.
 
-docs/reference/metrics.md is made from the metrics, and from the labels in shared.adapters.telemetry.metric_labels.
+docs/reference/metrics.md is made from the metrics. A label never has the name of an object or free text, so a sender of
+events cannot add values.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from prometheus_client import (
@@ -20,19 +22,28 @@ from prometheus_client import (
 )
 
 from shared import __version__
+from shared.adapters.events.cloudevents import SOURCED, TICK
 from shared.adapters.telemetry.measured_publisher import MeasuredPublisher
-from shared.adapters.telemetry.metric_labels import EVENT_TYPES, OTHER, STATUSES
 from shared.adapters.telemetry.scraping import PendingTimersCollector, run_in_loop, serve_registry
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
-from shared.messages import ObjectDeleted
+from shared.messages import ObjectDeleted, SweepStep, Timer, TimersSet
 from shared.ports import Publisher, Telemetry, Verdict
 
 LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
 """Buckets: from a deletion at its due time to one that waited for one or two sweeps."""
+
+OTHER = "other"
+"""The value of a label if the real value is not known."""
+
+EVENT_TYPES = {TICK, *SOURCED, *(message.type for message in (Timer, TimersSet, ObjectDeleted, SweepStep))}
+"""The types of the CloudEvents of this project."""
+
+STATUSES = frozenset(str(status.value) for status in HTTPStatus)
+"""All HTTP statuses."""
 
 _PROBLEMS_MAX = 50
 

@@ -197,19 +197,6 @@ class KindRule(RuleModel):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
-    def collection_path(self) -> str:
-        """The URL path of the kind across all namespaces: `/apis/batch/v1/jobs`, `/api/v1/pods`."""
-        root = "apis" if self.group else "api"
-        return f"/{root}/{self.api_version}/{self.plural}"
-
-    def path_in(self, namespace: str) -> str:
-        """The URL path of the kind in one namespace; an empty namespace means all."""
-        if not namespace:
-            return self.collection_path
-        root, _, plural = self.collection_path.rpartition("/")
-        return f"{root}/namespaces/{namespace}/{plural}"
-
-    @property
     def may_be_aggregated(self) -> bool:
         """Return whether an aggregated API server may serve the kind and is not known to check preconditions.
 

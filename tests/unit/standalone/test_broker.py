@@ -20,7 +20,7 @@ from shared.standalone.broker import HOPS, LocalBroker
 from shared.standalone.dead_letters import ReportedDeadLetters, Undelivered
 from shared.standalone.delivery import CONCURRENCY, open_session, subscribers_of
 from shared.standalone.trigger_files import ManifestError
-from shared.standalone.triggers import parse_trigger
+from shared.standalone.triggers import Trigger
 from tests.fakes import FakeTelemetry
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ def trigger_of(name: str, type_: str = "", **delivery):
     ref = {"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": name}
     filters = [{"exact": {"type": type_}}] if type_ else []
     spec = {"broker": "default", "filters": filters, "subscriber": {"ref": ref}, "delivery": delivery}
-    return parse_trigger({"metadata": {"name": name}, "spec": spec})
+    return Trigger.model_validate({"metadata": {"name": name}, "spec": spec})
 
 
 def reply(type_: str, **attributes) -> web.Response:

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from shared.standalone.trigger_files import ManifestError, read_triggers
-from shared.standalone.triggers import Trigger, matches
+from shared.standalone.triggers import Trigger
 
 KNATIVE = Path(__file__).parents[3] / "knative" / "base"
 ADD = "dev.knative.apiserver.resource.add"
@@ -62,7 +62,7 @@ FILTERS = {
 @pytest.mark.parametrize(("filters", "expected"), FILTERS.values(), ids=FILTERS)
 def test_filters_select_the_event(filters, expected, tmp_path):
     (trigger,) = read(tmp_path, manifest(filters=filters))
-    assert matches(trigger, JOB_ADDED) is expected
+    assert trigger.matches(JOB_ADDED) is expected
 
 
 LEGACY = {
@@ -80,17 +80,17 @@ LEGACY = {
 @pytest.mark.parametrize(("legacy", "expected"), LEGACY.values(), ids=LEGACY)
 def test_legacy_filter_selects_the_event(legacy, expected, tmp_path):
     (trigger,) = read(tmp_path, manifest(filter=legacy))
-    assert matches(trigger, JOB_ADDED) is expected
+    assert trigger.matches(JOB_ADDED) is expected
 
 
 def test_filters_replace_the_legacy_filter(tmp_path):
     (trigger,) = read(tmp_path, manifest(filter={"attributes": {"kind": "Pod"}}, filters=[{"exact": {"kind": "Job"}}]))
-    assert matches(trigger, JOB_ADDED)
+    assert trigger.matches(JOB_ADDED)
 
 
 def test_empty_filters_leave_the_legacy_filter(tmp_path):
     (trigger,) = read(tmp_path, manifest(filter={"attributes": {"kind": "Pod"}}, filters=[]))
-    assert not matches(trigger, JOB_ADDED)
+    assert not trigger.matches(JOB_ADDED)
 
 
 DELIVERY = {"retry": 3, "backoffPolicy": "exponential", "backoffDelay": "PT0.2S", "timeout": "PT1M30S"}
@@ -219,7 +219,7 @@ SHIPPED = {
 @pytest.mark.parametrize(("type_", "functions"), SHIPPED.items(), ids=SHIPPED)
 def test_shipped_triggers_deliver_each_type_to_its_functions(type_, functions):
     event = {**JOB_ADDED, "type": type_}
-    assert [trigger.subscriber for trigger in read_triggers(KNATIVE) if matches(trigger, event)] == functions
+    assert [trigger.subscriber for trigger in read_triggers(KNATIVE) if trigger.matches(event)] == functions
 
 
 @pytest.mark.parametrize("name", ["schedule", "timers", "expire", "sweep"])

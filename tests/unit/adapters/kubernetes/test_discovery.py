@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.adapters.kubernetes import api_groups, discovery
-from shared.adapters.kubernetes.discovery import ABSENT_SECONDS, SERVED_SECONDS, Discovery
+from shared.adapters.kubernetes.discovery import ABSENT_SECONDS, SERVED_SECONDS, Discovery, resource_path
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from tests.builders import JOB, POD, TRAINJOB
 
@@ -249,3 +249,21 @@ async def test_answer_of_another_shape_has_no_kinds(server, found, answer):
         return answer
 
     assert await Discovery(ask, lambda: 0.0).served((JOB, TRAINJOB)) == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "everywhere", "in_one_namespace"),
+    [
+        (JOB, "/apis/batch/v1/jobs", "/apis/batch/v1/namespaces/ci/jobs"),
+        (POD, "/api/v1/pods", "/api/v1/namespaces/ci/pods"),
+        (
+            TRAINJOB,
+            "/apis/trainer.kubeflow.org/v1alpha1/trainjobs",
+            "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ci/trainjobs",
+        ),
+    ],
+    ids=["a named group", "the core group", "a custom resource"],
+)
+async def test_paths_are_those_of_the_api_server(rule, everywhere, in_one_namespace):
+    assert resource_path(rule) == everywhere
+    assert resource_path(rule, "ci") == in_one_namespace

@@ -165,7 +165,7 @@ class TestShippedRules:
         assert len({(version, rule.kind) for rule in rules for version in rule.api_versions}) == sum(
             len(rule.api_versions) for rule in rules
         )
-        assert len({rule.collection_path for rule in rules}) == len(rules)
+        assert len({(rule.api_version, rule.plural) for rule in rules}) == len(rules)
 
     def test_shipped_rules_include_jobs_pods_and_trainjobs(self):
         assert {"job", "pod", "trainjob"} <= kind_rules().keys()
@@ -179,26 +179,6 @@ class TestShippedRules:
 
     def test_job_rule_deletes_dependents_in_the_background(self):
         assert JOB.propagation == "Background"
-
-
-class TestPaths:
-    @pytest.mark.parametrize(
-        ("rule", "everywhere", "in_one_namespace"),
-        [
-            (JOB, "/apis/batch/v1/jobs", "/apis/batch/v1/namespaces/ci/jobs"),
-            (POD, "/api/v1/pods", "/api/v1/namespaces/ci/pods"),
-            (
-                TRAINJOB,
-                "/apis/trainer.kubeflow.org/v1alpha1/trainjobs",
-                "/apis/trainer.kubeflow.org/v1alpha1/namespaces/ci/trainjobs",
-            ),
-        ],
-        ids=["a named group", "the core group", "a custom resource"],
-    )
-    def test_paths_are_those_of_the_api_server(self, rule, everywhere, in_one_namespace):
-        assert rule.collection_path == everywhere
-        assert rule.path_in("") == everywhere
-        assert rule.path_in("ci") == in_one_namespace
 
 
 class TestCatalogue:
