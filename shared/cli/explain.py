@@ -11,7 +11,7 @@ import click
 from shared.adapters.clock import SystemClock
 from shared.cli.deleters.in_force import read_in_force
 from shared.cli.deleters.obstacles import ExplainContext, find_obstacles, find_stale_guard
-from shared.cli.documents.reader import open_file, read_documents
+from shared.cli.documents import open_file, read_documents
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import as_json
 from shared.cli.objects.offline import find_offline

@@ -138,6 +138,8 @@ async def set_ttl(
     if succeeded and failed:
         raise click.UsageError("expected one of --succeeded and --failed, or neither, which means both")
     of = Outcome.SUCCEEDED if succeeded else Outcome.FAILED if failed else None
+    if not unset:
+        _check_ttl(wish, of)
     async with connected_target(target, namespace, kinds_dir, policy, kubeconfig, context) as found:
         if unset:
             written = await write(found.rule, found.ref, lambda obj: edits.unset_ttl(obj, of), editor=found.cluster)
@@ -153,6 +155,18 @@ async def set_ttl(
             echo(f"note: {shorter}", indent=2)
         if overridden := describe_override(decision, written, found.rule):
             raise TtlError(f"this TTL is overridden: {overridden}")
+
+
+def _check_ttl(wish: str, of: Outcome | None) -> None:
+    """Check TIME before the command connects to a cluster.
+
+    Raises:
+        BadParameter: It is no TTL, or does not fit the outcome.
+    """
+    try:
+        edits.check_ttl(wish, of)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="TIME") from None
 
 
 async def _release_breaker(namespace: str, kubeconfig: str | None, context: str | None) -> None:

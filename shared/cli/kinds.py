@@ -13,7 +13,7 @@ from rich.table import Table
 from shared.adapters.config.kind_files import RuleFile, read_rule_files
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import read_model
-from shared.cli.documents.reader import open_file, read_documents
+from shared.cli.documents import open_file, read_documents
 from shared.cli.kind_rules.cases import test_all
 from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.cli.manifests import manifests

@@ -72,7 +72,7 @@ async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | Non
     if leader is None:
         return None
     if leader.leads:
-        return ok(RUN_CHECK, f"the leader is {leader}")
+        return ok(RUN_CHECK, str(leader))
     option = "" if place.namespace == RUN else f" --lease-namespace={place.namespace}"
-    detail = f"not active, so nothing is deleted; the last leader is {leader}"
+    detail = f"not active, so nothing is deleted; {leader}"
     return warn(RUN_CHECK, detail, f"ttl-after-finished run{option}{''.join(f' {one}' for one in place.options)}")

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from shared.adapters.config.yaml_text import SafeLoader, measure
 from shared.core.objects import quote
 from shared.errors import TtlError
 
@@ -25,10 +26,9 @@ VALUES_MAX = 100_000
 """Maximum number of values with aliases expanded: nine levels of nine aliases each are half a billion values."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-_Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Loader(_Safe):  # type: ignore[misc]
+class Loader(SafeLoader):  # type: ignore[misc]
     """YAML 1.1, plus the numbers that JSON and YAML 1.2 accept and YAML 1.1 does not: 1e-05."""
 
 
@@ -90,12 +90,14 @@ def parse_model(
     if len(text) > SIZE_MAX:
         raise FileError(f"{name}: expected at most {SIZE_MAX} characters, got {len(text)}")
     try:
-        _check_depth(text, name)
+        size = measure(text, levels_max=DEPTH_MAX, values_max=VALUES_MAX)
+        if size.levels > DEPTH_MAX:
+            raise FileError(f"{name}:{size.line}: expected at most {DEPTH_MAX} levels of nested lists and mappings")
+        if size.values > VALUES_MAX:
+            raise FileError(f"{name}: expected at most {VALUES_MAX} values, with aliases expanded")
         loader = Loader(text)
         node = loader.get_single_node()
         _raise_errors(sorted(_find_pitfalls(node)), name)
-        if _count(node, {}) > VALUES_MAX:
-            raise FileError(f"{name}: expected at most {VALUES_MAX} values, with aliases expanded")
         document = loader.construct_document(node) if node else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -118,26 +120,6 @@ def _raise_errors(errors: Sequence[tuple[int, str]], name: str) -> None:
         lines = [f"{name}:{line}: {message}" for line, message in errors[:ERRORS_SHOWN_MAX]]
         more = [f"{name}: and {len(errors) - ERRORS_SHOWN_MAX} more"] if len(errors) > ERRORS_SHOWN_MAX else []
         raise FileError("\n".join(lines + more)) from None
-
-
-def _check_depth(text: str, name: str) -> None:
-    depth = 0
-    for event in yaml.parse(text, Loader=Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEPTH_MAX:
-            line = event.start_mark.line + 1 if event.start_mark else 1
-            raise FileError(f"{name}:{line}: expected at most {DEPTH_MAX} levels of nested lists and mappings")
-
-
-def _count(node: Any, counted: dict[int, int]) -> int:
-    """Count the values with aliases expanded; an alias within itself counts once, and its reader rejects it."""
-    if id(node) not in counted:
-        counted[id(node)] = 1
-        parts = [] if node is None or isinstance(node, yaml.ScalarNode) else node.value
-        if isinstance(node, yaml.MappingNode):
-            parts = [part for entry in node.value for part in entry]
-        counted[id(node)] += sum(_count(part, counted) for part in parts)
-    return counted[id(node)]
 
 
 def _find_pitfalls(node: Any) -> Iterator[tuple[int, str]]:

@@ -18,6 +18,7 @@ from kubernetes.aio.config.openid import OpenIDRequestor
 
 from shared.adapters.auth.identity import FileTokens, RenewedToken
 from shared.adapters.auth.redirects import refuse_redirects
+from shared.adapters.config.yaml_text import describe_error
 from shared.adapters.kubernetes.access import Access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.kubeconfig import check_kubeconfig
@@ -126,7 +127,7 @@ async def _connect_by_kubeconfig(
     except config.ConfigException as error:
         raise PermanentError(f"{place}: {error}") from None
     except yaml.YAMLError as error:
-        raise PermanentError(f"{place}: expected YAML, got {' '.join(str(error).split())}") from None
+        raise PermanentError(f"{place}: {describe_error(error)}") from None
     except (OSError, ValueError) as error:
         raise PermanentError(f"{place}: {error or type(error).__name__}") from None
     except (TypeError, AttributeError, KeyError) as error:  # the client's errors for missing entries

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from shared.core.objects import get_in, get_text, list_mappings, printable
+from shared.core.objects import get_in, get_text, list_mappings, printable, quote
 from shared.errors import PermanentError
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -49,7 +49,7 @@ def _read(file: Path, place: str) -> Any:
     with file.open(encoding="utf-8") as stream:
         document = yaml.load(stream, Loader=_Loader)  # noqa: S506 - a safe loader
     if not isinstance(document, dict):
-        got = "an empty file" if document is None else f"a {type(document).__name__}"
+        got = "an empty file" if document is None else quote(document)
         raise PermanentError(f"{place}: expected a mapping with contexts, clusters and users, got {got}: {file}")
     return document
 

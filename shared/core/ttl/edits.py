@@ -63,15 +63,18 @@ def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> 
     if not reason.strip():
         raise ValueError("expected a reason, got an empty text: state why the object is kept")
     removed = _fields_of_controller(obj, rule) if with_fields else {}
+    former = get_annotations(obj).get("hold", reason)
+    replaced = () if former == reason else (f"it was held already; the reason is replaced, and was {quote(former)}",)
     if not removed:
-        return Edit({"hold": reason})
+        return Edit({"hold": reason}, message=replaced)
     saved = {**_read_saved(obj, rule), **removed}
     message = tuple(
         f"{path}: {json.dumps(value)} is saved in annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: "
         f"{_controller_of(rule)} does not act on it until you release the object"
         for path, value in removed.items()
     )
-    return Edit({"hold": reason, HELD_TTL: json.dumps(saved, sort_keys=True)}, dict.fromkeys(removed), message)
+    annotations = {"hold": reason, HELD_TTL: json.dumps(saved, sort_keys=True)}
+    return Edit(annotations, dict.fromkeys(removed), (*replaced, *message))
 
 
 def release(obj: Any, rule: KindRule) -> Edit | None:
@@ -137,12 +140,9 @@ def set_ttl(obj: Any, rule: KindRule, value: str, outcome: Outcome | None = None
         ValueError: The value cannot be read, or does not fit the outcome.
     """
     _check_changeable(obj, rule)
-    name = _annotation_for(value)
+    name = check_ttl(value, outcome)
     annotations = get_annotations(obj)
     if name == "expire-at":
-        if outcome:
-            expected = "expected a duration or never for one outcome"
-            raise ValueError(f"{expected}, got the instant {value}: an instant is for each outcome")
         return Edit({name: value})
     name = f"{name}-{outcome}" if outcome else name
     message = [
@@ -155,6 +155,19 @@ def set_ttl(obj: Any, rule: KindRule, value: str, outcome: Outcome | None = None
     instant = annotations["expire-at"]
     removed = f"{ANNOTATION_DOMAIN}/expire-at, {instant}, is removed: it would take precedence over {value}"
     return Edit({name: value, "expire-at": None}, message=(removed, *message))
+
+
+def check_ttl(value: str, outcome: Outcome | None = None) -> str:
+    """Check a value of `set_ttl`, and return the annotation that it is for, without its domain and its outcome.
+
+    Raises:
+        ValueError: The value cannot be read, or does not fit the outcome.
+    """
+    name = _annotation_for(value)
+    if outcome and name == "expire-at":
+        expected = "expected a duration or never for one outcome"
+        raise ValueError(f"{expected}, got the instant {value}: an instant is for each outcome")
+    return name
 
 
 def unset_ttl(obj: Any, outcome: Outcome | None = None) -> Edit | None:

@@ -10,7 +10,7 @@ from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Level, Place
 from shared.doctor.rights import Account
 from shared.errors import ForbiddenError
-from shared.installation.delete_guard import guard
+from shared.installation.delete_guard import guard, not_checked
 from shared.installation.guard_status import GuardState, compare_guard
 from tests.builders import JOB, POD, having, kind_rule, without
 
@@ -123,3 +123,11 @@ def test_guard_that_cannot_be_read_warns():
 def test_cluster_without_admission_policies_warns():
     (finding,) = check(Server(served=False))
     assert (finding.level, "does not serve ValidatingAdmissionPolicies" in finding.detail) == (Level.WARN, True)
+
+
+def test_unchecked_conditions_are_listed_once_if_kinds_differ():
+    run, workflow = kind_rule("taskruns.tekton.dev"), kind_rule("workflows.argoproj.io")
+    assert not_checked([run]) != not_checked([workflow])
+    policies, bindings = zip(*(guard([one], NAMESPACE) for one in (run, workflow)), strict=True)
+    (finding,) = check(Server(policies, bindings), (run, workflow))
+    assert finding.detail.count("the finish time") == 1
