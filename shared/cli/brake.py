@@ -9,13 +9,11 @@ import click
 from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.deleters.brakes import BrakeNamespaces, find_brake_namespaces, find_user
-from shared.cli.options.click_options import cluster_options
-from shared.cli.options.scope import command, namespace_name
-from shared.cli.options.values import cluster_flags
+from shared.cli.input.command import command
+from shared.cli.input.options import Options, cluster_options, namespace_option
+from shared.cli.input.target import connected
 from shared.cli.output.messages import warn
 from shared.cli.output.width import echo
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected
 from shared.core.objects import printable
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, LEASE, RUN
@@ -27,24 +25,19 @@ STOPPED_WITHIN_SECONDS = 5
 
 _READ_BY_DEFAULT = "; functions without TTL_NAMESPACE read their brake there: create the namespace to stop them"
 
-_NAMESPACE = click.option(
-    "-n",
-    "--namespace",
-    type=namespace_name,
-    metavar="NAME",
-    help=f"Only this namespace. Default: $TTL_NAMESPACE (else {HOME}), {RUN}, and each with the Lease of a `run`.",
+_namespace_option = namespace_option(
+    f"Only this namespace. Default: $TTL_NAMESPACE (else {HOME}), {RUN}, and each with the Lease of a `run`."
 )
 
 
 @command()
 @click.option("--reason", required=True, metavar="WHY", help="Why. Logs, Events and commands show it until `start`.")
-@_NAMESPACE
+@_namespace_option
 @cluster_options
-@asynchronous
-async def stop(reason: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
+async def stop(options: Options, *, reason: str) -> None:
     """Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE; nothing is lost."""
-    async with connected(kubeconfig, context) as cluster:
-        brakes, (user, at) = await asyncio.gather(find_brake_namespaces(cluster, namespace), find_user(cluster))
+    async with connected(options) as cluster:
+        brakes, (user, at) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
         errors = await asyncio.gather(*(_stop(cluster, name, Stop(at, reason, user)) for name in brakes.namespaces))
         failed = await _report(cluster, brakes, dict(zip(brakes.namespaces, errors, strict=True)))
         for name in brakes.namespaces:
@@ -53,7 +46,7 @@ async def stop(reason: str, namespace: str | None, kubeconfig: str | None, conte
         if len(failed) < len(brakes.namespaces):
             echo(
                 f"After {STOPPED_WITHIN_SECONDS} seconds no process above sends a DELETE. Due objects are kept until "
-                f"`{_command('start', brakes, kubeconfig, context)}`."
+                f"`{_command('start', brakes, options)}`."
             )
             echo(
                 "Not stopped: a `run` with another --lease-namespace or TTL_NAMESPACE (set -n to its namespace), and "
@@ -63,13 +56,12 @@ async def stop(reason: str, namespace: str | None, kubeconfig: str | None, conte
 
 
 @command()
-@_NAMESPACE
+@_namespace_option
 @cluster_options
-@asynchronous
-async def start(namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
+async def start(options: Options) -> None:
     """Start the deletions that `stop` stopped. The next sweep deletes the objects that became due in the meantime."""
-    async with connected(kubeconfig, context) as cluster:
-        brakes, (user, _) = await asyncio.gather(find_brake_namespaces(cluster, namespace), find_user(cluster))
+    async with connected(options) as cluster:
+        brakes, (user, _) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
         ended: dict[str, Stop | None] = {}
         errors = await asyncio.gather(*(_start(cluster, name, user, ended) for name in brakes.namespaces))
         failed = await _report(cluster, brakes, dict(zip(brakes.namespaces, errors, strict=True)))
@@ -148,9 +140,9 @@ def _describe(namespace: str, leaders: Sequence[Leader]) -> str:
     return processes
 
 
-def _command(word: str, brakes: BrakeNamespaces, kubeconfig: str | None, context: str | None) -> str:
+def _command(word: str, brakes: BrakeNamespaces, options: Options) -> str:
     flags = ("-n", *brakes.namespaces) if brakes.is_named else ()
-    return " ".join(("kubectl", "ttl", word, *flags, *cluster_flags(kubeconfig, context)))
+    return " ".join(("kubectl", "ttl", word, *flags, *options.flags))
 
 
 def _end(brakes: BrakeNamespaces, failed: dict[str, TtlError | None], verb: str) -> None:

@@ -1,10 +1,11 @@
 """`hold`, `release` and `set`: change the hold or the TTL of one object."""
 
-from pathlib import Path
-
 import click
 
 from shared.adapters.kubernetes.state_configmap import release as release_breaker
+from shared.cli.input.command import command
+from shared.cli.input.options import Options, context_namespace_option, home_namespace, namespace_option, object_options
+from shared.cli.input.target import connected
 from shared.cli.objects.change import (
     check_hold,
     connected_target,
@@ -15,12 +16,7 @@ from shared.cli.objects.change import (
     echo_messages,
 )
 from shared.cli.objects.owners import find_deleting_owners
-from shared.cli.options.click_options import cluster_options, kinds_dir_option, namespace_option, policy_in_force_option
-from shared.cli.options.scope import command, namespace_name
-from shared.cli.options.values import home_namespace
 from shared.cli.output.width import echo
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected
 from shared.core.kinds.rule import Outcome
 from shared.core.ttl import edits
 from shared.errors import TtlError
@@ -33,26 +29,15 @@ _TARGET = click.argument("target", nargs=-1, metavar="KIND/NAME")
 @command()
 @_TARGET
 @click.option("--reason", required=True, metavar="WHY", help="Why, for other users: shown by `explain`.")
-@namespace_option
-@kinds_dir_option
-@policy_in_force_option
-@cluster_options
-@asynchronous
-async def hold(
-    target: tuple[str, ...],
-    reason: str,
-    namespace: str | None,
-    kinds_dir: Path | None,
-    policy: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
+@context_namespace_option
+@object_options
+async def hold(options: Options, *, target: tuple[str, ...], reason: str) -> None:
     """Keep an object until it is released, even if its TTL expires.
 
     If the kind's own controller acts on a TTL field of the object, as kube-controller-manager does for a Job, the
     field is removed until the release.
     """
-    async with connected_target(target, namespace, kinds_dir, policy, kubeconfig, context) as found:
+    async with connected_target(target, options) as found:
         written = await hold_object(found.rule, found.ref, reason, editor=found.cluster)
         echo(f"{found.ref} is held: {reason}")
         echo_messages(written)
@@ -71,33 +56,18 @@ async def hold(
 @command()
 @_TARGET
 @click.option("--breaker", is_flag=True, help="Instead: release a breaker that tripped.")
-@click.option(
-    "-n",
-    "--namespace",
-    type=namespace_name,
-    metavar="NAME",
-    help=f"Default: the context's; with --breaker, $TTL_NAMESPACE, else {HOME}. For `run`: its --lease-namespace.",
+@namespace_option(
+    f"Default: the context's; with --breaker, $TTL_NAMESPACE, else {HOME}. For `run`: its --lease-namespace."
 )
-@kinds_dir_option
-@policy_in_force_option
-@cluster_options
-@asynchronous
-async def release(
-    target: tuple[str, ...],
-    breaker: bool,
-    namespace: str | None,
-    kinds_dir: Path | None,
-    policy: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
+@object_options
+async def release(options: Options, *, target: tuple[str, ...], breaker: bool) -> None:
     """End a hold: the TTL of the object applies again. With --breaker: release the breaker instead."""
     if breaker:
         if target:
             raise click.UsageError("expected either KIND/NAME or --breaker, got both")
-        await _release_breaker(namespace or home_namespace(), kubeconfig, context)
+        await _release_breaker(options)
         return
-    async with connected_target(target, namespace, kinds_dir, policy, kubeconfig, context) as found:
+    async with connected_target(target, options) as found:
         written = await write(found.rule, found.ref, lambda obj: edits.release(obj, found.rule), editor=found.cluster)
         echo(f"{found.ref} is {'released' if written.change else 'not held'}")
         echo_messages(written)
@@ -112,22 +82,9 @@ async def release(
 @click.option("--succeeded", is_flag=True, help="Only if it succeeds.")
 @click.option("--failed", is_flag=True, help="Only if it fails.")
 @click.option("--unset", is_flag=True, help="Without TIME: remove the TTL annotations.")
-@namespace_option
-@kinds_dir_option
-@policy_in_force_option
-@cluster_options
-@asynchronous
-async def set_ttl(
-    words: tuple[str, ...],
-    succeeded: bool,
-    failed: bool,
-    unset: bool,
-    namespace: str | None,
-    kinds_dir: Path | None,
-    policy: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
+@context_namespace_option
+@object_options
+async def set_ttl(options: Options, *, words: tuple[str, ...], succeeded: bool, failed: bool, unset: bool) -> None:
     """Set the TTL of an object: how long it is kept after it finishes.
 
     TIME is a duration (3600, 90s, 1h30m, 2d), `never`, or an instant (2026-01-02T03:04:05Z).
@@ -140,7 +97,7 @@ async def set_ttl(
     of = Outcome.SUCCEEDED if succeeded else Outcome.FAILED if failed else None
     if not unset:
         _check_ttl(wish, of)
-    async with connected_target(target, namespace, kinds_dir, policy, kubeconfig, context) as found:
+    async with connected_target(target, options) as found:
         if unset:
             written = await write(found.rule, found.ref, lambda obj: edits.unset_ttl(obj, of), editor=found.cluster)
         else:
@@ -169,8 +126,9 @@ def _check_ttl(wish: str, of: Outcome | None) -> None:
         raise click.BadParameter(str(error), param_hint="TIME") from None
 
 
-async def _release_breaker(namespace: str, kubeconfig: str | None, context: str | None) -> None:
-    async with connected(kubeconfig, context) as cluster:
+async def _release_breaker(options: Options) -> None:
+    namespace = options.namespace or home_namespace()
+    async with connected(options) as cluster:
         trip = await release_breaker(cluster, namespace)
     if trip is None:
         home = home_namespace()

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import click
 
@@ -11,12 +10,17 @@ from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.publishing import http_publisher
 from shared.bootstrap.world import build
-from shared.cli.options.click_options import all_namespaces_option, cluster_options, kinds_dir_option, kinds_option
-from shared.cli.options.scope import command, named_by_option
-from shared.cli.options.target import is_absent
+from shared.cli.input.command import command
+from shared.cli.input.options import (
+    Options,
+    all_namespaces_option,
+    cluster_options,
+    kinds_dir_option,
+    kinds_option,
+    named_by_option,
+)
+from shared.cli.input.target import connected, is_absent, name_served
 from shared.cli.output.messages import inform
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected, name_served
 from shared.source.watches import KindWatches
 
 SWEEP_SECONDS_MAX = 900.0
@@ -29,26 +33,13 @@ SWEEP_SECONDS_MAX = 900.0
 @kinds_dir_option
 @click.option("--sink", metavar="URL", help="The Broker that receives the events. Default: $K_SINK.")
 @cluster_options
-@asynchronous
-async def watch(
-    namespace: str,
-    kinds: str,
-    kinds_dir: Path | None,
-    sink: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
+async def watch(options: Options, *, sink: str | None) -> None:
     """Send a CloudEvent for each changed object that may be due to a Broker, until Ctrl-C. Deletes nothing."""
-    given = {
-        "TTL_KINDS": ("--kinds", kinds),
-        "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
-        "K_SINK": ("--sink", sink),
-    }
-    with named_by_option(given) as values:
+    with named_by_option({**options.by_variable, "K_SINK": ("--sink", sink)}) as values:
         settings = read_settings(values)
         world = build(settings)
     configure_logging(settings.log or "text")
-    world.namespace = namespace
+    world.namespace = namespace = options.namespace
     async with AsyncExitStack() as stack:
         stack.callback(world.measure())
         token = world.sink_token()
@@ -56,7 +47,7 @@ async def watch(
         sweeps = http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX, **token)
         stack.push_async_callback(events.close)
         stack.push_async_callback(sweeps.close)
-        cluster = world.cluster = await stack.enter_async_context(connected(kubeconfig, context))
+        cluster = world.cluster = await stack.enter_async_context(connected(options))
         await cluster.check()
         if namespace and await is_absent(namespace, cluster):
             inform(f"warning: namespace {namespace} does not exist; no event is sent until it is created")

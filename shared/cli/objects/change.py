@@ -3,16 +3,15 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles
+from shared.cli.input.options import Options
+from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.objects.object_report import describe_fate, is_ahead
 from shared.cli.objects.owners import DeletingOwner
-from shared.cli.options.target import find_rule, parse_target, ref_to, split_target
 from shared.cli.output.width import echo
-from shared.cli.process.connection import connected, context_namespace
 from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, printable
@@ -45,22 +44,15 @@ class Target:
 
 
 @asynccontextmanager
-async def connected_target(
-    words: tuple[str, ...],
-    namespace: str | None,
-    kinds_dir: Path | None,
-    policy: Path | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> AsyncIterator[Target]:
+async def connected_target(words: tuple[str, ...], options: Options) -> AsyncIterator[Target]:
     """Connect to the cluster, and find the object that the arguments and options name."""
     split_target(words)
-    async with connected(kubeconfig, context) as cluster:
-        force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
-        chosen = force.choose(policy)
+    async with connected(options) as cluster:
+        force = await read_in_force(cluster, options)
+        chosen = force.choose(options.policy)
         rules, name = parse_target(words, force.kinds)
         rule = await find_rule(cluster, rules, words[0])
-        ref = ref_to(rule, namespace or context_namespace(kubeconfig, context), name)
+        ref = ref_to(rule, namespace_of(options), name)
         evaluator = Evaluator(cluster, force.kinds, lambda: chosen.policy)
         yield Target(cluster, force, chosen, rule, ref, evaluator)
 

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from shared.cli import documents
-from shared.cli.documents import read_documents
+from shared.cli.input import documents
+from shared.cli.input.documents import read_documents
 from shared.core.jsontext import DEPTH_MAX
 from shared.errors import TtlError
 from tests.builders import ROOT

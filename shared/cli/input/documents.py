@@ -12,7 +12,7 @@ from typing import IO, Any
 import yaml
 
 from shared.adapters.config.yaml_text import describe_error, measure
-from shared.cli.yaml_values import KubernetesLoader, YamlDocument
+from shared.cli.input.yaml_values import KubernetesLoader, YamlDocument
 from shared.core.jsontext import DEPTH_MAX, is_nested_deeper
 from shared.core.objects import quote
 from shared.errors import TtlError
