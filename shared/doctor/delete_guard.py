@@ -28,7 +28,12 @@ _WRONG = {
 
 
 async def check_guard(
-    cluster: "KubernetesCluster", rules: Iterable[KindRule], known: Catalogue, accounts: Iterable[Account], place: Place
+    cluster: "KubernetesCluster",
+    rules: Iterable[KindRule],
+    *,
+    known: Catalogue,
+    accounts: Iterable[Account],
+    place: Place,
 ) -> list[Finding]:
     """Check the guard of all enabled kinds.
 

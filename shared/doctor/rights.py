@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from shared.core.kinds.catalogue import Catalogue
@@ -40,7 +40,9 @@ class Account:
     needs: frozenset[Right]
 
 
-def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue, namespace: str) -> Iterator[Account]:
+def accounts_of(
+    found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue, *, namespace: str
+) -> Iterator[Account]:
     """Yield the accounts of the workloads and sources, each with the rights that it needs for the enabled kinds."""
     for _, workload in found.workloads():
         name = get_text(workload, "spec.template.spec.serviceAccountName") or "default"
@@ -75,16 +77,18 @@ async def check_rights(
         is_named: Whether the settings name the kinds. If TTL_KINDS is `all`, a kind without rights only warns.
     """
     limit = asyncio.Semaphore(CONCURRENCY)
-    found = await asyncio.gather(*(_check_account(cluster, one, place, limit, is_named) for one in accounts))
+    found = await asyncio.gather(
+        *(_check_account(cluster, one, place=place, limit=limit, is_named=is_named) for one in accounts)
+    )
     return [finding for findings in found for finding in findings]
 
 
 async def _check_account(
-    cluster: "KubernetesCluster", account: Account, place: Place, limit: asyncio.Semaphore, is_named: bool
+    cluster: "KubernetesCluster", account: Account, *, place: Place, limit: asyncio.Semaphore, is_named: bool
 ) -> list[Finding]:
     async def ask(right: Right) -> bool:
         async with limit:
-            return await is_allowed(cluster, place.namespace, account.name, right)
+            return await is_allowed(cluster, right, namespace=place.namespace, account=account.name)
 
     needs = sorted(account.needs)
     try:
@@ -103,21 +107,21 @@ def report_rights(
     by_resource: defaultdict[tuple[str, str], list[Right]] = defaultdict(list)
     for right in sorted(account.needs):
         by_resource[right.group, right.resource].append(right)
-    for (group, resource), rights in by_resource.items():
+    for (_, resource), rights in by_resource.items():
         what = f"rights of {account.name} on {resource}"
         missing = [right.verb for right in rights if not allowed[right]]
         if not missing:
             yield ok(what, ", ".join(right.verb for right in rights))
             continue
-        fix = _fix(account, group, resource, rights, place)
+        fix = _fix(account, rights, place)
         if not is_named and missing == [right.verb for right in rights] and _is_of_kind(rights[0]):
             yield warn(what, "none: TTL_KINDS is all, so this kind is skipped", fix)
         else:
             yield fail(what, f"may not {', '.join(missing)}", fix)
 
 
-async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str, right: Right) -> bool:
-    """Whether an account has a right.
+async def is_allowed(cluster: "KubernetesCluster", right: Right, *, namespace: str, account: str) -> bool:
+    """Return whether an account has a right.
 
     The operator impersonates the account for a SelfSubjectAccessReview. Without the right to impersonate, the operator
     creates a SubjectAccessReview.
@@ -126,7 +130,7 @@ async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str,
         ForbiddenError: The operator may do neither.
     """
     user = f"system:serviceaccount:{namespace}:{account}"
-    attributes = {name: value for name, value in _attributes(right).items() if value}
+    attributes = {name: value for name, value in asdict(right).items() if value}
     try:
         body: dict[str, Any] = {"spec": {"resourceAttributes": attributes}}
         answer = await cluster.request("POST", f"{_REVIEWS}/selfsubjectaccessreviews", body=body, as_user=user)
@@ -135,16 +139,6 @@ async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str,
         body = {"spec": {"resourceAttributes": attributes, "user": user, "groups": groups}}
         answer = await cluster.request("POST", f"{_REVIEWS}/subjectaccessreviews", body=body)
     return get_in(answer.body if answer else {}, "status.allowed") is True
-
-
-def _attributes(right: Right) -> dict[str, str]:
-    return {
-        "group": right.group,
-        "resource": right.resource,
-        "verb": right.verb,
-        "namespace": right.namespace,
-        "name": right.name,
-    }
 
 
 async def _missing_binding(cluster: "KubernetesCluster", account: Account, place: Place) -> Finding | None:
@@ -163,15 +157,16 @@ async def _missing_binding(cluster: "KubernetesCluster", account: Account, place
         if answer is None:
             overlay = "standalone" if account.role == "standalone" else "knative"
             detail = f"the {kind} {name} does not exist, so the account has no rights on any kind"
-            return fail(f"rights of {account.name}", detail, place.apply(overlay))
+            return fail(f"rights of {account.name}", detail, place.apply(shipped=overlay))
     return None
 
 
-def _fix(account: Account, group: str, resource: str, rights: list[Right], place: Place) -> str:
+def _fix(account: Account, rights: list[Right], place: Place) -> str:
     """Return the command that grants the missing rights.
 
     The rights on a kind come by an aggregated ClusterRole; other rights by a new role and its binding.
     """
+    group, resource = rights[0].group, rights[0].resource
     if account.role in ("expire", "sweep", "source", "standalone"):
         if paths := list(_shipped(account.role, group, resource)):
             return place.apply_files(*paths)
@@ -179,7 +174,7 @@ def _fix(account: Account, group: str, resource: str, rights: list[Right], place
             with_source = account.role == "source" and any(right.verb == "get" for right in rights)
             return place.join(f"{resource}.{group}" if group else resource, with_source=with_source)
     if resource == "configmaps":  # a new role would grant the rights on all ConfigMaps, not on one name
-        return place.apply("standalone" if account.role == "standalone" else "knative")
+        return place.apply(shipped="standalone" if account.role == "standalone" else "knative")
     name = f"ttl-after-finished-{account.name}-{resource}"
     full = f"{resource}.{group}" if group else resource
     verbs = ",".join(right.verb for right in rights)
@@ -196,7 +191,7 @@ _OF_NO_KIND = (("", "events"), ("", "namespaces"), _APISERVICES)
 
 
 def _is_of_kind(right: Right) -> bool:
-    """Whether a right is on objects that finish, or on their owners."""
+    """Return whether a right is on objects that finish, or on their owners."""
     return not right.namespace and (right.group, right.resource) not in _OF_NO_KIND
 
 

@@ -18,7 +18,7 @@ RUN_CHECK = "run"
 """The name of the check for a `run`."""
 
 
-async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Place, now: datetime) -> list[Finding]:
+async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Place, *, now: datetime) -> list[Finding]:
     """Check for a `run` in the namespace; in the default namespace, also check where `run` has its Lease by default.
 
     Args:
@@ -27,10 +27,10 @@ async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Pl
         place: The namespace without an installation.
         now: The time, by the API server's clock.
     """
-    findings = await _check_home(cluster, found, place, now)
+    findings = await _check_home(cluster, found, place, now=now)
     if place.namespace == HOME:
         of_run = await read_inventory(cluster, RUN, ("ConfigMap",))
-        findings += await _check_home(cluster, of_run, replace(place, namespace=RUN), now)
+        findings += await _check_home(cluster, of_run, replace(place, namespace=RUN), now=now)
     if problem := next((problem for kind, problem in found.problems() if kind in READ), ""):
         return [*findings, unknown("installation", problem, place)]
     if any(one.what == RUN_CHECK and one.level is Level.OK for one in findings):
@@ -38,7 +38,7 @@ async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Pl
     return [*findings, await _check_absence(cluster, place)]
 
 
-async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place, now: datetime) -> list[Finding]:
+async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place, *, now: datetime) -> list[Finding]:
     run = await check_run(cluster, place)
     findings = [run] if run else []
     if run is None and found.get("ConfigMap", NAME) is None:
@@ -55,7 +55,7 @@ async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:
     detail = f"none in namespace {place.namespace}; select another namespace with --namespace"
     knative = await check_knative(cluster, place)
     overlay = "standalone" if any(one.fix for one in knative) else "knative"
-    return fail("installation", detail, place.apply(overlay, "or your own overlay"))
+    return fail("installation", detail, place.apply("or your own overlay", shipped=overlay))
 
 
 async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | None:

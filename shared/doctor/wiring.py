@@ -5,8 +5,8 @@ from typing import Any
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
-from shared.doctor.conditions import describe_trouble, failing, is_ready
 from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
+from shared.doctor.workloads import describe_trouble, failing, is_ready
 from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import COMPONENTS, component_of, is_watchable
 
@@ -71,7 +71,7 @@ def check_sources(found: Inventory, place: Place) -> Iterator[Finding]:
         for source in found.all(kind):
             what, trouble = f"{kind} {name_of(source)}", describe_trouble(source)
             if trouble:
-                yield fail(what, trouble, _fix_source(kind, source, found, place))
+                yield fail(what, trouble, _fix_source(kind, source, found, place=place))
             else:
                 yield ok(what, _describe_sink(kind, source))
 
@@ -131,7 +131,7 @@ def _has_sink(found: Inventory, name: str) -> bool:
     return not specs or "K_SINK" in names
 
 
-def _fix_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
+def _fix_source(kind: str, source: Obj, found: Inventory, *, place: Place) -> str:
     broken = failing(source)
     if "SufficientPermissions" in broken:
         return " && ".join(_fix_rights(one, place) for one in list_mappings(source, "spec.resources"))

@@ -65,7 +65,12 @@ class PolicyFile:
     """
 
     def __init__(
-        self, path: Path, kinds: Catalogue, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        kinds: Catalogue,
+        report: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path, self._kinds, self._report, self._clock = path, kinds, report, clock
         self._seen = _read(path)

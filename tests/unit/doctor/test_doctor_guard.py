@@ -44,7 +44,7 @@ class Server:
 
 
 def check(server, rules=(JOB,), accounts=(EXPIRE,), place=PLACE):
-    return asyncio.run(check_guard(server, rules, Catalogue(tuple(rules)), accounts, place))
+    return asyncio.run(check_guard(server, rules, known=Catalogue(tuple(rules)), accounts=accounts, place=place))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,9 @@ def test_rules_of_one_kind_make_one_guard():
     rules = [kind_rule("mpijobs-v1.kubeflow.org"), kind_rule("mpijobs-v2beta1.kubeflow.org")]
     policy, binding = guard(rules, NAMESPACE)
     server = Server([policy], [binding])
-    (finding,) = asyncio.run(check_guard(server, rules[:1], Catalogue(tuple(rules)), [EXPIRE], PLACE))
+    (finding,) = asyncio.run(
+        check_guard(server, rules[:1], known=Catalogue(tuple(rules)), accounts=[EXPIRE], place=PLACE)
+    )
     assert finding.level is Level.OK
 
 
