@@ -1,7 +1,7 @@
 """`stop` and `start`: stop all deletions of a cluster, and start them again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
 import click
@@ -38,8 +38,8 @@ async def stop(options: Options, *, reason: str) -> None:
     """Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE; nothing is lost."""
     async with connected(options) as cluster:
         brakes, (user, at) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
-        errors = await asyncio.gather(*(_stop(cluster, name, Stop(at, reason, user)) for name in brakes.namespaces))
-        failed = await _report(cluster, brakes, dict(zip(brakes.namespaces, errors, strict=True)))
+        results = await _attempt(brakes, lambda name: state.stop(cluster, name, Stop(at, reason, user)))
+        failed = await _report(cluster, brakes, results)
         for name in brakes.namespaces:
             if name not in failed:
                 echo(f"stopped: namespace {name}: {_describe(name, brakes.leaders)}")
@@ -62,47 +62,43 @@ async def start(options: Options) -> None:
     """Start the deletions that `stop` stopped. The next sweep deletes the objects that became due in the meantime."""
     async with connected(options) as cluster:
         brakes, (user, _) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
-        ended: dict[str, Stop | None] = {}
-        errors = await asyncio.gather(*(_start(cluster, name, user, ended) for name in brakes.namespaces))
-        failed = await _report(cluster, brakes, dict(zip(brakes.namespaces, errors, strict=True)))
+        results = await _attempt(brakes, lambda name: state.start(cluster, name, by=user))
+        failed = await _report(cluster, brakes, results)
+    ended = {name: one for name, one in results.items() if isinstance(one, Stop)}
     for name, one in ended.items():
-        if one is not None:
-            echo(f"started: namespace {name}; deletions were stopped {one}")
-    if any(ended.values()):
+        echo(f"started: namespace {name}; deletions were stopped {one}")
+    if ended:
         echo("The next sweep deletes the objects that became due in the meantime; a `run` sweeps within seconds.")
     _end(brakes, failed, "started")
-    if not any(ended.values()):
+    if not ended:
         raise TtlError(f"nothing is stopped in {_name(brakes.namespaces)}; for another namespace, set -n")
 
 
-async def _stop(cluster: KubernetesCluster, namespace: str, stop: Stop) -> TtlError | None:
-    try:
-        await state.stop(cluster, namespace, stop)
-    except TtlError as error:
-        return error
-    return None
+async def _attempt(
+    brakes: BrakeNamespaces, change: Callable[[str], Awaitable[Stop | None]]
+) -> dict[str, Stop | TtlError | None]:
+    """Change the brake of each namespace at the same time; return the stop that ended, or the error, by namespace."""
 
+    async def attempt(namespace: str) -> Stop | TtlError | None:
+        try:
+            return await change(namespace)
+        except TtlError as error:
+            return error
 
-async def _start(
-    cluster: KubernetesCluster, namespace: str, user: str, ended: dict[str, Stop | None]
-) -> TtlError | None:
-    try:
-        ended[namespace] = await state.start(cluster, namespace, by=user)
-    except TtlError as error:
-        return error
-    return None
+    results = await asyncio.gather(*map(attempt, brakes.namespaces))
+    return dict(zip(brakes.namespaces, results, strict=True))
 
 
 async def _report(
-    cluster: KubernetesCluster, brakes: BrakeNamespaces, errors: dict[str, TtlError | None]
+    cluster: KubernetesCluster, brakes: BrakeNamespaces, results: Mapping[str, Stop | TtlError | None]
 ) -> dict[str, TtlError | None]:
     """Warn about each failure, and return the failures by namespace.
 
     The value is None if the namespace does not exist and the operator did not name it: then nothing runs there.
     """
     failed: dict[str, TtlError | None] = {}
-    for name, error in errors.items():
-        if error is None:
+    for name, error in results.items():
+        if not isinstance(error, TtlError):
             continue
         failed[name] = error
         if not brakes.is_named and await _is_absent(cluster, name):

@@ -9,7 +9,7 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli.deleters.in_force import read_in_force
-from shared.cli.deleters.obstacles import ExplainContext, find_obstacles, find_stale_guard
+from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard
 from shared.cli.input.command import command
 from shared.cli.input.documents import open_file, read_documents
 from shared.cli.input.options import (
@@ -22,7 +22,7 @@ from shared.cli.input.options import (
 )
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, split_target
 from shared.cli.objects.explanation import as_text
-from shared.cli.objects.object_report import as_json
+from shared.cli.objects.object_report import ExplainContext, as_json
 from shared.cli.objects.offline import find_offline
 from shared.cli.objects.preview import ObjectPreview, find_one, no_cyclic_collection
 from shared.cli.output.messages import show_count
@@ -82,15 +82,15 @@ async def explain(
         )
         guard = await read_guard(cluster, force.kinds.of(rule.group, rule.kind), force.home)
         obstacles = (
-            *find_obstacles(force, one.ref, rule, one.decision, one.now),
-            *find_stale_guard(force, rule, one.decision, guard),
+            *find_obstacles(force, one.ref, rule, decision=one.decision, now=one.now),
+            *find_stale_guard(force, rule, one.decision, guard=guard),
         )
         _print([(one, ExplainContext(chosen, obstacles, force.flags, guard))], output)
 
 
 def _print(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], output: str) -> None:
     if output == "json":
-        reports = [as_json(one.ref, one.decision, one.related, context) for one, context in findings]
+        reports = [as_json(one.ref, one.decision, one.related, context=context) for one, context in findings]
         click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
         return
     width = terminal_width()

@@ -142,7 +142,7 @@ def _warn_about(
     missing = Counter(
         f"{obstacle.message}; {obstacle.cure}"
         for one in ahead
-        for obstacle in find_missing_deleter(force, one.ref, one.rule, one.decisions[-1])
+        for obstacle in find_missing_deleter(force, one.ref, one.rule, decision=one.decisions[-1])
     )
     for text, count in missing.items() if not is_compared else ():
         warn(f"{count} due, now or later: {printable(text)}", fg="yellow")

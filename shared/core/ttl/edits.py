@@ -6,6 +6,7 @@ field in the same write, and saves its value in an annotation. The release write
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -163,11 +164,22 @@ def check_ttl(value: str, outcome: Outcome | None = None) -> str:
     Raises:
         ValueError: The value cannot be read, or does not fit the outcome.
     """
-    name = _annotation_for(value)
-    if outcome and name == "expire-at":
+    if value == "never":
+        return "ttl"
+    with suppress(ValueError):
+        parse_duration(value)
+        return "ttl"
+    try:
+        parse_instant(value)
+    except ValueError:
+        raise ValueError(
+            "expected seconds (3600), a duration such as 90s, 1h30m, 2d, 1w, never, or an instant such as "
+            f"2026-01-02T03:04:05Z, got {quote(value)}"
+        ) from None
+    if outcome:
         expected = "expected a duration or never for one outcome"
         raise ValueError(f"{expected}, got the instant {value}: an instant is for each outcome")
-    return name
+    return "expire-at"
 
 
 def unset_ttl(obj: Any, outcome: Outcome | None = None) -> Edit | None:
@@ -192,7 +204,7 @@ def describe_maximum(value: str, maximum: timedelta | None, finished_at: datetim
     """
     if maximum is None or value == "never":
         return ""
-    if _annotation_for(value) == "expire-at":
+    if check_ttl(value) == "expire-at":
         if finished_at is not None and parse_instant(value) - finished_at <= maximum:
             return ""
     elif parse_duration(value) <= maximum:
@@ -231,21 +243,3 @@ def _read_saved(obj: Any, rule: KindRule) -> dict[str, Any]:
         problem = f"annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: expected {expected}, got {quote(text)}"
         raise ValueError(f"{problem}; correct it or remove it (`explain` prints the command)")
     return saved
-
-
-def _annotation_for(value: str) -> str:
-    """The annotation, without its domain, that holds a value of `set`."""
-    if value == "never":
-        return "ttl"
-    try:
-        parse_duration(value)
-    except ValueError:
-        try:
-            parse_instant(value)
-        except ValueError:
-            raise ValueError(
-                "expected seconds (3600), a duration such as 90s, 1h30m, 2d, 1w, never, or an instant such as "
-                f"2026-01-02T03:04:05Z, got {quote(value)}"
-            ) from None
-        return "expire-at"
-    return "ttl"
