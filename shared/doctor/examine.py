@@ -12,7 +12,7 @@ from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Finding, Place, fail, warn
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.run_check import check_run_only
-from shared.doctor.safeguards import check_breaker, check_loops, check_stop
+from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_kinds, check_knative, check_server
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads
@@ -128,7 +128,7 @@ async def _check_activity(installation: _Installation) -> list[Finding]:
         findings.append(check_lease(found, now, place))
     if not settings.home_namespace:
         return findings
-    findings += [check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
+    findings += check_safeguards(found, now, place)
     target = _SWEEP_LOGS if installation.variant.knative else ("deployment/standalone",)
     logs = place.command("logs", *target, "--tail=20")
     rhythm = Rhythm(settings.sweep_interval, _sweeps_since(found), logs)

@@ -186,8 +186,12 @@ def _fix(account: Account, rights: list[Right], place: Place) -> str:
     )
 
 
-_APISERVICES = ("apiregistration.k8s.io", "apiservices")
-_OF_NO_KIND = (("", "events"), ("", "namespaces"), _APISERVICES)
+_OF_NO_KIND = {
+    ("", "events"): "namespace/events.yaml",
+    ("", "namespaces"): "namespace/namespaces.yaml",
+    ("apiregistration.k8s.io", "apiservices"): "namespace/apiservices.yaml",
+}
+"""The resources that are no kinds of objects which finish, each with the shipped file that grants its rights."""
 
 
 def _is_of_kind(right: Right) -> bool:
@@ -197,20 +201,14 @@ def _is_of_kind(right: Right) -> bool:
 
 def _shipped(role: str, group: str, resource: str) -> Iterator[str]:
     """Yield the shipped files that grant a role its rights on a resource."""
-    if (group, resource) == ("", "events"):
-        yield "namespace/events.yaml"
-        return
-    if (group, resource) == _APISERVICES:
-        yield "namespace/apiservices.yaml"
-        return
-    if (group, resource) == ("", "namespaces"):
-        yield "components/source-watch/rbac.yaml" if role == "source" else "namespace/namespaces.yaml"
-        return
-    if (kind := component_of(group, resource)) is None:
-        return
-    yield f"components/kind-{kind}/rbac.yaml"
-    if role == "source":
-        yield f"components/source-apiserver/{kind}/rbac.yaml"
+    if role == "source" and (group, resource) == ("", "namespaces"):
+        yield "components/source-watch/rbac.yaml"
+    elif path := _OF_NO_KIND.get((group, resource)):
+        yield path
+    elif kind := component_of(group, resource):
+        yield f"components/kind-{kind}/rbac.yaml"
+        if role == "source":
+            yield f"components/source-apiserver/{kind}/rbac.yaml"
 
 
 def _resources(source: Obj) -> Iterator[Any]:

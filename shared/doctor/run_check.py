@@ -5,7 +5,7 @@ from datetime import datetime
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.doctor.findings import Finding, Level, Place, fail, ok, unknown, warn
-from shared.doctor.safeguards import check_breaker, check_loops, check_stop
+from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_knative
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, RUN
@@ -48,7 +48,7 @@ async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place
     state = await read_state_namespace(cluster, place.namespace) if run else place.namespace
     if state != place.namespace:
         found, place = await read_inventory(cluster, state, ("ConfigMap",)), replace(place, namespace=state)
-    return [*findings, check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
+    return [*findings, *check_safeguards(found, now, place)]
 
 
 async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:

@@ -52,6 +52,18 @@ class FileError(TtlError):
     """A file is invalid; each line of the message names the file, the line, the field and the reason."""
 
 
+def read_text(path: Path) -> str:
+    """Read a text file.
+
+    Raises:
+        FileError: The file cannot be read.
+    """
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path.name}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
+
+
 def read_model(path: Path, model: type[ModelT], *, context: object = None) -> ModelT:
     """Read a file as a model; `context` is passed to the model's validators.
 
@@ -59,11 +71,7 @@ def read_model(path: Path, model: type[ModelT], *, context: object = None) -> Mo
         FileError: The file cannot be read, is not one YAML document, repeats a key, has a value that YAML 1.1 and 1.2
             read differently, or does not match the model.
     """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path.name}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
-    return parse_model(text, model, name=path.name, context=context)
+    return parse_model(read_text(path), model, name=path.name, context=context)
 
 
 def parse_model(
@@ -110,7 +118,7 @@ def parse_model(
         read = refine(model.model_validate(document, context=context))
     except ValidationError as error:
         errors = list(_without_consequences(error.errors(include_url=False)))
-        _raise_errors([(_line_of(node, one["loc"]), _message_of(one)) for one in errors], name)
+        _raise_errors([(_line_of(node, one["loc"]), describe_problem(one)) for one in errors], name)
         raise
     return read
 
@@ -179,8 +187,8 @@ def _without_consequences(errors: Sequence[ErrorDetails]) -> Iterator[ErrorDetai
             yield one
 
 
-def _message_of(error: ErrorDetails) -> str:
-    """`ttl.fields.0.unit: expected 'seconds' or 'duration', got 'hours'`."""
+def describe_problem(error: ErrorDetails) -> str:
+    """Describe a problem of a model: `ttl.fields.0.unit: expected 'seconds' or 'duration', got 'hours'`."""
     where = ".".join(str(part) for part in error["loc"]) or "the document"
     context = error.get("ctx") or {}
     match error["type"]:

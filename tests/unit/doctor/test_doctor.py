@@ -24,7 +24,7 @@ from shared.doctor.configured import check_settings, check_version, read_known
 from shared.doctor.examine import Variant, is_customized, variant_of
 from shared.doctor.findings import Finding, Level, Place, as_json, fail, ok
 from shared.doctor.rights import Account, accounts_of, report_rights
-from shared.doctor.safeguards import check_breaker, check_loops
+from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import compare_clocks
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads, describe_pod, describe_trouble
@@ -788,14 +788,19 @@ def state(**data):
     return inventory(ConfigMap=[config_map if data else {**config_map, "data": None}])
 
 
+def check_safeguard(what, found, now=NOW, place=PLACE):
+    (finding,) = [one for one in check_safeguards(found, now, place) if one.what == what]
+    return finding
+
+
 def test_closed_breaker_without_loops_is_ok():
     for found in (state(), inventory()):
-        assert [one.level for one in (check_breaker(found, NOW, PLACE), check_loops(found, NOW, PLACE))] == ["ok", "ok"]
+        assert [one.level for one in check_safeguards(found, NOW, PLACE)] == ["ok", "ok", "ok"]
 
 
 def test_open_breaker_reports_cause_time_and_release_command():
     place = replace(PLACE, namespace="default", options=("--context=east",))
-    finding = check_breaker(state(**with_trip({}, Trip(ago(300), "too many", "sweep"))), NOW, place)
+    finding = check_safeguard("breaker", state(**with_trip({}, Trip(ago(300), "too many", "sweep"))), place=place)
     assert finding.level == "FAIL"
     assert finding.detail == (
         "open: nothing is deleted since 2026-03-14 15:04:26 UTC (5m ago): too many, reported by sweep"
@@ -804,25 +809,25 @@ def test_open_breaker_reports_cause_time_and_release_command():
 
 
 def test_breaker_with_unreadable_state_is_open():
-    assert check_breaker(state(breaker="rubbish"), NOW, PLACE).level == "FAIL"
+    assert check_safeguard("breaker", state(breaker="rubbish")).level == "FAIL"
 
 
 def test_recreate_loop_is_reported_until_it_expires():
     found = state(**with_loop({}, "Job.batch/ci/nightly", later(60), NOW))
-    assert "Job.batch/ci/nightly" in check_loops(found, NOW, PLACE).detail
-    assert check_loops(found, later(61), PLACE).level == "ok"
+    assert "Job.batch/ci/nightly" in check_safeguard("recreate loops", found).detail
+    assert check_safeguard("recreate loops", found, later(61)).level == "ok"
 
 
 def test_many_recreate_loops_are_summarized():
     data = {}
     for number in range(9):
         data = with_loop(data, f"Job.batch/ci/job-{number}", later(60), NOW)
-    assert check_loops(state(**data), NOW, PLACE).detail.endswith("Job.batch/ci/job-2 and 6 more")
+    assert check_safeguard("recreate loops", state(**data)).detail.endswith("Job.batch/ci/job-2 and 6 more")
 
 
-@pytest.mark.parametrize("check", [check_breaker, check_loops])
-def test_unreadable_state_warns(check):
-    assert check(inventory(problems={"ConfigMap": "forbidden"}), NOW, PLACE).level == "warn"
+def test_unreadable_state_warns():
+    findings = check_safeguards(inventory(problems={"ConfigMap": "forbidden"}), NOW, PLACE)
+    assert [one.level for one in findings] == ["warn", "warn", "warn"]
 
 
 def event(reason, seconds, message="said"):
