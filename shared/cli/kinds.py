@@ -10,12 +10,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from shared.adapters.config.kind_files import RuleFile, read_rule_files
-from shared.adapters.config.settings import read_settings
+from shared.adapters.config.kind_files import RuleFile, as_catalogue
 from shared.adapters.config.yaml_file import read_model
 from shared.cli.input.command import Command
 from shared.cli.input.documents import open_file, read_documents
-from shared.cli.input.options import Options, kinds_dir_option, known_kinds, output_option
+from shared.cli.input.options import Options, kinds_dir_option, known_kinds, known_rules, output_option
 from shared.cli.kind_rules.cases import test_all
 from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.cli.manifests import manifests
@@ -62,10 +61,10 @@ kinds.add_command(manifests)
 @output_option
 async def show(options: Options, *, name: str | None, output: str) -> None:
     """List all kind rules, or explain the rule of NAME. `kinds` without a subcommand does the same."""
-    files = read_rule_files(options.kinds_dir or read_settings().kinds_dir)
+    files = known_rules(options.kinds_dir)
     if name is not None:
         try:
-            rules = Catalogue(tuple(one.rule for one in files)).meant_by(name)
+            rules = as_catalogue(files).meant_by(name)
         except ValueError as error:
             raise TtlError(str(error)) from None
         files = [one for one in files if one.rule in rules]

@@ -7,11 +7,9 @@ from typing import Any
 import click
 import yaml
 
-from shared.adapters.config.kind_files import RuleFile, read_rule_files
-from shared.adapters.config.settings import read_settings
+from shared.adapters.config.kind_files import RuleFile, as_catalogue
 from shared.cli.input.command import command
-from shared.cli.input.options import Options, kinds_dir_option, namespace_option
-from shared.core.kinds.catalogue import Catalogue
+from shared.cli.input.options import Options, kinds_dir_option, known_rules, namespace_option
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
@@ -61,9 +59,9 @@ async def manifests(
     accounts the DELETE of an object that must be kept.
     """
     namespace = options.namespace
-    files = read_rule_files(options.kinds_dir or read_settings().kinds_dir)
+    files = known_rules(options.kinds_dir)
     try:
-        rules = Catalogue(tuple(one.rule for one in files)).parse_names(names).rules
+        rules = as_catalogue(files).parse_names(names).rules
     except ValueError as error:
         raise TtlError(str(error)) from None
     with_source = source == "apiserver"

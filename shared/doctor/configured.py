@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.adapters.config.kind_files import read_rule_files
+from shared.adapters.config.kind_files import as_catalogue, read_catalogue
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.settings import Settings, SettingsError
 from shared.core.kinds.catalogue import Catalogue
@@ -13,7 +13,6 @@ from shared.doctor.findings import Finding, Place, fail, ok, unknown, warn
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, Obj, environment_of, labels_of, name_of
 from shared.installation.mounted import (
-    as_catalogue,
     find_policies,
     find_rules,
     find_settings,
@@ -146,7 +145,7 @@ def check_version(found: Inventory, version: str, place: Place) -> Iterator[Find
 
 def read_known(found: Inventory, place: Place) -> Known:
     """Read the shipped rules and those of the ConfigMap that is mounted at TTL_KINDS_DIR."""
-    named, shipped = find_rules(found), as_catalogue(read_rule_files())
+    named, shipped = find_rules(found), read_catalogue()
     if not named:
         return Known(shipped)
     name = most_used(named)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from shared.adapters.config import setting_values
-from shared.adapters.config.kind_files import read_catalogue
+from shared.adapters.config.kind_files import RuleFile, as_catalogue, read_rule_files
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
@@ -171,12 +171,17 @@ def home_namespace() -> str:
 
 
 def known_kinds(kinds_dir: Path | None) -> Catalogue:
-    """Read the kind rules: the shipped ones and those of the user's directory.
+    """Return the kinds of `known_rules`; raises the same errors."""
+    return as_catalogue(known_rules(kinds_dir))
+
+
+def known_rules(kinds_dir: Path | None) -> list[RuleFile]:
+    """Read the kind rules: the shipped ones, and those of the user's directory, else of $TTL_KINDS_DIR.
 
     Raises:
         TtlError: A rule in the directory is invalid.
     """
-    return read_catalogue(kinds_dir or read_settings().kinds_dir)
+    return read_rule_files(kinds_dir or read_settings().kinds_dir)
 
 
 def read_policy(path: Path | None, kinds: Catalogue) -> Policy:
