@@ -1,7 +1,7 @@
 """`stop` and `start`: stop all deletions of a cluster, and start them again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from urllib.parse import quote
 
 import click
@@ -9,13 +9,11 @@ import click
 from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.deleters.brakes import BrakeNamespaces, find_brake_namespaces, find_user
-from shared.cli.options.click_options import cluster_options
-from shared.cli.options.scope import command, namespace_name
-from shared.cli.options.values import cluster_flags
+from shared.cli.input.command import command
+from shared.cli.input.options import Options, cluster_options, namespace_option
+from shared.cli.input.target import connected
 from shared.cli.output.messages import warn
 from shared.cli.output.width import echo
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected
 from shared.core.objects import printable
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, LEASE, RUN
@@ -27,33 +25,28 @@ STOPPED_WITHIN_SECONDS = 5
 
 _READ_BY_DEFAULT = "; functions without TTL_NAMESPACE read their brake there: create the namespace to stop them"
 
-_NAMESPACE = click.option(
-    "-n",
-    "--namespace",
-    type=namespace_name,
-    metavar="NAME",
-    help=f"Only this namespace. Default: $TTL_NAMESPACE (else {HOME}), {RUN}, and each with the Lease of a `run`.",
+_namespace_option = namespace_option(
+    f"Only this namespace. Default: $TTL_NAMESPACE (else {HOME}), {RUN}, and each with the Lease of a `run`."
 )
 
 
 @command()
 @click.option("--reason", required=True, metavar="WHY", help="Why. Logs, Events and commands show it until `start`.")
-@_NAMESPACE
+@_namespace_option
 @cluster_options
-@asynchronous
-async def stop(reason: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
+async def stop(options: Options, *, reason: str) -> None:
     """Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE; nothing is lost."""
-    async with connected(kubeconfig, context) as cluster:
-        brakes, (user, at) = await asyncio.gather(find_brake_namespaces(cluster, namespace), find_user(cluster))
-        errors = await asyncio.gather(*(_stop(cluster, name, Stop(at, reason, user)) for name in brakes.namespaces))
-        failed = await _report(cluster, brakes, dict(zip(brakes.namespaces, errors, strict=True)))
+    async with connected(options) as cluster:
+        brakes, (user, at) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
+        results = await _attempt(brakes, lambda name: state.stop(cluster, name, Stop(at, reason, user)))
+        failed = await _report(cluster, brakes, results)
         for name in brakes.namespaces:
             if name not in failed:
                 echo(f"stopped: namespace {name}: {_describe(name, brakes.leaders)}")
         if len(failed) < len(brakes.namespaces):
             echo(
                 f"After {STOPPED_WITHIN_SECONDS} seconds no process above sends a DELETE. Due objects are kept until "
-                f"`{_command('start', brakes, kubeconfig, context)}`."
+                f"`{_command('start', brakes, options)}`."
             )
             echo(
                 "Not stopped: a `run` with another --lease-namespace or TTL_NAMESPACE (set -n to its namespace), and "
@@ -63,54 +56,49 @@ async def stop(reason: str, namespace: str | None, kubeconfig: str | None, conte
 
 
 @command()
-@_NAMESPACE
+@_namespace_option
 @cluster_options
-@asynchronous
-async def start(namespace: str | None, kubeconfig: str | None, context: str | None) -> None:
+async def start(options: Options) -> None:
     """Start the deletions that `stop` stopped. The next sweep deletes the objects that became due in the meantime."""
-    async with connected(kubeconfig, context) as cluster:
-        brakes, (user, _) = await asyncio.gather(find_brake_namespaces(cluster, namespace), find_user(cluster))
-        ended: dict[str, Stop | None] = {}
-        errors = await asyncio.gather(*(_start(cluster, name, user, ended) for name in brakes.namespaces))
-        failed = await _report(cluster, brakes, dict(zip(brakes.namespaces, errors, strict=True)))
+    async with connected(options) as cluster:
+        brakes, (user, _) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
+        results = await _attempt(brakes, lambda name: state.start(cluster, name, by=user))
+        failed = await _report(cluster, brakes, results)
+    ended = {name: one for name, one in results.items() if isinstance(one, Stop)}
     for name, one in ended.items():
-        if one is not None:
-            echo(f"started: namespace {name}; deletions were stopped {one}")
-    if any(ended.values()):
+        echo(f"started: namespace {name}; deletions were stopped {one}")
+    if ended:
         echo("The next sweep deletes the objects that became due in the meantime; a `run` sweeps within seconds.")
     _end(brakes, failed, "started")
-    if not any(ended.values()):
+    if not ended:
         raise TtlError(f"nothing is stopped in {_name(brakes.namespaces)}; for another namespace, set -n")
 
 
-async def _stop(cluster: KubernetesCluster, namespace: str, stop: Stop) -> TtlError | None:
-    try:
-        await state.stop(cluster, namespace, stop)
-    except TtlError as error:
-        return error
-    return None
+async def _attempt(
+    brakes: BrakeNamespaces, change: Callable[[str], Awaitable[Stop | None]]
+) -> dict[str, Stop | TtlError | None]:
+    """Change the brake of each namespace at the same time; return the stop that ended, or the error, by namespace."""
 
+    async def attempt(namespace: str) -> Stop | TtlError | None:
+        try:
+            return await change(namespace)
+        except TtlError as error:
+            return error
 
-async def _start(
-    cluster: KubernetesCluster, namespace: str, user: str, ended: dict[str, Stop | None]
-) -> TtlError | None:
-    try:
-        ended[namespace] = await state.start(cluster, namespace, by=user)
-    except TtlError as error:
-        return error
-    return None
+    results = await asyncio.gather(*map(attempt, brakes.namespaces))
+    return dict(zip(brakes.namespaces, results, strict=True))
 
 
 async def _report(
-    cluster: KubernetesCluster, brakes: BrakeNamespaces, errors: dict[str, TtlError | None]
+    cluster: KubernetesCluster, brakes: BrakeNamespaces, results: Mapping[str, Stop | TtlError | None]
 ) -> dict[str, TtlError | None]:
     """Warn about each failure, and return the failures by namespace.
 
     The value is None if the namespace does not exist and the operator did not name it: then nothing runs there.
     """
     failed: dict[str, TtlError | None] = {}
-    for name, error in errors.items():
-        if error is None:
+    for name, error in results.items():
+        if not isinstance(error, TtlError):
             continue
         failed[name] = error
         if not brakes.is_named and await _is_absent(cluster, name):
@@ -148,9 +136,9 @@ def _describe(namespace: str, leaders: Sequence[Leader]) -> str:
     return processes
 
 
-def _command(word: str, brakes: BrakeNamespaces, kubeconfig: str | None, context: str | None) -> str:
+def _command(word: str, brakes: BrakeNamespaces, options: Options) -> str:
     flags = ("-n", *brakes.namespaces) if brakes.is_named else ()
-    return " ".join(("kubectl", "ttl", word, *flags, *cluster_flags(kubeconfig, context)))
+    return " ".join(("kubectl", "ttl", word, *flags, *options.flags))
 
 
 def _end(brakes: BrakeNamespaces, failed: dict[str, TtlError | None], verb: str) -> None:

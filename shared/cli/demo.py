@@ -13,8 +13,7 @@ from rich.table import Table
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.telemetry.logs import configure_logging
-from shared.cli.options.scope import command
-from shared.cli.process.asynchronous import asynchronous
+from shared.cli.input.command import command
 from shared.errors import TtlError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ In a clone, the program is .venv/bin/ttl-after-finished."""
 
 @command()
 @click.option("-v", "--verbose", is_flag=True, help="Show the log instead of the live view.")
-@asynchronous
 async def demo(verbose: bool) -> None:
     """Show finished Jobs and Pods that are deleted when their TTL expires. Needs no cluster; ends by itself."""
     try:

@@ -11,12 +11,10 @@ from rich.text import Text
 
 import shared
 from shared.adapters.clock import SystemClock
-from shared.cli.options.click_options import cluster_options, output_option
-from shared.cli.options.scope import command, namespace_name
-from shared.cli.options.values import cluster_flags, home_namespace
+from shared.cli.input.command import command
+from shared.cli.input.options import Options, cluster_options, home_namespace, namespace_option, output_option
+from shared.cli.input.target import connected
 from shared.cli.output.width import terminal_width, wrap, wrap_command
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, as_json
 from shared.installation.defaults import HOME
@@ -28,31 +26,24 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
 @command()
-@click.option(
-    "-n",
-    "--namespace",
-    type=namespace_name,
-    metavar="NAME",
-    help=f"The installation's. Default: $TTL_NAMESPACE, else {HOME}.",
-)
+@namespace_option(f"The installation's. Default: $TTL_NAMESPACE, else {HOME}.")
 @click.option(
     "--overlay", default="", metavar="FOLDER", help="The overlay that is installed, for the commands in the output."
 )
 @cluster_options
 @output_option
-@asynchronous
-async def doctor(namespace: str | None, overlay: str, kubeconfig: str | None, context: str | None, output: str) -> None:
+async def doctor(options: Options, *, overlay: str, output: str) -> None:
     """Check an installation: one line for each check, and below each problem the command that fixes it.
 
     Changes nothing. The exit code is 0 if every check passes, else 1.
     """
     place = Place(
-        namespace=namespace or home_namespace(),
+        namespace=options.namespace or home_namespace(),
         manifests=_short(MANIFESTS),
         overlay=overlay,
-        options=cluster_flags(kubeconfig, context),
+        options=options.flags,
     )
-    async with connected(kubeconfig, context) as cluster:
+    async with connected(options) as cluster:
         findings = await examine(cluster, SystemClock(), place, version=shared.__version__)
     if output == "json":
         click.echo(as_json(findings))

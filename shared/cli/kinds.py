@@ -10,18 +10,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from shared.adapters.config.kind_files import RuleFile, read_rule_files
-from shared.adapters.config.settings import read_settings
+from shared.adapters.config.kind_files import RuleFile, as_catalogue
 from shared.adapters.config.yaml_file import read_model
-from shared.cli.documents.reader import open_file, read_documents
+from shared.cli.input.command import Command
+from shared.cli.input.documents import open_file, read_documents
+from shared.cli.input.options import Options, kinds_dir_option, known_kinds, known_rules, output_option
 from shared.cli.kind_rules.cases import test_all
 from shared.cli.kind_rules.rule_text import describe_rule, summarize_finished, summarize_ttl
 from shared.cli.manifests import manifests
-from shared.cli.options.click_options import kinds_dir_option, output_option
-from shared.cli.options.scope import Command
-from shared.cli.options.values import known_kinds
 from shared.cli.output.width import echo, terminal_width, wrap
-from shared.cli.process.asynchronous import asynchronous
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
@@ -62,13 +59,12 @@ kinds.add_command(manifests)
 @click.argument("name", required=False)
 @kinds_dir_option
 @output_option
-@asynchronous
-async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
+async def show(options: Options, *, name: str | None, output: str) -> None:
     """List all kind rules, or explain the rule of NAME. `kinds` without a subcommand does the same."""
-    files = read_rule_files(kinds_dir or read_settings().kinds_dir)
+    files = known_rules(options.kinds_dir)
     if name is not None:
         try:
-            rules = Catalogue(tuple(one.rule for one in files)).find_by_name(name)
+            rules = as_catalogue(files).find_by_name(name)
         except ValueError as error:
             raise TtlError(str(error)) from None
         files = [one for one in files if one.rule in rules]
@@ -85,14 +81,13 @@ async def show(name: str | None, kinds_dir: Path | None, output: str) -> None:
 @click.argument("filename", metavar="FILE")
 @click.option("--rule", metavar="RULE", type=click.Path(path_type=Path), help="Test this kind rule alone.")
 @kinds_dir_option
-@asynchronous
-async def test(filename: str, rule: Path | None, kinds_dir: Path | None) -> None:
+async def test(options: Options, *, filename: str, rule: Path | None) -> None:
     """Apply the rules to the objects in a YAML FILE (- for stdin), and print the results.
 
     A document may also be a case: `name`, `expect: {finished: true, at: TIME, outcome: succeeded, ttl: 1h}` and
     `object`. If a result differs from `expect`, it is printed as WRONG, and the exit code is 1.
     """
-    kinds = Catalogue((read_model(rule, KindRule),)) if rule else known_kinds(kinds_dir)
+    kinds = Catalogue((read_model(rule, KindRule),)) if rule else known_kinds(options.kinds_dir)
     name, stream = ("stdin", sys.stdin) if filename == "-" else (filename, open_file(filename))
     with stream:
         results = list(test_all(list(read_documents(stream, name)), kinds, name))

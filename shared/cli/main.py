@@ -10,7 +10,7 @@ import click
 from shared import __version__
 from shared.adapters.config.settings import log_form
 from shared.adapters.telemetry.logs import configure_logging, is_json
-from shared.cli.process.streams import OutputError, explain_output, prepare_errors, prepare_output
+from shared.cli.output.streams import OutputError, explain_output, prepare_errors, prepare_output
 
 COMMANDS = {
     "run": "run:run",

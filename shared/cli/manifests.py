@@ -2,18 +2,14 @@
 
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
 import yaml
 
-from shared.adapters.config.kind_files import RuleFile, read_rule_files
-from shared.adapters.config.settings import read_settings
-from shared.cli.options.click_options import kinds_dir_option
-from shared.cli.options.scope import command, namespace_name
-from shared.cli.process.asynchronous import asynchronous
-from shared.core.kinds.catalogue import Catalogue
+from shared.adapters.config.kind_files import RuleFile, as_catalogue
+from shared.cli.input.command import command
+from shared.cli.input.options import Options, kinds_dir_option, known_rules, namespace_option
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
@@ -46,15 +42,7 @@ _Folding.add_representer(str, _Folding.represent_str)
     show_default=True,
     help="The source of their events: an ApiServerSource, which is then printed too, or our own watch.",
 )
-@click.option(
-    "-n",
-    "--namespace",
-    type=namespace_name,
-    default=HOME,
-    show_default=True,
-    metavar="NAME",
-    help="The namespace of the installation.",
-)
+@namespace_option("The namespace of the installation.", default=HOME)
 @click.option(
     "--only",
     type=click.Choice(["rights", "guard"]),
@@ -62,23 +50,18 @@ _Folding.add_representer(str, _Folding.represent_str)
 )
 @click.option("--user", "users", metavar="NAME", multiple=True, help="Also bind the delete guard to this user.")
 @kinds_dir_option
-@asynchronous
 async def manifests(
-    names: tuple[str, ...],
-    source: str,
-    namespace: str,
-    only: str | None,
-    users: tuple[str, ...],
-    kinds_dir: Path | None,
+    options: Options, *, names: tuple[str, ...], source: str, only: str | None, users: tuple[str, ...]
 ) -> None:
     """Print the manifests that add kinds to an installation, for `kubectl apply -f -` or a file of an overlay.
 
     These are RBAC rules for the kinds and the delete guard: admission policies by which the API server denies our
     accounts the DELETE of an object that must be kept.
     """
-    files = read_rule_files(kinds_dir or read_settings().kinds_dir)
+    namespace = options.namespace
+    files = known_rules(options.kinds_dir)
     try:
-        rules = Catalogue(tuple(one.rule for one in files)).parse_names(names).rules
+        rules = as_catalogue(files).parse_names(names).rules
     except ValueError as error:
         raise TtlError(str(error)) from None
     with_source = source == "apiserver"

@@ -11,25 +11,25 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, looped_until
-from shared.cli.objects.object_report import as_json, is_ahead
-from shared.cli.objects.plan_table import print_table
-from shared.cli.objects.preview import Preview, find_all
-from shared.cli.options.click_options import (
+from shared.cli.input.command import command
+from shared.cli.input.options import (
+    Options,
     all_namespaces_option,
     cluster_options,
     kinds_dir_option,
     kinds_option,
     output_option,
+    split_kinds,
 )
-from shared.cli.options.scope import command, split_kinds
-from shared.cli.options.target import find_kinds, is_absent
+from shared.cli.input.target import connected, find_kinds, is_absent
+from shared.cli.objects.object_report import as_json, is_ahead
+from shared.cli.objects.plan_table import print_table
+from shared.cli.objects.preview import Preview, find_all
 from shared.cli.output.messages import warn
 from shared.cli.output.width import echo, output_console
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.policy_warnings import LIMIT, PolicyWarning, check_limit, describe_safeguards, find_unused
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef, printable
@@ -75,19 +75,8 @@ _SHOWN = 5
     "--all", "everything", is_flag=True, help="Show all rows and objects; with -o json also those that are kept."
 )
 @output_option
-@asynchronous
 async def plan(
-    namespace: str,
-    kinds: str,
-    kinds_dir: Path | None,
-    policy: Path | None,
-    against: Path | None,
-    limit: int | None,
-    yes: bool,
-    kubeconfig: str | None,
-    context: str | None,
-    everything: bool,
-    output: str,
+    options: Options, *, against: Path | None, limit: int | None, yes: bool, everything: bool, output: str
 ) -> None:
     """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing.
 
@@ -95,11 +84,12 @@ async def plan(
     decision changes. `120 (+8)` is 120 under the new policy, 8 more than under the other. The exit code is 3 if more
     objects than --limit would be deleted at once.
     """
+    namespace, kinds, policy = options.namespace, options.kinds, options.policy
     enabled = () if kinds else read_settings().kinds
     if policy is None and (against is not None or limit is not None or yes):
         raise click.UsageError("--against, --limit and --yes require --policy FILE")
-    async with connected(kubeconfig, context) as cluster:
-        force = await read_in_force(cluster, kinds_dir, kubeconfig=kubeconfig, context=context)
+    async with connected(options) as cluster:
+        force = await read_in_force(cluster, options)
         if namespace and await is_absent(namespace, cluster):
             raise TtlError(f"namespace {namespace} does not exist on {cluster.server}")
         new, old = force.choose(policy), force.choose(against) if policy else None
@@ -152,7 +142,7 @@ def _warn_about(
     missing = Counter(
         f"{obstacle.message}; {obstacle.cure}"
         for one in ahead
-        for obstacle in find_missing_deleter(force, one.ref, one.rule, one.decisions[-1])
+        for obstacle in find_missing_deleter(force, one.ref, one.rule, decision=one.decisions[-1])
     )
     for text, count in missing.items() if not is_compared else ():
         warn(f"{count} due, now or later: {printable(text)}", fg="yellow")

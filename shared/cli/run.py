@@ -19,18 +19,19 @@ from shared.adapters.timers.sqlite_file import OwnedError, TimerFile
 from shared.bootstrap.config import ProcessConfig, read_config
 from shared.bootstrap.process import Process, build
 from shared.cli.deleters.brakes import find_stop
-from shared.cli.options.click_options import (
+from shared.cli.input.command import command
+from shared.cli.input.options import (
+    Options,
     all_namespaces_option,
     cluster_options,
     kinds_dir_option,
     kinds_option,
+    named_by_option,
+    namespace_name,
     policy_option,
 )
-from shared.cli.options.scope import command, named_by_option, namespace_name
-from shared.cli.options.target import is_absent
+from shared.cli.input.target import connected, is_absent, name_served
 from shared.cli.output.messages import inform
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected, name_served
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE, RUN
@@ -61,40 +62,33 @@ from shared.standalone.runner import Runner
 )
 @click.option("-v", "--verbose", is_flag=True, help="Also log each object that is kept, and why.")
 @cluster_options
-@asynchronous
 async def run(
+    options: Options,
+    *,
     dry_run: bool,
-    namespace: str,
-    kinds: str,
-    kinds_dir: Path | None,
-    policy: Path | None,
     sweep_interval: str | None,
     concurrency: str | None,
     timers: str | None,
     lease: bool,
     lease_namespace: str,
     verbose: bool,
-    kubeconfig: str | None,
-    context: str | None,
 ) -> None:
     """Delete finished objects when their TTL expires, on the cluster of the current context, until Ctrl-C."""
     given = {
-        "TTL_KINDS": ("--kinds", kinds),
-        "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
-        "TTL_POLICY": ("--policy", str(policy or "")),
+        **options.by_variable,
         "TTL_SWEEP_INTERVAL": ("--sweep-interval", sweep_interval),
         "TTL_CONCURRENCY": ("--concurrency", concurrency),
         "TTL_TIMERS_PATH": ("--timers", timers),
         "TTL_DRY_RUN": ("--dry-run", "true" if dry_run else None),
     }
-    telemetry = LogTelemetry()
+    telemetry, namespace = LogTelemetry(), options.namespace
     with named_by_option(given) as values:
         settings = read_settings(values)
         home_namespace = settings.home_namespace or lease_namespace
         files = read_config(settings, telemetry=telemetry, namespace=namespace, home_namespace=home_namespace)
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(connected(kubeconfig, context, memory=Memory()))
+        cluster = await stack.enter_async_context(connected(options, memory=Memory()))
         path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
         config = replace(files, settings=settings.model_copy(update={"timers_path": path}), cluster=cluster)
         process = build(config)

@@ -3,7 +3,6 @@
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import click
 
@@ -13,12 +12,17 @@ from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import build
 from shared.bootstrap.publishing import http_publisher
-from shared.cli.options.click_options import all_namespaces_option, cluster_options, kinds_dir_option, kinds_option
-from shared.cli.options.scope import command, named_by_option
-from shared.cli.options.target import is_absent
+from shared.cli.input.command import command
+from shared.cli.input.options import (
+    Options,
+    all_namespaces_option,
+    cluster_options,
+    kinds_dir_option,
+    kinds_option,
+    named_by_option,
+)
+from shared.cli.input.target import connected, is_absent, name_served
 from shared.cli.output.messages import inform
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected, name_served
 from shared.source.watches import KindWatches
 
 SWEEP_SECONDS_MAX = 900.0
@@ -31,27 +35,15 @@ SWEEP_SECONDS_MAX = 900.0
 @kinds_dir_option
 @click.option("--sink", metavar="URL", help="The Broker that receives the events. Default: $K_SINK.")
 @cluster_options
-@asynchronous
-async def watch(
-    namespace: str,
-    kinds: str,
-    kinds_dir: Path | None,
-    sink: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-) -> None:
+async def watch(options: Options, *, sink: str | None) -> None:
     """Send a CloudEvent for each changed object that may be due to a Broker, until Ctrl-C. Deletes nothing."""
-    given = {
-        "TTL_KINDS": ("--kinds", kinds),
-        "TTL_KINDS_DIR": ("--kinds-dir", str(kinds_dir or "")),
-        "K_SINK": ("--sink", sink),
-    }
-    with named_by_option(given) as values:
+    namespace = options.namespace
+    with named_by_option({**options.by_variable, "K_SINK": ("--sink", sink)}) as values:
         settings = read_settings(values)
         files = read_config(settings, namespace=namespace)
     configure_logging(settings.log or "text")
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(connected(kubeconfig, context))
+        cluster = await stack.enter_async_context(connected(options))
         config = replace(files, cluster=cluster)
         process = build(config)
         stack.callback(process.serve_metrics())

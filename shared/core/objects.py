@@ -134,7 +134,9 @@ def quote(value: Any) -> str:
     """
     if isinstance(value, str):
         return repr(value if len(value) <= _QUOTED_MAX else f"{value[:_QUOTED_MAX]}...")
-    if value is None or isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _QUOTED_MAX):
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= _QUOTED_MAX):
         return repr(value)
     return _TYPE_NAMES.get(type(value)) or f"a value of type {type(value).__name__}"
 

@@ -29,7 +29,12 @@ _WRONG = {
 
 
 async def check_guard(
-    cluster: "KubernetesCluster", rules: Iterable[KindRule], known: Catalogue, accounts: Iterable[Account], place: Place
+    cluster: "KubernetesCluster",
+    rules: Iterable[KindRule],
+    *,
+    known: Catalogue,
+    accounts: Iterable[Account],
+    place: Place,
 ) -> list[Finding]:
     """Check the guard of all enabled kinds.
 
@@ -66,7 +71,7 @@ def _findings(
 ) -> Iterator[Finding]:
     for state, names in states.items():
         if state is GuardState.CURRENT:
-            less = "; ".join(dict.fromkeys(not_checked(kinds[name]) for name in names))
+            less = not_checked([rule for name in names for rule in kinds[name]])
             yield ok("delete guard", f"{', '.join(names)}; not checked by the API server: {less}")
         else:
             yield warn(f"delete guard {state}", f"{_WRONG[state]} {', '.join(names)}", place.guard(names))

@@ -6,17 +6,14 @@ from datetime import datetime
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_text, parse_instant
-from shared.doctor.configured import Configured, check_settings, check_version
+from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_sweep, check_timers
+from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known
 from shared.doctor.delete_guard import check_guard
-from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep
 from shared.doctor.findings import Finding, fail, warn
-from shared.doctor.mounted_kinds import Known, read_known
-from shared.doctor.policies import check_policies
 from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.run_check import check_run_only
-from shared.doctor.safeguards import check_breaker, check_loops, check_stop
+from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_kinds, check_knative, check_server
-from shared.doctor.timing import check_lease, check_timers
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
@@ -46,7 +43,7 @@ def variant_of(found: Inventory) -> Variant:
 
 
 def is_customized(found: Inventory) -> bool:
-    """Whether the installation has more than the overlays `knative` and `standalone`.
+    """Return whether the installation has more than the overlays `knative` and `standalone`.
 
     That is: timers on a PersistentVolumeClaim, our own watch as the source, token checks, kind rules or a policy.
     """
@@ -84,13 +81,13 @@ async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, ver
     found = await read_inventory(cluster, place.namespace)
     variant = variant_of(found)
     if not variant.knative and not variant.standalone:
-        return [*findings, *check_unread(found, place), *await check_run_only(cluster, found, place, now)]
-    place = replace(place, is_customized=is_customized(found))
-    known = read_known(found, place, variant.overlay)
+        return [*findings, *check_unread(found, place), *await check_run_only(cluster, found, place, now=now)]
+    place = replace(place, shipped=variant.overlay, is_customized=is_customized(found))
+    known = read_known(found, place)
     place = replace(place, mounted_kinds=known.mounted)
-    configured = check_settings(found, known.catalogue, place, variant.overlay)
+    configured = check_settings(found, known.catalogue, place)
     installation = _Installation(cluster, place, found, variant, known, configured, now)
-    findings += [*_check_variant(variant, place), *check_version(found, version, place, variant.overlay)]
+    findings += [*_check_variant(variant, place), *check_version(found, version, place)]
     return [*findings, *await _check_objects(installation), *await _check_activity(installation)]
 
 
@@ -105,18 +102,20 @@ async def _check_objects(installation: _Installation) -> list[Finding]:
     cluster, place, found = installation.cluster, installation.place, installation.found
     findings = await check_knative(cluster, place) if installation.variant.knative else []
     findings += [*check_unread(found, place), *installation.known.findings, *installation.configured.findings]
-    findings += check_policies(found, installation.known.catalogue, place, installation.variant.overlay)
+    findings += check_policies(found, installation.known.catalogue, place)
     settings = installation.configured.settings
     names = settings.kinds if settings else ()
-    of_kinds, rules = await check_kinds(cluster, installation.configured.rules, names, place)
+    of_kinds, rules = await check_kinds(cluster, installation.configured.rules, names, place=place)
     findings += of_kinds
     if installation.variant.knative:
         findings += [*check_brokers(found, place), *check_triggers(found, place), *check_sources(found, place)]
         findings += check_coverage(found, rules, place)
     findings += check_workloads(found, place)
-    accounts = tuple(accounts_of(found, rules, installation.known.catalogue, place.namespace))
+    accounts = tuple(accounts_of(found, rules, installation.known.catalogue, namespace=place.namespace))
     findings += await check_rights(cluster, accounts, place, is_named=bool(names))
-    return findings + await check_guard(cluster, rules, installation.known.catalogue, accounts, place)
+    return findings + await check_guard(
+        cluster, rules, known=installation.known.catalogue, accounts=accounts, place=place
+    )
 
 
 async def _check_activity(installation: _Installation) -> list[Finding]:
@@ -130,12 +129,12 @@ async def _check_activity(installation: _Installation) -> list[Finding]:
         findings.append(check_lease(found, now, place))
     if not settings.home_namespace:
         return findings
-    findings += [check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
+    findings += check_safeguards(found, now, place)
     target = _SWEEP_LOGS if installation.variant.knative else ("deployment/standalone",)
     logs = place.command("logs", *target, "--tail=20")
     rhythm = Rhythm(settings.sweep_interval, _sweeps_since(found), logs)
     events = await read_list(cluster, path_of("v1/events", settings.home_namespace), fieldSelector=_ABOUT_US)
-    findings.append(check_sweep(events, now, rhythm, place))
+    findings.append(check_sweep(events, now, rhythm, place=place))
     has_dead_letters = any(name_of(workload) == "deadletter" for _, workload in found.workloads())
     return [*findings, check_dead_letters(events, now, place)] if has_dead_letters else findings
 

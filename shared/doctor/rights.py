@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from shared.core.kinds.catalogue import Catalogue
@@ -41,7 +41,9 @@ class Account:
     needs: frozenset[Right]
 
 
-def accounts_of(found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue, namespace: str) -> Iterator[Account]:
+def accounts_of(
+    found: Inventory, rules: tuple[KindRule, ...], kinds: Catalogue, *, namespace: str
+) -> Iterator[Account]:
     """Yield the accounts of the workloads and sources, each with the rights that it needs for the enabled kinds."""
     for _, workload in found.workloads():
         name = get_text(workload, "spec.template.spec.serviceAccountName") or "default"
@@ -76,16 +78,18 @@ async def check_rights(
         is_named: Whether the settings name the kinds. If TTL_KINDS is `all`, a kind without rights only warns.
     """
     limit = asyncio.Semaphore(CONCURRENCY)
-    found = await asyncio.gather(*(_check_account(cluster, one, place, limit, is_named) for one in accounts))
+    found = await asyncio.gather(
+        *(_check_account(cluster, one, place=place, limit=limit, is_named=is_named) for one in accounts)
+    )
     return [finding for findings in found for finding in findings]
 
 
 async def _check_account(
-    cluster: "KubernetesCluster", account: Account, place: Place, limit: asyncio.Semaphore, is_named: bool
+    cluster: "KubernetesCluster", account: Account, *, place: Place, limit: asyncio.Semaphore, is_named: bool
 ) -> list[Finding]:
     async def ask(right: Right) -> bool:
         async with limit:
-            return await is_allowed(cluster, place.namespace, account.name, right)
+            return await is_allowed(cluster, right, namespace=place.namespace, account=account.name)
 
     needs = sorted(account.needs)
     try:
@@ -104,21 +108,21 @@ def report_rights(
     by_resource: defaultdict[tuple[str, str], list[Right]] = defaultdict(list)
     for right in sorted(account.needs):
         by_resource[right.group, right.resource].append(right)
-    for (group, resource), rights in by_resource.items():
+    for (_, resource), rights in by_resource.items():
         what = f"rights of {account.name} on {resource}"
         missing = [right.verb for right in rights if not allowed[right]]
         if not missing:
             yield ok(what, ", ".join(right.verb for right in rights))
             continue
-        fix = _fix(account, group, resource, rights, place)
+        fix = _fix(account, rights, place)
         if not is_named and missing == [right.verb for right in rights] and _is_of_kind(rights[0]):
             yield warn(what, "none: TTL_KINDS is all, so this kind is skipped", fix)
         else:
             yield fail(what, f"may not {', '.join(missing)}", fix)
 
 
-async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str, right: Right) -> bool:
-    """Whether an account has a right.
+async def is_allowed(cluster: "KubernetesCluster", right: Right, *, namespace: str, account: str) -> bool:
+    """Return whether an account has a right.
 
     The operator impersonates the account for a SelfSubjectAccessReview. Without the right to impersonate, the operator
     creates a SubjectAccessReview.
@@ -127,7 +131,7 @@ async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str,
         ForbiddenError: The operator may do neither.
     """
     user = f"system:serviceaccount:{namespace}:{account}"
-    attributes = {name: value for name, value in _attributes(right).items() if value}
+    attributes = {name: value for name, value in asdict(right).items() if value}
     try:
         body: dict[str, Any] = {"spec": {"resourceAttributes": attributes}}
         answer = await cluster.request("POST", f"{_REVIEWS}/selfsubjectaccessreviews", body=body, as_user=user)
@@ -136,16 +140,6 @@ async def is_allowed(cluster: "KubernetesCluster", namespace: str, account: str,
         body = {"spec": {"resourceAttributes": attributes, "user": user, "groups": groups}}
         answer = await cluster.request("POST", f"{_REVIEWS}/subjectaccessreviews", body=body)
     return get_in(answer.body if answer else {}, "status.allowed") is True
-
-
-def _attributes(right: Right) -> dict[str, str]:
-    return {
-        "group": right.group,
-        "resource": right.resource,
-        "verb": right.verb,
-        "namespace": right.namespace,
-        "name": right.name,
-    }
 
 
 async def _missing_binding(cluster: "KubernetesCluster", account: Account, place: Place) -> Finding | None:
@@ -164,15 +158,16 @@ async def _missing_binding(cluster: "KubernetesCluster", account: Account, place
         if answer is None:
             overlay = "standalone" if account.role == "standalone" else "knative"
             detail = f"the {kind} {name} does not exist, so the account has no rights on any kind"
-            return fail(f"rights of {account.name}", detail, place.apply(overlay))
+            return fail(f"rights of {account.name}", detail, place.apply(shipped=overlay))
     return None
 
 
-def _fix(account: Account, group: str, resource: str, rights: list[Right], place: Place) -> str:
+def _fix(account: Account, rights: list[Right], place: Place) -> str:
     """Return the command that grants the missing rights.
 
     The rights on a kind come by an aggregated ClusterRole; other rights by a new role and its binding.
     """
+    group, resource = rights[0].group, rights[0].resource
     if account.role in ("expire", "sweep", "source", "standalone"):
         if paths := list(_shipped(account.role, group, resource)):
             return place.apply_files(*paths)
@@ -180,7 +175,7 @@ def _fix(account: Account, group: str, resource: str, rights: list[Right], place
             with_source = account.role == "source" and any(right.verb == "get" for right in rights)
             return place.join(f"{resource}.{group}" if group else resource, with_source=with_source)
     if resource == "configmaps":  # a new role would grant the rights on all ConfigMaps, not on one name
-        return place.apply("standalone" if account.role == "standalone" else "knative")
+        return place.apply(shipped="standalone" if account.role == "standalone" else "knative")
     name = f"ttl-after-finished-{account.name}-{resource}"
     full = f"{resource}.{group}" if group else resource
     verbs = ",".join(right.verb for right in rights)
@@ -192,31 +187,29 @@ def _fix(account: Account, group: str, resource: str, rights: list[Right], place
     )
 
 
-_APISERVICES = ("apiregistration.k8s.io", "apiservices")
-_OF_NO_KIND = (("", "events"), ("", "namespaces"), _APISERVICES)
+_OF_NO_KIND = {
+    ("", "events"): "namespace/events.yaml",
+    ("", "namespaces"): "namespace/namespaces.yaml",
+    ("apiregistration.k8s.io", "apiservices"): "namespace/apiservices.yaml",
+}
+"""The resources that are no kinds of objects which finish, each with the shipped file that grants its rights."""
 
 
 def _is_of_kind(right: Right) -> bool:
-    """Whether a right is on objects that finish, or on their owners."""
+    """Return whether a right is on objects that finish, or on their owners."""
     return not right.namespace and (right.group, right.resource) not in _OF_NO_KIND
 
 
 def _shipped(role: str, group: str, resource: str) -> Iterator[str]:
     """Yield the shipped files that grant a role its rights on a resource."""
-    if (group, resource) == ("", "events"):
-        yield "namespace/events.yaml"
-        return
-    if (group, resource) == _APISERVICES:
-        yield "namespace/apiservices.yaml"
-        return
-    if (group, resource) == ("", "namespaces"):
-        yield "components/source-watch/rbac.yaml" if role == "source" else "namespace/namespaces.yaml"
-        return
-    if (kind := component_of(group, resource)) is None:
-        return
-    yield f"components/kind-{kind}/rbac.yaml"
-    if role == "source":
-        yield f"components/source-apiserver/{kind}/rbac.yaml"
+    if role == "source" and (group, resource) == ("", "namespaces"):
+        yield "components/source-watch/rbac.yaml"
+    elif path := _OF_NO_KIND.get((group, resource)):
+        yield path
+    elif kind := component_of(group, resource):
+        yield f"components/kind-{kind}/rbac.yaml"
+        if role == "source":
+            yield f"components/source-apiserver/{kind}/rbac.yaml"
 
 
 def _resources(source: Obj) -> Iterator[Any]:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.doctor.findings import Finding, Level, fail, ok, unknown, warn
-from shared.doctor.safeguards import check_breaker, check_loops, check_stop
+from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_knative
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, RUN
@@ -19,7 +19,7 @@ RUN_CHECK = "run"
 """The name of the check for a `run`."""
 
 
-async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Place, now: datetime) -> list[Finding]:
+async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Place, *, now: datetime) -> list[Finding]:
     """Check for a `run` in the namespace; in the default namespace, also check where `run` has its Lease by default.
 
     Args:
@@ -28,10 +28,10 @@ async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Pl
         place: The namespace without an installation.
         now: The time, by the API server's clock.
     """
-    findings = await _check_home(cluster, found, place, now)
+    findings = await _check_home(cluster, found, place, now=now)
     if place.namespace == HOME:
         of_run = await read_inventory(cluster, RUN, ("ConfigMap",))
-        findings += await _check_home(cluster, of_run, replace(place, namespace=RUN), now)
+        findings += await _check_home(cluster, of_run, replace(place, namespace=RUN), now=now)
     if problem := next((problem for kind, problem in found.problems() if kind in READ), ""):
         return [*findings, unknown("installation", problem, place)]
     if any(one.what == RUN_CHECK and one.level is Level.OK for one in findings):
@@ -39,7 +39,7 @@ async def check_run_only(cluster: KubernetesCluster, found: Inventory, place: Pl
     return [*findings, await _check_absence(cluster, place)]
 
 
-async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place, now: datetime) -> list[Finding]:
+async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place, *, now: datetime) -> list[Finding]:
     run = await check_run(cluster, place)
     findings = [run] if run else []
     if run is None and found.get("ConfigMap", NAME) is None:
@@ -49,14 +49,14 @@ async def _check_home(cluster: KubernetesCluster, found: Inventory, place: Place
     state = await read_state_namespace(cluster, place.namespace) if run else place.namespace
     if state != place.namespace:
         found, place = await read_inventory(cluster, state, ("ConfigMap",)), replace(place, namespace=state)
-    return [*findings, check_stop(found, place), check_breaker(found, now, place), check_loops(found, now, place)]
+    return [*findings, *check_safeguards(found, now, place)]
 
 
 async def _check_absence(cluster: KubernetesCluster, place: Place) -> Finding:
     detail = f"none in namespace {place.namespace}; select another namespace with --namespace"
     knative = await check_knative(cluster, place)
     overlay = "standalone" if any(one.fix for one in knative) else "knative"
-    return fail("installation", detail, place.apply(overlay, "or your own overlay"))
+    return fail("installation", detail, place.apply("or your own overlay", shipped=overlay))
 
 
 async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | None:
@@ -73,7 +73,7 @@ async def check_run(cluster: "KubernetesCluster", place: Place) -> Finding | Non
     if leader is None:
         return None
     if leader.leads:
-        return ok(RUN_CHECK, f"the leader is {leader}")
+        return ok(RUN_CHECK, str(leader))
     option = "" if place.namespace == RUN else f" --lease-namespace={place.namespace}"
-    detail = f"not active, so nothing is deleted; the last leader is {leader}"
+    detail = f"not active, so nothing is deleted; {leader}"
     return warn(RUN_CHECK, detail, f"ttl-after-finished run{option}{''.join(f' {one}' for one in place.options)}")

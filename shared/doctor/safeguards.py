@@ -13,22 +13,33 @@ from shared.safeguards.state_schema import NAME, StateContents, parse_state
 _NAMES_SHOWN = 3
 
 
-def check_stop(found: Inventory, place: Place) -> Finding:
+def check_safeguards(found: Inventory, now: datetime, place: Place) -> list[Finding]:
+    """Check the safeguards in the shared state of a namespace.
+
+    Args:
+        found: The inventory of the namespace.
+        now: The time, by the API server's clock.
+        place: The namespace.
+    """
+    if problem := found.parts["ConfigMap"].problem:
+        return [unknown(one, problem, place) for one in ("stop", "breaker", "recreate loops")]
+    data = get_in(found.get("ConfigMap", NAME), "data")
+    texts = {name: text for name, text in data.items() if isinstance(text, str)} if isinstance(data, dict) else {}
+    contents = parse_state(texts)
+    return [_check_stop(contents, place), _check_breaker(contents, now, place), _check_loops(contents, now, place)]
+
+
+def _check_stop(contents: StateContents, place: Place) -> Finding:
     """Check the brake: whether a person stopped all deletions."""
-    if found.parts["ConfigMap"].problem:
-        return unknown("stop", found.parts["ConfigMap"].problem, place)
-    stop = _contents(found).stop
+    stop = contents.stop
     if stop is None:
         return ok("stop", "not set")
     start = shlex.join(("kubectl", "ttl", "start", "-n", place.namespace, *place.options))
     return fail("stop", f"nothing is deleted {stop}", start)
 
 
-def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
+def _check_breaker(contents: StateContents, now: datetime, place: Place) -> Finding:
     """Check the breaker: whether it is open, and so stops all deletions."""
-    if found.parts["ConfigMap"].problem:
-        return unknown("breaker", found.parts["ConfigMap"].problem, place)
-    contents = _contents(found)
     trip = contents.trip
     if trip is None:
         return ok("breaker", "closed")
@@ -43,11 +54,9 @@ def check_breaker(found: Inventory, now: datetime, place: Place) -> Finding:
     return fail("breaker", f"open: nothing is deleted{since}: {trip.why}{by}{kept}", release)
 
 
-def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:
+def _check_loops(contents: StateContents, now: datetime, place: Place) -> Finding:
     """Check the names in a recreate loop: their objects come back after each deletion, so they are kept for a while."""
-    if found.parts["ConfigMap"].problem:
-        return unknown("recreate loops", found.parts["ConfigMap"].problem, place)
-    names = sorted(name for name, until in _contents(found).loops.items() if until > now)
+    names = sorted(name for name, until in contents.loops.items() if until > now)
     if not names:
         return ok("recreate loops", "none")
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
@@ -55,9 +64,3 @@ def check_loops(found: Inventory, now: datetime, place: Place) -> Finding:
     detail = f"re-created after each deletion, and kept for a while: {shown}{more}"
     show = f"{place.kubectl} get events -A --field-selector reason=RecreateLoop"
     return warn("recreate loops", detail, show)
-
-
-def _contents(found: Inventory) -> StateContents:
-    data = get_in(found.get("ConfigMap", NAME), "data")
-    texts = {name: text for name, text in data.items() if isinstance(text, str)} if isinstance(data, dict) else {}
-    return parse_state(texts)

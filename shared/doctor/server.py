@@ -128,7 +128,7 @@ async def _check_kind(cluster: "KubernetesCluster", rule: KindRule, place: Place
 
 
 async def check_kinds(
-    cluster: "KubernetesCluster", rules: tuple[KindRule, ...], names: Sequence[str], place: Place
+    cluster: "KubernetesCluster", rules: tuple[KindRule, ...], names: Sequence[str], *, place: Place
 ) -> tuple[list[Finding], tuple[KindRule, ...]]:
     """Check that the API server serves the enabled kinds.
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
-from shared.doctor.conditions import describe_trouble, failing, is_ready
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
+from shared.doctor.workloads import describe_trouble, failing, is_ready
 from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import COMPONENTS, component_of, is_watchable
 from shared.installation.place import Place
@@ -29,11 +29,14 @@ def check_brokers(found: Inventory, place: Place) -> Iterator[Finding]:
         if found.is_absent("Broker", name):
             yield fail(f"Broker {name}", "does not exist: no event is delivered", place.apply())
     for broker in found.all("Broker"):
-        what, trouble = f"Broker {name_of(broker)}", describe_trouble(broker)
-        if trouble:
-            yield fail(what, trouble, place.command("describe", "broker", name_of(broker)))
-        else:
-            yield ok(what, get_text(broker, "status.address.url"))
+        fix = place.command("describe", "broker", name_of(broker))
+        yield _report("Broker", broker, get_text(broker, "status.address.url"), fix=fix)
+
+
+def _report(kind: str, obj: Obj, state: str, *, fix: str) -> Finding:
+    """Report why an object is not ready, with the fix; else its state."""
+    what, trouble = f"{kind} {name_of(obj)}", describe_trouble(obj)
+    return fail(what, trouble, fix) if trouble else ok(what, state)
 
 
 def check_triggers(found: Inventory, place: Place) -> Iterator[Finding]:
@@ -42,22 +45,19 @@ def check_triggers(found: Inventory, place: Place) -> Iterator[Finding]:
         if found.is_absent("Trigger", name):
             yield fail(f"Trigger {name}", f"does not exist: no event reaches {name}", place.apply())
     for trigger in found.all("Trigger"):
-        what, name = f"Trigger {name_of(trigger)}", name_of(trigger)
+        name = name_of(trigger)
         missing = [
             f"its {role} {ref_kind(ref)} {get_text(ref, 'name')} does not exist"
             for role, ref in _destinations(trigger)
             if found.is_absent(ref_kind(ref), get_text(ref, "name"))
         ]
-        trouble = describe_trouble(trigger)
         if missing:
             # Knative resolves a subscriber only when it reconciles the Trigger: a deleted one stays "resolved".
-            yield fail(what, "; ".join(missing), place.apply())
-        elif failing(trigger) & {"SubscriberResolved", "BrokerReady"}:
-            yield fail(what, trouble, place.apply())
-        elif trouble:
-            yield fail(what, trouble, place.command("describe", "trigger", name))
-        else:
-            yield ok(what, f"to {get_text(trigger, 'status.subscriberUri')}")
+            yield fail(f"Trigger {name}", "; ".join(missing), place.apply())
+            continue
+        is_applied = not failing(trigger) & {"SubscriberResolved", "BrokerReady"}
+        fix = place.command("describe", "trigger", name) if is_applied else place.apply()
+        yield _report("Trigger", trigger, f"to {get_text(trigger, 'status.subscriberUri')}", fix=fix)
 
 
 def check_sources(found: Inventory, place: Place) -> Iterator[Finding]:
@@ -70,11 +70,8 @@ def check_sources(found: Inventory, place: Place) -> Iterator[Finding]:
             yield fail(f"SinkBinding {name}", f"does not exist, and {name} has no K_SINK", place.apply())
     for kind in SOURCES:
         for source in found.all(kind):
-            what, trouble = f"{kind} {name_of(source)}", describe_trouble(source)
-            if trouble:
-                yield fail(what, trouble, _fix_source(kind, source, found, place))
-            else:
-                yield ok(what, _describe_sink(kind, source))
+            fix = _fix_source(kind, source, found, place=place)
+            yield _report(kind, source, _describe_sink(kind, source), fix=fix)
 
 
 def check_coverage(found: Inventory, rules: tuple[KindRule, ...], place: Place) -> Iterator[Finding]:
@@ -132,7 +129,7 @@ def _has_sink(found: Inventory, name: str) -> bool:
     return not specs or "K_SINK" in names
 
 
-def _fix_source(kind: str, source: Obj, found: Inventory, place: Place) -> str:
+def _fix_source(kind: str, source: Obj, found: Inventory, *, place: Place) -> str:
     broken = failing(source)
     if "SufficientPermissions" in broken:
         return " && ".join(_fix_rights(one, place) for one in list_mappings(source, "spec.resources"))

@@ -1,10 +1,9 @@
-"""Check the workloads: Knative Services, Deployments, StatefulSets, and their Pods."""
+"""Check the workloads: Knative Services, Deployments, StatefulSets, and their Pods; read the conditions of objects."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared.core.objects import get_in, get_text, list_mappings
-from shared.doctor.conditions import describe_trouble, is_ready
 from shared.doctor.findings import Finding, fail, ok, warn
 from shared.installation.inventory import Inventory, Obj, labels_of, name_of
 from shared.installation.place import Place
@@ -95,3 +94,40 @@ def _previous(pod: Obj) -> tuple[str, ...]:
     waits = any(get_in(one, "state.waiting") for one in list_mappings(pod, "status.containerStatuses"))
     restarted = any(one.get("restartCount") for one in list_mappings(pod, "status.containerStatuses"))
     return ("--previous",) if waits and restarted else ()
+
+
+def is_ready(obj: Obj) -> bool:
+    """Return whether the condition Ready of an object is true."""
+    return any(get_text(one, "status") == "True" for one in _conditions(obj) if get_text(one, "type") == "Ready")
+
+
+def describe_trouble(obj: Obj) -> str:
+    """Describe why an object is not ready; empty if it is ready.
+
+    The condition Ready summarizes the others, but it carries the message of one of them at most.
+    """
+    if is_ready(obj):
+        return ""
+    conditions = list(_conditions(obj))
+    for status in ("False", "Unknown"):
+        matching = [one for one in conditions if get_text(one, "status") == status]
+        parts = [one for one in matching if get_text(one, "type") != "Ready" and _reason_of(one)] or matching
+        if parts and any(map(_reason_of, parts)):
+            return "; ".join(f"{get_text(one, 'type')}: {_reason_of(one)}" for one in parts)
+        if parts:
+            names = [name for one in parts if (name := get_text(one, "type")) != "Ready"] or ["Ready"]
+            return f"{', '.join(names)}: status is {status}, without a message"
+    return "it has no conditions yet; check that its controller runs"
+
+
+def failing(obj: Obj) -> set[str]:
+    """Return the types of the conditions that are false."""
+    return {get_text(one, "type") for one in _conditions(obj) if get_text(one, "status") == "False"}
+
+
+def _conditions(obj: Obj) -> Iterator[Mapping[str, Any]]:
+    return list_mappings(obj, "status.conditions")
+
+
+def _reason_of(condition: Mapping[str, Any]) -> str:
+    return get_text(condition, "message") or get_text(condition, "reason")

@@ -55,11 +55,13 @@ class Leader:
         return timedelta(seconds=max(0, int(age.total_seconds())))
 
     def __str__(self) -> str:
-        """`host/123, by Lease default/ttl-after-finished, renewed 3s ago`."""
-        holder = self.holder or "no process, since the last one stopped"
+        """`the leader is host/123, by Lease default/ttl-after-finished, renewed 3s ago`."""
         at = f"{format_duration(self._age)} ago" if self.renewed_at else "at an unknown time"
         handles = f"; it handles {self.scope}" if self.scope and self.leads else ""
-        return f"{holder}, by Lease {self.namespace}/{LEASE}, renewed {at}{handles}"
+        lease = f"Lease {self.namespace}/{LEASE}, renewed {at}"
+        if not self.holder:
+            return f"the last leader stopped, and released {lease}"
+        return f"the {'' if self.leads else 'last '}leader is {self.holder}, by {lease}{handles}"
 
 
 async def read_leader(cluster: "KubernetesCluster", namespace: str) -> Leader | None:

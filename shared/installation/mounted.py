@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from shared.adapters.config.kind_files import RuleFile, read_rule_files
+from shared.adapters.config.kind_files import RuleFile, as_catalogue, read_rule_files
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.settings import Settings, read_settings
 from shared.core.kinds.catalogue import Catalogue
@@ -96,11 +96,6 @@ def read_catalogue(found: Inventory) -> Catalogue:
         except TtlError:
             pass
     return as_catalogue(read_rule_files())
-
-
-def as_catalogue(files: list[RuleFile]) -> Catalogue:
-    """Make a catalogue of rule files."""
-    return Catalogue(tuple(one.rule for one in files))
 
 
 def read_policy_text(found: Inventory, name: str, key: str) -> str | None:

@@ -13,6 +13,7 @@ class Place:
         namespace: The namespace of the installation.
         manifests: The folder `knative` that is shipped with this program.
         overlay: The folder that was applied; empty if the operator did not name it.
+        shipped: The shipped overlay that fits the installation.
         options: The options of kubectl that select the cluster.
         is_customized: Whether the installation has more than a shipped overlay. Applying that overlay would undo it.
         mounted_kinds: The names of the kinds whose rules are mounted, not shipped.
@@ -21,6 +22,7 @@ class Place:
     namespace: str
     manifests: str
     overlay: str = ""
+    shipped: str = "knative"
     options: tuple[str, ...] = ()
     is_customized: bool = False
     mounted_kinds: frozenset[str] = frozenset()
@@ -62,18 +64,18 @@ class Place:
         words += ["--kinds-dir=YOUR_RULES"] if self.mounted_kinds & {*kinds} else []
         return f"{shlex.join(words)} | {self.kubectl} apply -f -"
 
-    def apply(self, default: str = "knative", note: str = "") -> str:
+    def apply(self, note: str = "", *, shipped: str = "") -> str:
         """Return the command that applies the overlay again.
 
         Args:
-            default: The shipped overlay to apply if the operator did not name one and nothing is customized.
             note: What to do before, or to the overlay; it becomes a comment behind the command.
+            shipped: The overlay to apply if the operator did not name one and nothing is customized.
         """
         folder, hint = self.overlay, ""
         if not folder and self.is_customized:
             folder, hint = "YOUR_OVERLAY", "the overlay that you installed (--overlay)"
         elif not folder:
-            folder = f"{self.manifests}/overlays/{default}"
+            folder = f"{self.manifests}/overlays/{shipped or self.shipped}"
             hint = "or the overlay that you installed (--overlay)"
         hint = note or hint
         return f"{self.kubectl} apply -k {shlex.quote(folder)}" + (f"    # {hint}" if hint else "")

@@ -84,12 +84,14 @@ class Breaker:
         limits, window = self._limits, format_duration(self._limits.window)
         total, of_kind = self.deletion_counts.total(now), self.deletion_counts.of(_key(rule), now)
         if limits.count is not None and total >= limits.count:
-            return f"{total} objects were deleted within {window}, and the limit is {limits.count}"
+            deleted = "1 object was" if total == 1 else f"{total} objects were"
+            return f"{deleted} deleted within {window}, and the limit is {limits.count}"
         _, objects = self._objects.get(_key(rule), (now, 0))
         if limits.share is None or of_kind < limits.at_least or of_kind + 1 <= limits.share * objects:
             return ""
         share = f"{limits.share:.0%}"
-        return f"{of_kind} of {objects} {rule.name} were deleted within {window}, and the limit is {share}"
+        were = "was" if of_kind == 1 else "were"
+        return f"{of_kind} of {objects} {rule.name} {were} deleted within {window}, and the limit is {share}"
 
 
 class KeptNames:

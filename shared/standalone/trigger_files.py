@@ -7,6 +7,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from shared.adapters.config.yaml_text import describe_error
+from shared.core.objects import quote
 from shared.errors import TtlError
 from shared.standalone.triggers import Trigger
 
@@ -52,7 +54,7 @@ def _documents(path: Path) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise ManifestError(f"{path}: expected a readable file, got {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ManifestError(f"{path}: expected YAML, got {' '.join(str(error).split())}") from None
+        raise ManifestError(f"{path}: {describe_error(error)}") from None
     for document in documents:
         if isinstance(document, dict) and (document.get("apiVersion"), document.get("kind")) == _TRIGGER:
             yield document
@@ -79,4 +81,4 @@ def _first_problem(error: ValidationError) -> str:
     if first["type"] == "extra_forbidden":
         return f"{field.lstrip('.')}: unknown field; expected a field of Knative's Trigger"
     wanted = first["msg"].removeprefix("Value error, ").replace("Input should", "expected to")
-    return f"{field.lstrip('.')}: {wanted}, got {first['input']!r}"
+    return f"{field.lstrip('.')}: {wanted}, got {quote(first['input'])}"

@@ -18,9 +18,9 @@ from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import build
 from shared.cli import run as command_run
-from shared.cli.options.click_options import cluster_options
-from shared.cli.process.asynchronous import asynchronous
-from shared.cli.process.connection import connected
+from shared.cli.input.command import Command
+from shared.cli.input.options import Options, cluster_options
+from shared.cli.input.target import connected
 from shared.messages import SweepStep
 from shared.standalone.runner import SOURCE, local_broker
 
@@ -30,16 +30,15 @@ def main() -> None:
     """The drivers; `--help` of each says what it does."""
 
 
-@main.command()
+@main.command(cls=Command)
 @cluster_options
-@asynchronous
-async def sweep(kubeconfig: str | None, context: str | None) -> None:
+async def sweep(options: Options) -> None:
     """One sweep of all Jobs, begun at a line on standard input."""
     configure_logging("text")
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ttl-bench-"))
         settings = read_settings({"TTL_TIMERS_PATH": str(Path(folder, "timers.db"))}, environment={})
-        cluster = await stack.enter_async_context(connected(kubeconfig, context, memory=Memory()))
+        cluster = await stack.enter_async_context(connected(options, memory=Memory()))
         process = build(read_config(settings, cluster=cluster, home_namespace=""))
         broker = await stack.enter_async_context(local_broker(process))
         await cluster.check()

@@ -4,8 +4,8 @@ import re
 
 import click
 
+from shared.cli.input.command import EXIT_CODES
 from shared.cli.main import main
-from shared.cli.process.asynchronous import EXIT_CODES
 from tests.reference.texts import code, fill, joined, paragraphs, table
 
 PROGRAM = "ttl-after-finished"

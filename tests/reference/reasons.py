@@ -1,11 +1,11 @@
 """Every reason for which an object is kept, waits, or is deleted."""
 
-from shared.cli.deleters import obstacle_reasons
+from shared.cli.deleters.obstacles import ObstacleReason
 from shared.core.dispatchers import DISPATCHERS
 from shared.core.facts import Reason
 from shared.ports import HandlingReason, Verdict
 from shared.safeguards.reasons import Safeguard
-from tests.reference.texts import code, described, fill, members, paragraphs, table
+from tests.reference.texts import code, fill, members, table
 
 
 def render():
@@ -16,23 +16,21 @@ def render():
         decisions=_table(Reason),
         safeguards=_table(Safeguard),
         handling=_table(HandlingReason),
-        obstacles=table(("Reason", "Meaning", "What to do"), sorted(_obstacles())),
+        obstacles=table(("Reason", "Meaning", "What to do"), sorted(_rows(ObstacleReason))),
         dispatchers=table(("Dispatcher", "Mark", "After an early deletion"), dispatchers),
         verdicts=table(("Verdict", "Meaning"), [(code(one), *texts) for one, texts in members(Verdict)]),
     )
 
 
 def _table(reasons):
-    return table(("Reason", "Meaning", "What to do"), [(code(one), *texts) for one, texts in members(reasons)])
+    return table(("Reason", "Meaning", "What to do"), _rows(reasons))
+
+
+def _rows(reasons):
+    return [(code(one), *texts) for one, texts in members(reasons)]
 
 
 def _mark(dispatcher):
     if dispatcher.owner:
         return f"owner {code(dispatcher.owner)}"
     return f"label {code(dispatcher.label + (f'={dispatcher.value}' if dispatcher.value else ''))}"
-
-
-def _obstacles():
-    for name, text in described(obstacle_reasons).items():
-        meaning, do = paragraphs(text)
-        yield code(getattr(obstacle_reasons, name)), meaning, do

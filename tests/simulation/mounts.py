@@ -47,7 +47,7 @@ class Mount:
             FileError: It is bad at the start.
         """
         clock = self.world.loop.time
-        return kind(self, self.world.catalogue, self._report, clock)  # type: ignore[arg-type]
+        return kind(self, self.world.catalogue, self._report, clock=clock)  # type: ignore[arg-type]
 
     def _report(self, problem: str) -> None:
         self.world.checks.telemetry.problem("bad policy file", error=problem)

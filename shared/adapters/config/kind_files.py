@@ -1,6 +1,7 @@
 """Kind rules on disk: the shipped YAML files in `shared/kinds/`, and those in the operator's folder."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -39,7 +40,12 @@ def read_catalogue(folder: Path | None = None) -> Catalogue:
     Raises:
         FileError: See `read_rule_files`.
     """
-    return Catalogue(tuple(one.rule for one in read_rule_files(folder)))
+    return as_catalogue(read_rule_files(folder))
+
+
+def as_catalogue(files: Sequence[RuleFile]) -> Catalogue:
+    """Make a catalogue of rule files."""
+    return Catalogue(tuple(one.rule for one in files))
 
 
 def read_rule_files(folder: Path | None = None, *, shipped: Path = KINDS) -> list[RuleFile]:
@@ -58,14 +64,13 @@ def read_rule_files(folder: Path | None = None, *, shipped: Path = KINDS) -> lis
         return shipped_files
     if not folder.is_dir():
         raise FileError(f"{folder}: expected a directory of kind rules, but it does not exist or is not a directory")
-    own_files = [_with_replaced(one, shipped_files) for one in _read_folder(folder)]
+    own_files = [
+        replace(one, replaces=next((other for other in shipped_files if _overlap(one.rule, other.rule)), None))
+        for one in _read_folder(folder)
+    ]
     # One rule of the operator may list versions that two shipped rules split; it replaces both.
     kept = [one for one in shipped_files if not any(_overlap(one.rule, other.rule) for other in own_files)]
     return kept + own_files
-
-
-def _with_replaced(one: RuleFile, shipped: list[RuleFile]) -> RuleFile:
-    return RuleFile(one.rule, one.path, next((other for other in shipped if _overlap(one.rule, other.rule)), None))
 
 
 def _overlap(one: KindRule, other: KindRule) -> bool:

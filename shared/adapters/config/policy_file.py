@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core.core_schema import NullableSchema, WithDefaultSchema
 
-from shared.adapters.config.yaml_file import FileError, parse_model
+from shared.adapters.config.yaml_file import FileError, parse_model, read_text
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy import Policy
@@ -35,7 +35,7 @@ def read_policy(path: Path, kinds: Catalogue) -> Policy:
     Raises:
         FileError: The file cannot be read, is not a valid policy, or names an unknown kind.
     """
-    return parse_policy(_read(path), kinds, name=path.name)
+    return parse_policy(read_text(path), kinds, name=path.name)
 
 
 def parse_policy(text: str, kinds: Catalogue, *, name: str) -> Policy:
@@ -65,10 +65,15 @@ class PolicyFile:
     """
 
     def __init__(
-        self, path: Path, kinds: Catalogue, report: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        kinds: Catalogue,
+        report: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path, self._kinds, self._report, self._clock = path, kinds, report, clock
-        self._seen = _read(path)
+        self._seen = read_text(path)
         self._policy = parse_policy(self._seen, kinds, name=path.name)
         self._read_at = clock()
         self.problem = ""
@@ -87,7 +92,7 @@ class PolicyFile:
     def _reread(self) -> None:
         self._read_at = self._clock()
         try:
-            text = _read(self._path)
+            text = read_text(self._path)
             if text == self._seen:
                 return
             self._seen = text
@@ -100,13 +105,6 @@ class PolicyFile:
             return
         self.problem = ""
         _log.info("policy loaded", extra={"fields": {"file": str(self._path), "rules": len(self._policy.rules)}})
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path.name}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
 
 
 class _Schema(GenerateJsonSchema):

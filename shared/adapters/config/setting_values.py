@@ -1,11 +1,9 @@
 """How the text of an environment variable becomes the value of a setting."""
 
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 from shared.adapters.auth.identity import is_token
-from shared.core.ttl.durations import parse_duration
 
 ALL_KINDS = "all"
 """The value that selects every known kind that can finish."""
@@ -33,21 +31,6 @@ def split_kinds(text: str) -> tuple[str, ...]:
     return () if words == (ALL_KINDS,) else words
 
 
-def as_words(value: Any) -> Any:
-    """Split a text of comma-separated words; leave any other value to the model."""
-    return split_words(value) if isinstance(value, str) else value
-
-
-def as_kinds(value: Any) -> Any:
-    """Split a text of comma-separated kinds; leave any other value to the model."""
-    return split_kinds(value) if isinstance(value, str) else value
-
-
-def as_duration(value: Any) -> Any:
-    """Read a text such as `10m` as a duration; leave any other value to the model."""
-    return parse_duration(value) if isinstance(value, str) else value
-
-
 def check_server(value: str) -> str:
     """Validate a URL that tokens are sent to: https, or http to a loopback address.
 
@@ -73,12 +56,13 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def strip_token(value: Any) -> Any:
+def strip_token(value: str) -> str:
     """Strip and validate a token; a secret store often adds a line break at its end.
 
     Raises:
         ValueError: The token has a character that a header cannot hold.
     """
-    if isinstance(value, str) and not is_token(value := value.strip()):
+    token = value.strip()
+    if not is_token(token):
         raise ValueError("expected a token of printable ASCII characters, without spaces")
-    return value
+    return token

@@ -15,7 +15,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
-from shared.adapters.config.setting_values import as_duration, as_kinds, as_words, check_server, strip_token
+from shared.adapters.config.setting_values import check_server, split_kinds, split_words, strip_token
+from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
 
 # Variables that Kubernetes sets in a Pod for each Service of the namespace; a Service may be named `ttl`.
@@ -36,7 +37,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    kinds: Annotated[tuple[str, ...], BeforeValidator(as_kinds)] = Field(default=(), alias="TTL_KINDS")
+    kinds: Annotated[tuple[str, ...], BeforeValidator(split_kinds)] = Field(default=(), alias="TTL_KINDS")
     """Kinds that may be deleted, comma separated (`jobs,pods`), or `all`: every kind that can finish. The default is
     `all`.
 
@@ -57,7 +58,7 @@ class Settings(BaseModel):
 
     Read by: expire, sweep, deadletter, run.
     """
-    sweep_interval: Annotated[timedelta, BeforeValidator(as_duration)] = Field(
+    sweep_interval: Annotated[timedelta, BeforeValidator(parse_duration)] = Field(
         default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
     )
     """The time between two sweeps, at least `1s`. An object gets a timer only if it is due within two intervals.
@@ -116,7 +117,7 @@ class Settings(BaseModel):
 
     Read by: as TTL_API_SERVER.
     """
-    callers: Annotated[tuple[str, ...], BeforeValidator(as_words)] = Field(default=(), alias="TTL_CALLERS")
+    callers: Annotated[tuple[str, ...], BeforeValidator(split_words)] = Field(default=(), alias="TTL_CALLERS")
     """The subjects whose tokens a function accepts, comma separated. If it is not set, a function accepts any request.
 
     Read by: functions.

@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from shared.adapters.config.yaml_text import SafeLoader, measure
 from shared.core.objects import quote
 from shared.errors import TtlError
 
@@ -25,10 +26,9 @@ VALUES_MAX = 100_000
 """Maximum number of values with aliases expanded: nine levels of nine aliases each are half a billion values."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
-_Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Loader(_Safe):  # type: ignore[misc]
+class Loader(SafeLoader):  # type: ignore[misc]
     """YAML 1.1, plus the numbers that JSON and YAML 1.2 accept and YAML 1.1 does not: 1e-05."""
 
 
@@ -52,6 +52,18 @@ class FileError(TtlError):
     """A file is invalid; each line of the message names the file, the line, the field and the reason."""
 
 
+def read_text(path: Path) -> str:
+    """Read a text file.
+
+    Raises:
+        FileError: The file cannot be read.
+    """
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path.name}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
+
+
 def read_model(path: Path, model: type[ModelT], *, context: object = None) -> ModelT:
     """Read a file as a model; `context` is passed to the model's validators.
 
@@ -59,11 +71,7 @@ def read_model(path: Path, model: type[ModelT], *, context: object = None) -> Mo
         FileError: The file cannot be read, is not one YAML document, repeats a key, has a value that YAML 1.1 and 1.2
             read differently, or does not match the model.
     """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"{path.name}: expected a text file, got {getattr(error, 'strerror', None) or error}") from None
-    return parse_model(text, model, name=path.name, context=context)
+    return parse_model(read_text(path), model, name=path.name, context=context)
 
 
 def parse_model(
@@ -90,12 +98,14 @@ def parse_model(
     if len(text) > SIZE_MAX:
         raise FileError(f"{name}: expected at most {SIZE_MAX} characters, got {len(text)}")
     try:
-        _check_depth(text, name)
+        size = measure(text, levels_max=DEPTH_MAX, values_max=VALUES_MAX)
+        if size.levels > DEPTH_MAX:
+            raise FileError(f"{name}:{size.line}: expected at most {DEPTH_MAX} levels of nested lists and mappings")
+        if size.values > VALUES_MAX:
+            raise FileError(f"{name}: expected at most {VALUES_MAX} values, with aliases expanded")
         loader = Loader(text)
         node = loader.get_single_node()
         _raise_errors(sorted(_find_pitfalls(node)), name)
-        if _count(node, {}) > VALUES_MAX:
-            raise FileError(f"{name}: expected at most {VALUES_MAX} values, with aliases expanded")
         document = loader.construct_document(node) if node else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -108,7 +118,7 @@ def parse_model(
         read = refine(model.model_validate(document, context=context))
     except ValidationError as error:
         errors = list(_without_consequences(error.errors(include_url=False)))
-        _raise_errors([(_line_of(node, one["loc"]), _message_of(one)) for one in errors], name)
+        _raise_errors([(_line_of(node, one["loc"]), describe_problem(one)) for one in errors], name)
         raise
     return read
 
@@ -118,26 +128,6 @@ def _raise_errors(errors: Sequence[tuple[int, str]], name: str) -> None:
         lines = [f"{name}:{line}: {message}" for line, message in errors[:ERRORS_SHOWN_MAX]]
         more = [f"{name}: and {len(errors) - ERRORS_SHOWN_MAX} more"] if len(errors) > ERRORS_SHOWN_MAX else []
         raise FileError("\n".join(lines + more)) from None
-
-
-def _check_depth(text: str, name: str) -> None:
-    depth = 0
-    for event in yaml.parse(text, Loader=Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEPTH_MAX:
-            line = event.start_mark.line + 1 if event.start_mark else 1
-            raise FileError(f"{name}:{line}: expected at most {DEPTH_MAX} levels of nested lists and mappings")
-
-
-def _count(node: Any, counted: dict[int, int]) -> int:
-    """Count the values with aliases expanded; an alias within itself counts once, and its reader rejects it."""
-    if id(node) not in counted:
-        counted[id(node)] = 1
-        parts = [] if node is None or isinstance(node, yaml.ScalarNode) else node.value
-        if isinstance(node, yaml.MappingNode):
-            parts = [part for entry in node.value for part in entry]
-        counted[id(node)] += sum(_count(part, counted) for part in parts)
-    return counted[id(node)]
 
 
 def _find_pitfalls(node: Any) -> Iterator[tuple[int, str]]:
@@ -197,8 +187,8 @@ def _without_consequences(errors: Sequence[ErrorDetails]) -> Iterator[ErrorDetai
             yield one
 
 
-def _message_of(error: ErrorDetails) -> str:
-    """`ttl.fields.0.unit: expected 'seconds' or 'duration', got 'hours'`."""
+def describe_problem(error: ErrorDetails) -> str:
+    """Describe a problem of a model: `ttl.fields.0.unit: expected 'seconds' or 'duration', got 'hours'`."""
     where = ".".join(str(part) for part in error["loc"]) or "the document"
     context = error.get("ctx") or {}
     match error["type"]:

@@ -22,11 +22,12 @@ from kubernetes.aio.config import incluster_config, kube_config
 from kubernetes.aio.config.openid import OpenIDRequestor
 
 from shared.adapters.auth.identity import FileTokens, RenewedToken
+from shared.adapters.config.yaml_text import describe_error
 from shared.adapters.http_client import refuse_redirects, refuse_repeats
 from shared.adapters.kubernetes.access import Access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core.objects import get_in, get_text, list_mappings, printable
+from shared.core.objects import get_in, get_text, list_mappings, printable, quote
 from shared.errors import PermanentError
 
 CONNECTIONS_MAX = 100
@@ -129,7 +130,7 @@ async def _connect_by_kubeconfig(
     except config.ConfigException as error:
         raise PermanentError(f"{place}: {error}") from None
     except yaml.YAMLError as error:
-        raise PermanentError(f"{place}: expected YAML, got {' '.join(str(error).split())}") from None
+        raise PermanentError(f"{place}: {describe_error(error)}") from None
     except (OSError, ValueError) as error:
         raise PermanentError(f"{place}: {error or type(error).__name__}") from None
     except (TypeError, AttributeError, KeyError) as error:  # the client's errors for missing entries
@@ -206,7 +207,7 @@ def _read(file: Path, place: str) -> Any:
     with file.open(encoding="utf-8") as stream:
         document = yaml.load(stream, Loader=_Loader)  # noqa: S506 - a safe loader
     if not isinstance(document, dict):
-        got = "an empty file" if document is None else f"a {type(document).__name__}"
+        got = "an empty file" if document is None else quote(document)
         raise PermanentError(f"{place}: expected a mapping with contexts, clusters and users, got {got}: {file}")
     return document
 

@@ -12,7 +12,7 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes import state_configmap as state
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.requests import Answer
-from shared.cli.options.values import home_namespace
+from shared.cli.input.options import home_namespace
 from shared.core.objects import get_text, list_mappings
 from shared.errors import ForbiddenError, TtlError
 from shared.installation.defaults import LEASE, RUN
@@ -63,9 +63,9 @@ async def find_stop(cluster: KubernetesCluster, namespace: str, *, is_dry_run: b
     return f"deletions are stopped {stopped}; to start deletions again: `kubectl ttl start -n {namespace}`"
 
 
-async def find_brake_namespaces(cluster: KubernetesCluster, named: str | None) -> BrakeNamespaces:
+async def find_brake_namespaces(cluster: KubernetesCluster, named: str) -> BrakeNamespaces:
     """Find the namespaces to stop: the one that the operator names, else the default ones and those of each `run`."""
-    if named is not None:
+    if named:
         return BrakeNamespaces((named,), await _read_leaders(cluster, (named,)), is_named=True)
     usual = (home_namespace(), RUN)
     path = f"/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.name%3D{LEASE}&resourceVersion=0"

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.adapters.config.settings import read_settings
-from shared.cli.options.click_options import NONE
-from shared.cli.options.values import cluster_flags, home_namespace, known_kinds, read_policy
+from shared.cli.input.options import NONE, Options, home_namespace, known_kinds, read_policy
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import TtlError
@@ -149,28 +148,24 @@ class InForce:
         return PolicyInForce(NO_POLICY, why=why, is_known=not leader.scope.policy)
 
 
-async def read_in_force(
-    cluster: "KubernetesCluster", kinds_dir: Path | None, *, kubeconfig: str | None, context: str | None
-) -> InForce:
+async def read_in_force(cluster: "KubernetesCluster", options: Options) -> InForce:
     """Read the installation and each `run` of a cluster. What may not be read is reported in the result.
 
     Args:
         cluster: The cluster.
-        kinds_dir: A directory of kind rules, which then apply instead of the installation's.
-        kubeconfig: The option that selected the cluster.
-        context: Likewise.
+        options: They select the cluster. The kind rules of their directory apply instead of the installation's.
 
     Raises:
         TtlError: A rule of the directory is invalid.
     """
-    home, kinds = home_namespace(), known_kinds(kinds_dir)
+    home, kinds = home_namespace(), known_kinds(options.kinds_dir)
     (installed, problem), states = await asyncio.gather(
         _read_installed(cluster, home),
         _read_states(cluster, home),
     )
-    if installed and kinds_dir is None and read_settings().kinds_dir is None:
+    if installed and options.kinds_dir is None and read_settings().kinds_dir is None:
         kinds = installed.kinds
-    return InForce(home, kinds, installed, problem, states, cluster_flags(kubeconfig, context))
+    return InForce(home, kinds, installed, problem, states, options.flags)
 
 
 async def _read_installed(cluster: "KubernetesCluster", namespace: str) -> tuple[Installed | None, str]:

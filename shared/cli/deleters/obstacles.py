@@ -1,13 +1,13 @@
 """Obstacles: what prevents the deletion of a due object, as far as the cluster shows."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
-from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
-from shared.cli.deleters.obstacle_reasons import DRY_RUN, NO_DELETER, NOT_ENABLED, OTHER_NAMESPACE, STALE_GUARD
+from shared.cli.deleters.in_force import InForce, NamespaceState
 from shared.core.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
@@ -22,6 +22,36 @@ from shared.safeguards.recreation import name_of
 from shared.safeguards.state_schema import Stop, Trip
 
 _NAMES_SHOWN = 5
+
+
+class ObstacleReason(StrEnum):
+    """The reasons of obstacles, beside those of the safeguards."""
+
+    DRY_RUN = "dry-run"
+    """The process or the installation is a dry run.
+
+    Run it without `--dry-run`, or apply the installation with `TTL_DRY_RUN=false`.
+    """
+    NOT_ENABLED = "kind-not-enabled"
+    """The installation, or the `run` that leads, does not handle the kind.
+
+    Add the kind to `TTL_KINDS` or `--kinds`.
+    """
+    OTHER_NAMESPACE = "namespace-not-enabled"
+    """The `run` that leads handles only another namespace.
+
+    Run it without `--namespace`, or start another one with its own `--lease-namespace`.
+    """
+    NO_DELETER = "no-active-deleter"
+    """There is no active deleter: nothing is installed, and no `run` holds the Lease.
+
+    Start `ttl-after-finished run`, or install ttl-after-finished. If it is in another namespace, set `TTL_NAMESPACE`.
+    """
+    STALE_GUARD = "delete-guard-stale"
+    """The API server may refuse the DELETE: the admission policy of the kind differs from the kind rule.
+
+    Apply the output of `kubectl ttl kinds manifests KIND --only guard`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +83,8 @@ class Obstacle:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainContext:
-    """What `explain` found on the cluster of an object.
-
-    Attributes:
-        chosen: The policy that was applied to the object.
-        obstacles: What prevents its deletion if it is due, now or later.
-        flags: The flags that make kubectl use this cluster.
-        guard: The state of the kind's delete guard; None if it could not be read.
-    """
-
-    chosen: PolicyInForce
-    obstacles: Sequence[Obstacle] = ()
-    flags: tuple[str, ...] = ()
-    guard: GuardState | None = None
-
-
 def find_obstacles(
-    found: InForce, ref: ObjectRef, rule: KindRule, decision: Decision, now: datetime
+    found: InForce, ref: ObjectRef, rule: KindRule, *, decision: Decision, now: datetime
 ) -> Iterator[Obstacle]:
     """Find what prevents the deletion of an object that is due, now or later; an object that is kept has no obstacles.
 
@@ -84,15 +97,15 @@ def find_obstacles(
     """
     if isinstance(decision, Ignore):
         return
-    yield from find_missing_deleter(found, ref, rule, decision)
+    yield from find_missing_deleter(found, ref, rule, decision=decision)
     yield from find_stops(found, now)
     until = looped_until(found, ref, now)
     if until is not None:
-        yield _loop(ref, until, now, found)
+        yield _loop(ref, until, now=now, found=found)
 
 
 def find_stale_guard(
-    found: InForce, rule: KindRule, decision: Decision, guard: GuardState | None
+    found: InForce, rule: KindRule, decision: Decision, *, guard: GuardState | None
 ) -> Iterator[Obstacle]:
     """Report a delete guard that was made from another version of the rule: it may deny the DELETE of a due object."""
     if isinstance(decision, Ignore) or guard not in (GuardState.STALE, GuardState.ALTERED):
@@ -101,7 +114,7 @@ def find_stale_guard(
         f"the API server may deny the DELETE: {guard_name(rule)} differs from the guard that this version generates"
     )
     place = Place(found.home, manifests="", options=found.flags)
-    yield Obstacle(STALE_GUARD, message, f"`{place.guard([rule.name])}`")
+    yield Obstacle(ObstacleReason.STALE_GUARD, message, f"`{place.guard([rule.name])}`")
 
 
 def looped_until(found: InForce, ref: ObjectRef, now: datetime) -> datetime | None:
@@ -118,12 +131,12 @@ def find_stops(found: InForce, now: datetime) -> Iterator[Obstacle]:
         message = f"the installation in namespace {found.home} deletes nothing: TTL_DRY_RUN is on"
         doctor = _command(found, "doctor", found.home)
         cure = f"set TTL_DRY_RUN=false and apply the installation again; to check it: `{doctor}`"
-        yield Obstacle(DRY_RUN, message, cure)
+        yield Obstacle(ObstacleReason.DRY_RUN, message, cure)
     for state in _active(found):
         if state.contents.stop:
             yield _stopped(state, state.contents.stop, found)
         if state.contents.trip:
-            yield _open(state, state.contents.trip, now, found)
+            yield _open(state, state.contents.trip, now=now, found=found)
     if problem := next((state.problem for state in _active(found) if state.problem), ""):
         message = f"could not read whether deletions are stopped or a breaker is open: {problem}"
         cure = "run the command as a user with `get` on ConfigMaps and Leases in that namespace"
@@ -141,7 +154,7 @@ def _active(found: InForce) -> Iterator[NamespaceState]:
             yield state
 
 
-def find_missing_deleter(found: InForce, ref: ObjectRef, rule: KindRule, decision: Decision) -> Iterator[Obstacle]:
+def find_missing_deleter(found: InForce, ref: ObjectRef, rule: KindRule, *, decision: Decision) -> Iterator[Obstacle]:
     """Report that no active process deletes objects, or objects of this kind, or objects in this namespace."""
     ttl, installed = decision.facts.ttl, found.installed
     if rule.ttl and rule.ttl.honoured_by and ttl and ttl.origin == "native":
@@ -155,7 +168,8 @@ def find_missing_deleter(found: InForce, ref: ObjectRef, rule: KindRule, decisio
     if installed and installed.enabled is not None and rule.name not in installed.enabled:
         enabled = ",".join(installed.kinds_named)
         message = f"the installation in namespace {found.home} does not handle {rule.name}: TTL_KINDS is {enabled}"
-        yield Obstacle(NOT_ENABLED, message, f"add {rule.name} to the installation, see knative/README.md")
+        cure = f"add {rule.name} to the installation, see knative/README.md"
+        yield Obstacle(ObstacleReason.NOT_ENABLED, message, cure)
     if installed is None and not found.problem and not any(state.problem for state in found.states):
         namespaces = " or ".join(state.namespace for state in found.states)
         message = (
@@ -163,10 +177,11 @@ def find_missing_deleter(found: InForce, ref: ObjectRef, rule: KindRule, decisio
             f"{namespaces}"
         )
         cure = "start `ttl-after-finished run` or install it; if the installation is elsewhere, set $TTL_NAMESPACE"
-        yield Obstacle(NO_DELETER, message, cure)
+        yield Obstacle(ObstacleReason.NO_DELETER, message, cure)
     if installed and _is_leaderless(found, installed):
         message = f"no active deleter: no Pod of Deployment {found.home}/standalone holds the Lease"
-        yield Obstacle(NO_DELETER, message, f"to find out why: `{_command(found, 'doctor', found.home)}`")
+        cure = f"to find out why: `{_command(found, 'doctor', found.home)}`"
+        yield Obstacle(ObstacleReason.NO_DELETER, message, cure)
 
 
 def _is_leaderless(found: InForce, installed: Installed) -> bool:
@@ -183,14 +198,14 @@ def _left_out(leader: Leader, ref: ObjectRef, rule: KindRule) -> Obstacle | None
     if scope is None:
         return None
     if scope.dry_run:
-        return Obstacle(DRY_RUN, f"{run} deletes nothing: it is a dry run", "start it without --dry-run")
+        return Obstacle(ObstacleReason.DRY_RUN, f"{run} deletes nothing: it is a dry run", "start it without --dry-run")
     if not scope.handles_kind(rule.name):
         message = f"{run} handles only {scope.named_kinds}, not {rule.name}"
-        return Obstacle(NOT_ENABLED, message, f"add {rule.name} to its --kinds")
+        return Obstacle(ObstacleReason.NOT_ENABLED, message, f"add {rule.name} to its --kinds")
     if not scope.handles_namespace(ref.namespace):
         message = f"{run} handles only namespace {scope.namespace}"
         cure = "start it without --namespace, or start another one with another --lease-namespace"
-        return Obstacle(OTHER_NAMESPACE, message, cure)
+        return Obstacle(ObstacleReason.OTHER_NAMESPACE, message, cure)
     return None
 
 
@@ -200,16 +215,17 @@ def _stopped(state: NamespaceState, stop: Stop, found: InForce) -> Obstacle:
     return Obstacle(Safeguard.STOPPED, message, cure, since=stop.at)
 
 
-def _open(state: NamespaceState, trip: Trip, now: datetime, found: InForce) -> Obstacle:
+def _open(state: NamespaceState, trip: Trip, *, now: datetime, found: InForce) -> Obstacle:
     lasts = f" for {_distance(trip.at, now)}" if trip.at else ""
     message = f"the breaker in namespace {state.namespace} is open{lasts}; nothing is deleted {trip}"
     message += state.contents.name_kept(_NAMES_SHOWN)
     release = _command(found, "release", state.namespace, "--breaker")
-    cure = f"check which objects are due (`{_plan(found)}`), then `{release}`"
+    plan = shlex.join(("kubectl", "ttl", "plan", *found.flags))
+    cure = f"check which objects are due (`{plan}`), then `{release}`"
     return Obstacle(Safeguard.BREAKER_OPEN, message, cure, since=trip.at)
 
 
-def _loop(ref: ObjectRef, until: datetime, now: datetime, found: InForce) -> Obstacle:
+def _loop(ref: ObjectRef, until: datetime, *, now: datetime, found: InForce) -> Obstacle:
     message = (
         f"its name is in a recreate loop: each time it is deleted, it is created again; it is kept until "
         f"{format_instant(until.replace(microsecond=0))}, for another {_distance(now, until)}"
@@ -218,10 +234,6 @@ def _loop(ref: ObjectRef, until: datetime, now: datetime, found: InForce) -> Obs
     events = shlex.join(("kubectl", "get", "events", *place, "--field-selector", "reason=RecreateLoop", *found.flags))
     cure = f"stop the controller that creates it again, named by `{events}`; then the loop ends by itself"
     return Obstacle(Safeguard.RECREATE_LOOP, message, cure, until=until)
-
-
-def _plan(found: InForce) -> str:
-    return shlex.join(("kubectl", "ttl", "plan", *found.flags))
 
 
 def _command(found: InForce, command: str, namespace: str, *words: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from shared.adapters.config.yaml_file import describe_problem
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule, Outcome
@@ -13,8 +14,6 @@ from shared.core.objects import format_instant, printable, ref_of
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import InvalidTtlError, native_ttl
 from shared.errors import TtlError
-
-_EXPECTED = {"missing": "expected a value, got none", "extra_forbidden": "unknown field; remove it"}
 
 
 class Expect(BaseModel):
@@ -77,10 +76,7 @@ def _parse_case(document: dict[str, Any], place: str) -> Case:
     try:
         return Case.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        expected = _EXPECTED.get(first["type"]) or first["msg"].replace("Input should be", "expected")
-        raise TtlError(f"{place}: {field}: {expected}") from None
+        raise TtlError(f"{place}: {describe_problem(error.errors(include_url=False)[0])}") from None
 
 
 def _test_case(case: Case, known: Catalogue) -> Result:

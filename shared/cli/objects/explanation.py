@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.cli.deleters.obstacles import ExplainContext
 from shared.cli.objects.advice import advise
-from shared.cli.objects.object_report import describe_reason, describe_time
+from shared.cli.objects.object_report import ExplainContext, describe_reason, describe_time
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait

@@ -1,13 +1,35 @@
 """A decision about one object as JSON and as one sentence."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.cli.deleters.obstacles import ExplainContext
+from shared.cli.deleters.in_force import PolicyInForce
+from shared.cli.deleters.obstacles import Obstacle
 from shared.cli.objects.related import RelatedFacts
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import ObjectRef, format_instant
 from shared.core.ttl.durations import format_duration
+from shared.installation.guard_status import GuardState
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainContext:
+    """What `explain` found on the cluster of an object.
+
+    Attributes:
+        chosen: The policy that was applied to the object.
+        obstacles: What prevents its deletion if it is due, now or later.
+        flags: The flags that make kubectl use this cluster.
+        guard: The state of the kind's delete guard; None if it could not be read.
+    """
+
+    chosen: PolicyInForce
+    obstacles: Sequence[Obstacle] = ()
+    flags: tuple[str, ...] = ()
+    guard: GuardState | None = None
+
 
 WORDS = {
     Reason.EXPIRED: "its TTL has expired",
@@ -37,7 +59,7 @@ WORDS = {
 
 
 def as_json(
-    ref: ObjectRef, decision: Decision, related: RelatedFacts | None = None, context: ExplainContext | None = None
+    ref: ObjectRef, decision: Decision, related: RelatedFacts | None = None, *, context: ExplainContext | None = None
 ) -> dict[str, Any]:
     """Return the documented JSON of one object; instants are RFC 3339 in UTC, unknown values are null."""
     facts = decision.facts

@@ -1,1 +1,1 @@
-"""How commands write for people: messages on standard error, lines and tables that fit a terminal."""
+"""How commands write: the standard streams, messages on standard error, lines and tables that fit a terminal."""

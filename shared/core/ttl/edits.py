@@ -6,6 +6,7 @@ field in the same write, and saves its value in an annotation. The release write
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -63,15 +64,18 @@ def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> 
     if not reason.strip():
         raise ValueError("expected a reason, got an empty text: state why the object is kept")
     removed = _fields_of_controller(obj, rule) if with_fields else {}
+    former = get_annotations(obj).get("hold", reason)
+    replaced = () if former == reason else (f"it was held already; the reason is replaced, and was {quote(former)}",)
     if not removed:
-        return Edit({"hold": reason})
+        return Edit({"hold": reason}, message=replaced)
     saved = {**_read_saved(obj, rule), **removed}
     message = tuple(
         f"{path}: {json.dumps(value)} is saved in annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: "
         f"{_controller_of(rule)} does not act on it until you release the object"
         for path, value in removed.items()
     )
-    return Edit({"hold": reason, HELD_TTL: json.dumps(saved, sort_keys=True)}, dict.fromkeys(removed), message)
+    annotations = {"hold": reason, HELD_TTL: json.dumps(saved, sort_keys=True)}
+    return Edit(annotations, dict.fromkeys(removed), (*replaced, *message))
 
 
 def release(obj: Any, rule: KindRule) -> Edit | None:
@@ -137,12 +141,9 @@ def set_ttl(obj: Any, rule: KindRule, value: str, *, outcome: Outcome | None = N
         ValueError: The value cannot be read, or does not fit the outcome.
     """
     _check_changeable(obj, rule)
-    name = _annotation_for(value)
+    name = check_ttl(value, outcome)
     annotations = get_annotations(obj)
     if name == "expire-at":
-        if outcome:
-            expected = "expected a duration or never for one outcome"
-            raise ValueError(f"{expected}, got the instant {value}: an instant is for each outcome")
         return Edit({name: value})
     name = f"{name}-{outcome}" if outcome else name
     message = [
@@ -155,6 +156,30 @@ def set_ttl(obj: Any, rule: KindRule, value: str, *, outcome: Outcome | None = N
     instant = annotations["expire-at"]
     removed = f"{ANNOTATION_DOMAIN}/expire-at, {instant}, is removed: it would take precedence over {value}"
     return Edit({name: value, "expire-at": None}, message=(removed, *message))
+
+
+def check_ttl(value: str, outcome: Outcome | None = None) -> str:
+    """Check a value of `set_ttl`, and return the annotation that it is for, without its domain and its outcome.
+
+    Raises:
+        ValueError: The value cannot be read, or does not fit the outcome.
+    """
+    if value == "never":
+        return "ttl"
+    with suppress(ValueError):
+        parse_duration(value)
+        return "ttl"
+    try:
+        parse_instant(value)
+    except ValueError:
+        raise ValueError(
+            "expected seconds (3600), a duration such as 90s, 1h30m, 2d, 1w, never, or an instant such as "
+            f"2026-01-02T03:04:05Z, got {quote(value)}"
+        ) from None
+    if outcome:
+        expected = "expected a duration or never for one outcome"
+        raise ValueError(f"{expected}, got the instant {value}: an instant is for each outcome")
+    return "expire-at"
 
 
 def unset_ttl(obj: Any, outcome: Outcome | None = None) -> Edit | None:
@@ -179,7 +204,7 @@ def describe_maximum(value: str, maximum: timedelta | None, finished_at: datetim
     """
     if maximum is None or value == "never":
         return ""
-    if _annotation_for(value) == "expire-at":
+    if check_ttl(value) == "expire-at":
         if finished_at is not None and parse_instant(value) - finished_at <= maximum:
             return ""
     elif parse_duration(value) <= maximum:
@@ -218,21 +243,3 @@ def _read_saved(obj: Any, rule: KindRule) -> dict[str, Any]:
         problem = f"annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: expected {expected}, got {quote(text)}"
         raise ValueError(f"{problem}; correct it or remove it (`explain` prints the command)")
     return saved
-
-
-def _annotation_for(value: str) -> str:
-    """The annotation, without its domain, that holds a value of `set`."""
-    if value == "never":
-        return "ttl"
-    try:
-        parse_duration(value)
-    except ValueError:
-        try:
-            parse_instant(value)
-        except ValueError:
-            raise ValueError(
-                "expected seconds (3600), a duration such as 90s, 1h30m, 2d, 1w, never, or an instant such as "
-                f"2026-01-02T03:04:05Z, got {quote(value)}"
-            ) from None
-        return "expire-at"
-    return "ttl"

@@ -7,7 +7,7 @@ import pytest
 from shared.adapters.config.settings import read_settings
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import build
-from shared.cli.process.connection import name_served
+from shared.cli.input.target import name_served
 from shared.messages import SweepStep
 from tests.fakes import FakeCluster, FakePublisher
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 import pytest
 
 from shared.adapters.telemetry.logs import LogTelemetry, configure_logging
+from shared.cli.input.command import run_in_loop
 from shared.cli.output.messages import warn
-from shared.cli.process.asynchronous import asynchronous
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectDeleted
@@ -154,10 +154,9 @@ def test_loop_error_about_a_closed_connection_is_not_logged(logged):
 def report_loop_error(context) -> None:
     """Report an error in the event loop of a command, as uvloop does."""
 
-    @asynchronous
     async def command() -> None:
         loop = asyncio.get_running_loop()
         error = RuntimeError("unable to perform operation on the transport; the handler is closed")
         loop.call_exception_handler({"message": "Fatal error on SSL protocol", "exception": error, **context})
 
-    command()
+    run_in_loop(command())

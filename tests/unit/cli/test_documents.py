@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from shared.cli.documents import reader
-from shared.cli.documents.reader import read_documents
+from shared.cli.input import documents
+from shared.cli.input.documents import read_documents
 from shared.core.jsontext import DEPTH_MAX
 from shared.errors import TtlError
 from tests.builders import ROOT
@@ -37,7 +37,9 @@ def test_each_document_is_an_object_or_a_list_of_them(text, names):
 
 @pytest.mark.parametrize("text", ['{"a": 1, "b": {"c": 2, "c": 3}}', "b: {c: 2, c: 3}", "b:\n  ? [x]\n  : 1"])
 def test_key_that_is_duplicate_or_a_list_is_rejected_in_json_and_yaml(text):
-    with pytest.raises(TtlError, match=r"file: expected YAML, got .*('c' twice in one mapping|unhashable)"):
+    with pytest.raises(
+        TtlError, match=r"file: invalid YAML at line \d: .*('c' twice in one mapping|as a key, got a list)"
+    ):
         read(text)
 
 
@@ -68,7 +70,7 @@ def test_json_is_read_as_json_and_yaml_with_its_tags_aliases_and_merges(text, ex
     ],
 )
 def test_invalid_yaml_is_rejected(text, problem):
-    with pytest.raises(TtlError, match=f"file: expected YAML, got .*{re.escape(problem)}.* in document 1"):
+    with pytest.raises(TtlError, match=f"file: invalid YAML at line [12]: .*{re.escape(problem)}"):
         read(text)
 
 
@@ -114,13 +116,13 @@ def test_aliases_with_billions_of_values_are_rejected():
 
 
 def test_alias_of_itself_is_rejected():
-    with pytest.raises(TtlError, match=r"^file: expected YAML"):
+    with pytest.raises(TtlError, match=r"^file: invalid YAML at line 1: "):
         read("a: &a [*a]\n")
 
 
 @pytest.mark.parametrize("text", ["a: 1\na: 2\n", "x: {b: 1, b: 2}\n"])
 def test_duplicate_key_is_rejected(text):
-    with pytest.raises(TtlError, match=r"'[ab]' twice in one mapping.* in document 2"):
+    with pytest.raises(TtlError, match=r"^file: invalid YAML at line \d+: '[ab]' twice in one mapping"):
         read(f"{JOB}---\n{text}")
 
 
@@ -132,7 +134,7 @@ def test_document_that_is_no_object_is_rejected(text):
 
 
 def test_document_that_is_too_large_is_rejected_while_it_is_read(monkeypatch):
-    monkeypatch.setattr(reader, "DOCUMENT_MAX", 1_000)
+    monkeypatch.setattr(documents, "DOCUMENT_MAX", 1_000)
     endless = (f"k{number}: v\n" for number in iter(int, 1))
     with pytest.raises(TtlError, match=r"^file: expected at most 1000 characters in one document"):
         list(read_documents(endless, "file"))
@@ -151,3 +153,12 @@ def test_make_help_lists_every_target_that_is_described():
     printed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert {line.split()[1] for line in printed.splitlines()} == described
     assert "e2e" in described
+
+
+def test_invalid_yaml_names_the_line_of_the_file_and_what_was_expected():
+    with pytest.raises(TtlError, match=r"^file: invalid YAML at line 5: did not find expected ',' or '\]'$"):
+        read("a: 1\n---\nb: 2\nc: [d\n")
+    with pytest.raises(TtlError, match=r"^file: invalid YAML at line 2: expected a value of !!int, got 'x'$"):
+        read("a: 1\nb: !!int x\n")
+    with pytest.raises(TtlError, match=r"^file, document 1: expected a Kubernetes object, got a list$"):
+        read("- a\n")

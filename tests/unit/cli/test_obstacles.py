@@ -9,9 +9,9 @@ import pytest
 
 from shared.adapters.config.policy_file import parse_policy
 from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
-from shared.cli.deleters.obstacle_reasons import STALE_GUARD
-from shared.cli.deleters.obstacles import ExplainContext, find_obstacles, find_stale_guard
+from shared.cli.deleters.obstacles import ObstacleReason, find_obstacles, find_stale_guard
 from shared.cli.objects.explanation import as_text
+from shared.cli.objects.object_report import ExplainContext
 from shared.cli.objects.related import find_related
 from shared.core.decide import Context, decide
 from shared.core.kinds.catalogue import Catalogue
@@ -57,7 +57,7 @@ def of(installed=INSTALLED, home=CLOSED, run=CLOSED, led=None, problem="", unrea
 
 def obstacles(found, obj=DUE):
     decision = decide(obj, JOB, NOW, Context(namespace=plain_namespace("ci")))
-    return list(find_obstacles(found, ref_of(obj), JOB, decision, NOW))
+    return list(find_obstacles(found, ref_of(obj), JOB, decision=decision, now=NOW))
 
 
 def reasons(found, obj=DUE):
@@ -284,11 +284,13 @@ def test_policy_of_a_leader_is_compared_with_the_applied_one(tmp_path):
 @pytest.mark.parametrize("guard", list(GuardState))
 def test_stale_delete_guard_is_an_obstacle_of_a_due_object(guard):
     due, held = (decide(one, JOB, NOW, Context(namespace=plain_namespace("ci"))) for one in (DUE, job(hold="why")))
-    shown = list(find_stale_guard(of(), JOB, due, guard))
-    assert [one.reason for one in shown] == ([STALE_GUARD] if guard in (GuardState.STALE, GuardState.ALTERED) else [])
+    shown = list(find_stale_guard(of(), JOB, due, guard=guard))
+    assert [one.reason for one in shown] == (
+        [ObstacleReason.STALE_GUARD] if guard in (GuardState.STALE, GuardState.ALTERED) else []
+    )
     assert all("kinds manifests jobs.batch --only=guard --namespace=home" in one.cure for one in shown)
-    assert list(find_stale_guard(of(), JOB, held, guard)) == []
-    assert list(find_stale_guard(of(), JOB, due, None)) == []
+    assert list(find_stale_guard(of(), JOB, held, guard=guard)) == []
+    assert list(find_stale_guard(of(), JOB, due, guard=None)) == []
 
 
 @pytest.mark.parametrize(

@@ -13,18 +13,23 @@ import yaml
 
 from shared.adapters.config.kind_files import read_catalogue
 from shared.core.kinds.catalogue import Catalogue
-from shared.doctor.conditions import describe_trouble
-from shared.doctor.configured import check_settings, check_version
-from shared.doctor.event_checks import Rhythm, check_dead_letters, check_sweep
+from shared.doctor.activity import (
+    Rhythm,
+    check_dead_letters,
+    check_lease,
+    check_sweep,
+    check_timers,
+    port_of,
+    report_answer,
+)
+from shared.doctor.configured import check_settings, check_version, read_known
 from shared.doctor.examine import Variant, is_customized, variant_of
 from shared.doctor.findings import Finding, Level, as_json, fail, ok
-from shared.doctor.mounted_kinds import read_known
 from shared.doctor.rights import Account, accounts_of, report_rights
-from shared.doctor.safeguards import check_breaker, check_loops
+from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import compare_clocks
-from shared.doctor.timing import check_lease, check_timers, port_of, report_answer
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
-from shared.doctor.workloads import check_workloads, describe_pod
+from shared.doctor.workloads import check_workloads, describe_pod, describe_trouble
 from shared.installation.inventory import PARTS, Inventory, Listed
 from shared.installation.place import Place
 from shared.installation.rbac import Right, needs_of, state_needs
@@ -396,7 +401,7 @@ def test_customized_installation_is_not_overwritten_by_a_shipped_overlay():
 def configured(**data):
     config = fixture("settings")
     config["data"] |= data
-    return check_settings(inventory(ConfigMap=[config]), read_catalogue(), PLACE, "knative")
+    return check_settings(inventory(ConfigMap=[config]), read_catalogue(), PLACE)
 
 
 def test_valid_settings_are_ok():
@@ -432,7 +437,7 @@ def test_events_in_another_namespace_warn():
 
 
 def test_missing_settings_config_map_fails():
-    findings = check_settings(inventory(ConfigMap=[]), read_catalogue(), PLACE, "knative").findings
+    findings = check_settings(inventory(ConfigMap=[]), read_catalogue(), PLACE).findings
     ((what, detail),) = wrong(findings).items()
     assert what.startswith("settings settings-")
     assert detail == "the ConfigMap does not exist, and expire, timers cannot start without it"
@@ -443,7 +448,7 @@ def test_variable_in_a_workloads_own_env_warns():
     (container,) = service["spec"]["template"]["spec"]["containers"]
     container["env"] += [{"name": "TTL_DRY_RUN", "value": "true"}, {"name": "TTL_CALLERS", "value": "caller"}]
     found = inventory(**{"Knative Service": [service], "ConfigMap": [fixture("settings")]})
-    details = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
+    details = wrong(check_settings(found, read_catalogue(), PLACE).findings)
     assert details["settings of expire"].startswith("TTL_DRY_RUN in its own env")
 
 
@@ -453,7 +458,7 @@ def test_kinds_in_the_env_of_timers_do_not_warn():
         (container,) = service["spec"]["template"]["spec"]["containers"]
         container["env"] += [{"name": "TTL_KINDS", "value": "all"}, {"name": "TTL_KINDS_DIR", "value": "/etc/kinds"}]
     found = inventory(Knative_Service=services, ConfigMap=[fixture("settings")])
-    details = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
+    details = wrong(check_settings(found, read_catalogue(), PLACE).findings)
     assert details.keys() == {"settings of expire"}
     assert details["settings of expire"].startswith("TTL_KINDS in its own env")
 
@@ -465,17 +470,17 @@ def test_workloads_with_different_settings_warn():
         Knative_Service=[old, fixture("service-timers")],
         ConfigMap=[named(fixture("settings"), "settings-old"), fixture("settings")],
     )
-    findings = check_settings(found, read_catalogue(), PLACE, "knative").findings
+    findings = check_settings(found, read_catalogue(), PLACE).findings
     assert "settings-old: expire" in wrong(findings)["settings"]
 
 
 def test_versions_that_differ_warn():
-    assert wrong(check_version(inventory(), "0.1.0", PLACE, "knative")) == {}
-    assert "0.1.0 is installed, and this program is 0.2.0" in str(list(check_version(inventory(), "0.2.0", PLACE, "")))
+    assert wrong(check_version(inventory(), "0.1.0", PLACE)) == {}
+    assert "0.1.0 is installed, and this program is 0.2.0" in str(list(check_version(inventory(), "0.2.0", PLACE)))
     newer = copy.deepcopy(fixture("service-expire"))
     newer["metadata"]["labels"]["app.kubernetes.io/version"] = "0.2.0"
     found = inventory(Knative_Service=[newer, fixture("service-timers")])
-    assert "several versions run: 0.1.0, 0.2.0" in str(list(check_version(found, "0.1.0", PLACE, "")))
+    assert "several versions run: 0.1.0, 0.2.0" in str(list(check_version(found, "0.1.0", PLACE)))
 
 
 # Rights
@@ -498,7 +503,7 @@ def test_needed_rights_follow_from_the_kind():
 
 
 def test_source_needs_only_the_rights_on_its_own_kinds():
-    accounts = {one.name: one for one in accounts_of(inventory(), (JOB, POD), Catalogue((JOB, POD)), "ns")}
+    accounts = {one.name: one for one in accounts_of(inventory(), (JOB, POD), Catalogue((JOB, POD)), namespace="ns")}
     assert set(accounts) == {"expire", "source"}
     assert accounts["source"].needs == {Right("batch", "jobs", verb) for verb in ("get", "list", "watch")}
 
@@ -512,7 +517,9 @@ def test_missing_right_gets_the_component_of_its_kind():
 
 
 def test_missing_right_on_the_state_gets_the_overlay():
-    (account,) = [one for one in accounts_of(inventory(), (JOB,), Catalogue((JOB,)), "ns") if one.name == "expire"]
+    (account,) = [
+        one for one in accounts_of(inventory(), (JOB,), Catalogue((JOB,)), namespace="ns") if one.name == "expire"
+    ]
     assert state_needs("ns") <= account.needs
     allowed = {right: right not in state_needs("ns") for right in account.needs}
     (finding,) = [one for one in report_rights(account, allowed, PLACE) if one.level is Level.FAIL]
@@ -629,17 +636,17 @@ def test_mounted_rules_are_known():
     found = with_rules(
         {"render.yaml": RENDER, "job.yaml": RENDER.replace("example.com", "batch").replace("Render", "Job")}
     )
-    known = read_known(found, PLACE, "knative")
+    known = read_known(found, PLACE)
     (finding,) = known.findings
     assert (finding.what, finding.level) == ("rules kinds-abc", Level.OK)
     assert finding.detail == "renders.batch (replaces the shipped rule), renders.example.com"
     assert known.mounted == {"renders.batch", "renders.example.com"}
     assert known.catalogue.get("example.com/v1", "Render")
-    assert wrong(check_settings(found, known.catalogue, PLACE, "knative").findings) == {}
+    assert wrong(check_settings(found, known.catalogue, PLACE).findings) == {}
 
 
 def test_invalid_mounted_rule_fails_with_its_line():
-    known = read_known(with_rules({"render.yaml": RENDER.replace("finishedAt", "finishAt")}), PLACE, "knative")
+    known = read_known(with_rules({"render.yaml": RENDER.replace("finishedAt", "finishAt")}), PLACE)
     (finding,) = known.findings
     assert finding.level is Level.FAIL
     assert "render.yaml:6: finishAt: there is no such field" in finding.detail
@@ -648,14 +655,14 @@ def test_invalid_mounted_rule_fails_with_its_line():
 
 
 def test_missing_rules_config_map_fails():
-    known = read_known(with_rules({}, name="another"), PLACE, "knative")
+    known = read_known(with_rules({}, name="another"), PLACE)
     assert wrong(known.findings) == {
         "rules kinds-abc": "the ConfigMap does not exist, and expire cannot start without it"
     }
 
 
 def test_installation_without_mounted_rules_reports_nothing():
-    known = read_known(inventory(), PLACE, "knative")
+    known = read_known(inventory(), PLACE)
     assert (known.findings, known.mounted) == ((), frozenset())
 
 
@@ -743,12 +750,12 @@ def refused(code, message):
     ],
 )
 def test_timers_level_follows_from_the_answer(status, body, level):
-    assert report_answer("timers-1", status, body, PLACE).level.value == level
+    assert report_answer("timers-1", status, body, place=PLACE).level.value == level
 
 
 def test_timers_behind_a_network_policy_are_ok_without_an_answer():
     body = refused(503, "error trying to reach service: i/o timeout")
-    assert report_answer("timers-1", 503, body, PLACE, has_policies=True).level is Level.OK
+    assert report_answer("timers-1", 503, body, place=PLACE, has_policies=True).level is Level.OK
 
 
 def test_port_is_that_of_queue_proxy_if_there_is_one():
@@ -785,14 +792,19 @@ def state(**data):
     return inventory(ConfigMap=[config_map if data else {**config_map, "data": None}])
 
 
+def check_safeguard(what, found, now=NOW, place=PLACE):
+    (finding,) = [one for one in check_safeguards(found, now, place) if one.what == what]
+    return finding
+
+
 def test_closed_breaker_without_loops_is_ok():
     for found in (state(), inventory()):
-        assert [one.level for one in (check_breaker(found, NOW, PLACE), check_loops(found, NOW, PLACE))] == ["ok", "ok"]
+        assert [one.level for one in check_safeguards(found, NOW, PLACE)] == ["ok", "ok", "ok"]
 
 
 def test_open_breaker_reports_cause_time_and_release_command():
     place = replace(PLACE, namespace="default", options=("--context=east",))
-    finding = check_breaker(state(**with_trip({}, Trip(ago(300), "too many", "sweep"))), NOW, place)
+    finding = check_safeguard("breaker", state(**with_trip({}, Trip(ago(300), "too many", "sweep"))), place=place)
     assert finding.level == "FAIL"
     assert finding.detail == (
         "open: nothing is deleted since 2026-03-14 15:04:26 UTC (5m ago): too many, reported by sweep"
@@ -801,25 +813,25 @@ def test_open_breaker_reports_cause_time_and_release_command():
 
 
 def test_breaker_with_unreadable_state_is_open():
-    assert check_breaker(state(breaker="rubbish"), NOW, PLACE).level == "FAIL"
+    assert check_safeguard("breaker", state(breaker="rubbish")).level == "FAIL"
 
 
 def test_recreate_loop_is_reported_until_it_expires():
     found = state(**with_loop({}, "Job.batch/ci/nightly", later(60), NOW))
-    assert "Job.batch/ci/nightly" in check_loops(found, NOW, PLACE).detail
-    assert check_loops(found, later(61), PLACE).level == "ok"
+    assert "Job.batch/ci/nightly" in check_safeguard("recreate loops", found).detail
+    assert check_safeguard("recreate loops", found, later(61)).level == "ok"
 
 
 def test_many_recreate_loops_are_summarized():
     data: Mapping[str, str] = {}
     for number in range(9):
         data = with_loop(data, f"Job.batch/ci/job-{number}", later(60), NOW)
-    assert check_loops(state(**data), NOW, PLACE).detail.endswith("Job.batch/ci/job-2 and 6 more")
+    assert check_safeguard("recreate loops", state(**data)).detail.endswith("Job.batch/ci/job-2 and 6 more")
 
 
-@pytest.mark.parametrize("check", [check_breaker, check_loops])
-def test_unreadable_state_warns(check):
-    assert check(inventory(problems={"ConfigMap": "forbidden"}), NOW, PLACE).level == "warn"
+def test_unreadable_state_warns():
+    findings = check_safeguards(inventory(problems={"ConfigMap": "forbidden"}), NOW, PLACE)
+    assert [one.level for one in findings] == ["warn", "warn", "warn"]
 
 
 def event(reason, seconds, message="said"):
@@ -828,7 +840,7 @@ def event(reason, seconds, message="said"):
 
 
 def swept(*events, interval=timedelta(minutes=10), since=None):
-    return check_sweep(Listed(events), NOW, Rhythm(interval, since, "look"), PLACE)
+    return check_sweep(Listed(events), NOW, Rhythm(interval, since, "look"), place=PLACE)
 
 
 @pytest.mark.parametrize(
@@ -857,7 +869,7 @@ def test_last_sweep_level_follows_from_events_and_interval(finding, level, detai
 
 
 def test_unreadable_events_warn():
-    finding = check_sweep(Listed(problem="forbidden"), NOW, Rhythm(timedelta(minutes=1), None, ""), PLACE)
+    finding = check_sweep(Listed(problem="forbidden"), NOW, Rhythm(timedelta(minutes=1), None, ""), place=PLACE)
     assert (finding.level, finding.detail) == (Level.WARN, "cannot be checked: forbidden")
 
 

@@ -11,7 +11,7 @@ from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Level
 from shared.doctor.rights import Account
 from shared.errors import ForbiddenError
-from shared.installation.delete_guard import guard
+from shared.installation.delete_guard import guard, not_checked
 from shared.installation.guard_status import GuardState, compare_guard
 from shared.installation.place import Place
 from tests.builders import JOB, POD, having, kind_rule, without
@@ -46,7 +46,7 @@ class Server:
 
 
 def check(server, rules=(JOB,), accounts=(EXPIRE,), place=PLACE):
-    return asyncio.run(check_guard(server, rules, Catalogue(tuple(rules)), accounts, place))
+    return asyncio.run(check_guard(server, rules, known=Catalogue(tuple(rules)), accounts=accounts, place=place))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,9 @@ def test_rules_of_one_kind_make_one_guard():
     rules = [kind_rule("mpijobs-v1.kubeflow.org"), kind_rule("mpijobs-v2beta1.kubeflow.org")]
     policy, binding = guard(rules, NAMESPACE)
     server: Any = Server([policy], [binding])
-    (finding,) = asyncio.run(check_guard(server, rules[:1], Catalogue(tuple(rules)), [EXPIRE], PLACE))
+    (finding,) = asyncio.run(
+        check_guard(server, rules[:1], known=Catalogue(tuple(rules)), accounts=[EXPIRE], place=PLACE)
+    )
     assert finding.level is Level.OK
 
 
@@ -125,3 +127,11 @@ def test_guard_that_cannot_be_read_warns():
 def test_cluster_without_admission_policies_warns():
     (finding,) = check(Server(served=False))
     assert (finding.level, "does not serve ValidatingAdmissionPolicies" in finding.detail) == (Level.WARN, True)
+
+
+def test_unchecked_conditions_are_listed_once_if_kinds_differ():
+    run, workflow = kind_rule("taskruns.tekton.dev"), kind_rule("workflows.argoproj.io")
+    assert not_checked([run]) != not_checked([workflow])
+    policies, bindings = zip(*(guard([one], NAMESPACE) for one in (run, workflow)), strict=True)
+    (finding,) = check(Server(policies, bindings), (run, workflow))
+    assert finding.detail.count("the finish time") == 1

@@ -4,8 +4,8 @@ import pytest
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY
+from shared.doctor.configured import check_policies
 from shared.doctor.findings import Level
-from shared.doctor.policies import check_policies
 from shared.errors import TtlError
 from shared.installation.inventory import OURS, Inventory, Listed
 from shared.installation.mounted import read_policy
@@ -29,7 +29,7 @@ def deployment(name="standalone", config="policy-1", path="/etc/ttl/policy.yaml"
 def found(*workloads, problem="", **policies):
     maps = [{"metadata": {"name": name.replace("_", "-")}, "data": data} for name, data in policies.items()]
     parts = {"Deployment": Listed(workloads), "ConfigMap": Listed(tuple(maps), problem)}
-    return list(check_policies(Inventory(parts), Catalogue((JOB,)), PLACE, "knative"))
+    return list(check_policies(Inventory(parts), Catalogue((JOB,)), PLACE))
 
 
 def test_valid_policy_reports_its_rules():

@@ -229,6 +229,13 @@ async def test_safeguards_apply_new_limits_from_the_next_deletion(at):
 # The breaker
 
 
+async def test_breaker_that_trips_after_one_deletion_says_so_in_the_singular(at):
+    process = at.process(by="sweep", breaker=BreakerLimits(count=1, window=timedelta(minutes=10)))
+    await process.delete("a")
+    assert await process.delete("b") is None
+    assert ": 1 object was deleted within 10m, and the limit is 1" in at.message[0][1]
+
+
 async def test_breaker_trips_at_the_deletion_after_its_count(at):
     process = at.process(by="sweep", breaker=BreakerLimits(count=3, window=timedelta(minutes=10)))
     for name in "abc":

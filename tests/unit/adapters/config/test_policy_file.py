@@ -32,7 +32,7 @@ class Bench:
         self.path, self.now = folder / "policy.yaml", 0.0
         self.problems: list[str] = []
         self.path.write_text(GOOD)
-        self.file = PolicyFile(self.path, KINDS, self.problems.append, lambda: self.now)
+        self.file = PolicyFile(self.path, KINDS, self.problems.append, clock=lambda: self.now)
 
     def look(self):
         self.now += LOOK_SECONDS
@@ -74,7 +74,7 @@ def test_mounted_config_map_is_reread_after_its_link_changes(tmp_path):
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "policy.yaml").symlink_to("..data/policy.yaml")
     now = [0.0]
-    file = PolicyFile(tmp_path / "policy.yaml", KINDS, pytest.fail, lambda: now[0])
+    file = PolicyFile(tmp_path / "policy.yaml", KINDS, pytest.fail, clock=lambda: now[0])
     (tmp_path / "..new").symlink_to("..2")
     (tmp_path / "..new").rename(tmp_path / "..data")
     now[0] += LOOK_SECONDS

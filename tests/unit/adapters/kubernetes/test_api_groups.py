@@ -155,16 +155,16 @@ async def test_missing_right_is_logged(caplog):
 async def test_doctor_warns_of_a_kind_that_an_aggregated_server_serves(cluster):
     cluster.aggregated_groups = {"trainer.kubeflow.org"}
     place = Place("ttl-after-finished", "knative")
-    findings, _ = await check_kinds(cluster, (JOB, TRAINJOB), (), place)
+    findings, _ = await check_kinds(cluster, (JOB, TRAINJOB), (), place=place)
     assert {one.what: one.level for one in findings} == {"kind jobs": Level.OK, "kind trainjobs": Level.WARN}
     assert "preconditions: honoured" in findings[1].fix
-    findings, _ = await check_kinds(cluster, (JOB, HONOURED), (), place)
+    findings, _ = await check_kinds(cluster, (JOB, HONOURED), (), place=place)
     assert {one.level for one in findings} == {Level.OK}
 
 
 async def test_doctor_reports_a_missing_right_to_list_apiservices(cluster):
     cluster.fail("list-apiservices", ForbiddenError("cannot list apiservices"))
-    findings, _ = await check_kinds(cluster, (JOB, TRAINJOB), (), Place("ttl-after-finished", "knative"))
+    findings, _ = await check_kinds(cluster, (JOB, TRAINJOB), (), place=Place("ttl-after-finished", "knative"))
     assert "cannot list apiservices" in findings[1].detail
 
 

@@ -649,7 +649,7 @@ NOT_A_CERTIFICATE = "bm90IGEgY2VydGlmaWNhdGU="
     ("document", "words"),
     [
         (None, "the file does not exist"),
-        ("a: [b", "expected YAML"),
+        ("a: [b", "invalid YAML at line 2: did not find expected"),
         (b"a: \xff", "utf-8"),
         ("", "contexts"),
         ("- a", "contexts"),

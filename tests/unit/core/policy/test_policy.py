@@ -79,7 +79,7 @@ def test_policy_without_limits_limits_nothing():
             "rules.0.ttl",
             "expected never, seconds (3600) or a duration such as 90s, 1h30m, 2d, 1w, got '-1'",
         ),
-        (ruled(ttl=True), "rules.0.ttl", "got True"),
+        (ruled(ttl=True), "rules.0.ttl", "got true"),
         (ruled(ttl={"unknown": 1}), "rules.0.ttl", "for each of succeeded and failed"),
         (ruled(ttl=None), "rules.0", "expected a value for ttl, or no such field"),
         (ruled(when=None), "rules.0", "expected a value for when, or no such field"),

@@ -83,6 +83,12 @@ def test_second_hold_keeps_the_saved_values():
     assert json.loads(not_none(later_set.annotations[HELD_TTL])) == {FIELD: 5}
 
 
+def test_hold_of_a_held_object_names_the_reason_that_it_replaces():
+    for obj in (annotated(job(), hold="before"), annotated(job(ttl=60), hold="before")):
+        assert edits.hold(obj, JOB, "now").message[0] == "it was held already; the reason is replaced, and was 'before'"
+        assert not any("replaced" in one for one in edits.hold(obj, JOB, "before").message)
+
+
 def test_release_keeps_and_reports_a_field_that_was_set_during_the_hold():
     change = edits.release(job(ttl=5, hold="why", held_ttl=json.dumps({FIELD: 60})), JOB)
     assert change is not None

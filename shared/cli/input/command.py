@@ -1,4 +1,4 @@
-"""How a command runs in an event loop: its errors, exit codes and signals."""
+"""How a command runs: its options, event loop, errors, exit codes and signals."""
 
 import asyncio
 import functools
@@ -6,12 +6,14 @@ import importlib.util
 import logging
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
+from dataclasses import fields
 from typing import Any
 
 import click
 
 from shared.adapters.config.settings import SettingsError
+from shared.cli.input.options import Options
 from shared.errors import TtlError
 
 EXIT_CODES = {
@@ -24,24 +26,51 @@ EXIT_CODES = {
 """The exit codes of all commands; docs/reference/cli.md is made from the commands, and from these."""
 
 
-def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run a command in an event loop; a TtlError becomes one message and exit code 1, a SettingsError exit code 2.
+class Command(click.Command):
+    """A command: an async function, which gets the values of the shared options in one `options`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Reject an empty value, which a shell makes of an unset variable.
+
+        Raises:
+            BadParameter: The value of an option is empty.
+        """
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        for one in self.params:
+            value = given.get(one.name or "")
+            values = value if isinstance(value, list) else [value]  # an option that may be repeated gives a list
+            if isinstance(one, click.Option) and any(isinstance(text, str) and not text.strip() for text in values):
+                raise click.BadParameter("expected a value, got an empty one", ctx, one)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run the command in an event loop; `options` is passed if the command has a shared option."""
+        names = [field.name for field in fields(Options) if field.name in ctx.params]
+        if names:
+            ctx.params["options"] = Options(**{name: ctx.params.pop(name) for name in names})
+        run_in_loop(super().invoke(ctx))
+
+
+command = functools.partial(click.command, cls=Command)
+"""In place of `click.command`."""
+
+
+def run_in_loop(command: Coroutine[Any, Any, None]) -> None:
+    """Run a command in an event loop.
 
     The first SIGINT or SIGTERM cancels the command. If the command handles that and returns, the exit code is 0, else
     128 plus the signal's number. A second signal ends the process.
+
+    Raises:
+        ClickException: The command failed: a TtlError is one message and exit code 1, a SettingsError exit code 2.
     """
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            with asyncio.Runner(loop_factory=_new_loop) as runner:
-                runner.run(_until_signalled(command(*args, **kwargs)))
-        except TtlError as error:
-            raise _as_exit(error) from None
-        except ExceptionGroup as group:
-            raise _first_ttl_error(group) from None
-
-    return run
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(_until_signalled(command))
+    except TtlError as error:
+        raise _as_exit(error) from None
+    except ExceptionGroup as group:
+        raise _first_ttl_error(group) from None
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -5,11 +5,13 @@ from typing import Any
 import yaml
 from yaml import MappingEndEvent, MappingStartEvent, ScalarEvent, SequenceEndEvent, SequenceStartEvent
 
-_Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from shared.adapters.config.yaml_text import SafeLoader
+from shared.core.objects import quote
+
 _TEXT = "tag:yaml.org,2002:str"
 
 
-class KubernetesLoader(_Safe):  # type: ignore[misc]
+class KubernetesLoader(SafeLoader):  # type: ignore[misc]
     """A YAML loader that reads a time without quotes as text, as Kubernetes does."""
 
 
@@ -74,7 +76,11 @@ class YamlDocument:
             tag = _TEXT if event.tag == "!" else event.tag
         if tag == _TEXT:
             return text
-        return self._loader.construct_object(yaml.ScalarNode(tag, text, event.start_mark, event.end_mark))
+        try:
+            return self._loader.construct_object(yaml.ScalarNode(tag, text, event.start_mark, event.end_mark))
+        except ValueError:
+            problem = f"expected a value of {tag.replace('tag:yaml.org,2002:', '!!')}, got {quote(text)}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark) from None
 
     def _mapping(self, start: Any) -> dict[Any, Any]:
         mapping: dict[Any, Any] = {}
@@ -86,8 +92,11 @@ class YamlDocument:
                 merged += reversed(value) if isinstance(value, list) else [value]
                 continue
             key = self._scalar(event) if type(event) is ScalarEvent and not event.anchor else read(event)
+            if isinstance(key, dict | list):
+                problem = f"expected a text as a key, got {quote(key)}"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
             if key in mapping:
-                raise yaml.MarkedYAMLError(problem=f"{key!r} twice in one mapping", problem_mark=start.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"{key!r} twice in one mapping", problem_mark=event.start_mark)
             mapping[key] = read(following())
         if not merged:
             return mapping

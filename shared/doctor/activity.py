@@ -1,20 +1,25 @@
-"""Check the timer engine and the Lease of `standalone`: exactly one process may hold each."""
+"""Check what an installation shows only while it runs: its timers, its Lease, its last sweep and its dead letters.
+
+The API server keeps the Events about sweeps and dead letters for an hour.
+"""
 
 import asyncio
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_in, get_text, list_mappings, parse_instant
 from shared.core.scope import parse_scope
-from shared.doctor.conditions import is_ready
+from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
-from shared.doctor.workloads import pods_of
+from shared.doctor.workloads import is_ready, pods_of
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE
-from shared.installation.inventory import Inventory, Obj, name_of
+from shared.installation.inventory import Inventory, Listed, Obj, name_of
 from shared.installation.leader import LEASE_AGE_MAX
 from shared.installation.place import Place
+from shared.ports import EventReason
 
 _QUEUE_PROXY_PORT = 8012
 _FUNCTION_PORT = 8080
@@ -49,7 +54,7 @@ async def check_timers(cluster: KubernetesCluster, found: Inventory, place: Plac
         return _report_silence(name_of(pod), why, place, has_policies=has_policies)
     except TtlError as error:
         return unknown("timers", str(error), place)
-    return report_answer(name_of(pod), status, body, place, has_policies=has_policies)
+    return report_answer(name_of(pod), status, body, place=place, has_policies=has_policies)
 
 
 def port_of(pod: Obj) -> int:
@@ -61,7 +66,7 @@ def port_of(pod: Obj) -> int:
     return next((port for port in ports if isinstance(port, int)), _FUNCTION_PORT)
 
 
-def report_answer(pod: str, status: int, body: Any, place: Place, *, has_policies: bool = False) -> Finding:
+def report_answer(pod: str, status: int, body: Any, *, place: Place, has_policies: bool = False) -> Finding:
     """Report the answer to a GET through the API server's proxy.
 
     A function rejects a GET with 405, and that proves that it answers. A body of kind Status comes from the API server.
@@ -101,3 +106,90 @@ def check_lease(found: Inventory, now: datetime, place: Place) -> Finding:
         return fail("Lease", detail, logs)
     scope = parse_scope(lease)
     return ok("Lease", f"{holder} leads" + (f"; it handles {scope}" if scope else ""))
+
+
+KEPT_FOR = timedelta(hours=1)
+"""How long the API server keeps an Event: the default of --event-ttl."""
+
+_SWEEP_REASONS = (EventReason.SWEPT, EventReason.SWEPT_IN_PART)
+
+INTERVALS_MAX = 3
+"""Sweep intervals without a sweep after which doctor reports a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """The schedule of the sweeps.
+
+    Attributes:
+        interval: The time between two sweeps.
+        since: When the schedule began; None if that is unknown.
+        logs: The command that shows the log of `sweep`.
+    """
+
+    interval: timedelta
+    since: datetime | None
+    logs: str
+
+
+def check_sweep(events: Listed, now: datetime, rhythm: Rhythm, *, place: Place) -> Finding:
+    """Check that the last sweep of all objects is recent and complete.
+
+    Args:
+        events: The Events about the installation.
+        now: The time, by the API server's clock.
+        rhythm: The expected schedule.
+        place: The installation.
+    """
+    if events.problem:
+        return unknown("last sweep", events.problem, place)
+    sweeps = [
+        (at, event) for event in events.items if get_text(event, "reason") in _SWEEP_REASONS and (at := time_of(event))
+    ]
+    every = f"expected every {format_duration(rhythm.interval)}"
+    age_max = INTERVALS_MAX * rhythm.interval
+    if sweeps:
+        at, event = max(sweeps, key=lambda one: one[0])
+        ago = f"{format_duration(_whole(now - at))} ago"
+        if now - at > age_max:
+            return warn("last sweep", f"{ago}; {every}", rhythm.logs)
+        if get_text(event, "reason") == EventReason.SWEPT_IN_PART:
+            return warn("last sweep", f"{ago}, but incomplete: {get_text(event, 'message')}", rhythm.logs)
+        return ok("last sweep", f"{ago}; {every}")
+    if rhythm.since is not None and now - rhythm.since < age_max:
+        return ok("last sweep", f"none yet; scheduled since {rhythm.since:%H:%M:%S} UTC, {every}")
+    if age_max > KEPT_FOR:
+        return warn("last sweep", f"unknown: Events are kept for an hour, and a sweep is {every}", rhythm.logs)
+    return warn("last sweep", f"none in the last hour; {every}", rhythm.logs)
+
+
+def check_dead_letters(events: Listed, now: datetime, place: Place) -> Finding:
+    """Check the dead letters of the last hour. The same problem is reported in one Event an hour."""
+    if events.problem:
+        return unknown("dead letters", events.problem, place)
+    letters = [
+        event
+        for event in events.items
+        if get_text(event, "reason") == EventReason.DEAD_LETTER and (at := time_of(event)) and now - at < KEPT_FOR
+    ]
+    if not letters:
+        return ok("dead letters", "none in the last hour")
+    last = max(letters, key=lambda event: time_of(event) or now)
+    show = place.command("get", "events", "--field-selector", f"reason={EventReason.DEAD_LETTER}")
+    count = f"{len(letters)} different problems" if len(letters) > 1 else "one problem"
+    return warn("dead letters", f"{count} in the last hour; the latest: {get_text(last, 'message')}", show)
+
+
+def time_of(event: Obj) -> datetime | None:
+    """Return when the API server stored an Event, by its clock; an Event of ours is written only once."""
+    candidates: list[Any] = [get_in(event, path) for path in ("metadata.creationTimestamp", "lastTimestamp")]
+    for text in candidates:
+        try:
+            return parse_instant(text)
+        except ValueError:
+            continue
+    return None
+
+
+def _whole(age: timedelta) -> timedelta:
+    return timedelta(seconds=max(0, int(age.total_seconds())))

@@ -11,15 +11,25 @@ from typing import IO, Any
 
 import yaml
 
-from shared.cli.documents.yaml_limits import LEVELS_MAX, TOO_DEEP, check_limits
-from shared.cli.documents.yaml_values import KubernetesLoader, YamlDocument
-from shared.core.jsontext import is_nested_deeper
+from shared.adapters.config.yaml_text import describe_error, measure
+from shared.cli.input.yaml_values import KubernetesLoader, YamlDocument
+from shared.core.jsontext import DEPTH_MAX, is_nested_deeper
+from shared.core.objects import quote
 from shared.errors import TtlError
 
 DOCUMENT_MAX = 16_777_216
 """The most characters of one document; a List of many objects is one document."""
 
+LEVELS_MAX = DEPTH_MAX + 2
+"""The most levels of a document: an object in the items of a List."""
+
+VALUES_MAX = 1_000_000
+"""The most values of a document with aliases, each alias counted with its values."""
+
+_TOO_DEEP = f"expected at most {DEPTH_MAX} levels in one object"
 _DOCUMENT = re.compile(r"---(\s|$)")
+_INDENT = re.compile(r"^[ \t?:-]*", re.MULTILINE)
+_EMPTY = re.compile(r"\{\s*\}|\[\s*\]")
 
 
 def read_documents(stream: Iterable[str], name: str) -> Iterator[dict[str, Any]]:
@@ -31,33 +41,34 @@ def read_documents(stream: Iterable[str], name: str) -> Iterator[dict[str, Any]]
 
     Raises:
         TtlError: The file is not YAML, or a document is not an object, has a key twice, or is too large or too deep.
-            The message names the file and the document.
+            The message names the file, and the document or the line.
     """
-    number = 0
+    number, line = 0, 1
     try:
         for text in _split(stream, name):
             for document in _load(text, f"{name}, document {number + 1}"):
                 number += 1
                 if _may_be_deeper(text) and is_nested_deeper(document, LEVELS_MAX):
-                    raise TtlError(f"{name}, document {number}: {TOO_DEEP}")
+                    raise TtlError(f"{name}, document {number}: {_TOO_DEEP}")
                 if document is not None:
                     yield from _objects(document, f"{name}, document {number}")
-    except yaml.YAMLError as error:
-        raise TtlError(f"{name}: expected YAML, got {_describe(error)} in document {number + 1}") from None
-    except (UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:  # TypeError: a key that is a list
-        raise TtlError(f"{name}: expected YAML, got {error}") from None
+            line += text.count("\n")
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TtlError(f"{name}: {describe_error(error, line)}") from None
+    except RecursionError:
+        raise TtlError(f"{name}, document {number + 1}: {_TOO_DEEP}") from None
 
 
 def _may_be_deeper(text: str) -> bool:
-    """Return whether a value can be deeper than `check_limits` measured: it has aliases, or it is JSON."""
+    """Return whether a value can be deeper than `_check_limits` measured: it has aliases, or it is JSON."""
     return "*" in text or text.lstrip().startswith("{")
 
 
 def _load(text: str, place: str) -> Iterator[Any]:
     if text.lstrip().startswith("{"):
         try:
-            document = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_json)
-        except json.JSONDecodeError:  # YAML may begin with a bracket too
+            document = json.loads(text, object_pairs_hook=_unique, parse_constant=_reject)
+        except ValueError:  # YAML may begin with a bracket too, and its parser names the line of an error
             yield from _load_yaml(text, place)
         else:
             yield document
@@ -66,7 +77,7 @@ def _load(text: str, place: str) -> Iterator[Any]:
 
 
 def _load_yaml(text: str, place: str) -> Iterator[Any]:
-    check_limits(text, place)
+    _check_limits(text, place)
     loader = KubernetesLoader(text)
     try:
         while (event := loader.get_event()) is not None:
@@ -76,16 +87,41 @@ def _load_yaml(text: str, place: str) -> Iterator[Any]:
         loader.dispose()
 
 
+def _check_limits(text: str, place: str) -> None:
+    """Check a document before the C library reads it: that library overflows its stack on deep data.
+
+    Raises:
+        TtlError: The document is nested too deeply, or its aliases make too many values.
+    """
+    has_aliases = "*" in text and "&" in text
+    if not has_aliases and _depth_at_most(text) <= LEVELS_MAX:
+        return
+    size = measure(text, levels_max=LEVELS_MAX, values_max=VALUES_MAX if has_aliases else DOCUMENT_MAX)
+    if size.levels > LEVELS_MAX:
+        raise TtlError(f"{place}: {_TOO_DEEP}")
+    if has_aliases and size.values > VALUES_MAX:
+        raise TtlError(f"{place}: expected at most {VALUES_MAX} values, with each alias written out")
+
+
+def _depth_at_most(text: str) -> int:
+    """Return an upper bound of the depth without a parser: a level takes a column of indentation or an open bracket.
+
+    A list may have the indentation of the key above it; then two levels share a column.
+    """
+    text = _EMPTY.sub("", text)
+    brackets = text.count("{") + text.count("[")
+    return brackets + 2 * max(map(len, _INDENT.findall(text)), default=0) + 2
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise yaml.YAMLError(f"{next(key for key in keys if keys.count(key) > 1)!r} twice in one mapping")
+        raise ValueError("a key occurs twice")
     return mapping
 
 
-def _no_json(constant: str) -> Any:
-    raise json.JSONDecodeError("no JSON", constant, 0)
+def _reject(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def _split(stream: Iterable[str], name: str) -> Iterator[str]:
@@ -106,13 +142,9 @@ def _split(stream: Iterable[str], name: str) -> Iterator[str]:
         yield "".join(lines)
 
 
-def _describe(error: yaml.YAMLError) -> str:
-    return " ".join(str(error).split())
-
-
 def _objects(document: Any, place: str) -> Iterator[dict[str, Any]]:
     if not isinstance(document, dict):
-        raise TtlError(f"{place}: expected a Kubernetes object, got {type(document).__name__}")
+        raise TtlError(f"{place}: expected a Kubernetes object, got {quote(document)}")
     items = document.get("items")
     if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
         for number, item in enumerate(items, start=1):

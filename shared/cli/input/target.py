@@ -1,17 +1,39 @@
-"""Parse the names of objects and kinds, as kubectl does: `job/x` or `job x`."""
+"""The cluster of a command, and the objects and kinds that its arguments name, as for kubectl: `job/x` or `job x`."""
 
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import click
 
-from shared.cli.options.scope import split_kinds
+from shared.adapters.config.settings import read_settings
+from shared.adapters.kubernetes.access import get_access
+from shared.adapters.kubernetes.watched_versions import Memory
+from shared.cli.input.options import Options, split_kinds
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, printable
 from shared.errors import PermanentError, TtlError
+from shared.evaluation.served import list_served, list_unserved
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
+    from shared.bootstrap.config import ProcessConfig
+
+
+@asynccontextmanager
+async def connected(options: Options, *, memory: Memory | None = None) -> AsyncIterator["KubernetesCluster"]:
+    """Connect to the cluster, and disconnect at the end of the block."""
+    from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - `--help` and offline commands need no client
+
+    kubeconfig, context = options.kubeconfig, options.context
+    access = get_access(read_settings()) if kubeconfig is None and context is None else None
+    cluster = await connect(access=access, kubeconfig=kubeconfig, context=context, memory=memory)
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
 
 
 def split_target(words: tuple[str, ...], *, or_else: str = "") -> tuple[str, str]:
@@ -97,3 +119,22 @@ async def is_absent(namespace: str, cluster: "KubernetesCluster") -> bool:
 def ref_to(rule: KindRule, namespace: str, name: str) -> ObjectRef:
     """Return a reference to an object by its name, without its uid."""
     return ObjectRef(rule.api_version, rule.kind, namespace if rule.scope == "Namespaced" else "", name, "")
+
+
+def namespace_of(options: Options) -> str:
+    """Return the namespace of an object: that of the options, else of the kubeconfig's context, else `default`."""
+    if options.namespace:
+        return options.namespace
+    from shared.adapters.kubernetes.connect import get_namespace  # noqa: PLC0415 - as above
+
+    return get_namespace(kubeconfig=options.kubeconfig, context=options.context) or "default"
+
+
+async def name_served(config: "ProcessConfig", cluster: "KubernetesCluster") -> str:
+    """Name the enabled kinds that the cluster serves, and the kinds in TTL_KINDS that it does not serve."""
+    served = await list_served(config.catalogue, cluster=cluster, namespace=config.namespace)
+    groups = Counter(plural for plural, _ in {(rule.plural, rule.group) for rule in served})
+    names = dict.fromkeys(rule.plural if groups[rule.plural] == 1 else rule.name for rule in served)
+    plurals = ", ".join(names) or "nothing yet"
+    absent = list_unserved(config.settings.kinds, served)
+    return f"{plurals} (not served yet: {', '.join(absent)})" if absent else plurals

@@ -1,1 +1,0 @@
-"""Kubernetes objects read from a YAML or JSON file."""
