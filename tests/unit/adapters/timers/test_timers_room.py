@@ -13,10 +13,11 @@ from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import TimerFile
 from shared.adapters.timers.unwritten_results import UNWRITTEN_MAX
 from shared.errors import TryLaterError
+from tests.fakes import FakeClock
 from tests.unit.adapters.timers.test_timers_sqlite import (
+    NOW,
     QUICK,
     Broker,
-    HandClock,
     replace_timer,
     timer,
     until,
@@ -32,7 +33,7 @@ MIB = 1024 * 1024
 class World:
     def __init__(self, path: Path, room: Room | None) -> None:
         self.path, self.room = path, room
-        self.clock = HandClock()
+        self.clock = FakeClock(NOW)
         self.broker = Broker(self.clock)
 
     @asynccontextmanager
