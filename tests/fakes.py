@@ -69,7 +69,7 @@ class FakeCluster(StoreCluster):
         self.clock = clock or FakeClock()
         super().__init__(Store(self.clock.now), lambda: self.clock.now().timestamp(), Memory(), page_size)
         self.before_get: Callable[[str], None] = lambda _: None
-        self.before_delete: Callable[[str], None] = lambda _: None
+        self.before_delete: Callable[[str], object] = lambda _: None
         self.on_list: Callable[[], None] = lambda: None
         self.calls: list[Call] = []
         self.namespace_reads: list[Call] = []
@@ -103,6 +103,7 @@ class FakeCluster(StoreCluster):
 
     def remember(self, obj: dict[str, Any]) -> None:
         """Cache the object, as a watch in this process does."""
+        assert self.memory is not None
         self.memory.remember(obj["metadata"]["uid"], json.dumps(obj).encode())
         self.server_clock.observe(format_datetime(self.clock.now().replace(microsecond=0), usegmt=True))
 
