@@ -37,6 +37,13 @@ class FakeClock:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadClock:
+    """A clock that shows the result of a function."""
+
+    now: Callable[[], datetime]
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """A request to the double of the API server: the verb (such as `get` or `list-metadata`) and its target."""
 
@@ -307,12 +314,18 @@ class Recorded:
     reason: str = ""
     detail: str = ""
     by: str = ""
+    uid: str = ""
 
 
 @dataclass
 class FakeTelemetry:
-    """Stores what is recorded."""
+    """Stores what is recorded.
 
+    Attributes:
+        note: Called with the source and the text of each record, for a trace.
+    """
+
+    note: Callable[[str, str], None] = lambda _by, _text: None
     records: list[Recorded] = field(default_factory=list)
     deletions: list[ObjectDeleted] = field(default_factory=list)
     missed: int = 0
@@ -338,26 +351,32 @@ class FakeTelemetry:
     ) -> None:
         if due_at is not None:
             self.timers_due.append(due_at)
-        self.records.append(Recorded(str(verdict), ref.name, str(reason), detail, by))
+        self.note(by, f"{verdict} {ref} {ref.uid} {reason} {detail}")
+        self.records.append(Recorded(str(verdict), ref.name, str(reason), detail, by, ref.uid))
 
     def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
+        self.note(by, f"deleted {deleted.ref} {deleted.ref.uid} missed={missed}")
         self.finalizers.extend(finalizers)
         self.deletions.append(deleted)
         self.missed += missed
 
     def problem(self, message: str, **fields: object) -> None:
+        self.note("problem", f"{message} {fields}")
         self.problems.append((message, fields))
 
     def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
         self.problem("an event went to the dead letter", type=event_type, status=status, **fields)
 
     def swept(self, rule: KindRule) -> None:
+        self.note("sweep", f"all of {rule.name}")
         self.swept_kinds.append(rule.kind)
 
     def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
+        self.note("sweep", f"ended: {dict(counts)} whole={whole}")
         self.sweeps.append(dict(counts))
 
     def delayed(self, ref: ObjectRef, seconds: float) -> None:
+        self.note("budget", f"{ref} {ref.uid} in {seconds:.3f} s")
         self.waits.append(seconds)
 
     def breaker(self, *, is_open: bool) -> None:
@@ -367,6 +386,7 @@ class FakeTelemetry:
         self.is_stopped = is_stopped
 
     def recreate_loop(self, ref: ObjectRef) -> None:
+        self.note("recreation", f"{ref} {ref.uid}")
         self.loops.append(ref.name)
 
     def verdicts(self) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import aiohttp
@@ -12,27 +12,20 @@ from starlette.responses import Response
 from shared.devserver.apiserver import DeleteOptions, EmbeddedApiServer, Query, StatusError, Store, WriteOptions, serve
 from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS, JOBS, PODS
+from tests.fakes import FakeClock
 
 START = datetime(2026, 1, 1, 12, 0, 0, 999_000, tzinfo=UTC)
 
 
-class Clock:
-    def __init__(self):
-        self.now = START
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock(START)
 
 
 @pytest.fixture
 def store(clock):
     numbers = itertools.count(1)
-    return Store(clock, new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012}")
+    return Store(clock.now, new_uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012}")
 
 
 def named(name, **more):
@@ -43,7 +36,7 @@ def test_store_uses_the_clock_and_the_uids_of_the_caller(store, clock):
     job = store.create(JOBS, "default", named("a"))
     assert job["metadata"]["creationTimestamp"] == "2026-01-01T12:00:00Z"
     assert job["metadata"]["uid"] == "00000000-0000-4000-8000-000000000003"
-    clock.now += timedelta(hours=1)
+    clock.advance(3_600)
     done = store.patch(
         JOBS, "default", "a", merge_patch({"status": {"x": 1}}), WriteOptions("ctl", subresource="status")
     )
@@ -54,7 +47,7 @@ def test_store_uses_the_clock_and_the_uids_of_the_caller(store, clock):
 def test_equal_histories_make_equal_stores(clock):
     def run():
         numbers = itertools.count()
-        store = Store(clock, new_uid=lambda: f"{next(numbers):05}")
+        store = Store(clock.now, new_uid=lambda: f"{next(numbers):05}")
         for _ in range(3):
             store.create(PODS, "default", {"metadata": {"generateName": "p-"}})
         return store.list(PODS)
@@ -71,7 +64,7 @@ def test_store_copies_its_input_and_keeps_returned_objects_unchanged(store):
 
 
 def test_finalizer_stays_without_garbage_collection(clock):
-    store = Store(clock, collect_garbage=False)
+    store = Store(clock.now, collect_garbage=False)
     store.create(JOBS, "default", named("a"))
     store.delete(JOBS, "default", "a", DeleteOptions(propagation="Foreground"))
     assert store.get(JOBS, "default", "a")["metadata"]["finalizers"] == ["foregroundDeletion"]
@@ -86,7 +79,7 @@ def test_deleted_namespace_removes_its_objects(store):
 
 
 def test_old_history_is_dropped(clock):
-    store = Store(clock, history=10)
+    store = Store(clock.now, history=10)
     for number in range(50):
         store.create(CONFIG_MAPS, "default", named(f"c{number:02}"))
     assert len(store.changes(CONFIG_MAPS, store.revision - 10)) == 10
@@ -150,9 +143,9 @@ async def test_injected_fault_fails_the_request(store):
 @pytest.mark.anyio
 async def test_date_header_is_the_clock_of_the_store(store, clock):
     async with serve(EmbeddedApiServer(store)) as url, aiohttp.ClientSession(url) as session:
-        clock.now = datetime(2031, 5, 6, 7, 8, 9, 999_999, tzinfo=UTC)
+        clock.at = datetime(2031, 5, 6, 7, 8, 9, 999_999, tzinfo=UTC)
         async with session.get("/api") as answer:
-            assert parsedate_to_datetime(answer.headers["Date"]) == clock.now.replace(microsecond=0)
+            assert parsedate_to_datetime(answer.headers["Date"]) == clock.at.replace(microsecond=0)
 
 
 @pytest.mark.anyio

@@ -1,18 +1,16 @@
 """The checkers: what must always hold, looked at whenever it could be broken."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import Resource
 from shared.devserver.apiserver.table import Change
-from shared.messages import ObjectDeleted, Timer
-from shared.ports import Verdict
+from shared.messages import Timer
 from shared.usecases.expire import ATTEMPTS_MAX
+from tests.fakes import FakeTelemetry
 from tests.simulation.calls import Invocation, invocation
 from tests.simulation.judging import judged
 from tests.simulation.things import Thing
@@ -46,57 +44,6 @@ class Violation(AssertionError):  # noqa: N818 - a violation of what must hold
         self.rule = rule
 
 
-class SimTelemetry:
-    """Counts what is reported."""
-
-    def __init__(self, world: Any) -> None:
-        self.world = world
-        self.failed: Counter[str] = Counter()
-        self.deletions: Counter[str] = Counter()
-
-    def record(
-        self,
-        verdict: Verdict,
-        ref: ObjectRef,
-        reason: str = "",
-        *,
-        detail: str = "",
-        by: str = "",
-        due_at: datetime | None = None,
-    ) -> None:
-        self.world.note(by, f"{verdict} {ref} {ref.uid} {reason} {detail}")
-        if verdict is Verdict.FAILED:
-            self.failed[ref.uid] += 1
-
-    def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
-        self.world.note(by, f"deleted {deleted.ref} {deleted.ref.uid} missed={missed}")
-        self.deletions[deleted.ref.uid] += 1
-
-    def problem(self, message: str, **fields: object) -> None:
-        self.world.note("problem", f"{message} {fields}")
-
-    def dead_letter(self, event_type: str, status: int | str, **fields: object) -> None:
-        self.world.note("dead letter", f"{event_type} {status} {fields}")
-
-    def swept(self, rule: KindRule) -> None:
-        self.world.note("sweep", f"all of {rule.name}")
-
-    def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
-        self.world.note("sweep", f"ended: {dict(counts)} whole={whole}")
-
-    def delayed(self, ref: ObjectRef, seconds: float) -> None:
-        self.world.note("budget", f"{ref} {ref.uid} in {seconds:.3f} s")
-
-    def breaker(self, *, is_open: bool) -> None:
-        pass
-
-    def stopped(self, *, is_stopped: bool) -> None:
-        pass
-
-    def recreate_loop(self, ref: ObjectRef) -> None:
-        self.world.note("recreation", f"{ref} {ref.uid}")
-
-
 class Checks:
     """Sees every call, every answer and every change.
 
@@ -114,7 +61,7 @@ class Checks:
 
     def __init__(self, world: Any) -> None:
         self.world = world
-        self.telemetry = SimTelemetry(world)
+        self.telemetry = FakeTelemetry(world.note)
         self.violation: Violation | None = None
         self.calls: Counter[str] = Counter()
         self.answers: Counter[tuple[str, int]] = Counter()

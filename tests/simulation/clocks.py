@@ -1,7 +1,6 @@
 """The clocks of the world: only the loop's time is real, and no process of the system can read it."""
 
 import random
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from tests.simulation.virtualloop import VirtualLoop
@@ -54,10 +53,3 @@ class Clocks:
 
     def _at(self, offset: float) -> datetime:
         return BEGIN + timedelta(seconds=self._loop.time() + offset)
-
-
-class ReadClock:
-    """One of the clocks, as the Clock port."""
-
-    def __init__(self, now: Callable[[], datetime]) -> None:
-        self.now = now

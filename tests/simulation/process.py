@@ -13,9 +13,9 @@ from shared.messages import Message, Timer, TimersSet
 from shared.ports import Publisher
 from shared.usecases.schedule import schedule
 from shared.usecases.timers import set_timers
+from tests.fakes import ReadClock
 from tests.simulation.budget import SlowRestraints
 from tests.simulation.calls import Invocation, invocation
-from tests.simulation.clocks import ReadClock
 from tests.simulation.judging import judged, judges_of
 from tests.simulation.simtimers import SimTimers
 from tests.sweeps import sweep_with

@@ -16,7 +16,7 @@ from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.usecases.expire import Expiry
 from tests.builders import NOW, ago, annotated, ended, job, namespace, owned_by, pod
-from tests.fakes import FakeCluster, FakePublisher, FakeState, FakeTelemetry
+from tests.fakes import FakeCluster, FakePublisher, FakeState, FakeTelemetry, ReadClock
 from tests.installation import KINDS
 from tests.simulation.virtualloop import VirtualLoop
 from tests.sweeps import sweep_with
@@ -26,11 +26,9 @@ SLOW = 9.0
 """Seconds of a read: longer than facts count, and short enough for two of them within `EXPIRE_SECONDS_MAX`."""
 
 
-class LoopClock:
+def loop_time():
     """The loop's own time, as a wall clock."""
-
-    def now(self):
-        return NOW + timedelta(seconds=asyncio.get_running_loop().time())
+    return NOW + timedelta(seconds=asyncio.get_running_loop().time())
 
 
 class SlowCluster(FakeCluster):
@@ -65,7 +63,7 @@ class Bench:
     """One process that deletes, on a loop with virtual time."""
 
     def __init__(self, policy=None, count_seconds=0.0):
-        self.clock = LoopClock()
+        self.clock = ReadClock(loop_time)
         self.cluster, self.telemetry, self.publisher = SlowCluster(self.clock), FakeTelemetry(), FakePublisher()
         self.policy = policy or rules(ttl="never")
         self.count_seconds = count_seconds

@@ -12,10 +12,11 @@ from shared.adapters.timers.deliveries import UNWRITTEN_MAX
 from shared.adapters.timers.sqlite import SqliteTimers
 from shared.adapters.timers.sqlite_file import Room, TimerFile, room_of
 from shared.errors import TryLaterError
+from tests.fakes import FakeClock
 from tests.unit.adapters.timers.test_timers_sqlite import (
+    NOW,
     QUICK,
     Broker,
-    HandClock,
     replace_timer,
     timer,
     until,
@@ -31,7 +32,7 @@ MIB = 1024 * 1024
 class World:
     def __init__(self, path: Path, room: Room | None) -> None:
         self.path, self.room = path, room
-        self.clock = HandClock()
+        self.clock = FakeClock(NOW)
         self.broker = Broker(self.clock)
 
     @asynccontextmanager

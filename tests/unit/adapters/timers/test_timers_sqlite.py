@@ -26,6 +26,7 @@ from shared.adapters.timers.sqlite_store import StoredTimer
 from shared.core.objects import ObjectRef
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.messages import Message, Purpose, Timer
+from tests.fakes import FakeClock
 
 pytestmark = pytest.mark.anyio
 
@@ -45,21 +46,10 @@ OTHER = "archive"
 
 
 @dataclass
-class HandClock:
-    at: datetime = NOW
-
-    def now(self) -> datetime:
-        return self.at
-
-    def advance(self, seconds: float) -> None:
-        self.at += timedelta(seconds=seconds)
-
-
-@dataclass
 class Broker:
     """Accepts every timer, except those whose purpose is set to fail or to hang."""
 
-    clock: HandClock
+    clock: FakeClock
     fired: list[Timer] = field(default_factory=list)
     early: list[Timer] = field(default_factory=list)
     attempts: list[tuple[datetime, Timer]] = field(default_factory=list)
@@ -96,7 +86,7 @@ class Broker:
 @dataclass
 class World:
     path: Path
-    clock: HandClock
+    clock: FakeClock
     broker: Broker
 
     def open(self, limits: EngineLimits = QUICK) -> SqliteTimers:
@@ -119,7 +109,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    clock = HandClock()
+    clock = FakeClock(NOW)
     world = World(tmp_path / "timers.db", clock, Broker(clock))
     yield world
     assert world.broker.early == []
@@ -773,7 +763,7 @@ def test_database_of_another_program_is_refused(world):
 
 
 def test_missing_folder_is_named(tmp_path):
-    clock = HandClock()
+    clock = FakeClock(NOW)
     with pytest.raises(TtlError, match=r"nowhere/timers\.db: expected a timer file"):
         SqliteTimers(tmp_path / "nowhere" / "timers.db", clock, Broker(clock))
 
@@ -807,7 +797,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, max_size=12))
 def test_each_timer_fires_at_its_last_due_time_after_any_sequence_of_faults(steps):
     with tempfile.TemporaryDirectory() as folder:
-        clock = HandClock()
+        clock = FakeClock(NOW)
         asyncio.run(live_through(steps, World(Path(folder, "timers.db"), clock, Broker(clock))))
 
 
