@@ -4,6 +4,7 @@ Times are relative to NOW: `job(complete=ago(10))` completed ten seconds before 
 builder changes what it is given.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 
 import yaml
 
+from shared.adapters.config.kind_files import read_rule_files
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant
 
@@ -48,9 +51,20 @@ def read_yaml(path: Path) -> list[Any]:
 
 
 @cache
+def kind_rules() -> Mapping[str, KindRule]:
+    """All shipped rules, by their files' names."""
+    return {one.path.stem: one.rule for one in read_rule_files()}
+
+
 def kind_rule(name: str) -> KindRule:
     """A rule of the shipped catalogue, by its file's name."""
-    return KindRule.model_validate(*read_yaml(KINDS / f"{name}.yaml"))
+    return kind_rules()[name]
+
+
+@cache
+def shipped_kinds() -> Catalogue:
+    """The shipped catalogue: reading it takes longer than most tests."""
+    return Catalogue(tuple(kind_rules().values()))
 
 
 JOB = kind_rule("job")
@@ -58,13 +72,8 @@ POD = kind_rule("pod")
 TRAINJOB = kind_rule("trainjob")
 
 
-def kind_rules() -> dict[str, KindRule]:
-    """All shipped rules, by their files' names."""
-    return {path.stem: kind_rule(path.stem) for path in sorted(KINDS.glob("*.yaml"))}
-
-
 @cache
-def kind_cases() -> dict[str, list[Any]]:
+def kind_cases() -> Mapping[str, list[Any]]:
     """The fixtures of each shipped rule, by its file's name: a case has a name, an object and what is expected."""
     return {path.stem: read_yaml(path) for path in sorted((FIXTURES / "kinds").glob("*.yaml"))}
 

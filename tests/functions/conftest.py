@@ -2,16 +2,16 @@
 
 import pytest
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings
 from shared.bootstrap import world as bootstrap
 from shared.bootstrap.world import World
+from tests.builders import shipped_kinds
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry, FakeTimers
 from tests.functions.wire import serving
 
 
 def new_world():
-    clock, kinds = FakeClock(), read_catalogue()
+    clock, kinds = FakeClock(), shipped_kinds()
     return World(
         Settings(),
         kinds,

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.core.kinds.catalogue import Catalogue
 from shared.doctor.conditions import describe_trouble
 from shared.doctor.configured import check_settings, check_version
@@ -29,7 +28,7 @@ from shared.installation.inventory import PARTS, Inventory, Listed
 from shared.installation.rbac import Right, needs_of, state_needs
 from shared.safeguards.state_schema import NAME as STATE
 from shared.safeguards.state_schema import Trip, with_loop, with_trip
-from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having, kind_rule, later
+from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having, kind_rule, later, shipped_kinds
 
 ROOT = Path(__file__).parents[3]
 PLACE = Place("ttl-after-finished", manifests=str(ROOT / "knative"), overlay="mine")
@@ -395,7 +394,7 @@ def test_customized_installation_is_not_overwritten_by_a_shipped_overlay():
 def configured(**data):
     config = fixture("settings")
     config["data"] |= data
-    return check_settings(inventory(ConfigMap=[config]), read_catalogue(), PLACE, "knative")
+    return check_settings(inventory(ConfigMap=[config]), shipped_kinds(), PLACE, "knative")
 
 
 def test_valid_settings_are_ok():
@@ -431,7 +430,7 @@ def test_events_in_another_namespace_warn():
 
 
 def test_missing_settings_config_map_fails():
-    findings = check_settings(inventory(ConfigMap=[]), read_catalogue(), PLACE, "knative").findings
+    findings = check_settings(inventory(ConfigMap=[]), shipped_kinds(), PLACE, "knative").findings
     ((what, detail),) = wrong(findings).items()
     assert what.startswith("settings settings-")
     assert detail == "the ConfigMap does not exist, and expire, timers cannot start without it"
@@ -442,7 +441,7 @@ def test_variable_in_a_workloads_own_env_warns():
     (container,) = service["spec"]["template"]["spec"]["containers"]
     container["env"] += [{"name": "TTL_DRY_RUN", "value": "true"}, {"name": "TTL_CALLERS", "value": "caller"}]
     found = inventory(**{"Knative Service": [service], "ConfigMap": [fixture("settings")]})
-    details = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
+    details = wrong(check_settings(found, shipped_kinds(), PLACE, "knative").findings)
     assert details["settings of expire"].startswith("TTL_DRY_RUN in its own env")
 
 
@@ -452,7 +451,7 @@ def test_kinds_in_the_env_of_timers_do_not_warn():
         (container,) = service["spec"]["template"]["spec"]["containers"]
         container["env"] += [{"name": "TTL_KINDS", "value": "all"}, {"name": "TTL_KINDS_DIR", "value": "/etc/kinds"}]
     found = inventory(Knative_Service=services, ConfigMap=[fixture("settings")])
-    details = wrong(check_settings(found, read_catalogue(), PLACE, "knative").findings)
+    details = wrong(check_settings(found, shipped_kinds(), PLACE, "knative").findings)
     assert details.keys() == {"settings of expire"}
     assert details["settings of expire"].startswith("TTL_KINDS in its own env")
 
@@ -464,7 +463,7 @@ def test_workloads_with_different_settings_warn():
         Knative_Service=[old, fixture("service-timers")],
         ConfigMap=[named(fixture("settings"), "settings-old"), fixture("settings")],
     )
-    findings = check_settings(found, read_catalogue(), PLACE, "knative").findings
+    findings = check_settings(found, shipped_kinds(), PLACE, "knative").findings
     assert "settings-old: expire" in wrong(findings)["settings"]
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from shared.adapters.config.kind_files import KINDS, read_catalogue, read_rule_files
+from shared.adapters.config.kind_files import KINDS, read_rule_files
 from shared.adapters.config.yaml_file import read_model
 from shared.core.kinds.rule import KindRule
-from tests.builders import ROOT, kind_cases
+from tests.builders import ROOT, kind_cases, shipped_kinds
 
-RULES = {rule.name: rule for rule in read_catalogue().rules}
+RULES = {rule.name: rule for rule in shipped_kinds().rules}
 FILES = read_rule_files()
 
 HANDLES_TO_DATA = (
@@ -70,7 +70,7 @@ def test_dependents_that_a_finished_owner_would_recreate_are_kept(name):
 
 @pytest.mark.parametrize("page", ["README.md", "docs/explanation/kinds.md"])
 def test_pages_count_the_kinds(page):
-    rules = read_catalogue().rules
+    rules = shipped_kinds().rules
     finishing = [rule for rule in rules if not rule.never_finishes]
     opt_in = sum(1 for rule in finishing if rule.opt_in)
     never = len(rules) - len(finishing)
