@@ -4,6 +4,7 @@ Times are relative to NOW: `job(complete=ago(10))` completed ten seconds before 
 builder changes what it is given.
 """
 
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -21,6 +22,9 @@ NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=30)
 
 ROOT = Path(__file__).parent.parent
+COMMAND = (sys.executable, "-c", "from shared.cli.main import main; main()")
+"""`kubectl ttl` as a process of its own."""
+
 FRONT = "shared.adapters.events.http_limits:LimitedHttp"
 """What every uvicorn is started with, as its `--http`."""
 

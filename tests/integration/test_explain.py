@@ -1,12 +1,10 @@
 """What is in force on a real kube-apiserver, the obstacles, and the rights to read both: explain, plan, doctor."""
 
 import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +16,7 @@ import yaml
 from shared.core.objects import format_instant
 from shared.devserver.real_servers import RealServer
 from shared.safeguards.state_schema import NAME as STATE
-from tests.integration.conftest import Api
+from tests.integration.conftest import Api, run_command
 from tests.integration.test_plan import deployment
 
 HOME = "ttl-after-finished"
@@ -58,12 +56,7 @@ def ttl(server: RealServer, namespace: str) -> Ttl:
     """`kubectl ttl` in the test's namespace, or in none."""
 
     def run(*words: str, kubeconfig: Path = server.kubeconfig, everywhere: bool = False) -> Any:
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()", *words]
-        place = () if everywhere else ("-n", namespace)
-        environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-        return subprocess.run(
-            [*program, *place], env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+        return run_command(kubeconfig, *words, *(() if everywhere else ("-n", namespace)))
 
     return run
 

@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from shared.devserver.real_servers import RealServer
 from shared.safeguards.state_schema import NAME
-from tests.integration.conftest import Api
+from tests.integration.conftest import Api, run_command
 from tests.integration.test_run import Cluster
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
@@ -40,9 +39,7 @@ def ttl(server: RealServer, namespace: str) -> Ttl:
     """`kubectl ttl` in the test's namespace."""
 
     def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()", command, *words, "-n", namespace]
-        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
-        return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return run_command(server.kubeconfig, command, *words, "-n", namespace)
 
     return run
 

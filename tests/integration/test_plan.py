@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import yaml
 
 from shared.core.objects import format_instant
+from tests.builders import COMMAND
 from tests.integration.conftest import Api
 
 RULES = [
@@ -45,7 +45,7 @@ def plan(api: Api, namespace: str, tmp_path: Path) -> Callable[..., subprocess.C
         for name, rest in policies.items():
             policy = {"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", **rest}
             (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(policy))
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()", "plan", "-n", namespace]
+        program = [*COMMAND, "plan", "-n", namespace]
         environment = {**os.environ, "KUBECONFIG": str(api.server.kubeconfig), "PYTHONPATH": str(Path.cwd())}
         return subprocess.run(
             [*program, *words], cwd=tmp_path, env=environment, text=True, capture_output=True, check=False

@@ -21,7 +21,7 @@ from shared.cli.plan import _print_comparison
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.doctor.findings import Place, fail, ok, warn
-from tests.builders import JOB, ago, job, kind_rules, namespace, shipped_kinds
+from tests.builders import COMMAND, JOB, ago, job, kind_rules, namespace, shipped_kinds
 from tests.fakes import FakeCluster
 
 LONG = 63
@@ -63,7 +63,7 @@ def policy_of(name, ttl):
 def test_table_of_kinds_fits_80_columns_and_has_whole_names():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TTL_")}
     ended = subprocess.run(
-        [sys.executable, "-c", "from shared.cli.main import main; main()", "kinds"],
+        [*COMMAND, "kinds"],
         check=True,
         capture_output=True,
         text=True,

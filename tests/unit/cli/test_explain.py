@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 import yaml
@@ -10,7 +9,7 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
-from tests.builders import ago, annotated, having, job, namespace, owned_by, pod
+from tests.builders import COMMAND, ago, annotated, having, job, namespace, owned_by, pod
 
 NEVER = {
     "apiVersions": ["example.com/v1"],
@@ -184,7 +183,7 @@ def test_explain_rejects_a_document_that_is_nested_too_deeply(levels, tmp_path):
     """In a process: what overflows the C stack ends it with a negative code."""
     path = tmp_path / "deep.json"
     path.write_text('{"kind":"Job","spec":' + '{"a":' * levels + "1" + "}" * levels + "}")
-    program = [sys.executable, "-c", "from shared.cli.main import main; main()", "explain", "-f", str(path)]
+    program = [*COMMAND, "explain", "-f", str(path)]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode > 0
     assert "Traceback" not in done.stderr
