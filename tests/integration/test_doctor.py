@@ -180,7 +180,7 @@ def test_stale_or_missing_guard_is_reported_and_its_command_fixes_it(standalone:
     standalone.paste(found["delete guard missing"]["fix"])
     code, found = standalone.doctor()
     assert (code, troubles(found)) == (0, {})
-    assert found["delete guard"]["detail"].startswith("jobs.batch, pods; not checked by the API server: ")
+    assert found["delete guard"]["detail"].startswith("jobs.batch, pods; ")
 
 
 def test_missing_binding_is_distinguished_from_a_missing_right_on_a_kind(standalone: Operator, api: Api) -> None:

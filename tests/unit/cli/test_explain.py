@@ -57,7 +57,7 @@ def test_explain_shows_only_lines_that_have_content(explain):
 
 def test_explain_names_an_overridden_annotation_and_its_fix(explain):
     (line,) = [one for one in explain(job(ttl=60, hold="why")) if one.startswith("  overridden")]
-    assert "kube-controller-manager acts on spec.ttlSecondsAfterFinished: 60" in line
+    assert "spec.ttlSecondsAfterFinished: 60" in line
     assert "kubectl ttl hold" in line
     assert explain(job(ttl=60, hold="why"), output="json")["overriddenBy"] == "spec.ttlSecondsAfterFinished"
 
@@ -103,7 +103,7 @@ def test_explain_lists_other_cleaners_and_finalizers_in_one_column(explain):
     assert lines[at].startswith("  others    kube-controller-manager: acts on")
     others = [line for line in lines if line.startswith(("  others", " " * 12))]
     assert any(line.strip().startswith("Helm: ") for line in others)
-    assert "  finalizer foregroundDeletion: the garbage collector deletes its dependents first" in lines
+    assert any(line.startswith("  finalizer foregroundDeletion: ") for line in lines)
     assert any(line.startswith("            example.com/x: unknown finalizer") for line in lines)
 
 

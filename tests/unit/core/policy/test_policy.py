@@ -169,7 +169,7 @@ class TestKinds:
         ("word", "message"),
         [
             ("jbos", "unknown kind 'jbos'"),
-            ("backups", "'backups' is ambiguous: expected one of backups.k8up.io, backups.longhorn.io"),
+            ("backups", "backups.k8up.io, backups.longhorn.io"),
             ("Backup", "'Backup' is ambiguous"),
             ("cronjobs", "'cronjobs' never finishes"),
             ("nodes*", "expected a pattern that matches a kind that can finish, got 'nodes*'"),
