@@ -38,8 +38,8 @@ demo-svg: $(READY) ## record docs/demo.svg, the picture of the README, from the 
 index: $(READY) ## let the index of ARCHITECTURE.md follow functions that have moved
 	@$(BIN)/python -m tests.symbols
 
-unit: $(READY) ## the fast unit tests: they start no server and no subprocess
-	@$(BIN)/pytest -n 2 -q -p no:hypothesispytest $(UNIT)
+unit: $(READY) ## the unit tests without I/O, in seconds: decisions, safeguards, use cases
+	@$(BIN)/pytest -n 2 -q -p no:hypothesispytest --durations 5 --durations-min 0.5 $(UNIT)
 
 test: $(READY) ## all tests but e2e; without the servers' binaries, the tests that need them are skipped
 	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e --durations 10

@@ -4,6 +4,8 @@ Times are relative to NOW: `job(complete=ago(10))` completed ten seconds before 
 builder changes what it is given.
 """
 
+import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any, TypeVar
 
 import yaml
 
+from shared.adapters.config.kind_files import read_rule_files
+from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant
 
@@ -18,6 +22,9 @@ NOW = datetime(2026, 3, 14, 15, 9, 26, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=30)
 
 ROOT = Path(__file__).parent.parent
+COMMAND = (sys.executable, "-c", "from shared.cli.main import main; main()")
+"""`kubectl ttl` as a process of its own."""
+
 FRONT = "shared.adapters.events.http_limits:LimitedHttp"
 """What every uvicorn is started with, as its `--http`."""
 
@@ -48,9 +55,20 @@ def read_yaml(path: Path) -> list[Any]:
 
 
 @cache
+def kind_rules() -> Mapping[str, KindRule]:
+    """All shipped rules, by their files' names."""
+    return {one.path.stem: one.rule for one in read_rule_files()}
+
+
 def kind_rule(name: str) -> KindRule:
     """A rule of the shipped catalogue, by its file's name."""
-    return KindRule.model_validate(*read_yaml(KINDS / f"{name}.yaml"))
+    return kind_rules()[name]
+
+
+@cache
+def shipped_kinds() -> Catalogue:
+    """The shipped catalogue: reading it takes longer than most tests."""
+    return Catalogue(tuple(kind_rules().values()))
 
 
 JOB = kind_rule("job")
@@ -58,13 +76,8 @@ POD = kind_rule("pod")
 TRAINJOB = kind_rule("trainjob")
 
 
-def kind_rules() -> dict[str, KindRule]:
-    """All shipped rules, by their files' names."""
-    return {path.stem: kind_rule(path.stem) for path in sorted(KINDS.glob("*.yaml"))}
-
-
 @cache
-def kind_cases() -> dict[str, list[Any]]:
+def kind_cases() -> Mapping[str, list[Any]]:
     """The fixtures of each shipped rule, by its file's name: a case has a name, an object and what is expected."""
     return {path.stem: read_yaml(path) for path in sorted((FIXTURES / "kinds").glob("*.yaml"))}
 

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.builders import COMMAND
+
 DOCUMENTS = 20_000
 
 _JOB = """\
@@ -46,7 +48,7 @@ def main(count: int) -> None:
         file = Path(folder) / "jobs.yaml"
         with file.open("w") as stream:
             stream.writelines(_JOB.format(number=number) for number in range(count))
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()", "explain", "-f", str(file)]
+        program = [*COMMAND, "explain", "-f", str(file)]
         started = time.perf_counter()
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - started

@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from tests.builders import COMMAND
 from tests.e2e.cluster import create, kubectl, server_pid, wait
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +127,7 @@ def wait_until_ready() -> None:
 
 def ttl(*words: str) -> subprocess.CompletedProcess[str]:
     """Run `kubectl ttl` as an operator does; the caller checks its exit code."""
-    command = [sys.executable, "-c", "from shared.cli.main import main; main()", *words]
+    command = [*COMMAND, *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 

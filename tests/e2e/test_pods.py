@@ -7,13 +7,13 @@ there too, so TTLs are given by annotation: what is deleted here, we deleted.
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.builders import COMMAND
 from tests.e2e.cluster import create, get, job, kubectl, pod, wait
 
 pytestmark = pytest.mark.skipif(
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     kubectl("create", "namespace", NAMESPACE)
     folder = tmp_path_factory.mktemp("run")
     log = folder / "run.log"
-    command = [sys.executable, "-c", "from shared.cli.main import main; main()", "run", "-n", NAMESPACE]
+    command = [*COMMAND, "run", "-n", NAMESPACE]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stderr=out, env={**os.environ, "XDG_STATE_HOME": str(folder)})
     wait("the start", lambda: "sweep at start" in log.read_text())

@@ -366,8 +366,8 @@ def test_breaker_trips_at_its_count_and_then_nothing_is_deleted(witnesses: Witne
     assert sum(is_gone(witnesses, one) for one in tripped) == MOST
     assert is_there(thing)
     said = next(line for line in doctor().splitlines() if "breaker" in line)
-    assert said.startswith("FAIL  breaker — open: nothing is deleted since")
-    assert f"{MOST} objects were deleted within 10m, and the limit is {MOST}, reported by expire" in said
+    assert said.startswith("FAIL  breaker")
+    assert f"the limit is {MOST}" in said
     witnesses[STUDIO].delete("bake", "too-late")
 
 

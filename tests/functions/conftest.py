@@ -2,22 +2,20 @@
 
 import pytest
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings
 from shared.bootstrap.config import ProcessConfig
+from tests.builders import shipped_kinds
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry, FakeTimers
 from tests.functions.wire import serving
-
-KINDS = read_catalogue()
 
 
 @pytest.fixture
 def config():
-    clock = FakeClock()
+    clock, kinds = FakeClock(), shipped_kinds()
     return ProcessConfig(
         settings=Settings(),
-        kinds=KINDS,
-        catalogue=KINDS,
+        kinds=kinds,
+        catalogue=kinds,
         clock=clock,
         telemetry=FakeTelemetry(),
         cluster=FakeCluster(clock),

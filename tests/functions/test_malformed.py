@@ -10,6 +10,9 @@ from tests.functions.wire import DUE, FIRED, REPORTED, SET, STRUCTURED, TAKEN, a
 pytestmark = pytest.mark.anyio
 
 FUNCTIONS = pytest.mark.parametrize("name", list(TAKEN))
+ONE = pytest.mark.parametrize("name", ["schedule"])
+"""For the tables of the envelope: one adapter reads it for each function, as the tests at FUNCTIONS prove."""
+
 MEBIBYTE = 1024 * 1024
 
 
@@ -30,7 +33,7 @@ async def refused(functions, config, name, request, *words, method="POST"):
     return answer
 
 
-# The envelope, at every function
+# The envelope
 
 
 @FUNCTIONS
@@ -41,7 +44,7 @@ async def test_missing_required_attribute_is_refused(functions, config, name, fi
     await refused(functions, config, name, structured(type_, data, **{field: ...}), f"{field}:")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("field", ["id", "source", "type", "specversion"])
 @pytest.mark.parametrize("value", ["", None, 5, True, ["x"], {"a": 1}], ids=repr)
 async def test_required_attribute_that_is_not_text_is_refused(functions, config, name, field, value):
@@ -51,7 +54,7 @@ async def test_required_attribute_that_is_not_text_is_refused(functions, config,
         await refused(functions, config, name, binary(type_, data, **{field: value}), f"{field}:")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("version", ["0.3", "1.1", "2.0", "1"])
 async def test_other_specversion_is_refused(functions, config, name, version):
     type_, data = TAKEN[name]
@@ -66,7 +69,7 @@ async def test_other_event_type_is_refused(functions, config, name):
     await refused(functions, config, name, structured("com.example.other", data), "type:", "com.example.other")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("time", ["yesterday", "2026-01-01", "2026-01-01T00:00:00", "9999-12-31T23:59:59-23:00"])
 async def test_invalid_time_is_refused(functions, config, name, time):
     type_, data = TAKEN[name]
@@ -74,7 +77,7 @@ async def test_invalid_time_is_refused(functions, config, name, time):
     await refused(functions, config, name, structured(type_, data, time=time), "time:")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("character", ["\n", "\r\nce-type: x", "\0", "\x7f", "\u2028"], ids=ascii)
 @pytest.mark.parametrize("field", ["id", "source", "type", "subject", "kind"])
 async def test_attribute_with_forbidden_characters_is_refused(functions, config, name, field, character):
@@ -83,27 +86,27 @@ async def test_attribute_with_forbidden_characters_is_refused(functions, config,
     await refused(functions, config, name, request, f"{field}:", "printable")
 
 
-@FUNCTIONS
+@ONE
 async def test_attribute_with_an_encoded_newline_is_refused(functions, config, name):
     type_, data = TAKEN[name]
     await refused(functions, config, name, binary(type_, data, subject="a%0Ab"), "subject:", "printable")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("field", ["subject", "kind", "dataschema", "datacontenttype", "extensions"])
 async def test_structured_attribute_is_refused(functions, config, name, field):
     type_, data = TAKEN[name]
     await refused(functions, config, name, structured(type_, data, **{field: {"a": [1]}}), f"{field}:")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("wrong", ["ID", "my-extension", "a\nb", "x" * 3_000, ""], ids=lambda text: ascii(text)[:20])
 async def test_invalid_attribute_name_is_refused(functions, config, name, wrong):
     type_, data = TAKEN[name]
     await refused(functions, config, name, structured(type_, data, **{wrong: "x"}), "attribute name")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize(
     "body",
     [
@@ -123,7 +126,7 @@ async def test_unreadable_envelope_is_refused(functions, config, name, body):
     await refused(functions, config, name, ({"content-type": STRUCTURED}, body), "body:")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("body", [b"[]", b"null", b"5", b'"text"', b"[{}]"])
 async def test_envelope_that_is_not_an_object_is_refused(functions, config, name, body):
     await refused(functions, config, name, ({"content-type": STRUCTURED}, body), "body:", "object")
@@ -138,7 +141,7 @@ async def test_batch_is_415(functions, config, name):
     assert answer.status == 415
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("content_type", ["text/plain", "application/xml", "application/jsonp", "x" * 4_000, ""])
 async def test_other_content_type_is_415(functions, config, name, content_type):
     type_, data = TAKEN[name]
@@ -147,13 +150,13 @@ async def test_other_content_type_is_415(functions, config, name, content_type):
     assert (await refused(functions, config, name, request, "content-type:")).status == 415
 
 
-@FUNCTIONS
+@ONE
 async def test_data_of_another_content_type_is_refused(functions, config, name):
     type_, data = TAKEN[name]
     await refused(functions, config, name, structured(type_, data, datacontenttype="text/xml"), "datacontenttype:")
 
 
-@FUNCTIONS
+@ONE
 @pytest.mark.parametrize("encoded", ["!", "e30", 5, None, ["e30="], {}], ids=repr)
 async def test_invalid_data_base64_is_refused(functions, config, name, encoded):
     type_, _ = TAKEN[name]
@@ -209,7 +212,7 @@ async def test_missing_data_is_refused(functions, config, name):
     await refused(functions, config, name, structured(type_), "data:")
 
 
-@WITH_DATA
+@ONE
 @pytest.mark.parametrize("data", [[], [{}], "text", 5, 5.5, True, b"null"], ids=repr)
 async def test_data_that_is_not_an_object_is_refused(functions, config, name, data):
     type_, _ = TAKEN[name]
@@ -218,7 +221,7 @@ async def test_data_that_is_not_an_object_is_refused(functions, config, name, da
         await refused(functions, config, name, structured(type_, data), "data:", "object")
 
 
-@WITH_DATA
+@ONE
 @pytest.mark.parametrize(
     "data",
     [

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from shared.devserver.real_servers import RealServer, find_assets
+from tests.builders import COMMAND
 
 WAIT_SECONDS = 30
 
@@ -60,13 +60,21 @@ class Api:
         return value
 
 
+def run_command(kubeconfig: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `kubectl ttl` as an operator of the cluster does; the caller checks its exit code."""
+    inherited = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    return subprocess.run(
+        [*COMMAND, *words], env=inherited | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
 class Run:
     """A `ttl-after-finished` process."""
 
     def __init__(self, server: RealServer, folder: Path, command: str, *options: str) -> None:
         self.log = folder / f"{command}.log"
         environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "XDG_STATE_HOME": str(folder)}
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()", command, *options]
+        program = [*COMMAND, command, *options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(program, env=environment, stderr=log, stdout=log)
 

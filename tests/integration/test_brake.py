@@ -22,7 +22,7 @@ from shared.devserver.real_servers import RealServer
 from shared.safeguards.shared_state import CACHED_SECONDS
 from shared.safeguards.state_schema import NAME
 from tests.builders import FRONT, ROOT
-from tests.integration.conftest import Api, Run
+from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_restraints import Pods
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
@@ -38,9 +38,7 @@ def ttl(server: RealServer) -> Ttl:
     """`kubectl ttl` as an operator calls it."""
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()", *words]
-        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
-        return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return run_command(server.kubeconfig, *words)
 
     return run
 

@@ -1,14 +1,12 @@
 """Objects that are nested as deeply as the API server takes them: they end no process, and hide no other object."""
 
 import json
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
 
 from shared.core.objects import format_instant
+from tests.integration.conftest import run_command
 
 DEEP = {"deep-1200": 1_200, "deep-7000": 7_000}
 POLICY = """
@@ -77,11 +75,7 @@ def policy(tmp_path):
 @pytest.fixture
 def command(api, namespace):
     def run(*words):
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()"]
-        environment = {**os.environ, "KUBECONFIG": str(api.server.kubeconfig)}
-        return subprocess.run(
-            [*program, *words, "-n", namespace], env=environment, text=True, capture_output=True, check=False
-        )
+        return run_command(api.server.kubeconfig, *words, "-n", namespace)
 
     return run
 

@@ -18,6 +18,7 @@ from shared.core.objects import ObjectRef
 from shared.devserver.real_servers import RealServer
 from shared.ports import EventLevel
 from shared.safeguards.state_schema import NAME as STATE
+from tests.builders import COMMAND
 from tests.integration.conftest import Api
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ class Operator:
         return done.returncode, {one["check"]: one for one in json.loads(done.stdout)}
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", "from shared.cli.main import main; main()", "doctor", *options]
+        command = [*COMMAND, "doctor", *options]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment, cwd=ROOT)
 
 
@@ -179,7 +180,7 @@ def test_stale_or_missing_guard_is_reported_and_its_command_fixes_it(standalone:
     standalone.paste(found["delete guard missing"]["fix"])
     code, found = standalone.doctor()
     assert (code, troubles(found)) == (0, {})
-    assert found["delete guard"]["detail"].startswith("jobs.batch, pods; not checked by the API server: ")
+    assert found["delete guard"]["detail"].startswith("jobs.batch, pods; ")
 
 
 def test_missing_binding_is_distinguished_from_a_missing_right_on_a_kind(standalone: Operator, api: Api) -> None:

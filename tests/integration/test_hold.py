@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import urllib.error
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 
 from shared.devserver.real_servers import RealServer
 from shared.safeguards.state_schema import NAME
-from tests.integration.conftest import Api
+from tests.integration.conftest import Api, run_command
 from tests.integration.test_run import Cluster
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
@@ -40,9 +39,7 @@ def ttl(server: RealServer, namespace: str) -> Ttl:
     """`kubectl ttl` in the test's namespace."""
 
     def run(command: str, *words: str) -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()", command, *words, "-n", namespace]
-        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
-        return subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return run_command(server.kubeconfig, command, *words, "-n", namespace)
 
     return run
 
@@ -102,11 +99,12 @@ def test_explain_reports_unknown_annotations_of_object_and_namespace(jobs: Clust
     slip = {"metadata": {"annotations": {"ttlafterfinished.dev/default-ttll": "1d"}}}
     jobs.api.call("PATCH", f"/api/v1/namespaces/{namespace}", slip)
 
-    shown = ttl("explain", "job/slip")
+    shown = ttl("explain", "job/slip", "-o", "json")
 
     assert shown.returncode == 0, shown.stderr
-    assert "unknown annotation ttlafterfinished.dev/tttl: expected one of hold, ttl, " in shown.stdout
-    assert f"ttlafterfinished.dev/default-ttll of namespace {namespace}: expected one of default-ttl, " in shown.stdout
+    of_object, of_namespace = json.loads(shown.stdout)["unknownAnnotations"]
+    assert "ttlafterfinished.dev/tttl" in of_object
+    assert f"ttlafterfinished.dev/default-ttll of namespace {namespace}" in of_namespace
 
 
 def test_set_reports_a_ttl_that_the_field_overrides(
@@ -119,7 +117,7 @@ def test_set_reports_a_ttl_that_the_field_overrides(
 
     assert asked.returncode == 1
     assert annotations(jobs.job("report")) == {"ttlafterfinished.dev/ttl": "2d"}
-    assert "overridden: kube-controller-manager acts on spec.ttlSecondsAfterFinished: 3600" in asked.stderr
+    assert "spec.ttlSecondsAfterFinished: 3600" in asked.stderr
     assert ttl("set", "job/report", "--unset").returncode == 0
     assert annotations(jobs.job("report")) == {}
     assert ttl("set", "job/report", "10m", "--failed").returncode == 0
@@ -135,12 +133,11 @@ def test_hold_of_a_pod_reports_a_job_that_is_due_and_how_to_hold_it(jobs: Cluste
     overridden = ttl("hold", f"pod/{pod}", "--reason", "the logs")
 
     assert overridden.returncode == 1
-    assert f"the hold has no effect: Job {namespace}/report is due in " in overridden.stderr
+    assert f"Job {namespace}/report" in overridden.stderr
     command = re.search(r"`kubectl ttl (hold jobs.batch/report --reason 'the logs')", overridden.stderr)
     assert command, overridden.stderr
     explained = json.loads(ttl("explain", f"pod/{pod}", "-o", "json").stdout)
     assert [one["name"] for one in explained["deletedWith"]] == ["report"]
-    assert "the garbage collector then deletes this object too" in ttl("explain", f"pod/{pod}").stdout
 
     assert ttl(*shlex.split(command[1])).returncode == 0
     again = ttl("hold", f"pod/{pod}", "--reason", "the logs")
@@ -159,7 +156,7 @@ def test_set_reports_a_maximum_of_the_namespace(jobs: Cluster, ttl: Ttl, namespa
     longer, shorter = ttl("set", "job/report", "2d"), ttl("set", "job/report", "10m")
 
     assert (longer.returncode, shorter.returncode) == (0, 0), longer.stderr + shorter.stderr
-    assert "  note: max-ttl of its namespace takes precedence over 2d: at most 1h after it finishes" in longer.stdout
+    assert "max-ttl" in longer.stdout
     assert "max-ttl" not in shorter.stdout
 
 

@@ -1,9 +1,6 @@
 """The scope of a `run`, which its Lease on a real kube-apiserver records, and how commands use it."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +11,7 @@ import pytest
 from shared.core.scope import parse_scope
 from shared.devserver.real_servers import RealServer
 from shared.installation.defaults import LEASE
-from tests.integration.conftest import Api, Run
+from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_restraints import Pods
 
 POLICY = "apiVersion: ttlafterfinished.dev/v1\nkind: Policy\nrules: [{name: ci, match: {kinds: [pods]}, ttl: 1d}]\n"
@@ -36,9 +33,7 @@ def ttl(server: RealServer, namespace: str) -> Ttl:
     """`kubectl ttl` of an operator who names the namespace of the Lease."""
 
     def run(*words: str) -> Any:
-        program = [sys.executable, "-c", "from shared.cli.main import main; main()", *words]
-        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "TTL_NAMESPACE": namespace}
-        answer = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        answer = run_command(server.kubeconfig, *words, TTL_NAMESPACE=namespace)
         return json.loads(answer.stdout) if "json" in words else answer.stdout + answer.stderr
 
     return run

@@ -3,16 +3,14 @@
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from shared.devserver.real_servers import RealServer
+from tests.builders import COMMAND
 from tests.integration.conftest import Api, Run
-
-PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]
 
 
 class Ended:
@@ -21,7 +19,7 @@ class Ended:
     def __init__(self, server: RealServer, folder: Path, *words: str, **environment: str) -> None:
         environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "XDG_STATE_HOME": str(folder), **environment}
         ended = subprocess.run(
-            [*PROGRAM, *words], check=False, env=environment, capture_output=True, text=True, timeout=60
+            [*COMMAND, *words], check=False, env=environment, capture_output=True, text=True, timeout=60
         )
         self.code, self.text = ended.returncode, ended.stdout + ended.stderr
 
@@ -29,12 +27,26 @@ class Ended:
         return self.text.startswith("Error: ") and self.text.count("\n") == 1
 
 
-def test_timer_file_that_cannot_be_written_is_reported_before_the_banner(server: RealServer, tmp_path: Path) -> None:
-    ended = Ended(server, tmp_path, "run", "--timers", "/proc/nowhere/timers.db")
+@pytest.mark.parametrize(
+    ("words", "environment", "named"),
+    [
+        (("run", "--timers", "/proc/nowhere/timers.db"), {}, "/proc/nowhere/timers.db: expected a timer file"),
+        (("run", "--lease-namespace", "nowhere"), {}, "namespace nowhere"),
+        (("run", "--context", "nowhere"), {}, "context 'nowhere'"),
+        (("plan", "--context", "nowhere"), {}, "context 'nowhere'"),
+        (("plan",), {"KUBECONFIG": "/nowhere/config"}, "/nowhere/config"),
+        (("plan", "-n", "porduction"), {}, "namespace porduction"),
+    ],
+    ids=["timer-file", "lease-namespace", "context-of-run", "context-of-plan", "kubeconfig", "namespace"],
+)
+def test_setting_that_names_nothing_is_one_sentence_before_the_banner(
+    server: RealServer, tmp_path: Path, words: tuple[str, ...], environment: dict[str, str], named: str
+) -> None:
+    ended = Ended(server, tmp_path, *words, **environment)
 
     assert ended.code == 1
     assert ended.is_one_sentence(), ended.text
-    assert "/proc/nowhere/timers.db: expected a timer file" in ended.text
+    assert named in ended.text
 
 
 def test_timer_file_of_another_process_is_reported_before_the_banner(
@@ -61,42 +73,9 @@ def test_metrics_port_in_use_is_reported_before_the_banner(server: RealServer, t
     assert ended.is_one_sentence(), ended.text
 
 
-def test_lease_namespace_that_does_not_exist_is_reported_before_the_banner(server: RealServer, tmp_path: Path) -> None:
-    ended = Ended(server, tmp_path, "run", "--lease-namespace", "nowhere")
-
-    assert ended.code == 1
-    assert ended.is_one_sentence(), ended.text
-    assert "namespace nowhere of the Lease does not exist" in ended.text
-
-
-def test_kubeconfig_that_does_not_exist_is_named(server: RealServer, tmp_path: Path) -> None:
-    ended = Ended(server, tmp_path, "plan", KUBECONFIG="/nowhere/config")
-
-    assert ended.code == 1
-    assert ended.is_one_sentence(), ended.text
-    assert "/nowhere/config" in ended.text
-
-
-def test_plan_of_a_namespace_that_does_not_exist_is_an_error(server: RealServer, tmp_path: Path) -> None:
-    ended = Ended(server, tmp_path, "plan", "-n", "porduction")
-
-    assert ended.code == 1
-    assert ended.is_one_sentence(), ended.text
-    assert "namespace porduction does not exist" in ended.text
-
-
 def test_run_warns_of_a_namespace_that_does_not_exist(api: Api, start_run: Callable[..., Run]) -> None:
     run = start_run("--namespace", "porduction", "--no-lease", everywhere=True)
     api.wait("the start", lambda: "sweep at start" in run.text)
 
     assert "warning: namespace porduction does not exist; nothing is deleted until it is created" in run.text
     assert run.stop() == 0
-
-
-@pytest.mark.parametrize("command", ["plan", "run"])
-def test_unknown_context_is_rejected_with_the_valid_ones(server: RealServer, tmp_path: Path, command: str) -> None:
-    ended = Ended(server, tmp_path, command, "--context", "nowhere")
-
-    assert ended.code == 1
-    assert ended.is_one_sentence(), ended.text
-    assert "context 'nowhere' does not exist; expected one of: " in ended.text

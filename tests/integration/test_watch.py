@@ -279,7 +279,7 @@ def test_watch_without_a_sink_does_not_start(start_watch: Start) -> None:
     run = start_watch("")
 
     assert run.process.wait(30) == 2
-    assert run.text == "Error: K_SINK: expected the Broker's URL, got none\n"
+    assert run.text.startswith("Error: K_SINK: ")
 
 
 class Account:

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from shared.adapters.config.kind_files import read_catalogue
+from tests.builders import shipped_kinds
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, Object, build, of_kind, pytestmark
 
@@ -13,7 +13,7 @@ __all__ = ["pytestmark"]  # kubectl is needed
 POLICIES = of_kind(build(KNATIVE / "components/guardrails"), "ValidatingAdmissionPolicy")
 BINDINGS = of_kind(build(KNATIVE / "components/guardrails"), "ValidatingAdmissionPolicyBinding")
 EVERYWHERE = ["ttl-after-finished-hints", "ttl-after-finished-holds", "ttl-after-finished-values"]
-FINISHING = [rule for rule in read_catalogue().rules if not rule.never_finishes]
+FINISHING = [rule for rule in shipped_kinds().rules if not rule.never_finishes]
 WARNED = {"ttl-after-finished-hints", "ttl-after-finished-templates"}
 
 

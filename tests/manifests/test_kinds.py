@@ -7,10 +7,10 @@ from itertools import permutations
 
 import pytest
 
-from shared.adapters.config.kind_files import read_catalogue, read_rule_files
+from shared.adapters.config.kind_files import read_rule_files
 from shared.adapters.config.settings import read_settings
 from shared.bootstrap.config import read_config
-from tests.builders import FRONT, ROOT
+from tests.builders import FRONT, ROOT, shipped_kinds
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
 
@@ -76,7 +76,7 @@ def test_example_is_a_rule_for_a_kind_that_is_not_shipped():
     (example,) = [one for one in read_rule_files(KNATIVE / "components" / "kinds" / "rules") if not one.is_shipped]
     assert example.replaces is None
     assert example.rule.name == example.path.stem
-    assert not read_catalogue().of(example.rule.group, example.rule.kind)
+    assert not shipped_kinds().of(example.rule.group, example.rule.kind)
 
 
 def test_config_map_holds_every_file_of_the_folder():

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.events.cloudevents import TICK
 from shared.cli.main import COMMANDS
@@ -22,7 +21,7 @@ from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
 from shared.safeguards.state_schema import NAME as STATE
 from shared.standalone.trigger_files import read_triggers
 from shared.standalone.triggers import Delivery, Filter, Trigger
-from tests.builders import kind_rule, not_none
+from tests.builders import kind_rule, not_none, shipped_kinds
 
 ROOT = Path(__file__).parents[2]
 KNATIVE = ROOT / "knative"
@@ -294,7 +293,7 @@ def test_base_is_a_dry_run_without_sources_or_rights_on_kinds():
 @pytest.mark.parametrize("folder", [build for build in BUILDS if build != "base"])
 def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
     objects = build(KNATIVE / folder)
-    rules = read_catalogue().parse_names(settings_of(objects).kinds).rules
+    rules = shipped_kinds().parse_names(settings_of(objects).kinds).rules
     for account in of_kind(objects, "ServiceAccount"):
         role = "watch" if account == "source" and of_kind(objects, "ContainerSource") else account
         needed = needs_of(role, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
@@ -379,7 +378,7 @@ def test_kind_pod_allows_reading_the_owner_of_a_pod(account, with_component):
 @pytest.mark.parametrize("folder", ["overlays/standalone", *SWEPT])
 def test_enabled_kinds_are_the_kinds_with_rights(folder):
     objects = build(KNATIVE / folder)
-    enabled = {rule.plural for rule in read_catalogue().parse_names(settings_of(objects).kinds).rules}
+    enabled = {rule.plural for rule in shipped_kinds().parse_names(settings_of(objects).kinds).rules}
     roles = of_kind(objects, "ClusterRole")
     assert {KINDS[name.rpartition("-")[2]].plural for name in roles if "-expire-" in name} == enabled
     if of_kind(objects, "Broker") and not of_kind(objects, "ContainerSource"):  # which watches all that are enabled

@@ -3,12 +3,11 @@
 import pytest
 import yaml
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.policy_file import parse_policy
 from shared.core.policy.policy import Policy
 from shared.installation.installed import find_installed
 from shared.installation.inventory import PARTS, Inventory, Listed
-from tests.builders import not_none
+from tests.builders import not_none, shipped_kinds
 from tests.manifests.composed import composed
 from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_specs
 
@@ -66,7 +65,7 @@ def test_installed_policy_is_found_in_the_inventory(objects):
 def test_shipped_policy_is_valid_and_empty():
     text = (KNATIVE / "components/policy/policy.yaml").read_text()
 
-    policy = parse_policy(text, read_catalogue(), name="policy.yaml")
+    policy = parse_policy(text, shipped_kinds(), name="policy.yaml")
     assert policy == Policy().with_digest(policy.digest)
 
 

@@ -9,12 +9,12 @@ import pytest
 import yaml
 
 from shared import __version__
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.telemetry.metrics import Metrics
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectDeleted, SweepStep, Timer
 from shared.ports import Verdict
+from tests.builders import shipped_kinds
 from tests.fakes import FakePublisher, FakeTelemetry
 from tests.manifests.composed import composed, pods, selects
 from tests.manifests.test_manifests import KNATIVE, ROOT, needs_kubectl, of_kind, pod_specs, settings_of
@@ -52,7 +52,7 @@ def known():
 
 
 async def measured():
-    metrics = Metrics(FakeTelemetry(), kinds=read_catalogue(), sweep_interval=timedelta(minutes=1))
+    metrics = Metrics(FakeTelemetry(), kinds=shipped_kinds(), sweep_interval=timedelta(minutes=1))
     metrics.watch_policy(lambda: True)
     ref, now = ObjectRef("batch/v1", "Job", "ns", "done", "uid"), datetime(2026, 1, 1, tzinfo=UTC)
     outcome = {"outcome": None, "finished_at": None, "ttl_from": "", "lateness_seconds": 1.0}
@@ -60,7 +60,7 @@ async def measured():
     metrics.deleted(ObjectDeleted(ref=ref, due_at=now, deleted_at=now, **outcome), by="expire", missed=True)
     metrics.problem("a problem")
     metrics.dead_letter(Timer.type, 422)
-    metrics.swept(read_catalogue().of("batch", "Job")[0])
+    metrics.swept(shipped_kinds().of("batch", "Job")[0])
     metrics.delayed(ref, 1.0)
     metrics.recreate_loop(ref)
     metrics.answered("expire", 503)

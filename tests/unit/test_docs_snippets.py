@@ -11,19 +11,18 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.yaml_file import parse_model
 from shared.cli.main import main
 from shared.core.kinds.rule import KindRule
-from tests.builders import ROOT, not_none
+from tests.builders import ROOT, not_none, shipped_kinds
 from tests.snippets import DOCS, PAGES, Block, read_blocks, read_commands, read_inline, write_files
 
 BLOCKS = {page: read_blocks(page) for page in PAGES}
 COMMANDS = [command for blocks in BLOCKS.values() for command in read_commands(blocks)]
 OWN = [(command, words) for command in COMMANDS for words in command.own]
 YAML = [block for blocks in BLOCKS.values() for block in blocks if block.language == "yaml"]
-KINDS = read_catalogue()
+KINDS = shipped_kinds()
 PROSE = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "knative" / "README.md", *sorted(DOCS.rglob("*.md"))]
 KUBECTL = shutil.which("kubectl")
 LANGUAGES = {"console", "sh", "yaml", "text", "json"}

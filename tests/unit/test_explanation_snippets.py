@@ -8,10 +8,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.policy_file import parse_policy
 from shared.cli.main import main
-from tests.builders import ROOT, not_none
+from tests.builders import ROOT, not_none, shipped_kinds
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "SECURITY.md", "knative/README.md")),
@@ -54,7 +53,7 @@ def test_each_command_and_its_options_exist(page, text, folder):
 
 def test_policy_of_the_readme_is_valid():
     (block,) = yaml_blocks("README.md")
-    policy = parse_policy(block, read_catalogue(), name="README.md")
+    policy = parse_policy(block, shipped_kinds(), name="README.md")
     assert [rule.name for rule in policy.rules] == ["ci-keeps-three-of-each", "everything-else"]
 
 
@@ -63,7 +62,7 @@ def test_rule_for_dispatched_objects_is_valid():
         r"^    - \{name: left-behind.*$", (ROOT / "docs/explanation/policies.md").read_text(), re.MULTILINE
     )
     policy = {"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": yaml.safe_load(line)}
-    assert parse_policy(yaml.safe_dump(policy), read_catalogue(), name="policies.md").rules
+    assert parse_policy(yaml.safe_dump(policy), shipped_kinds(), name="policies.md").rules
 
 
 def test_rule_of_the_kinds_page_passes_its_case(folder):

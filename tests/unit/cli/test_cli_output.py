@@ -12,8 +12,8 @@ import pytest
 
 from shared.cli.output.messages import COUNT_STEP, show_count
 from shared.errors import TtlError
+from tests.builders import COMMAND
 
-PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]
 FIXTURE = str(Path(__file__).parents[2] / "fixtures" / "job-complete.yaml")
 WORDS = [
     ("--help",),
@@ -31,7 +31,7 @@ WORDS = [
 def run_program(*words, **options):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TTL_")}
     return subprocess.run(
-        [*PROGRAM, *words],
+        [*COMMAND, *words],
         check=False,
         env=environment,
         text=True,
@@ -134,7 +134,7 @@ def test_no_count_is_written_if_standard_error_is_no_terminal(capsys):
 def test_explain_of_a_file_counts_its_documents_only_on_a_terminal(tmp_path):
     file = tmp_path / "many.yaml"
     file.write_text("---\napiVersion: v1\nkind: Pod\nmetadata: {name: x}\n" * COUNT_STEP)
-    program = [sys.executable, "-c", "from shared.cli.main import main; main()", "explain", "-f", str(file)]
+    program = [*COMMAND, "explain", "-f", str(file)]
     seen, terminal = pty.openpty()
     try:
         subprocess.run(program, check=True, stdout=subprocess.DEVNULL, stderr=terminal, timeout=60)

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -11,8 +10,8 @@ from click.testing import CliRunner
 
 import shared.cli
 from shared.cli.main import COMMANDS, main
+from tests.builders import COMMAND
 
-PROGRAM = [sys.executable, "-c", "from shared.cli.main import main; main()"]
 CLEAN = {name: None for name in os.environ if name.startswith(("TTL_", "K_SINK"))}
 
 
@@ -40,7 +39,7 @@ def invoke(*words, **environment):
 def run_program(*words, **environment):
     known = {name: value for name, value in os.environ.items() if name not in CLEAN}
     environment = {**known, "KUBECONFIG": "/nonexistent", **environment}
-    return subprocess.run([*PROGRAM, *words], check=False, env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([*COMMAND, *words], check=False, env=environment, capture_output=True, text=True, timeout=60)
 
 
 def test_every_command_is_checked():

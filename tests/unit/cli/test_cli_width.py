@@ -12,7 +12,6 @@ import yaml
 from click.testing import CliRunner
 from rich.cells import cell_len
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.cli.doctor import _print as print_findings
 from shared.cli.main import main
 from shared.cli.objects.plan_table import print_table
@@ -23,7 +22,7 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.doctor.findings import fail, ok, warn
 from shared.installation.place import Place
-from tests.builders import JOB, ago, job, kind_rules, namespace
+from tests.builders import COMMAND, JOB, ago, job, kind_rules, namespace, shipped_kinds
 from tests.fakes import FakeCluster
 
 LONG = 63
@@ -65,7 +64,7 @@ def policy_of(name, ttl):
 def test_table_of_kinds_fits_80_columns_and_has_whole_names():
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TTL_")}
     ended = subprocess.run(
-        [sys.executable, "-c", "from shared.cli.main import main; main()", "kinds"],
+        [*COMMAND, "kinds"],
         check=True,
         capture_output=True,
         text=True,
@@ -74,7 +73,7 @@ def test_table_of_kinds_fits_80_columns_and_has_whole_names():
     assert longest(ended.stdout) <= 80
     lines = ended.stdout.splitlines()
     rows = lines[3 : lines.index(next(line for line in lines if " kinds finish, " in line))]
-    assert {row.split()[0] for row in rows if row.strip()} == {one.name for one in read_catalogue().rules}
+    assert {row.split()[0] for row in rows if row.strip()} == {one.name for one in shipped_kinds().rules}
 
 
 @pytest.mark.anyio

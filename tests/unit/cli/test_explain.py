@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 import yaml
@@ -10,7 +9,7 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
-from tests.builders import ago, annotated, having, job, namespace, owned_by, pod
+from tests.builders import COMMAND, ago, annotated, having, job, namespace, owned_by, pod
 
 NEVER = {
     "apiVersions": ["example.com/v1"],
@@ -58,7 +57,7 @@ def test_explain_shows_only_lines_that_have_content(explain):
 
 def test_explain_names_an_overridden_annotation_and_its_fix(explain):
     (line,) = [one for one in explain(job(ttl=60, hold="why")) if one.startswith("  overridden")]
-    assert "kube-controller-manager acts on spec.ttlSecondsAfterFinished: 60" in line
+    assert "spec.ttlSecondsAfterFinished: 60" in line
     assert "kubectl ttl hold" in line
     assert explain(job(ttl=60, hold="why"), output="json")["overriddenBy"] == "spec.ttlSecondsAfterFinished"
 
@@ -104,7 +103,7 @@ def test_explain_lists_other_cleaners_and_finalizers_in_one_column(explain):
     assert lines[at].startswith("  others    kube-controller-manager: acts on")
     others = [line for line in lines if line.startswith(("  others", " " * 12))]
     assert any(line.strip().startswith("Helm: ") for line in others)
-    assert "  finalizer foregroundDeletion: the garbage collector deletes its dependents first" in lines
+    assert any(line.startswith("  finalizer foregroundDeletion: ") for line in lines)
     assert any(line.startswith("            example.com/x: unknown finalizer") for line in lines)
 
 
@@ -184,7 +183,7 @@ def test_explain_rejects_a_document_that_is_nested_too_deeply(levels, tmp_path):
     """In a process: what overflows the C stack ends it with a negative code."""
     path = tmp_path / "deep.json"
     path.write_text('{"kind":"Job","spec":' + '{"a":' * levels + "1" + "}" * levels + "}")
-    program = [sys.executable, "-c", "from shared.cli.main import main; main()", "explain", "-f", str(path)]
+    program = [*COMMAND, "explain", "-f", str(path)]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.returncode > 0
     assert "Traceback" not in done.stderr

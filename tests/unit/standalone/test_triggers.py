@@ -159,7 +159,7 @@ WRONG = {
     "timeout-0": ({"delivery": {"timeout": "PT0S"}}, "spec.delivery.timeout: "),
     "typo": ({"delivery": {"retires": 3}}, "spec.delivery.retires: unknown field"),
     "no-broker": ({"broker": ""}, "spec.broker: "),
-    "uri": ({"subscriber": {"uri": "http://x"}}, "spec.subscriber.ref: expected a value, got none"),
+    "uri": ({"subscriber": {"uri": "http://x"}}, "spec.subscriber.ref: "),
     "other-kind": ({"subscriber": ref(kind="Deployment")}, "spec.subscriber.ref.kind: expected to be 'Service'"),
     "core-service": ({"subscriber": ref(apiVersion="v1")}, "spec.subscriber.ref.apiVersion: "),
     "no-name": ({"subscriber": ref(name="")}, "spec.subscriber.ref.name: "),

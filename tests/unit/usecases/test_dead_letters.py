@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 from starlette.requests import Request
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import Settings
 from shared.adapters.events.answers import answering
 from shared.adapters.events.cloudevents import BODY_BYTES_MAX, Event
@@ -18,6 +17,7 @@ from shared.bootstrap.process import build
 from shared.errors import ForbiddenError, TryLaterError
 from shared.usecases import deadletter
 from shared.usecases.deadletter import PROBLEMS_MAX, DeadLetter, DeadLetters
+from tests.builders import shipped_kinds
 from tests.fakes import FakeClock, FakeCluster, FakeTelemetry
 
 FILTER = "http://broker-filter.knative-eventing.svc.cluster.local/triggers/ttl-after-finished/expire/0a1b"
@@ -215,7 +215,7 @@ def test_deadletter_does_not_wait_for_an_api_server_that_hangs(monkeypatch):
     ids=["reported", "dry-run", "no-namespace"],
 )
 def test_deadletter_event_is_about_the_installation(settings, written):
-    clock, kinds = FakeClock(), read_catalogue()
+    clock, kinds = FakeClock(), shipped_kinds()
     cluster = FakeCluster(clock)
     config = ProcessConfig(
         settings=Settings.model_validate(settings),

@@ -10,7 +10,6 @@ import aiohttp
 import pytest
 from prometheus_client import generate_latest
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
 from shared.adapters.telemetry import scraping
 from shared.adapters.telemetry.metrics import Metrics
@@ -22,6 +21,7 @@ from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError, TtlError
 from shared.messages import ObjectDeleted, SweepStep, Timer
 from shared.ports import Verdict
+from tests.builders import shipped_kinds
 from tests.fakes import FakePublisher, FakeTelemetry
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ DUE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def of(reported=None):
-    return Metrics(reported or FakeTelemetry(), kinds=read_catalogue(), sweep_interval=timedelta(minutes=10))
+    return Metrics(reported or FakeTelemetry(), kinds=shipped_kinds(), sweep_interval=timedelta(minutes=10))
 
 
 def ref(kind="Job"):
@@ -38,7 +38,7 @@ def ref(kind="Job"):
 
 
 def kind_of(group, kind):
-    return read_catalogue().of(group, kind)[0]
+    return shipped_kinds().of(group, kind)[0]
 
 
 def deleted(seconds, kind="Job"):

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.messages import ObjectDeleted
 from shared.ports import Verdict
+from tests.builders import shipped_kinds
 
 BACKUP = ObjectRef("velero.io/v1", "Backup", "bk", "precious", "uid")
 JOB = ObjectRef("batch/v1", "Job", "ci", "done", "uid")
@@ -41,6 +41,6 @@ def test_line_about_an_object_of_a_built_in_kind_has_no_api_version(logged):
 
 
 def test_sweep_line_names_the_kind_as_kubectl_does(logged):
-    (rule,) = read_catalogue().of("velero.io", "Backup")
+    (rule,) = shipped_kinds().of("velero.io", "Backup")
     LogTelemetry().swept(rule)
     assert logged() == [{"kind": "backups.velero.io"}]

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from shared.adapters.config.kind_files import read_catalogue
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.times import FinishSource
-from tests.builders import JOB, POD, TRAINJOB, having, kind_rules, without
+from tests.builders import JOB, POD, TRAINJOB, having, kind_rules, shipped_kinds, without
 
 RULE: dict[str, Any] = {
     "apiVersions": ["example.com/v1"],
@@ -280,4 +279,4 @@ class TestNamesThatKindsShare:
     ],
 )
 def test_label_distinguishes_kinds_of_one_name(group, kind, label):
-    assert read_catalogue().label_of(group, kind) == label
+    assert shipped_kinds().label_of(group, kind) == label
