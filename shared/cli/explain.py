@@ -14,8 +14,7 @@ from shared.cli.deleters.obstacles import ExplainContext, find_obstacles, find_s
 from shared.cli.documents.reader import open_file, read_documents
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import as_json
-from shared.cli.objects.offline import find_offline
-from shared.cli.objects.preview import ObjectPreview, find_one, no_cyclic_collection
+from shared.cli.objects.preview import ObjectPreview, find_offline, find_one, no_cyclic_collection
 from shared.cli.options.click_options import (
     cluster_options,
     kinds_dir_option,
@@ -109,7 +108,5 @@ def _print(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], outp
         return
     width = terminal_width()
     for one, context in findings:
-        sys.stdout.write(
-            as_text(one.ref, one.decision, one.now, one.related, context, width) + "\n"
-        )  # click flushes each
+        sys.stdout.write(as_text(one, context, width) + "\n")  # click flushes each
     sys.stdout.flush()

@@ -14,7 +14,7 @@ from shared.cli.objects.change import (
     echo_decision,
     echo_messages,
 )
-from shared.cli.objects.owners import find_deleting_owners
+from shared.cli.objects.related import find_deleting_owners
 from shared.cli.options.click_options import cluster_options, kinds_dir_option, namespace_option, policy_in_force_option
 from shared.cli.options.scope import command, namespace_name
 from shared.cli.options.values import home_namespace

@@ -20,7 +20,7 @@ from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.core.policy.policy import Policy
 from shared.core.ranks import RankGroups, find_ranked, is_kept
 from shared.errors import PermanentError
-from shared.evaluation.evaluator import decide_with
+from shared.evaluation.evaluator import FindFact, decide_with
 from shared.ports import Snapshot
 
 OWNERS_AT_ONCE = 16
@@ -92,11 +92,11 @@ class BatchEvaluator:
             aggregated: Whether an aggregated API server serves the kind, or may.
         """
         ref, owner, finish = ref_of(snapshot.obj), get_controller(snapshot.obj), None
-        facts = _AssumedFacts(namespace, problem, aggregated)
+        find_fact = _assuming(problem)
         stored: list[tuple[Decision, ...]] = []
         for policy, groups in zip(self.policies, self._groups, strict=True):
-            context = Context(policy, namespace, owner is not None, aggregated)
-            decisions, _ = await decide_with(facts, snapshot, rule, context, finish)
+            context = Context(policy, namespace, owner is not None, aggregated=aggregated)
+            decisions, _ = await decide_with(find_fact, snapshot, rule, context=context, finish=finish)
             finish = decisions[0].facts.finish
             if ranked := find_ranked(ref, decisions[0].reason, decisions[0].facts):
                 groups.add(ranked)
@@ -149,27 +149,20 @@ class BatchEvaluator:
         return True
 
 
-@dataclass(slots=True)
-class _AssumedFacts:
-    """The facts that are known of one object; it is assumed that neither its owner nor its rank keeps it."""
+def _assuming(problem: str) -> FindFact:
+    """Find no fact: assume that neither the owner nor the rank keeps the object."""
 
-    known_namespace: Namespace | None
-    problem: str
-    aggregated: bool
+    async def find_fact(reason: Reason, context: Context) -> Context:
+        match reason:
+            case Reason.NAMESPACE_UNREAD:
+                raise PermanentError(problem)
+            case Reason.OWNER_UNFINISHED:
+                return replace(context, owner_unfinished=False)
+            case Reason.KEPT_LAST:
+                return replace(context, newer=sys.maxsize)
+        return context
 
-    async def namespace(self) -> Namespace:
-        if self.known_namespace is None:
-            raise PermanentError(self.problem)
-        return self.known_namespace
-
-    async def is_owner_unfinished(self) -> bool:
-        return False
-
-    async def is_aggregated(self) -> bool:
-        return self.aggregated
-
-    async def count_newer(self, _context: Context) -> int:
-        return sys.maxsize
+    return find_fact
 
 
 def _needs_owner(case: _BatchCase) -> bool:

@@ -9,7 +9,7 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles
 from shared.cli.objects.object_report import describe_fate, is_ahead
-from shared.cli.objects.owners import DeletingOwner
+from shared.cli.objects.related import DeletingOwner
 from shared.cli.options.target import find_rule, parse_target, ref_to, split_target
 from shared.cli.output.width import echo
 from shared.cli.process.connection import connected, context_namespace

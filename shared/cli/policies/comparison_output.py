@@ -27,13 +27,6 @@ _TITLES = {
     Term.LATER: "LATER",
     Term.KEPT: "KEPT",
 }
-_WORDS = {
-    Term.NOW: "due now",
-    Term.HOUR: "within 1h",
-    Term.DAY: "within 24h",
-    Term.LATER: "later",
-    Term.KEPT: "kept",
-}
 _IDENTITY = ("apiVersion", "kind", "namespace", "name")
 _DECISION = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt")
 
@@ -61,7 +54,7 @@ def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
     if changed:
         console.print(_changes(islice(changed, most), console.width))
         _print_rest(console, len(changed), most)
-    sums = ", ".join(f"{_cell(comparison.totals[term])} {_WORDS[term]}" for term in Term)
+    sums = ", ".join(f"{_cell(comparison.totals[term])} {_TITLES[term].lower()}" for term in Term)
     console.print(f"{sums}; {len(changed):,} of {len(comparison.objects):,} objects change")
 
 
