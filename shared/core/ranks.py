@@ -45,13 +45,7 @@ class RankedObject:
 
 
 def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedObject | None:
-    """Find how a policy rule counts an object; None if no rule does, or the object is unfinished or terminating.
-
-    Args:
-        ref: The object.
-        reason: The reason that keeps the object; None if it is due.
-        facts: The facts about the object.
-    """
+    """Find how a rule counts an object of this evaluation; None if none does, or it is unfinished or terminating."""
     rule, outcome, finished_at = facts.keep_last_rule, facts.finish.outcome, facts.finish.at
     if rule is None or finished_at is None or reason is Reason.TERMINATING:
         return None
@@ -65,12 +59,7 @@ def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedOb
 
 
 def is_kept(newer: int | None, kept: int | None) -> bool:
-    """Return whether its rank keeps an object.
-
-    Args:
-        newer: How many objects of its group finished later; None if they were not counted.
-        kept: How many objects of its group the rule keeps; None for none.
-    """
+    """Return whether fewer than `kept` objects of the group finished later, or their number is unknown."""
     return newer is None or newer < (kept or 0)
 
 

@@ -9,9 +9,10 @@ The results are those of `Evaluator`, which evaluates each object alone.
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from shared.core.decide import Context, Decision, Reason
 from shared.core.kinds.rule import KindRule
@@ -114,10 +115,14 @@ class BatchEvaluator:
         await self._read_owners(is_unfinished)
         for groups in self._groups:
             groups.sort()
-        return list(self._settled())
+        return [
+            BatchResult(one.ref, one.rule, one.now, tuple(map(partial(self._settle, one), one.decisions, self._groups)))
+            for one in self._cases
+        ]
 
     async def _read_owners(self, is_unfinished: IsUnfinished) -> None:
-        wanted = {one.owner.uid: one.owner for one in self._cases if one.owner and _needs_owner(one)}
+        first = ((one.owner, decisions[0]) for one in self._cases for decisions in one.decisions)
+        wanted = {owner.uid: owner for owner, decision in first if owner and decision.reason is Reason.OWNER_UNFINISHED}
         missing = iter([owner for uid, owner in wanted.items() if uid not in self._unfinished])
 
         async def work() -> None:
@@ -127,11 +132,6 @@ class BatchEvaluator:
         async with asyncio.TaskGroup() as group:
             for _ in range(OWNERS_AT_ONCE):
                 group.create_task(work())
-
-    def _settled(self) -> Iterator[BatchResult]:
-        for case in self._cases:
-            pairs = zip(case.decisions, self._groups, strict=True)
-            yield BatchResult(case.ref, case.rule, case.now, tuple(self._settle(case, *pair) for pair in pairs))
 
     def _settle(self, case: _BatchCase, decisions: Sequence[Decision], groups: RankGroups) -> Decision:
         """The decision at which the loop ends if it has the facts: the first whose missing fact keeps the object."""
@@ -163,10 +163,6 @@ def _assuming(problem: str) -> FindFact:
         return context
 
     return find_fact
-
-
-def _needs_owner(case: _BatchCase) -> bool:
-    return any(decisions[0].reason is Reason.OWNER_UNFINISHED for decisions in case.decisions)
 
 
 def _count(ref: ObjectRef, decision: Decision, groups: RankGroups) -> Decision:

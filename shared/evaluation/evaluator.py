@@ -149,7 +149,7 @@ class Evaluator:
                     context, fallen = replace(context, newer=rank.newer), rank.fallen
             if reason is Reason.NAMESPACE_UNREAD or context.namespace is not None:
                 # A slow read of another fact may have made the namespace too old.
-                context = replace(context, namespace=await self.namespaces.get_existing(name))
+                context = replace(context, namespace=await self.namespaces.get(name))
             return context
 
         context = Context(

@@ -152,7 +152,7 @@ async def _read_namespace(namespaces: Namespaces, obj: dict[str, Any]) -> tuple[
     if not name:
         return None, ""
     try:
-        return namespaces.get_cached(name) or await namespaces.get_existing(name), ""
+        return namespaces.get_cached(name) or await namespaces.get(name), ""
     except PermanentError as error:
         return None, str(error)
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from shared.cli.objects.object_report import as_json, describe_time
 from shared.cli.output.width import make_table
-from shared.cli.policies.comparison import Comparison, Count, Row, Term
+from shared.cli.policies.comparison import Comparison, Count, Row, Term, source_of
 from shared.cli.policies.policy_warnings import PolicyWarning
 from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
 from shared.core.objects import printable
@@ -80,8 +80,7 @@ def _changes(objects: Iterable[BatchResult], width: int) -> Table:
 
 def describe(decision: Decision, now: datetime) -> str:
     """Say a decision in a few words: `due in 5m, by policy rule ci`, `kept (kept-last)`."""
-    source = decision.facts.ttl.source if decision.facts.ttl else ""
-    by = f", by {source}" if source else ""
+    by = f", by {source}" if (source := source_of(decision)) else ""
     moved = f", moved by {decision.facts.moved_by}" if decision.facts.moved_by else ""
     match decision:
         case Ignore(reason):
