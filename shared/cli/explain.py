@@ -23,8 +23,7 @@ from shared.cli.input.options import (
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, split_target
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import ExplainContext, as_json
-from shared.cli.objects.offline import find_offline
-from shared.cli.objects.preview import ObjectPreview, find_one, no_cyclic_collection
+from shared.cli.objects.preview import ObjectPreview, find_offline, find_one, no_cyclic_collection
 from shared.cli.output.messages import show_count
 from shared.cli.output.width import terminal_width
 from shared.core.objects import parse_instant
@@ -95,7 +94,5 @@ def _print(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], outp
         return
     width = terminal_width()
     for one, context in findings:
-        sys.stdout.write(
-            as_text(one.ref, one.decision, one.now, one.related, context, width) + "\n"
-        )  # click flushes each
+        sys.stdout.write(as_text(one, context, width) + "\n")  # click flushes each
     sys.stdout.flush()

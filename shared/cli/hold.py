@@ -14,7 +14,7 @@ from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, home_namespace, namespace_option, object_options
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.objects.object_report import describe_fate, is_ahead
-from shared.cli.objects.owners import DeletingOwner, find_deleting_owners
+from shared.cli.objects.related import DeletingOwner, find_deleting_owners
 from shared.cli.output.width import echo
 from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule, Outcome

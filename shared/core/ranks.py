@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import NamedTuple
 
 from shared.core.facts import Facts, Reason
 from shared.core.objects import ObjectRef
@@ -19,21 +18,8 @@ Place = tuple[datetime, str]
 """The order of a group: by finish time, then by uid."""
 
 
-class RankGroup(NamedTuple):
-    """The objects that are counted together: those of one kind, in one namespace, by one policy rule.
-
-    Attributes:
-        rule: The name of the policy rule.
-        is_apart: Whether only failed objects are counted.
-        key: The key of the group among those of the rule.
-    """
-
-    api_version: str
-    kind: str
-    namespace: str
-    rule: str
-    is_apart: bool
-    key: str
+RankGroup = tuple[str, str, str, str, bool, str]
+"""Which objects are counted together: apiVersion, kind, namespace, rule, whether failed ones are apart, and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +45,13 @@ class RankedObject:
 
 
 def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedObject | None:
-    """Find how a policy rule counts an object; None if no rule does, or the object is unfinished or terminating.
-
-    Args:
-        ref: The object.
-        reason: The reason that keeps the object; None if it is due.
-        facts: The facts about the object.
-    """
+    """Find how a rule counts an object of this evaluation; None if none does, or it is unfinished or terminating."""
     rule, outcome, finished_at = facts.keep_last_rule, facts.finish.outcome, facts.finish.at
     if rule is None or finished_at is None or reason is Reason.TERMINATING:
         return None
     return RankedObject(
         ref,
-        RankGroup(ref.api_version, ref.kind, ref.namespace, rule.name, rule.counts_apart(outcome), facts.group),
+        group=(ref.api_version, ref.kind, ref.namespace, rule.name, rule.counts_apart(outcome), facts.group),
         kept=rule.kept_of(outcome) or 0,
         finished_at=finished_at,
         due_at=facts.due_at if reason is Reason.KEPT_LAST else None,
@@ -79,12 +59,7 @@ def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedOb
 
 
 def is_kept(newer: int | None, kept: int | None) -> bool:
-    """Return whether its rank keeps an object.
-
-    Args:
-        newer: How many objects of its group finished later; None if they were not counted.
-        kept: How many objects of its group the rule keeps; None for none.
-    """
+    """Return whether fewer than `kept` objects of the group finished later, or their number is unknown."""
     return newer is None or newer < (kept or 0)
 
 

@@ -9,9 +9,10 @@ The results are those of `Evaluator`, which evaluates each object alone.
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from shared.core.decide import Context, Decision, Reason
 from shared.core.kinds.rule import KindRule
@@ -20,7 +21,7 @@ from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.core.policy.policy import Policy
 from shared.core.ranks import RankGroups, find_ranked, is_kept
 from shared.errors import PermanentError
-from shared.evaluation.evaluator import decide_with
+from shared.evaluation.evaluator import FindFact, decide_with
 from shared.ports import Snapshot
 
 OWNERS_AT_ONCE = 16
@@ -92,11 +93,11 @@ class BatchEvaluator:
             aggregated: Whether an aggregated API server serves the kind, or may.
         """
         ref, owner, finish = ref_of(snapshot.obj), get_controller(snapshot.obj), None
-        facts = _AssumedFacts(namespace, problem, aggregated)
+        find_fact = _assuming(problem)
         stored: list[tuple[Decision, ...]] = []
         for policy, groups in zip(self.policies, self._groups, strict=True):
-            context = Context(policy, namespace, owner is not None, aggregated)
-            decisions, _ = await decide_with(facts, snapshot, rule, context, finish)
+            context = Context(policy, namespace, owner is not None, aggregated=aggregated)
+            decisions, _ = await decide_with(find_fact, snapshot, rule, context=context, finish=finish)
             finish = decisions[0].facts.finish
             if ranked := find_ranked(ref, decisions[0].reason, decisions[0].facts):
                 groups.add(ranked)
@@ -114,10 +115,14 @@ class BatchEvaluator:
         await self._read_owners(is_unfinished)
         for groups in self._groups:
             groups.sort()
-        return list(self._settled())
+        return [
+            BatchResult(one.ref, one.rule, one.now, tuple(map(partial(self._settle, one), one.decisions, self._groups)))
+            for one in self._cases
+        ]
 
     async def _read_owners(self, is_unfinished: IsUnfinished) -> None:
-        wanted = {one.owner.uid: one.owner for one in self._cases if one.owner and _needs_owner(one)}
+        first = ((one.owner, decisions[0]) for one in self._cases for decisions in one.decisions)
+        wanted = {owner.uid: owner for owner, decision in first if owner and decision.reason is Reason.OWNER_UNFINISHED}
         missing = iter([owner for uid, owner in wanted.items() if uid not in self._unfinished])
 
         async def work() -> None:
@@ -127,11 +132,6 @@ class BatchEvaluator:
         async with asyncio.TaskGroup() as group:
             for _ in range(OWNERS_AT_ONCE):
                 group.create_task(work())
-
-    def _settled(self) -> Iterator[BatchResult]:
-        for case in self._cases:
-            pairs = zip(case.decisions, self._groups, strict=True)
-            yield BatchResult(case.ref, case.rule, case.now, tuple(self._settle(case, *pair) for pair in pairs))
 
     def _settle(self, case: _BatchCase, decisions: Sequence[Decision], groups: RankGroups) -> Decision:
         """The decision at which the loop ends if it has the facts: the first whose missing fact keeps the object."""
@@ -149,31 +149,20 @@ class BatchEvaluator:
         return True
 
 
-@dataclass(slots=True)
-class _AssumedFacts:
-    """The facts that are known of one object; it is assumed that neither its owner nor its rank keeps it."""
+def _assuming(problem: str) -> FindFact:
+    """Find no fact: assume that neither the owner nor the rank keeps the object."""
 
-    known_namespace: Namespace | None
-    problem: str
-    aggregated: bool
+    async def find_fact(reason: Reason, context: Context) -> Context:
+        match reason:
+            case Reason.NAMESPACE_UNREAD:
+                raise PermanentError(problem)
+            case Reason.OWNER_UNFINISHED:
+                return replace(context, owner_unfinished=False)
+            case Reason.KEPT_LAST:
+                return replace(context, newer=sys.maxsize)
+        return context
 
-    async def namespace(self) -> Namespace:
-        if self.known_namespace is None:
-            raise PermanentError(self.problem)
-        return self.known_namespace
-
-    async def is_owner_unfinished(self) -> bool:
-        return False
-
-    async def is_aggregated(self) -> bool:
-        return self.aggregated
-
-    async def count_newer(self, _context: Context) -> int:
-        return sys.maxsize
-
-
-def _needs_owner(case: _BatchCase) -> bool:
-    return any(decisions[0].reason is Reason.OWNER_UNFINISHED for decisions in case.decisions)
+    return find_fact
 
 
 def _count(ref: ObjectRef, decision: Decision, groups: RankGroups) -> Decision:

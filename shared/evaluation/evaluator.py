@@ -5,17 +5,16 @@ newest objects. If a fact cannot be read, the object is kept, and the reason nam
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from shared.core.decide import Context, Decision, Expire, Reason, decide, may_expire
 from shared.core.facts import NOTHING_KNOWN
 from shared.core.finish import Finish
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace
 from shared.core.objects import get_controller, get_text
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ranks import RankedObject
@@ -32,36 +31,20 @@ CLOCK_AHEAD = "the API server's clock is too far ahead: objects wait until they 
 """A problem for the operator: one of the two clocks is wrong, or a proxy writes its own Date header."""
 
 
-class FactSource(Protocol):
-    """The facts about one object beside it; each method is called only if the fact matters.
+FindFact = Callable[[Reason, Context], Awaitable[Context]]
+"""Returns the context with the fact that a reason names as missing; raises PermanentError if it cannot be found."""
 
-    A source raises PermanentError if a fact cannot be found, and TryLaterError if it cannot be found now.
-    """
-
-    async def namespace(self) -> Namespace:
-        """Return the object's namespace."""
-        ...
-
-    async def is_owner_unfinished(self) -> bool:
-        """Return whether the controller owner is unfinished, or may be."""
-        ...
-
-    async def is_aggregated(self) -> bool:
-        """Return whether an aggregated API server serves the kind, or may."""
-        ...
-
-    async def count_newer(self, context: Context) -> int:
-        """Return how many objects of the same keepLast group finished later."""
-        ...
+_MISSING = frozenset({Reason.NAMESPACE_UNREAD, Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST})
+"""Reasons that also apply while a fact is missing."""
 
 
 async def decide_with(
-    facts: FactSource, snapshot: Snapshot, rule: KindRule, context: Context, finish: Finish | None = None
+    find_fact: FindFact, snapshot: Snapshot, rule: KindRule, *, context: Context, finish: Finish | None = None
 ) -> tuple[Sequence[Decision], Context]:
-    """Decide; while the reason names a missing fact, add that fact to the context and decide again.
+    """Decide; while the reason names a missing fact, find that fact and decide again.
 
     Args:
-        facts: Provides the missing facts.
+        find_fact: Finds a missing fact.
         snapshot: The object, and the API server's time.
         rule: The object's kind.
         context: The facts that are known.
@@ -81,28 +64,10 @@ async def decide_with(
             return decisions, context
         found.add(reason)
         try:
-            context = await _with_fact(reason, facts, context)
+            context = await find_fact(reason, context)
         except PermanentError as error:
             decisions[-1] = replace(decision, facts=replace(decision.facts, problem=str(error)))
             return decisions, context
-
-
-_MISSING = frozenset({Reason.NAMESPACE_UNREAD, Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST})
-"""Reasons that also apply while a fact is missing."""
-
-
-async def _with_fact(reason: Reason, facts: FactSource, context: Context) -> Context:
-    """The context with the fact that the reason names as missing."""
-    match reason:
-        case Reason.OWNER_UNFINISHED:
-            context = replace(context, owner_unfinished=await facts.is_owner_unfinished())
-        case Reason.AGGREGATED_API:
-            context = replace(context, aggregated=await facts.is_aggregated())
-        case Reason.KEPT_LAST:
-            context = replace(context, newer=await facts.count_newer(context))
-    if reason is Reason.NAMESPACE_UNREAD or context.namespace is not None:  # a slow read may have made it too old
-        context = replace(context, namespace=await facts.namespace())
-    return context
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +133,30 @@ class Evaluator:
             TryLaterError: The API server is busy or away.
         """
         self._report_clock(snapshot.ahead)
-        namespace, owned = (
-            self.namespaces.get_cached(_namespace_of(snapshot.obj)),
-            get_controller(snapshot.obj) is not None,
+        obj, name, owner = snapshot.obj, _namespace_of(snapshot.obj), get_controller(snapshot.obj)
+        fallen: Sequence[RankedObject] = ()
+
+        async def find_fact(reason: Reason, context: Context) -> Context:
+            nonlocal fallen
+            match reason:
+                case Reason.OWNER_UNFINISHED:
+                    is_unfinished = owner is not None and await self.owners.is_unfinished(owner)
+                    context = replace(context, owner_unfinished=is_unfinished)
+                case Reason.AGGREGATED_API:
+                    context = replace(context, aggregated=await self.cluster.is_aggregated(rule))
+                case Reason.KEPT_LAST:
+                    rank = await self.ranks.rank(obj, rule, context)
+                    context, fallen = replace(context, newer=rank.newer), rank.fallen
+            if reason is Reason.NAMESPACE_UNREAD or context.namespace is not None:
+                # A slow read of another fact may have made the namespace too old.
+                context = replace(context, namespace=await self.namespaces.get(name))
+            return context
+
+        context = Context(
+            self.policy(), self.namespaces.get_cached(name), owner is not None, aggregated=rule.may_be_aggregated
         )
-        context = Context(self.policy(), namespace, owned, rule.may_be_aggregated)
-        facts = _ReadFacts(self, snapshot, rule)
-        decisions, context = await decide_with(facts, snapshot, rule, context)
-        return Evaluation(decisions[-1], facts.fallen, context, _now())
+        decisions, context = await decide_with(find_fact, snapshot, rule, context=context)
+        return Evaluation(decisions[-1], fallen, context, at=_now())
 
     def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
         """Decide again, just before the DELETE, by the present policy and the cached namespace.
@@ -203,31 +184,6 @@ class Evaluator:
     def may_expire(self, obj: Any, rule: KindRule) -> bool:
         """Return whether an object may be due now or later, by its metadata and the cached namespace."""
         return may_expire(obj, rule, Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj))))
-
-
-@dataclass(slots=True)
-class _ReadFacts:
-    """Reads the facts about one object from the API server."""
-
-    evaluator: Evaluator
-    snapshot: Snapshot
-    rule: KindRule
-    fallen: Sequence[RankedObject] = ()
-
-    async def namespace(self) -> Namespace:
-        return await self.evaluator.namespaces.get_existing(_namespace_of(self.snapshot.obj))
-
-    async def is_owner_unfinished(self) -> bool:
-        owner = get_controller(self.snapshot.obj)
-        return owner is not None and await self.evaluator.owners.is_unfinished(owner)
-
-    async def is_aggregated(self) -> bool:
-        return await self.evaluator.cluster.is_aggregated(self.rule)
-
-    async def count_newer(self, context: Context) -> int:
-        rank = await self.evaluator.ranks.rank(self.snapshot.obj, self.rule, context)
-        self.fallen = rank.fallen
-        return rank.newer
 
 
 def _now() -> float:

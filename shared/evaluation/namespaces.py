@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from shared.core.namespaces import NAMESPACES, Namespace, namespace_of
-from shared.core.objects import ObjectRef
+from shared.core.namespaces import NAMESPACES, Namespace, namespace_of, plain_namespace
 from shared.errors import PermanentError
 from shared.ports import Cluster, Telemetry
 
@@ -21,7 +20,7 @@ REMEMBERED_MAX = 20_000
 CHARACTERS_MAX = 32 * 1024 * 1024
 """Characters of all cached labels and annotations; beyond that the cache is cleared."""
 
-_Known = tuple[float, Namespace | PermanentError | None]
+_Known = tuple[float, Namespace | PermanentError]
 
 
 @dataclass
@@ -43,12 +42,12 @@ class Namespaces:
     _listed_at: float | None = None
     _was_refused: bool = False
 
-    async def get(self, name: str) -> Namespace | None:
-        """Return a namespace as it was at most `FRESH_SECONDS` ago; None if there is none of this name.
+    async def get(self, name: str) -> Namespace:
+        """Return a namespace as it was at most `FRESH_SECONDS` ago.
 
         Raises:
             TryLaterError: The API server is busy or away.
-            PermanentError: The right to read it is missing.
+            PermanentError: The right to read it is missing, or there is none of this name.
         """
         known = self._cached(name)
         if known is None:
@@ -61,18 +60,6 @@ class Namespaces:
         if isinstance(known[1], PermanentError):
             raise known[1]
         return known[1]
-
-    async def get_existing(self, name: str) -> Namespace:
-        """Return a namespace as it was at most `FRESH_SECONDS` ago.
-
-        Raises:
-            TryLaterError: The API server is busy or away.
-            PermanentError: The right to read it is missing, or there is none of this name.
-        """
-        found = await self.get(name)
-        if found is None:
-            raise PermanentError(f"there is no namespace {name}")
-        return found
 
     def get_cached(self, name: str) -> Namespace | None:
         """Return a namespace if it is cached; None if it has to be read."""
@@ -116,10 +103,10 @@ class Namespaces:
 
     async def _read(self, name: str) -> _Known:
         asked_at = _now()
-        found: Namespace | PermanentError | None
+        found: Namespace | PermanentError
         try:
-            snapshot = await self.cluster.get(NAMESPACES, ObjectRef("v1", "Namespace", "", name, ""))
-            found = namespace_of(snapshot.obj) if snapshot else None
+            snapshot = await self.cluster.get(NAMESPACES, plain_namespace(name).ref)
+            found = namespace_of(snapshot.obj) if snapshot else PermanentError(f"there is no namespace {name}")
         except PermanentError as error:
             self._report(error)
             found = error

@@ -107,8 +107,7 @@ class Ranks:
         while True:
             page = await self.cluster.list_page(rule, namespace=namespace, continue_token=token)
             for obj in page.items:
-                ranked = _find_ranked(obj, rule, context)
-                if ranked is not None:
+                if ranked := _find_ranked(obj, rule, context):
                     listed.by_uid[ranked.ref.uid] = ranked
                     listed.groups.add(ranked)
             token = page.continue_token

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 
 from shared.cli.objects.advice import advise
 from shared.cli.objects.object_report import ExplainContext, describe_reason, describe_time
+from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
-from shared.core.objects import ObjectRef, format_instant, printable
+from shared.core.objects import format_instant, printable
 from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.durations import format_duration
@@ -22,29 +23,19 @@ _TTL_WHILE_UNFINISHED = "none set on the object; a policy and its namespace appl
 _HOW_TO_OPT_IN = "it is deleted only if its own annotation or a policy rule that names its kind sets a TTL"
 
 
-def as_text(
-    ref: ObjectRef,
-    decision: Decision,
-    now: datetime,
-    related: RelatedFacts | None = None,
-    context: ExplainContext | None = None,
-    width: int | None = None,
-) -> str:
+def as_text(one: ObjectPreview, context: ExplainContext | None = None, width: int | None = None) -> str:
     """Return the lines of one object: the decision first, then the reasons and what to do, then all facts.
 
     Args:
-        ref: The object.
-        decision: The decision about it.
-        now: The time of the decision.
-        related: Its owner, cleaners and finalizers; None if its kind has no rule.
+        one: The object and the decision about it.
         context: What was found on its cluster; None if the object is from a file.
         width: The most columns of a line; None to wrap no line.
     """
-    reason = "policy" if _is_unsure(decision, context) else _REASON_LINES.get(decision.reason, "")
+    reason = "policy" if _is_unsure(one.decision, context) else _REASON_LINES.get(one.decision.reason, "")
     first = ("decision", "but", "problem", reason, "overridden", "saved", "do")
-    lines = list(_lines(ref, decision, now, related, context))
+    lines = list(_lines(one, context))
     lines.sort(key=lambda line: first.index(line[0]) if line[0] in first else len(first))
-    columns = [("", printable(str(ref))), *_columns(lines)]
+    columns = [("", printable(str(one.ref))), *_columns(lines)]
     if width is None:
         return "\n".join(name + text for name, text in columns)
     return "\n".join(line for name, text in columns for line in wrap(text, width, first=name, indent=_INDENT))
@@ -77,14 +68,12 @@ def _columns(lines: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         before = name
 
 
-def _lines(
-    ref: ObjectRef, decision: Decision, now: datetime, related: RelatedFacts | None, context: ExplainContext | None
-) -> Iterator[tuple[str, str]]:
-    facts = decision.facts
+def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple[str, str]]:
+    decision, now, related, facts = one.decision, one.now, one.related, one.decision.facts
     yield "decision", _decision(decision, now, context)
-    yield from (("but", one.message) for one in (context.obstacles if context else ()))
-    yield from (("but", one.message) for one in (related.deleting_owners if related else ()))
-    yield from (("do", fix) for fix in _fixes(ref, decision, related, context) if fix)
+    yield from (("but", obstacle.message) for obstacle in (context.obstacles if context else ()))
+    yield from (("but", owner.message) for owner in (related.deleting_owners if related else ()))
+    yield from (("do", fix) for fix in _fixes(one, context) if fix)
     yield "finished", _finished(facts, now, related)
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
@@ -125,15 +114,13 @@ def _is_unsure(decision: Decision, context: ExplainContext | None) -> bool:
     return context is not None and not context.chosen.is_known and decision.reason in _DEPENDS_ON_POLICY
 
 
-def _fixes(
-    ref: ObjectRef, decision: Decision, related: RelatedFacts | None, context: ExplainContext | None
-) -> Iterator[str]:
-    obstacles, flags = (context.obstacles, context.flags) if context else ((), ())
-    yield from (one.cure for one in obstacles)
-    yield from (one.fix for one in (related.deleting_owners if related else ()))
+def _fixes(one: ObjectPreview, context: ExplainContext | None) -> Iterator[str]:
+    obstacles, flags, related = context.obstacles if context else (), context.flags if context else (), one.related
+    yield from (obstacle.cure for obstacle in obstacles)
+    yield from (owner.fix for owner in (related.deleting_owners if related else ()))
     if related and (related.saved or not obstacles):
-        is_readable = not related.held_problem
-        yield advise(decision, ref, related.rule, flags=flags, is_saved=bool(related.saved), is_readable=is_readable)
+        is_saved, is_readable = bool(related.saved), not related.held_problem
+        yield advise(one.decision, one.ref, related.rule, flags=flags, is_saved=is_saved, is_readable=is_readable)
 
 
 def _related_lines(decision: Decision, related: RelatedFacts) -> Iterator[tuple[str, str]]:

@@ -159,8 +159,4 @@ def _instant(instant: datetime | None) -> str | None:
 
 def is_ahead(decision: Decision) -> bool:
     """Return whether the object will be deleted, now or later, if nothing changes."""
-    match decision:
-        case Ignore():
-            return False
-        case Wait() | Expire():
-            return True
+    return not isinstance(decision, Ignore)

@@ -1,12 +1,12 @@
 """The table of `plan`: how many objects are due, and when, for each namespace and kind."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from shared.cli.output.width import echo, make_table, output_console
-from shared.core.decide import Expire, Reason, Wait
+from shared.core.decide import Expire, Ignore, Reason, Wait
 from shared.core.ttl.durations import format_duration
 from shared.evaluation.batch import BatchResult
 
@@ -36,10 +36,8 @@ def print_table(objects: Sequence[BatchResult]) -> None:
     if rows:
         console = output_console()
         console.print(make_table(_TITLES, rows, width=console.width, names=2, gap=2))
-    decisions = [one.decisions[0] for one in objects]
-    due_now = sum(isinstance(one, Expire) for one in decisions)
-    later = sum(isinstance(one, Wait) for one in decisions)
-    echo(f"{due_now} due now, {later} due later, {len(objects) - due_now - later} kept, of {len(objects)} objects")
+    counts = Counter(type(one.decisions[0]) for one in objects)
+    echo(f"{counts[Expire]} due now, {counts[Wait]} due later, {counts[Ignore]} kept, of {len(objects)} objects")
 
 
 def _describe_roughly(time_left: timedelta) -> str:

@@ -1,22 +1,33 @@
-"""The facts that `explain` shows beside the decision: owner, hold, other cleaners, finalizers, unknown annotations."""
+"""The facts that `explain` shows beside the decision: hold, owners, other cleaners, finalizers, unknown annotations.
+
+If an owner is deleted, the garbage collector deletes its dependents, even held ones. So `hold` prints such owners too.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.cli.objects.owners import DeletingOwner
+from shared.cli.objects.advice import commands_for
 from shared.core.cleaners import find_cleaners, find_finalizers
-from shared.core.decide import Facts
+from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.wording import Unfinished, explain_unfinished
 from shared.core.namespaces import Namespace
-from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller
+from shared.core.objects import ObjectRef, format_instant, get_annotations, get_controller, list_mappings
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
+from shared.core.ttl.durations import format_duration
 from shared.core.ttl.edits import HELD_TTL, describe_saved, find_held_problem
 from shared.core.ttl.ttl import advise_overridden, describe_overridden, native_ttl
 from shared.errors import TtlError
+from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.owners import Owners
+from shared.ports import Snapshot
+
+OWNERS_MAX = 8
+"""The most owners that are read up the chain: Pod, TaskRun, PipelineRun and so on."""
+
+_DELETED_LATER = frozenset({Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_TO_CONTROLLER, Reason.TERMINATING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +41,25 @@ class Owner:
 
     ref: ObjectRef
     state: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletingOwner:
+    """An owner whose deletion deletes the object too.
+
+    Attributes:
+        ref: The owner.
+        message: Why the owner is deleted, in one sentence.
+        fix: The command that keeps the owner; empty if there is none.
+    """
+
+    ref: ObjectRef
+    message: str
+    fix: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the documented JSON."""
+        return {"kind": self.ref.kind, "name": self.ref.name, "message": self.message, "fix": self.fix or None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +94,20 @@ class RelatedFacts:
 
 
 def find_related(
-    obj: Mapping[str, Any], rule: KindRule, facts: Facts, owner: Owner | None, namespace: Namespace | None
+    obj: Mapping[str, Any], rule: KindRule, facts: Facts, *, owner: Owner | None, namespace: Namespace | None
 ) -> RelatedFacts:
     """Find the related facts in the object, the rule of its kind, and its namespace if that was read."""
     return RelatedFacts(
         rule,
-        describe_hold(obj),
-        describe_saved(obj, rule),
-        owner,
-        list(find_cleaners(obj, rule)),
-        list(find_finalizers(obj, rule)),
-        _describe_overridden(obj, rule, facts),
-        [*describe_unknown(obj), *(describe_unknown_of(namespace) if namespace else [])],
-        None if facts.finish.finished else explain_unfinished(obj, rule),
-        find_held_problem(obj, rule),
+        hold=_describe_hold(obj),
+        saved=describe_saved(obj, rule),
+        owner=owner,
+        cleaners=list(find_cleaners(obj, rule)),
+        finalizers=list(find_finalizers(obj, rule)),
+        overridden=_describe_overridden(obj, rule, facts),
+        unknown_annotations=[*describe_unknown(obj), *(describe_unknown_of(namespace) if namespace else [])],
+        unfinished=None if facts.finish.finished else explain_unfinished(obj, rule),
+        held_problem=find_held_problem(obj, rule),
     )
 
 
@@ -91,7 +121,7 @@ def _describe_overridden(obj: Mapping[str, Any], rule: KindRule, facts: Facts) -
     return f"{describe_overridden(obj, rule, facts.overridden)}{when}; {advise_overridden(facts.overridden)}"
 
 
-def describe_hold(obj: Mapping[str, Any]) -> str:
+def _describe_hold(obj: Mapping[str, Any]) -> str:
     """Return the reason of a hold, and the TTL that a release puts back; an empty text if the object is not held."""
     annotations = get_annotations(obj)
     if "hold" not in annotations:
@@ -141,3 +171,77 @@ def describe_end(obj: Mapping[str, Any], rule: KindRule) -> str:
     at = f" at {format_instant(finish.at)}" if finish.at else ""
     again = "; it would create another object, so this one is kept" if rule.dependents == "kept" else ""
     return f"has finished{at}" + (f", {finish.outcome}" if finish.outcome else "") + again
+
+
+async def find_deleting_owners(
+    obj: Mapping[str, Any],
+    evaluator: Evaluator,
+    *,
+    reason: str = "WHY",
+    flags: tuple[str, ...] = (),
+) -> Sequence[DeletingOwner]:
+    """Find the controller owners, up the chain, that are due, have a TTL, or are being deleted.
+
+    An owner whose kind has no rule ends the chain: this project never deletes it, and cannot read it.
+
+    Args:
+        obj: The object.
+        evaluator: Reads each owner, and decides about it.
+        reason: The reason of the hold in the suggested commands.
+        flags: The flags that make kubectl use this cluster.
+    """
+    deleting_owners: list[DeletingOwner] = []
+    ref, several = get_controller(obj), _has_other_owners(obj)
+    for _ in range(OWNERS_MAX):
+        if ref is None or not evaluator.kinds.of(ref.group, ref.kind):
+            break
+        try:
+            owner = await evaluator.owners.find(ref)
+            ref, rule, snapshot = owner.ref, owner.rule, owner.snapshot
+            if snapshot is None:
+                deleting_owners.append(DeletingOwner(ref, _describe(f"{ref} no longer exists", several)))
+                break
+            if ref.namespace:
+                await evaluator.namespaces.get(ref.namespace)  # its defaults apply after the owner finishes
+            decision, may_expire = await evaluator.decide(snapshot, rule), evaluator.may_expire(snapshot.obj, rule)
+            why = _why_deleted(decision, snapshot, rule, may_expire=may_expire)
+        except TtlError as error:
+            message = f"unknown whether {ref} is deleted, and this object with it: {error}"
+            deleting_owners.append(DeletingOwner(ref, message))
+            break
+        if why:
+            fix = f"hold the owner too: {commands_for({'hold'}, ref, rule, flags=flags, reason=reason)['hold']}"
+            deleting_owners.append(DeletingOwner(ref, _describe(f"{ref} {why}", several), fix))
+        ref, several = get_controller(snapshot.obj), several or _has_other_owners(snapshot.obj)
+    return deleting_owners
+
+
+def _why_deleted(decision: Decision, snapshot: Snapshot, rule: KindRule, *, may_expire: bool) -> str:
+    """Say why an owner will be deleted; return an empty text if it will not be, or if its dependents are orphaned."""
+    facts = decision.facts
+    if facts.overridden:
+        return f"is deleted by its own controller, which acts on {facts.overridden}"
+    propagation = facts.policy_rule.propagation if facts.policy_rule else None
+    if (propagation or rule.propagation) == "Orphan" and decision.reason is not Reason.TERMINATING:
+        return ""
+    match decision:
+        case Expire():
+            return "is due now"
+        case Wait(until):
+            return f"is due in {format_duration(until - snapshot.read_at)}"
+        case Ignore(reason) if reason in _DELETED_LATER:
+            return "is being deleted" if reason is Reason.TERMINATING else f"is deleted later ({reason})"
+        case Ignore(Reason.UNFINISHED) if facts.ttl is not None:
+            return "" if facts.ttl.is_never else f"has a TTL by {facts.ttl.source}"
+        case Ignore(Reason.UNFINISHED) if may_expire:
+            return "may get a TTL from a policy or its namespace"
+    return ""
+
+
+def _has_other_owners(obj: Mapping[str, Any]) -> bool:
+    return sum(1 for _ in list_mappings(obj, "metadata.ownerReferences")) > 1
+
+
+def _describe(what: str, several: bool) -> str:
+    unless = ", unless another owner remains" if several else ""
+    return f"{what}; the garbage collector then deletes this object too, even if it is held{unless}"

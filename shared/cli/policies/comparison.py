@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 
+from shared.cli.objects.object_report import is_ahead
 from shared.core.decide import Decision, Expire, Ignore, Wait
 from shared.evaluation.batch import BatchResult
 
@@ -87,7 +88,7 @@ class Comparison:
 
     def due_within(self, window: timedelta) -> Sequence[BatchResult]:
         """Return the objects that are due under the new policy within this time."""
-        return [one for one in self.objects if not _is_kept(one) and _due(one) - one.now <= window]
+        return [one for one in self.objects if is_ahead(one.decisions[1]) and _due(one) - one.now <= window]
 
     def _count(self, key_of: Callable[[BatchResult, Decision], str]) -> Mapping[str, Row]:
         """Count by key; rows with the most objects due now come first, then by name."""
@@ -112,10 +113,6 @@ def _due(one: BatchResult) -> datetime:
             return until
         case Ignore():
             return datetime.max.replace(tzinfo=one.now.tzinfo)
-
-
-def _is_kept(one: BatchResult) -> bool:
-    return isinstance(one.decisions[1], Ignore)
 
 
 def term_of(decision: Decision, now: datetime) -> Term:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from shared.cli.objects.object_report import as_json, describe_time
 from shared.cli.output.width import make_table
-from shared.cli.policies.comparison import Comparison, Count, Row, Term
+from shared.cli.policies.comparison import Comparison, Count, Row, Term, source_of
 from shared.cli.policies.policy_warnings import PolicyWarning
 from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
 from shared.core.objects import printable
@@ -26,13 +26,6 @@ _TITLES = {
     Term.DAY: "WITHIN 24H",
     Term.LATER: "LATER",
     Term.KEPT: "KEPT",
-}
-_WORDS = {
-    Term.NOW: "due now",
-    Term.HOUR: "within 1h",
-    Term.DAY: "within 24h",
-    Term.LATER: "later",
-    Term.KEPT: "kept",
 }
 _IDENTITY = ("apiVersion", "kind", "namespace", "name")
 _DECISION = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt")
@@ -61,7 +54,7 @@ def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
     if changed:
         console.print(_changes(islice(changed, most), console.width))
         _print_rest(console, len(changed), most)
-    sums = ", ".join(f"{_cell(comparison.totals[term])} {_WORDS[term]}" for term in Term)
+    sums = ", ".join(f"{_cell(comparison.totals[term])} {_TITLES[term].lower()}" for term in Term)
     console.print(f"{sums}; {len(changed):,} of {len(comparison.objects):,} objects change")
 
 
@@ -87,8 +80,7 @@ def _changes(objects: Iterable[BatchResult], width: int) -> Table:
 
 def describe(decision: Decision, now: datetime) -> str:
     """Say a decision in a few words: `due in 5m, by policy rule ci`, `kept (kept-last)`."""
-    source = decision.facts.ttl.source if decision.facts.ttl else ""
-    by = f", by {source}" if source else ""
+    by = f", by {source}" if (source := source_of(decision)) else ""
     moved = f", moved by {decision.facts.moved_by}" if decision.facts.moved_by else ""
     match decision:
         case Ignore(reason):

@@ -12,6 +12,7 @@ from shared.cli.deleters.in_force import InForce, NamespaceState, PolicyInForce
 from shared.cli.deleters.obstacles import ObstacleReason, find_obstacles, find_stale_guard
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import ExplainContext
+from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import find_related
 from shared.core.decide import Context, decide
 from shared.core.kinds.catalogue import Catalogue
@@ -165,7 +166,7 @@ def test_release_command_names_the_same_cluster():
 def test_decision_comes_first_then_obstacle_and_fix():
     decision = decide(DUE, JOB, NOW, Context(namespace=plain_namespace("ci")))
     scene = ExplainContext(PolicyInForce(RULES, "ConfigMap home/policy"), tuple(obstacles(of(home=OPEN))))
-    lines = as_text(ref_of(DUE), decision, NOW, None, scene).splitlines()
+    lines = as_text(ObjectPreview(ref_of(DUE), decision, NOW), scene).splitlines()
     assert lines[1].startswith("  decision  due (expired): expired 59s ago")
     assert lines[2].startswith("  but       the breaker in namespace home is open")
     assert lines[3].startswith(
@@ -231,7 +232,7 @@ def test_named_policy_file_takes_precedence(tmp_path, monkeypatch):
 def test_control_characters_of_a_name_are_replaced():
     obj = job(name="\x1b[2Jx", complete=ago(60))
 
-    shown = as_text(ref_of(obj), decide(obj, JOB, NOW), NOW)
+    shown = as_text(ObjectPreview(ref_of(obj), decide(obj, JOB, NOW), NOW))
 
     assert shown.splitlines()[0] == "Job ci/\N{REPLACEMENT CHARACTER}[2Jx"
 
@@ -300,8 +301,10 @@ def test_stale_delete_guard_is_an_obstacle_of_a_due_object(guard):
 def test_explain_names_the_delete_guard_that_denies_the_delete(obj, is_refused):
     decision = decide(obj, JOB, NOW, Context(namespace=plain_namespace("ci")))
     for guard in (GuardState.CURRENT, GuardState.STALE, None):
-        related = find_related(obj, JOB, decision.facts, None, None)
-        text = as_text(ref_of(obj), decision, NOW, related, ExplainContext(PolicyInForce(RULES), guard=guard))
+        related = find_related(obj, JOB, decision.facts, owner=None, namespace=None)
+        text = as_text(
+            ObjectPreview(ref_of(obj), decision, NOW, related), ExplainContext(PolicyInForce(RULES), guard=guard)
+        )
         shown = [line for line in text.splitlines() if line.startswith("  guard ")]
         expected = is_refused and guard is GuardState.CURRENT
         assert [line.split()[-1] for line in shown] == ["ttl-after-finished-delete-guard-job"] * expected

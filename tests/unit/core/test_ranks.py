@@ -45,8 +45,8 @@ def test_ranked_object_has_its_group_its_place_and_its_due_time():
 def test_failed_object_is_counted_apart_only_with_keep_last_failed():
     failed = job(failed=ago(9))
 
-    assert ranked_of(failed, keepLast=3, keepLastFailed=1).group.is_apart
-    assert not ranked_of(failed, keepLast=3).group.is_apart
+    assert ranked_of(failed, keepLast=3, keepLastFailed=1).group[4]
+    assert not ranked_of(failed, keepLast=3).group[4]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.cli.objects.owners import OWNERS_MAX, find_deleting_owners
+from shared.cli.objects.related import OWNERS_MAX, find_deleting_owners
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import ForbiddenError
