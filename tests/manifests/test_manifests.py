@@ -21,7 +21,7 @@ from shared.installation.rbac import Right, lease_needs, needs_of, state_needs
 from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
 from shared.safeguards.state_schema import NAME as STATE
 from shared.standalone.trigger_files import read_triggers
-from shared.standalone.triggers import Delivery, Filter, matches, parse_trigger
+from shared.standalone.triggers import Delivery, Filter, Trigger
 from tests.builders import kind_rule
 
 ROOT = Path(__file__).parents[2]
@@ -420,14 +420,14 @@ def test_services_and_triggers_equal_the_functions():
 
 
 def test_runner_reads_the_applied_triggers():
-    applied = {name: parse_trigger(obj) for name, obj in of_kind(build(KNATIVE / "base"), "Trigger").items()}
+    applied = {name: Trigger.model_validate(obj) for name, obj in of_kind(build(KNATIVE / "base"), "Trigger").items()}
     assert {trigger.name: trigger for trigger in read_triggers(KNATIVE / "base")} == applied
 
 
 @pytest.mark.parametrize("name", TRIGGERED)
 def test_function_does_not_receive_its_own_reply(name):
     (trigger,) = [trigger for trigger in read_triggers(KNATIVE / "base") if trigger.name == name]
-    heard = {type_ for type_ in REPLIES[name] if matches(trigger, {"type": type_})}
+    heard = {type_ for type_ in REPLIES[name] if trigger.matches({"type": type_})}
     assert heard == ({SweepStep.type} if name == "sweep" else set())
 
 
@@ -484,7 +484,7 @@ def test_sender_of_every_event_type_is_known():
 def test_every_request_event_has_a_receiver():
     triggers = read_triggers(KNATIVE / "base")
     for type_ in (TICK, TimersSet.type, Timer.type, SweepStep.type):
-        assert len([trigger for trigger in triggers if matches(trigger, {"type": type_})]) == 1, type_
+        assert len([trigger for trigger in triggers if trigger.matches({"type": type_})]) == 1, type_
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
