@@ -395,6 +395,7 @@ def test_customized_installation_is_not_overwritten_by_a_shipped_overlay():
         "kubectl apply -k YOUR_OVERLAY    # the overlay that you installed (--overlay)"
     )
     assert replace(PLACE, is_customized=True).apply() == "kubectl apply -k mine"
+    assert "knative/overlays/standalone " in replace(PLACE, overlay="", shipped="standalone").apply()
 
 
 def configured(**data):
