@@ -235,6 +235,21 @@ def test_count_before_a_trip_by_hand_does_not_return_after_the_release():
     assert process.total(NOW) == 0
 
 
+def test_count_starts_from_zero_after_a_breaker_that_a_user_opened_and_closed():
+    process = counting(2, LIMITS)
+    data = write(process, {})
+    process.learn({**data, "breaker": "stop"}, NOW, is_written=False)
+    process.learn(data, NOW, is_written=False)
+
+    assert process.total(NOW) == 0
+    assert keys_of(write(process, data)) == []
+
+
+def test_count_is_not_written_while_the_breaker_is_open():
+    data = {"breaker": "stop"}
+    assert counting(2, LIMITS).merge(data, NOW) == data
+
+
 def test_release_of_a_closed_breaker_changes_nothing():
     data = {**many({}, 2), LAST_TRIP: "2026-01-02T03:04:05Z"}
     assert without_trip(data) == data
