@@ -12,7 +12,7 @@ from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import build
-from shared.bootstrap.publishing import http_publisher
+from shared.bootstrap.publishing import build_publisher
 from shared.cli.options.click_options import all_namespaces_option, cluster_options, kinds_dir_option, kinds_option
 from shared.cli.options.scope import command, named_by_option
 from shared.cli.options.target import is_absent
@@ -55,9 +55,8 @@ async def watch(
         config = replace(files, cluster=cluster)
         process = build(config)
         stack.callback(process.serve_metrics())
-        token = process.sink_token()
-        events = http_publisher(settings, **token)
-        sweeps = http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX, **token)
+        events = build_publisher(settings, process.cluster)
+        sweeps = build_publisher(settings, process.cluster, seconds_max=SWEEP_SECONDS_MAX)
         stack.push_async_callback(events.close)
         stack.push_async_callback(sweeps.close)
         await cluster.check()
