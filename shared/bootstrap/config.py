@@ -93,10 +93,8 @@ def read_config(settings: Settings, *, telemetry: Telemetry | None = None, **por
     if settings.policy is not None:
         from shared.adapters.config.policy_file import PolicyFile  # noqa: PLC0415 - only a process with a policy file
 
-        def report_policy(problem: str) -> None:
-            report.problem("invalid policy file: the last valid policy stays in force", error=problem)
-
-        policies = PolicyFile(settings.policy, kinds, report_policy)
+        invalid = "invalid policy file: the last valid policy stays in force"
+        policies = PolicyFile(settings.policy, kinds, lambda problem: report.problem(invalid, error=problem))
     return ProcessConfig(
         settings=settings,
         kinds=kinds,

@@ -8,14 +8,14 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shared.adapters.events.answers import Function, Read, answering
 from shared.adapters.events.cloudevents import parse_event
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.once import Once
-from shared.bootstrap.publishing import http_publisher, sink_token
+from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
 from shared.core.timing import horizon, sweep_ahead
 from shared.evaluation.evaluator import Evaluator
@@ -64,7 +64,9 @@ class Process:
         Raises:
             SettingsError: The settings of the API server are invalid.
         """
-        return _access(self.config)
+        from shared.adapters.kubernetes.access import get_access  # noqa: PLC0415 - schedule and timers need none
+
+        return None if self.config.cluster else get_access(self.config.settings)
 
     # Events in and out
 
@@ -83,12 +85,8 @@ class Process:
 
     @cached_property
     def _sink(self) -> Publisher:
-        publisher = http_publisher(self.config.settings, **self.sink_token())
+        publisher = build_publisher(self.config.settings, self.cluster)
         return self.config.metrics.measuring(publisher) if self.config.metrics else publisher
-
-    def sink_token(self) -> dict[str, Any]:
-        """See `shared.bootstrap.publishing`."""
-        return sink_token(self.config.settings, self.cluster)
 
     # The use cases
 
@@ -168,7 +166,7 @@ class Process:
             TtlError: The port is in use.
         """
         metrics, port, policies = self.config.metrics, self.config.settings.metrics_port, self.config.policies
-        if metrics is None or port is None:
+        if not (metrics and port):
             return lambda: None
         metrics.count_timers(lambda: self.engine.timers)
         metrics.watch_shared_state(self._report_safeguards)
@@ -193,9 +191,10 @@ def build(config: ProcessConfig) -> Process:
     settings = config.settings
 
     async def build_cluster() -> Cluster:
+        from shared.adapters.kubernetes.access import get_access  # noqa: PLC0415 - as above
         from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - 240 ms that only some functions need
 
-        return await connect(access=_access(config))
+        return await connect(access=get_access(settings))
 
     async def build_evaluator() -> Evaluator:
         return Evaluator(
@@ -224,9 +223,3 @@ def build(config: ProcessConfig) -> Process:
         engine=TimerEngine(settings, config.clock, config.timers),
         events=events,
     )
-
-
-def _access(config: ProcessConfig) -> "Access | None":
-    from shared.adapters.kubernetes.access import get_access  # noqa: PLC0415 - schedule and timers need none
-
-    return None if config.cluster else get_access(config.settings)

@@ -45,8 +45,11 @@ def start(*needs: Callable[[Process], object]) -> Process:
         for need in needs:
             need(shared)
         return shared
+    configure_logging(log_form() or "json")  # before the settings, so that an error in them is logged
     try:
-        process = _build_from_environment()
+        settings = read_settings()
+        process = build(read_config(settings, admit=build_admission(settings)))
+        process.serve_metrics()
         for need in needs:
             need(process)
     except TtlError as error:
@@ -55,14 +58,6 @@ def start(*needs: Callable[[Process], object]) -> Process:
     _end_on_sigterm(process)
     if process.engine.timers:
         _end_with_engine(process)
-    return process
-
-
-def _build_from_environment() -> Process:
-    configure_logging(log_form() or "json")  # before the settings, so that an error in them is logged
-    settings = read_settings()
-    process = build(read_config(settings, admit=build_admission(settings)))
-    process.serve_metrics()
     return process
 
 

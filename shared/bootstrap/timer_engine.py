@@ -22,16 +22,15 @@ class TimerEngine:
         settings: The settings, with the path of the SQLite file.
         clock: The clock.
         timers: Another engine that already runs, if any.
+
+    Attributes:
+        timers: The timers; None if the engine is not running.
     """
 
     def __init__(self, settings: Settings, clock: Clock, timers: Timers | None = None) -> None:
-        self._settings, self._clock, self._given = settings, clock, timers
+        self.timers = timers
+        self._settings, self._clock = settings, clock
         self._running: tuple[SqliteTimers, asyncio.Task[None]] | None = None
-
-    @property
-    def timers(self) -> Timers | None:
-        """The timers; None if the engine is not running."""
-        return self._running[0] if self._running else self._given
 
     def start(self, publisher: Publisher) -> Timers:
         """Start the engine in the running loop, if it is not running.
@@ -44,7 +43,7 @@ class TimerEngine:
 
             timers = SqliteTimers(self._settings.timers_path or TIMERS_PATH, self._clock, publisher)
             self._running = timers, asyncio.get_running_loop().create_task(timers.run(), name="timers")
-            return timers
+            self.timers = timers
         return self.timers
 
     async def ended(self) -> None:
@@ -55,8 +54,9 @@ class TimerEngine:
     async def stop(self) -> None:
         """Finish the deliveries in flight, and close the file."""
         if self._running:
-            (timers, task), self._running = self._running, None
+            timers, task = self._running
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
             await timers.close()  # a task that is cancelled before its first step closes nothing
+            self._running = self.timers = None

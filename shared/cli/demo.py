@@ -19,8 +19,6 @@ from shared.errors import TtlError
 if TYPE_CHECKING:
     from shared.devserver.demo import Actor, Show
 
-MISSING = "the demo is not installed: in a clone, run `make demo`, or `pip install '.[demo]'`"
-
 NEXT = """
 Try next, on the cluster of your current context (nothing is deleted):
   ttl-after-finished plan                 what would be deleted now, and what is due when
@@ -36,7 +34,8 @@ async def demo(verbose: bool) -> None:
     try:
         from shared.devserver.demo import running_show  # noqa: PLC0415 - the image does not contain it
     except ModuleNotFoundError as error:
-        raise TtlError(f"{MISSING} ({error})") from None
+        to_do = "in a clone, run `make demo`, or `pip install '.[demo]'`"
+        raise TtlError(f"the demo is not installed: {to_do} ({error})") from None
     configure_logging("text", level=logging.INFO if verbose else logging.CRITICAL)
     console = Console()
     console.print("starting an API server and `run` on it; the demo then takes about 15 seconds", soft_wrap=True)

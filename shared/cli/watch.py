@@ -11,7 +11,7 @@ from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.config import read_config
 from shared.bootstrap.process import build
-from shared.bootstrap.publishing import http_publisher
+from shared.bootstrap.publishing import build_publisher
 from shared.cli.input.command import command
 from shared.cli.input.options import (
     Options,
@@ -47,9 +47,8 @@ async def watch(options: Options, *, sink: str | None) -> None:
         config = replace(files, cluster=cluster)
         process = build(config)
         stack.callback(process.serve_metrics())
-        token = process.sink_token()
-        events = http_publisher(settings, **token)
-        sweeps = http_publisher(settings, seconds_max=SWEEP_SECONDS_MAX, **token)
+        events = build_publisher(settings, process.cluster)
+        sweeps = build_publisher(settings, process.cluster, seconds_max=SWEEP_SECONDS_MAX)
         stack.push_async_callback(events.close)
         stack.push_async_callback(sweeps.close)
         await cluster.check()

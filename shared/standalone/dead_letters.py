@@ -2,14 +2,12 @@
 
 import base64
 import dataclasses
-from collections import Counter, deque
 from typing import Protocol
 
 from shared.adapters.events.cloudevents import Event
 from shared.ports import Telemetry
 
 _ERROR_DATA_CHARACTERS_MAX = 1024
-_NEWEST = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -41,24 +39,15 @@ class DeadLetterSink(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class ReportedDeadLetters:
-    """Reports each dead letter as a problem, counts the dead letters, and keeps the newest.
+    """Reports each dead letter as a problem."""
 
-    Attributes:
-        counts: The number of dead letters by Trigger.
-        newest: The newest dead letters, with their error extensions.
-    """
-
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
-        self.counts: Counter[str] = Counter()
-        self.newest: deque[Event] = deque(maxlen=_NEWEST)
+    telemetry: Telemetry
 
     def report(self, event: Event, undelivered: Undelivered) -> None:
-        """Report, count and keep a dead letter."""
-        self.counts[undelivered.trigger] += 1
-        self.newest.append(event)
-        self._telemetry.dead_letter(
+        """Report a dead letter."""
+        self.telemetry.dead_letter(
             event.type,
             undelivered.status,
             trigger=undelivered.trigger,

@@ -67,17 +67,13 @@ class Runner:
             ForbiddenError: The rights to watch are missing for every kind.
         """
         async with local_broker(self._process) as broker, asyncio.TaskGroup() as group:
-            ticks = group.create_task(self._tick(broker))
-            engine = group.create_task(self._process.engine.ended())
-            reloads = group.create_task(self._sweep_on_reload(broker))
-            releases = group.create_task(self._sweep_on_release(broker))
+            works = (self._tick(broker), self._process.engine.ended(), self._sweep_on_change(broker))
+            tasks = [group.create_task(work) for work in works]
             evaluator = await self._process.evaluator()
             watches = KindWatches(self._config, self._cluster, evaluator, send=broker.send, publish=broker.publish)
             refusal = await watches.run()
-            ticks.cancel()
-            reloads.cancel()
-            releases.cancel()
-            engine.cancel()
+            for task in tasks:
+                task.cancel()
         raise refusal
 
     async def _tick(self, broker: LocalBroker) -> None:
@@ -87,22 +83,18 @@ class Runner:
             await asyncio.sleep(interval)
             await self._sweep(broker)
 
-    async def _sweep_on_reload(self, broker: LocalBroker) -> None:
-        """Start a sweep after each new policy: no event reports the objects that the policy makes due."""
-        known = self._config.policy()
-        while self._config.policies is not None:
-            await asyncio.sleep(RELOAD_SECONDS)
-            if self._config.policy() is not known:
-                known = self._config.policy()
-                await self._sweep(broker)
+    async def _sweep_on_change(self, broker: LocalBroker) -> None:
+        """Start a sweep after each new policy and after each release.
 
-    async def _sweep_on_release(self, broker: LocalBroker) -> None:
-        """Start a sweep after each release: no event reports again the objects that fell due during the stop."""
-        known = 0
+        No event reports the objects that the policy makes due, or again those that fell due during the stop.
+        """
+        safeguards = await self._process.safeguards()
+        known = self._config.policy(), 0
         while True:
             await asyncio.sleep(RELOAD_SECONDS)
-            if (releases := await (await self._process.safeguards()).releases()) != known:
-                known = releases
+            policy, releases = self._config.policy(), await safeguards.releases()
+            if policy is not known[0] or releases != known[1]:
+                known = policy, releases
                 await self._sweep(broker)
 
     async def _sweep(self, broker: LocalBroker) -> None:
