@@ -178,7 +178,7 @@ class StoreCluster:
                 raise no_such_resource()
             return document
 
-        document, _ = await self.request("LOOK", "", ObjectRef("", "", "", path, ""), look, missing_ok=True)
+        document, _ = await self.request("DISCOVER", "", ObjectRef("", "", "", path, ""), look, missing_ok=True)
         return document
 
     # What the API server does

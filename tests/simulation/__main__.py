@@ -8,12 +8,12 @@ import sys
 import time
 
 from tests.simulation.checks import Violation
-from tests.simulation.lawless import OF_THE_LAW
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.policy_mutants import POLICY_MUTANTS
 from tests.simulation.world import World
 
 TAIL = 60
-_MUTANTS = {**MUTANTS, **OF_THE_LAW}
+_MUTANTS = {**MUTANTS, **POLICY_MUTANTS}
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def _holds(seed: int, options: argparse.Namespace) -> bool:
         return False
     if options.seeds == 1:
         print("\n".join(world.trace if options.verbose else []))
-        print(f"seed {seed}: {world.loop.time():.0f} s, {len(world.things.all)} objects, {dict(world.checks.calls)}, ")
+        print(f"seed {seed}: {world.loop.time():.0f} s, {len(world.history.all)} objects, {dict(world.checks.calls)}, ")
         print(f"{world.broker.dead_letters} dead letters, trace {world.trace_hash[:16]}")
     return True
 

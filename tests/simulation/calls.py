@@ -15,8 +15,8 @@ class Invocation:
         lists: LISTs begun, of the others of its group.
         deletes: DELETEs of it, whatever became of them.
         conflicts: Those that met a 409.
-        astray: Calls by a path that was gone.
-        looks: At discovery.
+        absent_paths: Requests by a path that is no longer served.
+        discoveries: Requests for discovery.
         outdated: Decisions to delete that did not hold until the DELETE.
     """
 
@@ -29,8 +29,8 @@ class Invocation:
     deletes: int = 0
     conflicts: int = 0
     message: int = 0
-    astray: int = 0
-    looks: int = 0
+    absent_paths: int = 0
+    discoveries: int = 0
     outdated: int = 0
 
 

@@ -12,8 +12,8 @@ from shared.messages import Timer
 from shared.usecases.expire import ATTEMPTS_MAX
 from tests.fakes import FakeTelemetry
 from tests.simulation.calls import Invocation, invocation
-from tests.simulation.judging import judged
-from tests.simulation.things import Thing
+from tests.simulation.evaluators import evaluated
+from tests.simulation.sim_object import SimObject
 
 FIRES_MAX = 32
 """How often one timer may fire within SECONDS_OF_FIRES: more is a hot loop, which takes 50 ms a turn.
@@ -24,16 +24,16 @@ of a second, and each duplicate does it again.
 
 SECONDS_OF_FIRES = 2.0
 
-ASTRAY_MAX = 2
+ABSENT_PATHS_MAX = 2
 """Calls of one event that meet a version which is gone: of the object, and of its owner."""
 
-LOOKS_MAX = 8
+DISCOVERIES_MAX = 8
 """At discovery for one event: at the group and its two versions, again after a 404, and at the owner's group."""
 
 
 STALE_SECONDS = 5.0
 """How old may be what is known beside an object: of its namespace when the DELETE is sent, of the others of its group
-when it is judged."""
+when it is evaluated."""
 
 
 class Violation(AssertionError):  # noqa: N818 - a violation of what must hold
@@ -56,7 +56,7 @@ class Checks:
         due_of: When those were due.
         jitter_of: What they may be spread over.
         refused: DELETEs of each uid of which the system heard that a right is missing.
-        told_about: Kubernetes Events about each uid.
+        events_about: Kubernetes Events about each uid.
     """
 
     def __init__(self, world: Any) -> None:
@@ -70,7 +70,7 @@ class Checks:
         self.due_of: dict[str, datetime] = {}
         self.jitter_of: dict[str, timedelta] = {}
         self.refused: Counter[str] = Counter()
-        self.told_about: Counter[str] = Counter()
+        self.events_about: Counter[str] = Counter()
         self._fires: dict[tuple[str, str], list[float]] = {}
         self._target: str = ""
 
@@ -83,9 +83,9 @@ class Checks:
 
     def sent(self, verb: str, kind: str, ref: ObjectRef) -> None:
         self.calls[verb] += 1
-        thing = self.world.things.find(kind, ref.namespace, ref.name)
-        if thing is not None:
-            self.calls_about[thing.uid, verb] += 1
+        obj = self.world.history.find(kind, ref.namespace, ref.name)
+        if obj is not None:
+            self.calls_about[obj.uid, verb] += 1
         call = invocation.get()
         if call is None or call.function != "expire":
             return
@@ -95,12 +95,12 @@ class Checks:
         call.lists += verb == "LIST" and not ref.name  # a page that is not the first has a token there
         call.deletes += verb == "DELETE"
         call.message += verb == "POST"
-        call.looks += verb == "LOOK"
+        call.discoveries += verb == "DISCOVER"
 
-    def went_astray(self) -> None:
+    def met_absent_path(self) -> None:
         """A call met no such path."""
         if call := invocation.get():
-            call.astray += 1
+            call.absent_paths += 1
 
     def answered(self, verb: str, kind: str, ref: ObjectRef, code: int) -> None:
         name = f"{kind} {ref.namespace}/{ref.name}"
@@ -112,33 +112,37 @@ class Checks:
 
     def message(self, uid: str) -> None:
         """An Event was written about an object."""
-        self.told_about[uid] += 1
+        self.events_about[uid] += 1
 
     def deleting(self, live: dict[str, Any], uid: str, options: DeleteOptions) -> None:
         """S1, S2, S3: at the instant of acceptance, before anything is changed."""
         now, metadata = self.world.clocks.server(), live["metadata"]
-        thing: Thing = self.world.things.all[metadata["uid"]]
-        self._target = thing.uid
+        obj: SimObject = self.world.history.all[metadata["uid"]]
+        self._target = obj.uid
         if options.uid is None or options.resource_version is None:
-            self.fail("S2", f"DELETE of {thing} without both preconditions: {options}")
-        if (options.uid or uid) != thing.uid or uid != thing.uid:
-            self.fail("S2", f"DELETE was meant for {uid} and met {thing}")
+            self.fail("S2", f"DELETE of {obj} without both preconditions: {options}")
+        if (options.uid or uid) != obj.uid or uid != obj.uid:
+            self.fail("S2", f"DELETE was meant for {uid} and met {obj}")
         if options.resource_version not in (None, metadata["resourceVersion"]):
-            self.fail("S2", f"DELETE of {thing} by an outdated version was accepted")
-        rule, why = self.world.things.why_not(thing, now, **self._known())
+            self.fail("S2", f"DELETE of {obj} by an outdated version was accepted")
+        rule, why = self.world.history.why_not(obj, now, **self._known())
         if why:
-            self.fail(rule, f"{thing} was deleted, but {why}")
-        self.accepted[thing.uid] = now
-        due = self.world.things.due_at(thing)
+            self.fail(rule, f"{obj} was deleted, but {why}")
+        self.accepted[obj.uid] = now
+        due = self.world.history.due_at(obj)
         if due is not None:
-            self.due_of[thing.uid] = due
-            self.jitter_of[thing.uid] = self.world.things.word(thing).jitter
+            self.due_of[obj.uid] = due
+            self.jitter_of[obj.uid] = self.world.history.expectation(obj).jitter
 
     def _known(self) -> dict[str, Any]:
         """Which policies may have been in force when this DELETE was sent, and when the rest may have been read."""
-        known, now = judged.get(), self.world.loop.time()
+        known, now = evaluated.get(), self.world.loop.time()
         if known is None:
-            return {"policies": (self.world.things.law.rules,), "places_read": (now, now), "others_read": (now, now)}
+            return {
+                "policies": (self.world.history.declared.rules,),
+                "places_read": (now, now),
+                "others_read": (now, now),
+            }
         return {
             "policies": tuple(policy.rules for policy in known.policies),
             "places_read": (known.sent_at - STALE_SECONDS, known.sent_at),
@@ -148,18 +152,18 @@ class Checks:
     def changed(self, _resource: Resource, change: Change) -> None:
         """S2: what goes, goes because it was meant, because its owner went, or by its users' hands."""
         metadata = change.obj["metadata"]
-        self.world.things.changed(metadata["uid"])
-        thing = self.world.things.all.get(metadata["uid"])
-        if thing is None or not (change.type == "DELETED" or "deletionTimestamp" in metadata):
+        self.world.history.changed(metadata["uid"])
+        obj = self.world.history.all.get(metadata["uid"])
+        if obj is None or not (change.type == "DELETED" or "deletionTimestamp" in metadata):
             return
-        new = not (thing.gone or thing.dying)
-        thing.dying, thing.gone = True, change.type == "DELETED"
-        if thing.gone or new:
-            self.world.note("store", f"{'loses' if thing.gone else 'marks'} {thing} by {self.world.actor}")
-        if new and self.world.actor == "system" and self._target not in self.world.things.ancestry(thing):
-            self.fail("S2", f"{thing} went when {self._target} was meant")
+        new = not (obj.gone or obj.dying)
+        obj.dying, obj.gone = True, change.type == "DELETED"
+        if obj.gone or new:
+            self.world.note("store", f"{'loses' if obj.gone else 'marks'} {obj} by {self.world.actor}")
+        if new and self.world.actor == "system" and self._target not in self.world.history.ancestry(obj):
+            self.fail("S2", f"{obj} went when {self._target} was meant")
         elif new and self.world.actor not in ("system", "users"):
-            self.fail("S2", f"{thing} was deleted, but no process did it")
+            self.fail("S2", f"{obj} was deleted, but no process did it")
 
     def finished(self, call: Invocation) -> None:
         """S4: what one event costs."""
@@ -167,12 +171,12 @@ class Checks:
             return
         again = call.conflicts + call.outdated
         bounds = {
-            "reads": call.reads <= 1 + again + call.conflicts + call.astray,  # one finds out what a 409 means
+            "reads": call.reads <= 1 + again + call.conflicts + call.absent_paths,  # one finds out what a 409 means
             "others": call.others <= 6 + 3 * again,  # the owner, and the namespace before it and after it, each twice
-            "lists": call.lists <= 2 + 2 * again + call.astray,  # of what is remembered, and of what is read
-            "deletes": call.deletes <= ATTEMPTS_MAX + call.astray,
-            "astray": call.astray <= ASTRAY_MAX,
-            "looks": call.looks <= LOOKS_MAX,
+            "lists": call.lists <= 2 + 2 * again + call.absent_paths,  # of what is remembered, and of what is read
+            "deletes": call.deletes <= ATTEMPTS_MAX + call.absent_paths,
+            "absent_paths": call.absent_paths <= ABSENT_PATHS_MAX,
+            "discoveries": call.discoveries <= DISCOVERIES_MAX,
             "message": call.message <= 1,
         }
         if not all(bounds.values()):

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.adapters.config.yaml_file import FileError
 from tests.simulation.process import NoProcess, Process
-from tests.simulation.things import Thing
+from tests.simulation.sim_object import SimObject
 
 SWEEP_SECONDS = 30.0
 """What a sweep may take beyond its interval."""
@@ -45,7 +45,7 @@ class Director:
             self._repeat(lambda: self.rng.expovariate(1 / self._users_pause), world.users.act),
             self._repeat(lambda: self.rng.expovariate(1 / self._forger_pause), world.forger.act),
             self._repeat(lambda: self.rng.uniform(5, 90), self._trouble),
-            *([self._repeat(world.lawgiver.pause, world.lawgiver.act)] if world.lawgiver.active else []),
+            *([self._repeat(world.operators.pause, world.operators.act)] if world.operators.active else []),
         ]
         await self._wait(world.steps or self.rng.uniform(120, 900))
         for task in troubles:
@@ -146,7 +146,7 @@ class Director:
         self.world.loop.call_later(seconds, lambda: self.peace_at is None and act())
 
     async def _change_minds_unseen(self) -> None:
-        """In some seeds the last thing before peace: TTLs change while no watch looks, and no later event tells."""
+        """In some seeds the last event before peace: TTLs change while no watch looks, and no later event tells."""
         if self.rng.random() < 0.5:
             self.world.note("director", "the watch breaks, and minds change")
             self.world.source.down = True
@@ -160,7 +160,7 @@ class Director:
         world.note("director", "makes peace")
         world.faults.stop()
         world.users.active = False
-        world.lawgiver.settle()
+        world.operators.settle()
         self._restart()
         if world.source.down:
             world.source.relist()
@@ -168,46 +168,46 @@ class Director:
         self.peaceful_calls = dict(world.checks.calls_about)
 
     def _check_end(self) -> None:
-        for thing in list(self.world.things.all.values()):
-            self._check_liveness(thing)
-            self._check_calls(thing)
+        for obj in list(self.world.history.all.values()):
+            self._check_liveness(obj)
+            self._check_calls(obj)
 
-    def _check_liveness(self, thing: Thing) -> None:
+    def _check_liveness(self, obj: SimObject) -> None:
         """L1: gone within one sweep interval of being due and of the end of troubles; and promptly, once in peace."""
         world = self.world
-        accepted = world.checks.accepted.get(thing.uid)
-        due = world.things.due_at(thing)
-        if self._is_refused(thing) or (accepted is None and due is None):
+        accepted = world.checks.accepted.get(obj.uid)
+        due = world.history.due_at(obj)
+        if self._is_refused(obj) or (accepted is None and due is None):
             return
-        if accepted is not None and (accepted < self.peace_at or thing.uid not in world.checks.due_of):
+        if accepted is not None and (accepted < self.peace_at or obj.uid not in world.checks.due_of):
             return
-        due = due or world.checks.due_of[thing.uid]
+        due = due or world.checks.due_of[obj.uid]
         now = world.clocks.server()
         one_sweep = world.interval + timedelta(seconds=SWEEP_SECONDS)
-        jitter = world.checks.jitter_of[thing.uid] if accepted else world.things.word(thing).jitter
+        jitter = world.checks.jitter_of[obj.uid] if accepted else world.history.expectation(obj).jitter
         limit = max(due, self.peace_at) + one_sweep + jitter
         if world.rates:
-            limit += one_sweep + world.rates.patience(len(world.things.all))
+            limit += one_sweep + world.rates.patience(len(world.history.all))
         elif due > self.peace_at + one_sweep:
             limit = min(limit, due + timedelta(seconds=PROMPT_SECONDS + world.clocks.timers_lag_max))
         if (accepted or now) > limit:
-            word = f"deleted {accepted - due} late" if accepted else f"not deleted {now - due} after it was due"
-            world.checks.fail("L1", f"{thing} {word}; peace since {now - self.peace_at}")
+            lateness = f"deleted {accepted - due} late" if accepted else f"not deleted {now - due} after it was due"
+            world.checks.fail("L1", f"{obj} {lateness}; peace since {now - self.peace_at}")
 
-    def _is_refused(self, thing: Thing) -> bool:
+    def _is_refused(self, obj: SimObject) -> bool:
         kinds = {kind for _, kind in self.world.faults.forbidden_for_good}
-        owner = self.world.things.all.get(thing.owner)
-        return thing.kind in kinds or (owner is not None and owner.kind in kinds)
+        owner = self.world.history.all.get(obj.owner)
+        return obj.kind in kinds or (owner is not None and owner.kind in kinds)
 
-    def _check_calls(self, thing: Thing) -> None:
+    def _check_calls(self, obj: SimObject) -> None:
         """L2 and no storm: in peace an object costs a bounded number of calls, whatever is wrong with it."""
         world = self.world
         sweeps = PEACE_SECONDS / world.interval.total_seconds() + 1
         for verb, bound in (("GET", 10 + 4 * sweeps), ("DELETE", 8 + sweeps)):
-            calls = world.checks.calls_about[thing.uid, verb] - self.peaceful_calls.get((thing.uid, verb), 0)
+            calls = world.checks.calls_about[obj.uid, verb] - self.peaceful_calls.get((obj.uid, verb), 0)
             if calls > bound:
-                world.checks.fail("storm", f"{calls} {verb} about {thing} in peace, expected at most {bound:.0f}")
-        refused = world.checks.refused[thing.uid]
+                world.checks.fail("storm", f"{calls} {verb} about {obj} in peace, expected at most {bound:.0f}")
+        refused = world.checks.refused[obj.uid]
         records = world.checks.telemetry.records
-        if refused and not any(one.verdict == "failed" and one.uid == thing.uid for one in records):
-            world.checks.fail("L2", f"{thing} was refused {refused} times, and no process reported it")
+        if refused and not any(one.verdict == "failed" and one.uid == obj.uid for one in records):
+            world.checks.fail("L2", f"{obj} was refused {refused} times, and no process reported it")

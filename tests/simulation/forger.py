@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from shared.adapters.events.cloudevents import Event
-from tests.simulation.statuses import stamp
-from tests.simulation.things import Thing
+from tests.simulation.sim_object import SimObject
 from tests.simulation.users import RESOURCES
+from tests.simulation.written_fields import stamp
 
 _FIRED = "dev.ttlafterfinished.timer.fired"
 _SET = "dev.ttlafterfinished.timer.set"
@@ -57,22 +57,22 @@ class Forger:
             Event(id=f"forged/{self.sent}", source="stranger", type=kind, subject="forged", data=body)
         )
 
-    def _thing(self) -> Thing:
-        things = list(self.world.things.all.values())
-        return self.rng.choice(things) if things else Thing("Pod", "default", "pod-0", "none")
+    def _thing(self) -> SimObject:
+        history = list(self.world.history.all.values())
+        return self.rng.choice(history) if history else SimObject("Pod", "default", "pod-0", "none")
 
-    def _timer(self, thing: Thing, **lies: str) -> dict[str, Any]:
-        ref = {"kind": thing.kind, "namespace": thing.namespace, "name": thing.name, "uid": thing.uid, **lies}
-        ref["apiVersion"] = RESOURCES[thing.kind].api_version
+    def _timer(self, obj: SimObject, **lies: str) -> dict[str, Any]:
+        ref = {"kind": obj.kind, "namespace": obj.namespace, "name": obj.name, "uid": obj.uid, **lies}
+        ref["apiVersion"] = RESOURCES[obj.kind].api_version
         due_at = self.world.clocks.server() + timedelta(seconds=self.rng.choice((-1e6, -60, -1, 0, 0.5, 30, 1e5)))
         return {"ref": ref, "purpose": "expire", "dueAt": due_at.isoformat()}
 
     def _object(self) -> dict[str, Any]:
         """A live object's update, finished long ago and due, in somebody's dreams."""
-        thing = self._thing()
+        obj = self._thing()
         at = stamp(self.world.clocks.server() - timedelta(hours=1))
-        metadata = {"name": thing.name, "namespace": thing.namespace, "uid": thing.uid, "resourceVersion": "1"}
+        metadata = {"name": obj.name, "namespace": obj.namespace, "uid": obj.uid, "resourceVersion": "1"}
         metadata["annotations"] = {"ttlafterfinished.dev/ttl": "1s"}  # type: ignore[assignment]
         conditions = [{"type": "Complete", "status": "True", "lastTransitionTime": at}]
-        identity = {"apiVersion": RESOURCES[thing.kind].api_version, "kind": thing.kind, "metadata": metadata}
+        identity = {"apiVersion": RESOURCES[obj.kind].api_version, "kind": obj.kind, "metadata": metadata}
         return {**identity, "status": {"conditions": conditions, "phase": "Succeeded"}}

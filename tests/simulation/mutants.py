@@ -19,7 +19,7 @@ from shared.safeguards.safeguards import Delayed, Denied
 from shared.usecases.expire import Expiry
 from shared.usecases.sweep import Sweep
 from tests.simulation.budget import CheckedRestraints
-from tests.simulation.judging import WatchedJudge
+from tests.simulation.evaluators import RecordingEvaluator
 from tests.simulation.simcluster import SimCluster
 
 
@@ -37,7 +37,7 @@ class Mutant:
     expiry: Any = Expiry
     sweep: Any = Sweep
     safeguards: Any = CheckedRestraints
-    evaluator: Any = WatchedJudge
+    evaluator: Any = RecordingEvaluator
     policies: Any = PolicyFile
     rules: frozenset[str] = frozenset()
     needs_memory: bool = False
@@ -266,7 +266,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "refusal-unreported": _mutant("L2", expiry=_Unreported),
     "hot-loop": _mutant("storm", expiry=_HotLoop),
 }
-OF_THE_BUDGET: Mapping[str, Mutant] = {
+BUDGET_MUTANTS: Mapping[str, Mutant] = {
     "never-paid": _mutant("rate", safeguards=_PaidNever),
     "place-in-the-line-forgotten": _mutant("L1", "storm", safeguards=_SlotsAsTokens),
 }

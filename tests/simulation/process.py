@@ -16,7 +16,7 @@ from shared.usecases.timers import set_timers
 from tests.fakes import ReadClock
 from tests.simulation.budget import SlowRestraints
 from tests.simulation.calls import Invocation, invocation
-from tests.simulation.judging import judged, judges_of
+from tests.simulation.evaluators import evaluated, evaluators_of
 from tests.simulation.simtimers import SimTimers
 from tests.sweeps import sweep_with
 
@@ -36,14 +36,14 @@ class Process:
         mutant = world.mutant
         self.cluster = mutant.cluster(world, self.memory)
         parts: dict[str, Any] = {"cluster": self.cluster, "catalogue": world.catalogue}
-        self.judges = judges_of(world, self.cluster)
+        self.evaluators = evaluators_of(world, self.cluster)
         parts |= {"clock": self.clock, "telemetry": self.telemetry, "dry_run": False}
         if world.rates:
             parts["safeguards"] = mutant.safeguards(world, world.rates, self.clock)
         elif world.slow_safeguards:
             parts["safeguards"] = SlowRestraints(world)
-        self.expiry = mutant.expiry(**parts, evaluator=self.judges["expire"])
-        expiry = mutant.expiry(**parts, evaluator=self.judges["sweep"], by="sweep")
+        self.expiry = mutant.expiry(**parts, evaluator=self.evaluators["expire"])
+        expiry = mutant.expiry(**parts, evaluator=self.evaluators["sweep"], by="sweep")
         self.sweep = sweep_with(
             expiry, self.publisher, world.interval, concurrency=world.concurrency, make=mutant.sweep
         )
@@ -81,7 +81,7 @@ class Process:
         """Answer as `shared.adapters.events.answers` does; any error that is not a TtlError is a bug."""
         call = Invocation(function)
         invocation.set(call)
-        judged.set(None)
+        evaluated.set(None)
         note = f"{event.type.rpartition('.')[2]} {event.subject}"
         try:
             reply = await getattr(self, f"_{function}")(event, call)
@@ -91,7 +91,7 @@ class Process:
             status, reply, retry_after = 422, None, 0.0
         except TryLaterError as error:
             status, reply, retry_after = 503, None, error.retry_after_seconds
-        except Exception:  # noqa: BLE001 - the very thing that is looked for
+        except Exception:  # noqa: BLE001 - such an error is a bug that the simulation looks for
             self.world.checks.fail("bug", f"{function} on {event.data!r}:\n{traceback.format_exc()}")
             return 500, None, 0.0
         else:
@@ -101,7 +101,7 @@ class Process:
         return status, event_of(reply, source="simulation") if reply else None, retry_after
 
     async def _schedule(self, event: Event, _call: Invocation) -> Message | None:
-        obj, evaluator = parse_object(event), self.judges["schedule"]
+        obj, evaluator = parse_object(event), self.evaluators["schedule"]
         return await schedule(
             obj,
             catalogue=self.world.catalogue,

@@ -8,12 +8,12 @@ from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tests.simulation.things import NEVER, Thing
+from tests.simulation.sim_object import NEVER, SimObject
 
-Test = Callable[[Thing], bool | None]
+Test = Callable[[SimObject], bool | None]
 """Whether a rule matches an object; None where that is unknown."""
 
-Group = Callable[[Thing], Any]
+Group = Callable[[SimObject], Any]
 """In which of a rule's groups an object is counted."""
 
 UNREADABLE = "unreadable"
@@ -24,27 +24,27 @@ _SECONDS = (0, 0, 1, 5, 20, 60, 120, 240, 400)
 _SOME = (5, 20, 60, 150, 300)
 _TEAM = "object.metadata.labels.team"
 _WHENS: tuple[tuple[str, Test], ...] = (
-    (f"{_TEAM} == 'a'", lambda thing: thing.labels["team"] == "a" if "team" in thing.labels else None),
-    ("outcome == 'failed'", lambda thing: thing.failed),
-    ("namespaceObject.metadata.name == 'default'", lambda thing: thing.namespace == "default"),
-    ("object.metadata.name.endsWith('3')", lambda thing: thing.name.endswith("3")),
+    (f"{_TEAM} == 'a'", lambda obj: obj.labels["team"] == "a" if "team" in obj.labels else None),
+    ("outcome == 'failed'", lambda obj: obj.failed),
+    ("namespaceObject.metadata.name == 'default'", lambda obj: obj.namespace == "default"),
+    ("object.metadata.name.endsWith('3')", lambda obj: obj.name.endswith("3")),
 )
 _NOT_A = {"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}
 _MATCHES: tuple[tuple[str, Any, Test], ...] = (
-    ("namespaces", {"names": ["default"]}, lambda thing: thing.namespace == "default"),
-    ("namespaces", {"names": ["kube-*"]}, lambda thing: fnmatchcase(thing.namespace, "kube-*")),
-    ("namespaces", {"except": ["kube-*"]}, lambda thing: not fnmatchcase(thing.namespace, "kube-*")),
-    ("labels", {"matchLabels": {"team": "a"}}, lambda thing: thing.labels.get("team") == "a"),
-    ("labels", _NOT_A, lambda thing: thing.labels.get("team") != "a"),
-    ("owners", [], lambda thing: not thing.owner),
-    ("owners", [{"kind": "*"}], lambda thing: bool(thing.owner)),
+    ("namespaces", {"names": ["default"]}, lambda obj: obj.namespace == "default"),
+    ("namespaces", {"names": ["kube-*"]}, lambda obj: fnmatchcase(obj.namespace, "kube-*")),
+    ("namespaces", {"except": ["kube-*"]}, lambda obj: not fnmatchcase(obj.namespace, "kube-*")),
+    ("labels", {"matchLabels": {"team": "a"}}, lambda obj: obj.labels.get("team") == "a"),
+    ("labels", _NOT_A, lambda obj: obj.labels.get("team") != "a"),
+    ("owners", [], lambda obj: not obj.owner),
+    ("owners", [{"kind": "*"}], lambda obj: bool(obj.owner)),
 )
 _GROUPS: tuple[tuple[Any, Group], ...] = (
     ("namespace", lambda _: ""),
-    ("owner", lambda thing: thing.owner),
-    ({"label": "team"}, lambda thing: thing.labels.get("team")),
-    ({"cel": "outcome"}, lambda thing: thing.failed),
-    ({"cel": _TEAM}, lambda thing: thing.labels.get("team", UNREADABLE)),
+    ("owner", lambda obj: obj.owner),
+    ({"label": "team"}, lambda obj: obj.labels.get("team")),
+    ({"cel": "outcome"}, lambda obj: obj.failed),
+    ({"cel": _TEAM}, lambda obj: obj.labels.get("team", UNREADABLE)),
 )
 _HEAD = {"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy"}
 _BAD = (

@@ -11,8 +11,8 @@ from shared.core.objects import ObjectRef, get_text
 from shared.devserver.apiserver import DeleteOptions, StatusError
 from shared.errors import AbsentKindError, ForbiddenError, TryLaterError
 from shared.ports import Propagation
+from tests.simulation.evaluators import evaluated
 from tests.simulation.faults import TIMEOUT_SECONDS, draw_fate
-from tests.simulation.judging import judged
 from tests.store_cluster import StoreCluster
 
 
@@ -24,8 +24,8 @@ class SimCluster(StoreCluster):
         self.world = world
 
     async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
-        if known := judged.get():
-            judged.set(known.sent(self.world.loop.time()))
+        if known := evaluated.get():
+            evaluated.set(known.sent(self.world.loop.time()))
         try:
             return await super().delete(rule, obj, propagation=propagation)
         except ForbiddenError:
@@ -36,8 +36,8 @@ class SimCluster(StoreCluster):
         try:
             return await super().request(verb, *call, **options)
         except AbsentKindError:
-            if verb != "LOOK":
-                self.world.checks.went_astray()
+            if verb != "DISCOVER":
+                self.world.checks.met_absent_path()
             raise
 
     async def send(self, verb: str, kind: str, ref: ObjectRef, act: Callable[[], Any]) -> tuple[Any, datetime]:

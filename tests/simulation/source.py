@@ -68,7 +68,7 @@ class Source:
         memory = getattr(self.world.process, "memory", None)
         if memory is None:
             return
-        evaluator = self.world.process.judges["schedule"]
+        evaluator = self.world.process.evaluators["schedule"]
         namespace = evaluator.namespaces.get_cached(change.obj["metadata"]["namespace"]) or plain_namespace("any")
         decision = decide(change.obj, rule, self.world.clocks.local(), Context(evaluator.policy(), namespace))
         kept = isinstance(decision, Ignore) and decision.reason is not Reason.KEPT_LAST

@@ -11,8 +11,8 @@ import pytest
 from shared.core.policy.limits import Rate
 from tests.simulation.budget import Rates
 from tests.simulation.checks import Violation
-from tests.simulation.lawless import DECIDED_ONCE, OF_THE_LAW
-from tests.simulation.mutants import MUTANTS, OF_THE_BUDGET, Mutant
+from tests.simulation.mutants import BUDGET_MUTANTS, MUTANTS, Mutant
+from tests.simulation.policy_mutants import DECIDED_ONCE, POLICY_MUTANTS
 from tests.simulation.world import World
 
 SEEDS = int(os.getenv("SIM_SEEDS", "150"))
@@ -34,10 +34,10 @@ def test_properties_hold_in_every_seed(chunk):
             pytest.fail(f"seed {seed}: {violation}\n\nmake sim SEED={seed}, or: {reproduce}\n\n{trace}", pytrace=False)
 
 
-@pytest.mark.parametrize("name", [name for name in [*MUTANTS, *OF_THE_LAW] if name != "none"])
+@pytest.mark.parametrize("name", [name for name in [*MUTANTS, *POLICY_MUTANTS] if name != "none"])
 def test_mutant_is_caught(name):
     """A check that cannot fail is worth nothing."""
-    mutant = {**MUTANTS, **OF_THE_LAW}[name]
+    mutant = {**MUTANTS, **POLICY_MUTANTS}[name]
     caught = {_caught(seed, mutant) for seed in range(3)} - {""}
     for seed in range(3, MUTANT_SEEDS):
         if caught & mutant.rules:
@@ -71,7 +71,7 @@ def test_every_fault_occurs_in_some_seed():
         answers += world.checks.answers
         traces += [line.partition(" ")[2] for line in world.trace]
     expected = [(verb, code) for verb in ("GET", "DELETE", "LIST") for code in (0, 200, 403, 404, 429, 500)]
-    expected += [("LOOK", code) for code in (0, 200, 404, 429, 500)]
+    expected += [("DISCOVER", code) for code in (0, 200, 404, 429, 500)]
     assert [case for case in [*expected, ("DELETE", 409), ("LIST", 410)] if not answers[case]] == []
     reported = "\n".join(traces)
     for what in (
@@ -81,7 +81,7 @@ def test_every_fault_occurs_in_some_seed():
         "steps the local clock",
         "the watch breaks",
         "sends dev",
-        "lawgiver writes",
+        "operators writes",
         "bad policy file",
         "it does not start",
         "kept-last",
@@ -114,9 +114,9 @@ def test_budget_is_exhausted_in_some_seed():
     assert " budget" in traces
 
 
-@pytest.mark.parametrize("name", OF_THE_BUDGET)
+@pytest.mark.parametrize("name", BUDGET_MUTANTS)
 def test_mutant_of_the_budget_is_caught(name):
-    mutant = OF_THE_BUDGET[name]
+    mutant = BUDGET_MUTANTS[name]
     assert any(_caught(seed, mutant, rates=RATES) in mutant.rules for seed in range(60))
 
 

@@ -1,4 +1,4 @@
-"""Users and controllers: they write objects, and say in Things what they mean by it."""
+"""Users and controllers: they write objects, and record in History what they intend."""
 
 import random
 from collections.abc import Callable
@@ -10,9 +10,8 @@ from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import JOBS, PODS, Object, Resource
 from shared.devserver.apiserver.versions import WriteOptions
 from tests.builders import not_none
-from tests.simulation.statuses import finished_status, stamp
-from tests.simulation.things import Thing
-from tests.simulation.wishes import draw_duration, draw_instant, draw_native
+from tests.simulation.sim_object import SimObject
+from tests.simulation.written_fields import draw_duration, draw_instant, draw_native, finished_status, stamp
 
 TRAIN_JOBS = Resource(
     "trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", has_status=True, counts_generations=True, custom=True
@@ -22,7 +21,7 @@ NAMESPACES = ("default", "kube-system")
 _NAMES = 7
 _TEAMS = ("a", "b")
 _OWNED = {"Pod": 0.5, "Job": 0.5, "TrainJob": 0.0}
-_WISHES = {False: (0, 1, 1, 2), True: (0, 0, 0, 1, 2)}
+_TTLS = {False: (0, 1, 1, 2), True: (0, 0, 0, 1, 2)}
 """How many an object begins with, where nothing else speaks and where a policy does."""
 
 _NATIVE = {False: 0.6, True: 0.3}
@@ -38,10 +37,10 @@ class Users:
         self.rng: random.Random = world.rng
         self.active = True
         self._touches = 0
-        self._actions: dict[Callable[[Thing], None], int] = {
+        self._actions: dict[Callable[[SimObject], None], int] = {
             self.finish: 8,
-            self.wish: 4,
-            self.unwish: 2,
+            self.set_ttl: 4,
+            self.remove_ttls: 2,
             self.hold: 1,
             self.release: 2,
             self.touch: 3,
@@ -56,7 +55,7 @@ class Users:
 
     def act(self) -> None:
         """One random action."""
-        alive = self.world.things.alive()
+        alive = self.world.history.alive()
         if not alive or self.rng.random() < 0.35:
             self.create()
             return
@@ -66,204 +65,204 @@ class Users:
 
     def change_minds(self) -> None:
         """Let most finished objects expire at some instant of the next minutes."""
-        for thing in self.world.things.alive():
-            if thing.finished_at and self.rng.random() < 0.7:
+        for obj in self.world.history.alive():
+            if obj.finished_at and self.rng.random() < 0.7:
                 at = self.world.clocks.server().replace(microsecond=0) + timedelta(seconds=self.rng.randrange(600))
-                thing.wishes["expire-at"] = at
+                obj.ttls["expire-at"] = at
                 with self.world.acting("users"):
-                    self._annotate(thing, "expire-at", stamp(at))
+                    self._annotate(obj, "expire-at", stamp(at))
 
     def interfere(self, kind: str, namespace: str, name: str) -> None:
         """Write an object at the worst moment: between its read and its DELETE."""
-        thing = self.world.things.find(kind, namespace, name)
-        if thing is None or not self.active:
+        obj = self.world.history.find(kind, namespace, name)
+        if obj is None or not self.active:
             return
         actions = (
             self.touch,
             self.beat,
             self.relabel,
             self.hold,
-            self.wish,
-            self.unwish,
+            self.set_ttl,
+            self.remove_ttls,
             self.replace,
             self.remove,
             self.guard,
         )
         with self.world.acting("users"):
-            self.rng.choice(actions)(thing)
+            self.rng.choice(actions)(obj)
 
     # Creation and end.
 
     def create(self) -> None:
         kind = self.rng.choice([kind for kind in RESOURCES if self.world.is_served(kind)])
         namespace, name = self.rng.choice(NAMESPACES), f"{kind.lower()}-{self.rng.randrange(_NAMES)}"
-        if self.world.things.find(kind, namespace, name) is None:
+        if self.world.history.find(kind, namespace, name) is None:
             with self.world.acting("users"):
                 self._create(kind, namespace, name)
 
     def _create(self, kind: str, namespace: str, name: str) -> None:
         rng = self.rng
-        thing = Thing(kind, namespace, name, "")
+        obj = SimObject(kind, namespace, name, "")
         metadata: Object = {"name": name}
         spec: Object = {"containers": [{"name": "main"}]} if kind == "Pod" else {}
-        if kind == "Job" and rng.random() < _NATIVE[self.world.lawgiver.active]:
-            spec["ttlSecondsAfterFinished"], thing.wishes["native"] = draw_native(rng)
+        if kind == "Job" and rng.random() < _NATIVE[self.world.operators.active]:
+            spec["ttlSecondsAfterFinished"], obj.ttls["native"] = draw_native(rng)
         if rng.random() < _OWNED[kind]:
-            metadata["ownerReferences"] = self._owner(thing)
+            metadata["ownerReferences"] = self._owner(obj)
         if rng.random() < 0.7:
-            metadata["labels"] = thing.labels = {"team": rng.choice(_TEAMS)}
-        annotations = dict(self._draw_wish(thing) for _ in range(rng.choice(_WISHES[self.world.lawgiver.active])))
-        if thing.owner and rng.random() < 0.2:
-            annotations["owner"], thing.owner_ignored = "ignore", True
+            metadata["labels"] = obj.labels = {"team": rng.choice(_TEAMS)}
+        annotations = dict(self._draw_ttl(obj) for _ in range(rng.choice(_TTLS[self.world.operators.active])))
+        if obj.owner and rng.random() < 0.2:
+            annotations["owner"], obj.owner_ignored = "ignore", True
         metadata["annotations"] = {f"{ANNOTATION_DOMAIN}/{name}": text for name, text in annotations.items()}
-        obj = self.world.store.create(RESOURCES[kind], namespace, {"metadata": metadata, "spec": spec}, _MAIN)
-        thing.uid, thing.created_at = obj["metadata"]["uid"], self._server_second()
-        self.world.things.all[thing.uid] = thing
-        self._note("creates", thing)
+        stored = self.world.store.create(RESOURCES[kind], namespace, {"metadata": metadata, "spec": spec}, _MAIN)
+        obj.uid, obj.created_at = stored["metadata"]["uid"], self._server_second()
+        self.world.history.all[obj.uid] = obj
+        self._note("creates", obj)
         if rng.random() < 0.3:
-            self.finish(thing)
+            self.finish(obj)
 
-    def _owner(self, thing: Thing) -> list[Object]:
-        kinds = ("TrainJob",) if thing.kind == "Job" else ("Job", "TrainJob")
-        owners = [t for t in self.world.things.alive() if t.kind in kinds and t.namespace == thing.namespace]
+    def _owner(self, obj: SimObject) -> list[Object]:
+        kinds = ("TrainJob",) if obj.kind == "Job" else ("Job", "TrainJob")
+        owners = [t for t in self.world.history.alive() if t.kind in kinds and t.namespace == obj.namespace]
         if not owners or self.rng.random() < 0.1:
-            thing.owner = "unknown"
+            obj.owner = "unknown"
             return [
                 {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "unknown", "controller": True}
             ]
         owner = self.rng.choice(owners)
-        thing.owner = owner.uid
+        obj.owner = owner.uid
         api_version = RESOURCES[owner.kind].api_version
         reference = {"apiVersion": api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
         return [{**reference, "controller": True}]
 
-    def finish(self, thing: Thing) -> None:
+    def finish(self, obj: SimObject) -> None:
         """As the kind's controller writes it; some leave the time to the managed fields."""
-        if thing.finished_at or thing.dying:
+        if obj.finished_at or obj.dying:
             return
-        thing.failed = self.rng.random() < 0.3
+        obj.failed = self.rng.random() < 0.3
         at = self.world.clocks.controller().replace(microsecond=0)
-        thing.moves = thing.kind != "Job" and self.rng.random() < 0.3
-        thing.finished_at = self._server_second() if thing.moves else at
-        self._write_status(thing, finished_status(thing, at))
-        self._note("finishes", thing)
-        due = self.world.things.due_at(thing)
+        obj.moves = obj.kind != "Job" and self.rng.random() < 0.3
+        obj.finished_at = self._server_second() if obj.moves else at
+        self._write_status(obj, finished_status(obj, at))
+        self._note("finishes", obj)
+        due = self.world.history.due_at(obj)
         if due is not None and self.rng.random() < 0.3:
-            self._touch_around(thing, due)
+            self._touch_around(obj, due)
 
-    def remove(self, thing: Thing) -> None:
+    def remove(self, obj: SimObject) -> None:
         """`kubectl delete`."""
-        if thing.dying:
+        if obj.dying:
             return
         propagation = self.rng.choice(("Background", "Background", "Orphan"))
         if propagation == "Orphan":
-            for other in self.world.things.alive():
-                other.owner = "" if other.owner == thing.uid else other.owner
-        self._note(f"deletes ({propagation})", thing)
+            for other in self.world.history.alive():
+                other.owner = "" if other.owner == obj.uid else other.owner
+        self._note(f"deletes ({propagation})", obj)
         options = DeleteOptions(propagation=propagation)
-        self.world.store.delete(RESOURCES[thing.kind], thing.namespace, thing.name, options)
+        self.world.store.delete(RESOURCES[obj.kind], obj.namespace, obj.name, options)
 
-    def oust(self, thing: Thing) -> None:
+    def oust(self, obj: SimObject) -> None:
         """The newest of its like goes by hand: others that had newer ones beside them may have to stay now."""
-        alike = [t for t in self.world.things.alive() if (t.kind, t.namespace) == (thing.kind, thing.namespace)]
+        alike = [t for t in self.world.history.alive() if (t.kind, t.namespace) == (obj.kind, obj.namespace)]
         finished = [t for t in alike if t.finished_at and not t.dying]
         if finished:
             self.remove(max(finished, key=lambda t: (t.finished_at, t.uid)))
 
-    def replace(self, thing: Thing) -> None:
+    def replace(self, obj: SimObject) -> None:
         """Another object of the same name, at once."""
-        self.remove(thing)
-        if thing.gone:
-            self._create(thing.kind, thing.namespace, thing.name)
+        self.remove(obj)
+        if obj.gone:
+            self._create(obj.kind, obj.namespace, obj.name)
 
     # Changes.
 
-    def wish(self, thing: Thing) -> None:
-        name, text = self._draw_wish(thing)
+    def set_ttl(self, obj: SimObject) -> None:
+        name, text = self._draw_ttl(obj)
         if name == "native":
             return
-        self._annotate(thing, name, text)
-        self._note(f"says {name}={text}", thing)
+        self._annotate(obj, name, text)
+        self._note(f"says {name}={text}", obj)
 
-    def unwish(self, thing: Thing) -> None:
-        for name in [name for name in thing.wishes if name != "native"]:
-            del thing.wishes[name]
-            self._annotate(thing, name, None)
-        self._note("says no more", thing)
+    def remove_ttls(self, obj: SimObject) -> None:
+        for name in [name for name in obj.ttls if name != "native"]:
+            del obj.ttls[name]
+            self._annotate(obj, name, None)
+        self._note("says no more", obj)
 
-    def hold(self, thing: Thing) -> None:
-        thing.held = True
-        self._annotate(thing, "hold", self.rng.choice(("post-mortem", "")))
-        self._note("holds", thing)
+    def hold(self, obj: SimObject) -> None:
+        obj.held = True
+        self._annotate(obj, "hold", self.rng.choice(("post-mortem", "")))
+        self._note("holds", obj)
 
-    def release(self, thing: Thing) -> None:
-        if thing.held:
-            thing.held = False
-            self._annotate(thing, "hold", None)
-            self._note("releases", thing)
+    def release(self, obj: SimObject) -> None:
+        if obj.held:
+            obj.held = False
+            self._annotate(obj, "hold", None)
+            self._note("releases", obj)
 
-    def touch(self, thing: Thing) -> None:
+    def touch(self, obj: SimObject) -> None:
         """A write that means nothing."""
         self._touches += 1
-        self._write(thing, {"metadata": {"labels": {"touched": str(self._touches)}}})
+        self._write(obj, {"metadata": {"labels": {"touched": str(self._touches)}}})
 
-    def relabel(self, thing: Thing) -> None:
+    def relabel(self, obj: SimObject) -> None:
         """Another team's from now on."""
-        thing.labels = {"team": self.rng.choice(_TEAMS)}
-        self._write(thing, {"metadata": {"labels": thing.labels}})
-        self._note(f"gives team {thing.labels['team']}", thing)
+        obj.labels = {"team": self.rng.choice(_TEAMS)}
+        self._write(obj, {"metadata": {"labels": obj.labels}})
+        self._note(f"gives team {obj.labels['team']}", obj)
 
-    def beat(self, thing: Thing) -> None:
+    def beat(self, obj: SimObject) -> None:
         """A status write that means nothing, except where the newest status write is the finish time."""
         self._touches += 1
-        self._write_status(thing, {"observed": self._touches})
-        if thing.moves:
-            thing.finished_at = max(not_none(thing.finished_at), self._server_second())
-        self._note("touches the status of", thing)
+        self._write_status(obj, {"observed": self._touches})
+        if obj.moves:
+            obj.finished_at = max(not_none(obj.finished_at), self._server_second())
+        self._note("touches the status of", obj)
 
-    def guard(self, thing: Thing) -> None:
+    def guard(self, obj: SimObject) -> None:
         """A finalizer: what is deleted now stays for a while."""
-        if not thing.dying:
-            thing.finalizers = True
-            self._write(thing, {"metadata": {"finalizers": ["example.com/guard"]}})
+        if not obj.dying:
+            obj.finalizers = True
+            self._write(obj, {"metadata": {"finalizers": ["example.com/guard"]}})
 
-    def unguard(self, thing: Thing) -> None:
-        if thing.finalizers:
-            thing.finalizers = False
-            self._write(thing, {"metadata": {"finalizers": None}})
-            self._note("lets go of", thing)
+    def unguard(self, obj: SimObject) -> None:
+        if obj.finalizers:
+            obj.finalizers = False
+            self._write(obj, {"metadata": {"finalizers": None}})
+            self._note("lets go of", obj)
 
-    def _touch_around(self, thing: Thing, due: datetime) -> None:
+    def _touch_around(self, obj: SimObject, due: datetime) -> None:
         """Write it again just before, just after, or exactly when it is due."""
         wait = (due - self.world.clocks.server()).total_seconds() + self.rng.choice((-0.02, 0.0, 0.005, 0.05, 1.0))
 
         def write() -> None:
-            if self.active and not thing.gone:
+            if self.active and not obj.gone:
                 with self.world.acting("users"):
-                    self.rng.choice((self.touch, self.beat, self.hold, self.wish, self.unwish))(thing)
+                    self.rng.choice((self.touch, self.beat, self.hold, self.set_ttl, self.remove_ttls))(obj)
 
         self.world.loop.call_later(max(0.0, wait), write)
 
-    def _draw_wish(self, thing: Thing) -> tuple[str, Any]:
+    def _draw_ttl(self, obj: SimObject) -> tuple[str, Any]:
         name = self.rng.choice(("ttl", "ttl", "ttl", "ttl-succeeded", "ttl-failed", "expire-at"))
         now = self.world.clocks.server()
-        text, wish = draw_instant(self.rng, now) if name == "expire-at" else draw_duration(self.rng)
-        thing.wishes[name] = wish
+        text, ttl = draw_instant(self.rng, now) if name == "expire-at" else draw_duration(self.rng)
+        obj.ttls[name] = ttl
         return name, text
 
-    def _annotate(self, thing: Thing, name: str, text: str | None) -> None:
-        self._write(thing, {"metadata": {"annotations": {f"{ANNOTATION_DOMAIN}/{name}": text}}})
+    def _annotate(self, obj: SimObject, name: str, text: str | None) -> None:
+        self._write(obj, {"metadata": {"annotations": {f"{ANNOTATION_DOMAIN}/{name}": text}}})
 
-    def _write(self, thing: Thing, change: Object, options: WriteOptions = _MAIN) -> None:
-        self.world.patch(RESOURCES[thing.kind], thing.namespace, thing.name, change, options)
+    def _write(self, obj: SimObject, change: Object, options: WriteOptions = _MAIN) -> None:
+        self.world.patch(RESOURCES[obj.kind], obj.namespace, obj.name, change, options)
 
-    def _write_status(self, thing: Thing, change: Object) -> None:
-        self._write(thing, {"status": change}, _STATUS)
+    def _write_status(self, obj: SimObject, change: Object) -> None:
+        self._write(obj, {"status": change}, _STATUS)
 
     def _server_second(self) -> datetime:
         return self.world.clocks.server().replace(microsecond=0)
 
-    def _note(self, what: str, thing: Thing) -> None:
-        due = self.world.things.due_at(thing)
+    def _note(self, what: str, obj: SimObject) -> None:
+        due = self.world.history.due_at(obj)
         until = f" due in {due - self.world.clocks.server()}" if isinstance(due, datetime) else ""
-        self.world.note("users", f"{what} {thing}{until}")
+        self.world.note("users", f"{what} {obj}{until}")

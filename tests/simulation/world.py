@@ -15,15 +15,15 @@ from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import Object, Resource
 from shared.devserver.apiserver.store import Store
 from shared.devserver.apiserver.versions import WriteOptions
-from tests.simulation.annals import Things
 from tests.simulation.budget import Rates
 from tests.simulation.checks import Checks
 from tests.simulation.clocks import Clocks
 from tests.simulation.director import Director
 from tests.simulation.faults import Faults
 from tests.simulation.forger import Forger
-from tests.simulation.lawgiver import Lawgiver, NoLawgiver
+from tests.simulation.history import History
 from tests.simulation.mutants import NONE, Mutant
+from tests.simulation.operators import NoOperators, Operators
 from tests.simulation.process import NoProcess, Process
 from tests.simulation.simbroker import SimBroker
 from tests.simulation.simcluster import Server
@@ -85,7 +85,7 @@ class World:
         self.page_limit = self.rng.choice((3, 5, 10))
         synchronous = self.rng.random() < 0.5 or mutant.needs_memory
         self.remembers = synchronous and (self.rng.random() < 0.8 or mutant.needs_memory)
-        self.things = Things(self.loop.time)
+        self.history = History(self.loop.time)
         self.checks = Checks(self)
         self.store = self._store()
         self.server = Server(self)
@@ -97,7 +97,7 @@ class World:
         self.forger = Forger(self)
         drawn = self.rng.random() < 0.5
         with_policy = drawn if mutant.needs_policy is None else mutant.needs_policy
-        self.lawgiver: Lawgiver | NoLawgiver = Lawgiver(self) if with_policy else NoLawgiver()
+        self.operators: Operators | NoOperators = Operators(self) if with_policy else NoOperators()
         self.process: Process | NoProcess = NoProcess()
         self.director = Director(self)
 
@@ -131,7 +131,7 @@ class World:
             yield
         finally:
             self.actor = before
-            self.things.settle()
+            self.history.settle()
 
     def boot(self) -> None:
         self.process = Process(self)

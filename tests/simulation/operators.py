@@ -1,4 +1,4 @@
-"""The operators who write policies and annotate namespaces, and change both now and then."""
+"""The operators: they write policies and annotate namespaces, and change both now and then."""
 
 import random
 from dataclasses import replace
@@ -8,7 +8,7 @@ from typing import Any
 from shared.core.objects import ANNOTATION_DOMAIN
 from shared.devserver.apiserver.resources import NAMESPACES as NAMESPACE_RESOURCE
 from shared.devserver.apiserver.versions import WriteOptions
-from tests.simulation.law import Place
+from tests.simulation.expectations import Place
 from tests.simulation.mounts import NO_MOUNTS, Mount, mounts_of
 from tests.simulation.rules import Policy, draw_bad, draw_policy
 from tests.simulation.users import NAMESPACES
@@ -28,8 +28,8 @@ _PLACES: tuple[tuple[dict[str, str], Place], ...] = (
 )
 
 
-class Lawgiver:
-    """Says what holds, with a pause between two words that is longer than the way of each."""
+class Operators:
+    """Writes policies and annotations; the pause between two changes is longer than the propagation of one."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
@@ -38,14 +38,14 @@ class Lawgiver:
         self._newest = draw_policy(self.rng)
         self.mounts = mounts_of(world, self._newest)
         self._files = tuple(dict.fromkeys(mount for mount in self.mounts.values() if mount))
-        world.things.law = replace(world.things.law, rules=self._newest.rules)
-        world.note("lawgiver", f"begins with {self._newest.text}")
+        world.history.declared = replace(world.history.declared, rules=self._newest.rules)
+        world.note("operators", f"begins with {self._newest.text}")
 
     def pause(self) -> float:
         return self.rng.uniform(DELAYS[-1] + 1, 200)
 
     def act(self) -> None:
-        """One new word."""
+        """Change the policy or a namespace."""
         act = self.rng.choice((self._rule_anew, self._rule_anew, self._slip, self._govern, self._govern))
         act()
 
@@ -57,14 +57,14 @@ class Lawgiver:
 
     def _rule_anew(self) -> None:
         self._newest = draw_policy(self.rng)
-        self.world.things.law = replace(self.world.things.law, rules=self._newest.rules)
+        self.world.history.declared = replace(self.world.history.declared, rules=self._newest.rules)
         self._send(self._newest)
 
     def _slip(self) -> None:
         self._send(draw_bad(self.rng))
 
     def _send(self, policy: Policy) -> None:
-        self.world.note("lawgiver", f"writes {policy.text}")
+        self.world.note("operators", f"writes {policy.text}")
         for mount in self._files:
             self.world.loop.call_later(self.rng.uniform(0, self.rng.choice(DELAYS)), self._bring, mount, policy)
 
@@ -75,18 +75,18 @@ class Lawgiver:
     def _govern(self) -> None:
         name = self.rng.choice(NAMESPACES)
         said, place = self.rng.choice(_PLACES)
-        self.world.note("lawgiver", f"says of {name} {said}")
+        self.world.note("operators", f"says of {name} {said}")
         annotations = dict.fromkeys(("exempt", "max-ttl", "default-ttl")) | said
         change = {
             "metadata": {"annotations": {f"{ANNOTATION_DOMAIN}/{key}": text for key, text in annotations.items()}}
         }
         with self.world.acting("users"):
             self.world.patch(NAMESPACE_RESOURCE, "", name, change, WriteOptions(manager="kubectl"))
-            self.world.things.say(name, place)
+            self.world.history.say(name, place)
 
 
-class NoLawgiver:
-    """Where nothing is said but by the objects themselves."""
+class NoOperators:
+    """No policy, and no annotated namespace."""
 
     active = False
     mounts = NO_MOUNTS

@@ -1,8 +1,7 @@
-"""What users want of each object, written down as they say it: the oracle that judges the system.
+"""What users intend for each object: the reference that the system is compared with.
 
-Nothing here reads an object's JSON and nothing is shared with `decide`: each user who creates, finishes, holds or
-annotates an object in the simulation records here what that means. So a misreading of the JSON by the system shows as
-a difference.
+Nothing here reads an object's JSON, and nothing is shared with `decide`. Each user who creates, finishes, holds or
+annotates an object records the meaning here, so an error of the system in reading the JSON shows as a difference.
 """
 
 from dataclasses import dataclass, field
@@ -13,18 +12,18 @@ MALFORMED = "malformed"
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
-Wish = timedelta | datetime | str
+Ttl = timedelta | datetime | str
 Key = tuple[str, str, str]  # kind, namespace, name
 
 
 @dataclass
-class Thing:
-    """One object, and what its users said of it.
+class SimObject:
+    """One object, and what its users intend for it.
 
     Attributes:
         created_at: By the API server's clock, in whole seconds.
         moves: Its only finish time is its newest status write.
-        wishes: By annotation (`ttl`, `ttl-failed`, `expire-at`) or `native`.
+        ttls: By annotation (`ttl`, `ttl-failed`, `expire-at`) or `native`.
         owner: Uid of its controller; `unknown` for one of an unknown kind.
     """
 
@@ -36,7 +35,7 @@ class Thing:
     finished_at: datetime | None = None
     failed: bool = False
     moves: bool = False
-    wishes: dict[str, Wish] = field(default_factory=dict)
+    ttls: dict[str, Ttl] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     held: bool = False
     owner: str = ""
@@ -52,11 +51,11 @@ class Thing:
     def key(self) -> Key:
         return self.kind, self.namespace, self.name
 
-    def own_wish(self) -> Wish | None:
-        """What it says itself of when it should go; None where it says nothing."""
-        said = {place: wish for place, wish in self.wishes.items() if place != "native"}
+    def own_ttl(self) -> Ttl | None:
+        """The TTL or the instant that the object itself sets; None if it sets none."""
+        said = {place: ttl for place, ttl in self.ttls.items() if place != "native"}
         if MALFORMED in said.values():
             return MALFORMED
         by_outcome = "ttl-failed" if self.failed else "ttl-succeeded"
-        wishes = (self.wishes.get(place) for place in ("expire-at", by_outcome, "ttl", "native"))
-        return next((wish for wish in wishes if wish is not None), None)
+        ttls = (self.ttls.get(place) for place in ("expire-at", by_outcome, "ttl", "native"))
+        return next((ttl for ttl in ttls if ttl is not None), None)

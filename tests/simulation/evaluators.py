@@ -1,4 +1,4 @@
-"""The judges of one process, and what each could know when it judged: the measure of what is then deleted."""
+"""The evaluators of one process; they record what each evaluation could know, for the checks of deletions."""
 
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -13,12 +13,12 @@ from tests.simulation.rules import Policy
 
 
 @dataclass(frozen=True)
-class Judged:
-    """When the last judgement of a task began, by the loop's time, and by which policy file.
+class Evaluated:
+    """When the last evaluation of a task began, by the loop's time, and by which policy file.
 
     Attributes:
         sent_at: When a DELETE was sent by it.
-        policies: What could be in force then: a policy that was reloaded after the judgement counts.
+        policies: What could be in force then: a policy that was reloaded after the evaluation counts.
     """
 
     at: float
@@ -26,16 +26,16 @@ class Judged:
     sent_at: float = 0.0
     policies: tuple[Policy, ...] = ()
 
-    def sent(self, now: float) -> "Judged":
+    def sent(self, now: float) -> "Evaluated":
         """The same, as a DELETE is sent."""
         return replace(self, sent_at=now, policies=self.mount.in_force() if self.mount else (Policy(""),))
 
 
-judged: ContextVar[Judged | None] = ContextVar("judged", default=None)
+evaluated: ContextVar[Evaluated | None] = ContextVar("evaluated", default=None)
 
 
 @dataclass
-class WatchedJudge(Evaluator):
+class RecordingEvaluator(Evaluator):
     """The real evaluator; it records when each evaluation began, for the checks of deletions.
 
     Attributes:
@@ -47,7 +47,7 @@ class WatchedJudge(Evaluator):
     mount: Mount | None = None
 
     async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
-        judged.set(Judged(self.world.loop.time(), self.mount))
+        evaluated.set(Evaluated(self.world.loop.time(), self.mount))
         return await super().evaluate(snapshot, rule)
 
     def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
@@ -57,15 +57,15 @@ class WatchedJudge(Evaluator):
         return is_due
 
 
-def judges_of(world: Any, cluster: Any) -> dict[str, Evaluator]:
+def evaluators_of(world: Any, cluster: Any) -> dict[str, Evaluator]:
     """By function: one for all that share a policy file.
 
     Raises:
         FileError: A file is bad, and so the process does not start.
     """
     made: dict[Mount | None, Evaluator] = {}
-    for mount in world.lawgiver.mounts.values():
+    for mount in world.operators.mounts.values():
         if mount not in made:
             parts = {"policy": mount.open(world.mutant.policies).policy} if mount else {}
             made[mount] = world.mutant.evaluator(cluster, world.catalogue, **parts, world=world, mount=mount)
-    return {function: made[mount] for function, mount in world.lawgiver.mounts.items()}
+    return {function: made[mount] for function, mount in world.operators.mounts.items()}

@@ -18,7 +18,7 @@ from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.ranks import Rank, Ranks
 from shared.ports import Snapshot
 from shared.usecases.expire import Expiry
-from tests.simulation.judging import WatchedJudge
+from tests.simulation.evaluators import RecordingEvaluator
 from tests.simulation.mutants import Mutant
 from tests.simulation.simcluster import SimCluster
 
@@ -133,13 +133,13 @@ class _NamespaceRemembered(Namespaces):
         pass
 
 
-def _evaluator(ranks: type[Ranks] = Ranks, namespaces: type[Namespaces] = Namespaces) -> type[WatchedJudge]:
-    class Judge(WatchedJudge):
+def _evaluator(ranks: type[Ranks] = Ranks, namespaces: type[Namespaces] = Namespaces) -> type[RecordingEvaluator]:
+    class Mutated(RecordingEvaluator):
         def __post_init__(self, telemetry: Any, only: str) -> None:
             super().__post_init__(telemetry, only)
             self.ranks, self.namespaces = ranks(self.cluster), namespaces(self.cluster, telemetry, only)
 
-    return Judge
+    return Mutated
 
 
 RankTooHigh = _evaluator(_OffByOne)
@@ -151,7 +151,7 @@ NamespaceRemembered = _evaluator(namespaces=_NamespaceRemembered)
 # Instants.
 
 
-class MinAgeOfPoliciesOnly(WatchedJudge):
+class MinAgeOfPoliciesOnly(RecordingEvaluator):
     """A rule's minimum age does not hold for what says itself when it goes."""
 
     async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
@@ -164,7 +164,7 @@ class MinAgeOfPoliciesOnly(WatchedJudge):
         return evaluation
 
 
-class JitterNegative(WatchedJudge):
+class JitterNegative(RecordingEvaluator):
     """What is spread out begins before it is due."""
 
     async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
@@ -181,7 +181,7 @@ class JitterNegative(WatchedJudge):
         return evaluation
 
 
-class DecidedOnce(WatchedJudge):
+class DecidedOnce(RecordingEvaluator):
     """Whatever is said while a slow read is on its way comes too late."""
 
     def is_still_due(self, *_about: Any) -> bool:
@@ -219,7 +219,7 @@ def _mutant(*rules: str, **parts: Any) -> Mutant:
     return Mutant(rules=frozenset(rules), needs_policy=True, **parts)
 
 
-OF_THE_LAW: Mapping[str, Mutant] = {
+POLICY_MUTANTS: Mapping[str, Mutant] = {
     "policy-read-once": _mutant("S1", "S3", "L1", policies=ReadOnce),
     "bad-policy-for-none": _mutant("S1", "S3", policies=BadIsNone),
     "last-rule-first": _mutant("S1", "S3", "L1", policies=LastFirst),

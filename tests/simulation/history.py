@@ -1,0 +1,135 @@
+"""All objects of a simulation, what operators declared about them, and the state of both at any time."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from tests.builders import not_none
+from tests.simulation.expectations import Declared, Expectation, Place, expectation_of, is_kept_by_rank
+from tests.simulation.rules import Rule
+from tests.simulation.sim_object import SimObject
+
+Pair = tuple[SimObject, Expectation]
+_One = TypeVar("_One")
+
+
+class History:
+    """All objects that ever were.
+
+    Attributes:
+        declared: The newest valid policy, even if no process has read it, and the annotations of the namespaces.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.all: dict[str, SimObject] = {}
+        self.declared = Declared()
+        self._now = now
+        self._changed: dict[str, None] = {}
+        self._were: defaultdict[str, list[tuple[float, SimObject]]] = defaultdict(list)
+        self._places_were: list[tuple[float, dict[str, Place]]] = [(now(), {})]
+
+    def alive(self) -> list[SimObject]:
+        return [obj for obj in self.all.values() if not obj.gone]
+
+    def find(self, kind: str, namespace: str, name: str) -> SimObject | None:
+        return next((obj for obj in self.alive() if obj.key == (kind, namespace, name)), None)
+
+    # Now.
+
+    def due_at(self, obj: SimObject) -> datetime | None:
+        """When it should go by all that is said now; None while it should not."""
+        expectation = self.expectation(obj)
+        return None if expectation.why or self._is_kept_by_rank(obj, expectation) else expectation.due_at
+
+    def expectation(self, obj: SimObject) -> Expectation:
+        return self._expectation(obj, self.declared)
+
+    def _is_kept_by_rank(self, obj: SimObject, expectation: Expectation) -> bool:
+        return expectation.keeper is not None and is_kept_by_rank(
+            obj, expectation, [(other, self.expectation(other)) for other in self.alive() if other.kind == obj.kind]
+        )
+
+    # At some time.
+
+    def changed(self, uid: str) -> None:
+        """An object was written; what that means is known once its writer is ready."""
+        self._changed[uid] = None
+
+    def settle(self) -> None:
+        """Write down how what was changed is now."""
+        for uid in self._changed:
+            if obj := self.all.get(uid):
+                copy = replace(obj, ttls=dict(obj.ttls), labels=dict(obj.labels))
+                self._were[uid].append((self._now(), copy))
+        self._changed.clear()
+
+    def say(self, name: str, place: Place) -> None:
+        """A namespace says something else from now on."""
+        places = {**self.declared.places, name: place}
+        self.declared = replace(self.declared, places=places)
+        self._places_were.append((self._now(), places))
+
+    def why_not(
+        self,
+        obj: SimObject,
+        now: datetime,
+        *,
+        policies: Iterable[tuple[Rule, ...]],
+        places_read: tuple[float, float],
+        others_read: tuple[float, float],
+    ) -> tuple[str, str]:
+        """Why an object as it is may not go, by whatever was known within a span of time.
+
+        Args:
+            obj: As it is: the preconditions of the DELETE prove that this is what was read.
+            now: By the API server's clock.
+            policies: One of which was in force.
+            places_read: When its namespace was read.
+            others_read: When the others of its group were.
+
+        Returns:
+            Which rule would be broken, and how; empty where it may go.
+        """
+        problems = []
+        for rules in policies:
+            for places in _within(self._places_were, *places_read):
+                declared = Declared(rules, places)
+                expectation = self._expectation(obj, declared)
+                if expectation.why:
+                    problems.append(("S3", expectation.why))
+                elif expectation.due_at is not None and expectation.due_at > now:
+                    problems.append(("S1", f"it is due in {expectation.due_at - now}"))
+                elif is_kept_by_rank(obj, expectation, self._pairs(obj, declared, others_read)):
+                    problems.append(("S3", f"it is one of the newest that {not_none(expectation.keeper).name} keeps"))
+                else:
+                    return "", ""
+        return max(problems, key=lambda one: one[0] == "S1")
+
+    def _pairs(self, obj: SimObject, declared: Declared, span: tuple[float, float]) -> Iterator[Pair]:
+        for uid, other in self.all.items():
+            if (other.kind, other.namespace) == (obj.kind, obj.namespace):
+                yield from ((was, self._expectation(was, declared)) for was in _within(self._were[uid], *span))
+
+    def _expectation(self, obj: SimObject, declared: Declared) -> Expectation:
+        return expectation_of(obj, declared, owner_works=bool(obj.owner) and self._works(obj.owner))
+
+    def _works(self, uid: str) -> bool:
+        owner = self.all.get(uid)
+        return owner is None or (not owner.gone and owner.finished_at is None)
+
+    def ancestry(self, obj: SimObject) -> Iterator[str]:
+        """Its uid, its owner's, and so on."""
+        yield obj.uid
+        if owner := self.all.get(obj.owner):
+            yield from self.ancestry(owner)
+
+
+def _within(were: list[tuple[float, _One]], since: float, until: float) -> Iterator[_One]:
+    """How something was at some instant from one to another, the newest first."""
+    for at, one in reversed(were):
+        if at <= until:
+            yield one
+        if at < since:
+            return
