@@ -1,10 +1,19 @@
 """An HTTP server of one handler, on loopback."""
 
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 @asynccontextmanager

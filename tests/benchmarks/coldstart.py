@@ -32,8 +32,7 @@ from tests.benchmarks.bench_timers import FAR_AWAY
 from tests.benchmarks.cluster import JOBS, BenchmarkError, Cluster
 from tests.benchmarks.load import finished_job
 from tests.benchmarks.processes import cpu_seconds
-from tests.benchmarks.schedule import free_port
-from tests.loopback import answering_with
+from tests.loopback import answering_with, free_port
 
 ROOT = Path(__file__).parents[2]
 STARTS = 11

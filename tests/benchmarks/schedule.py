@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from tests.benchmarks.processes import cpu_seconds, running
 from tests.builders import FRONT
+from tests.loopback import free_port
 
 SERVED_ON, LOADED_FROM = 0, 1
 SLICES = 3
@@ -121,10 +122,3 @@ async def _until_it_listens(port: int) -> None:
                 return
         await asyncio.sleep(0.05)
     raise RuntimeError(f"no answer on port {port}")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -13,7 +13,8 @@ from shared.adapters.events.cloudevents import event_of, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import TIMERS_MAX, Purpose, Timer, TimersSet
 from tests.builders import not_none
-from tests.crash.test_timers_crash import Ledger, Timers, check_integrity, finish, free_port, now, sink
+from tests.crash.test_timers_crash import Ledger, Timers, check_integrity, finish, now, sink
+from tests.loopback import free_port
 from tests.volumes import mounted
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import sqlite3
 import sys
 from collections import defaultdict
@@ -32,7 +31,7 @@ from shared.adapters.events.cloudevents import event_of, parse_event, parse_mess
 from shared.core.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
 from tests.builders import FRONT, not_none
-from tests.loopback import answering_with
+from tests.loopback import answering_with, free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -162,12 +161,6 @@ def check_integrity(path: Path, scratch: Path) -> None:
     if scratch.exists():
         with closing(sqlite3.connect(scratch)) as db:
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def kill_again_and_again(process: Timers, chance: random.Random, tmp_path: Path) -> None:

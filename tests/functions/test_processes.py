@@ -21,7 +21,7 @@ from shared.messages import ObjectDeleted, Timer, TimersSet
 from tests.builders import FRONT, ROOT, ago, not_none
 from tests.fakes import FakePublisher
 from tests.functions.wire import DUE, FIRED, REPORTED, SET, TAKEN, Answer, binary, timer
-from tests.loopback import answering_with
+from tests.loopback import answering_with, free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -68,12 +68,6 @@ class Process:
     def messages(self):
         """The messages of the log; each line is JSON, also those of uvicorn."""
         return [json.loads(line)["message"] for line in self.lines()]
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @contextlib.asynccontextmanager

@@ -24,6 +24,7 @@ from shared.safeguards.state_schema import NAME
 from tests.builders import FRONT, ROOT
 from tests.integration.conftest import Api, Run, run_command
 from tests.integration.test_restraints import Pods
+from tests.loopback import free_port
 
 Ttl = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,12 +42,6 @@ def ttl(server: RealServer) -> Ttl:
         return run_command(server.kubeconfig, *words)
 
     return run
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 class Function:

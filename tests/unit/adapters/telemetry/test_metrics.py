@@ -23,6 +23,7 @@ from shared.messages import ObjectDeleted, SweepStep, Timer
 from shared.ports import Verdict
 from tests.builders import shipped_kinds
 from tests.fakes import FakePublisher, FakeTelemetry
+from tests.loopback import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -240,12 +241,6 @@ async def test_scrape_without_a_timer_count_has_the_other_metrics(engine):
 
 
 # Serving
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 async def test_metrics_are_served_until_they_are_closed():
