@@ -22,10 +22,10 @@ from shared.core.objects import ObjectRef
 TIMERS_MAX = 500
 """Timers in one `timer.set`: as many as a page of a sweep has objects."""
 
-ATTEMPTS_MAX = 1_000
+ATTEMPTS_COUNTED_MAX = 1_000
 """Failed attempts that a timer counts; the back-off stops growing long before."""
 
-COUNT_MAX = 10**12
+SWEEP_COUNT_MAX = 10**12
 """Objects that a sweep counts; without a bound, a forged number could be too long for the log."""
 
 NAME_CHARACTERS_MAX = 500
@@ -103,7 +103,7 @@ class Timer(Message):
     ref: Annotated[ObjectRef, AfterValidator(_identified)]
     purpose: Purpose
     due_at: Instant
-    attempts: int = Field(default=0, ge=0, le=ATTEMPTS_MAX)
+    attempts: int = Field(default=0, ge=0, le=ATTEMPTS_COUNTED_MAX)
 
     @property
     def id(self) -> str:
@@ -196,7 +196,7 @@ class SweepStep(Message):
     step: int = Field(default=0, ge=0, le=STEPS_MAX)
     whole: bool = False
     passed_over: tuple[Name, ...] = Field(default=(), max_length=1_000)
-    counts: dict[str, Annotated[int, Field(ge=0, le=COUNT_MAX)]] = Field(default={}, max_length=10)
+    counts: dict[str, Annotated[int, Field(ge=0, le=SWEEP_COUNT_MAX)]] = Field(default={}, max_length=10)
 
     @property
     def id(self) -> str:

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 SAMPLE_AGE_MAX = 60.0
 """Seconds for which a sample is used: the maximum delay until a server clock that was set back is noticed."""
 
-AHEAD_MAX = timedelta(seconds=60)
+SERVER_AHEAD_MAX = timedelta(seconds=60)
 """Maximum lead of a Date header over this machine's clock: a proxy may write a Date of its own clock."""
 
 STEP_BACK = 2.0
@@ -31,8 +31,8 @@ class ServerClock:
     Args:
         monotonic: A monotonic clock, in seconds. It does not count while the machine is suspended, which makes the
             estimate late.
-        wall: This machine's clock. If a Date is ahead of it by more than AHEAD_MAX, this clock is used instead, so that
-            one wrong clock of the two can only delay deletions. None disables the comparison.
+        wall: This machine's clock. If a Date is ahead of it by more than SERVER_AHEAD_MAX, this clock is used instead,
+            so that one wrong clock of the two can only delay deletions. None disables the comparison.
 
     Attributes:
         ahead: How far the server's clock was ahead of the last result of `observe` or `now`, if this machine's clock
@@ -74,6 +74,6 @@ class ServerClock:
 
     def _believe(self, stated: datetime) -> datetime:
         own = stated if self._wall is None else self._wall()
-        is_far_ahead = stated - own > AHEAD_MAX
+        is_far_ahead = stated - own > SERVER_AHEAD_MAX
         self.ahead = stated - own if is_far_ahead else timedelta(0)
         return own if is_far_ahead else stated

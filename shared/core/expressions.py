@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Literal
 
-LENGTH_MAX = 2_000
+CEL_CHARACTERS_MAX = 2_000
 """The most characters of an expression."""
 
 WORK_MAX = 25_000_000
@@ -110,8 +110,8 @@ def compile_expression(text: str, *, returns: Returns, variables: tuple[str, ...
         ExpressionError: The expression cannot be parsed, uses another variable, reads `managedFields`, is too long, or
             returns another type.
     """
-    if len(text) > LENGTH_MAX:
-        raise ExpressionError(f"expected a CEL expression of at most {LENGTH_MAX} characters, got {len(text)}")
+    if len(text) > CEL_CHARACTERS_MAX:
+        raise ExpressionError(f"expected a CEL expression of at most {CEL_CHARACTERS_MAX} characters, got {len(text)}")
     if _MANAGED_FIELDS in text:
         raise ExpressionError(f"expected CEL without {_MANAGED_FIELDS}, which is left out of objects, got {text!r}")
     try:

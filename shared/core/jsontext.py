@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-DEPTH_MAX = 150
+JSON_DEPTH_MAX = 150
 """The most levels of nested mappings and lists in one object; Kubernetes' own kinds have 20, and a CRD some 60."""
 
-VALUES_MAX = 400_000
+JSON_VALUES_MAX = 400_000
 """The most values in one text: at most 80 MB in memory. 500 Pods have some 250,000; 1.5 MiB of JSON has some 85,000."""
 
 _CHUNK = 1 << 18  # bytes that are measured at once: they fit into the processor's cache
-_BRACKETS_MAX = 2 * VALUES_MAX
+_BRACKETS_MAX = 2 * JSON_VALUES_MAX
 _ALIKE = bytes.maketrans(b"[]", b"{}")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'{}[]",'))
 
@@ -39,7 +39,7 @@ class JsonValuesError(JsonLimitError):
     """A text of JSON has too many values."""
 
 
-def parse_json(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
+def parse_json(text: bytes | str, *, depth_max: int = JSON_DEPTH_MAX) -> Any:
     """Parse JSON within the limits.
 
     Args:
@@ -48,7 +48,7 @@ def parse_json(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
 
     Raises:
         JsonDepthError: The text is nested too deeply.
-        JsonValuesError: The text has more than `VALUES_MAX` values.
+        JsonValuesError: The text has more than `JSON_VALUES_MAX` values.
         ValueError: The text is not JSON.
     """
     check_json(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, depth_max=depth_max)
@@ -58,7 +58,7 @@ def parse_json(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
         raise _too_deep() from None
 
 
-def check_json(text: bytes, *, depth_max: int = DEPTH_MAX) -> None:
+def check_json(text: bytes, *, depth_max: int = JSON_DEPTH_MAX) -> None:
     """Check a text against the limits, but not whether it is valid JSON.
 
     Args:
@@ -67,15 +67,15 @@ def check_json(text: bytes, *, depth_max: int = DEPTH_MAX) -> None:
 
     Raises:
         JsonDepthError: The text is nested too deeply.
-        JsonValuesError: The text has more than `VALUES_MAX` values.
+        JsonValuesError: The text has more than `JSON_VALUES_MAX` values.
     """
-    if text.count(b"{") + text.count(b"[") <= depth_max and count_at_most(text) <= VALUES_MAX:
+    if text.count(b"{") + text.count(b"[") <= depth_max and count_at_most(text) <= JSON_VALUES_MAX:
         return
     brackets, values = [], 1
     for structure in _structures(text):
         values += structure.count(b",") + structure.count(b"{")
-        if values > VALUES_MAX:
-            raise JsonValuesError(f"expected JSON of at most {VALUES_MAX} values")
+        if values > JSON_VALUES_MAX:
+            raise JsonValuesError(f"expected JSON of at most {JSON_VALUES_MAX} values")
         brackets.append(structure.replace(b",", b""))
     if _is_deeper(b"".join(brackets), depth_max):
         raise _too_deep()
@@ -107,7 +107,7 @@ def _containers(values: Iterable[Any]) -> list[Any]:
 
 
 def _too_deep() -> JsonDepthError:
-    return JsonDepthError(f"nested too deeply: expected at most {DEPTH_MAX} levels in one object")
+    return JsonDepthError(f"nested too deeply: expected at most {JSON_DEPTH_MAX} levels in one object")
 
 
 def _structures(text: bytes) -> Iterator[bytes]:

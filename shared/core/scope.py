@@ -9,7 +9,7 @@ from shared.core.objects import ANNOTATION_DOMAIN, get_in, get_text, printable
 _LEADER = f"{ANNOTATION_DOMAIN}/leader"
 """The annotation with the identity of the holder that wrote the annotations; the others have this name plus `-PART`."""
 
-KINDS_MAX = 500
+LEASE_KINDS_MAX = 500
 """The most kinds that are read from a Lease; further kinds are ignored."""
 
 TEXT_CHARACTERS_MAX = 253
@@ -92,10 +92,10 @@ def parse_scope(lease: Any) -> Scope | None:
     holder = get_text(lease, "spec.holderIdentity")
     if not isinstance(annotations, dict) or not holder or annotations.get(_LEADER) != holder:
         return None
-    kinds = _text(annotations, "kinds", characters_max=KINDS_MAX * TEXT_CHARACTERS_MAX).split(",")
+    kinds = _text(annotations, "kinds", characters_max=LEASE_KINDS_MAX * TEXT_CHARACTERS_MAX).split(",")
     return Scope(
         namespace=_text(annotations, "namespace"),
-        kinds=tuple(kind[:TEXT_CHARACTERS_MAX] for kind in kinds if kind)[:KINDS_MAX],
+        kinds=tuple(kind[:TEXT_CHARACTERS_MAX] for kind in kinds if kind)[:LEASE_KINDS_MAX],
         policy=_text(annotations, "policy"),
         dry_run=_text(annotations, "dry-run") == "true",
         version=_text(annotations, "version"),

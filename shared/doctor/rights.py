@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the client takes half a second to load, and offline command
 
 _REVIEWS = "/apis/authorization.k8s.io/v1"
 _BINDINGS = "/apis/rbac.authorization.k8s.io/v1"
-CONCURRENCY = 16
+REVIEWS_IN_FLIGHT_MAX = 16
 """Access reviews in flight at the same time."""
 
 
@@ -77,7 +77,7 @@ async def check_rights(
         place: The installation.
         is_named: Whether the settings name the kinds. If TTL_KINDS is `all`, a kind without rights only warns.
     """
-    limit = asyncio.Semaphore(CONCURRENCY)
+    limit = asyncio.Semaphore(REVIEWS_IN_FLIGHT_MAX)
     found = await asyncio.gather(
         *(_check_account(cluster, one, place=place, limit=limit, is_named=is_named) for one in accounts)
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from shared.adapters.clock import AHEAD_MAX
+from shared.adapters.clock import SERVER_AHEAD_MAX
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, list_mappings
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
@@ -69,7 +69,7 @@ def compare_clocks(sent_at: datetime, stated_at: datetime, received_at: datetime
     if apart <= SKEW_MAX:
         return ok("clock", detail)
     fix = "timedatectl set-ntp true    # on the machine whose clock is wrong"
-    if ahead > AHEAD_MAX:
+    if ahead > SERVER_AHEAD_MAX:
         effect = "an object is kept until it is due by both clocks; a proxy that sets its own Date has the same effect"
         return fail("clock", f"{detail}: {effect}", fix)
     return warn("clock", f"{detail}: deletions follow the API server's clock, and ages shown here may be wrong", fix)

@@ -8,7 +8,7 @@ from shared.core.namespaces import NAMESPACES, Namespace, namespace_of, plain_na
 from shared.errors import PermanentError
 from shared.ports import Cluster, Telemetry
 
-FRESH_SECONDS = 3.5
+NAMESPACE_AGE_SECONDS_MAX = 3.5
 """How old a cached namespace may be: in a namespace that has just been exempted, due objects may still be deleted.
 
 The rest of five seconds is for the DELETE to leave the process.
@@ -43,7 +43,7 @@ class Namespaces:
     _was_refused: bool = False
 
     async def get(self, name: str) -> Namespace:
-        """Return a namespace as it was at most `FRESH_SECONDS` ago.
+        """Return a namespace as it was at most `NAMESPACE_AGE_SECONDS_MAX` ago.
 
         Raises:
             TryLaterError: The API server is busy or away.
@@ -76,7 +76,7 @@ class Namespaces:
         """
         async with self._listing:
             now = _now()
-            if self.only or (self._listed_at is not None and now - self._listed_at < FRESH_SECONDS / 2):
+            if self.only or (self._listed_at is not None and now - self._listed_at < NAMESPACE_AGE_SECONDS_MAX / 2):
                 return
             try:
                 async for one in self._list():
@@ -99,7 +99,7 @@ class Namespaces:
 
     def _cached(self, name: str) -> _Known | None:
         known = self._known.get(name)
-        return known if known is not None and _now() - known[0] < FRESH_SECONDS else None
+        return known if known is not None and _now() - known[0] < NAMESPACE_AGE_SECONDS_MAX else None
 
     async def _read(self, name: str) -> _Known:
         asked_at = _now()

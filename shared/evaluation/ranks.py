@@ -14,7 +14,7 @@ from shared.core.policy.policy import Policy
 from shared.core.ranks import RankedObject, RankGroups, find_ranked, is_kept
 from shared.ports import Cluster
 
-FRESH_SECONDS = 5.0
+RANK_AGE_SECONDS_MAX = 5.0
 """How old the LIST for a rank may be."""
 
 FALLEN_MAX = 20
@@ -88,7 +88,7 @@ class Ranks:
             is_fresh = (
                 listed is not None
                 and listed.policy is context.policy
-                and (now - listed.at < FRESH_SECONDS or listed.at >= asked_at)
+                and (now - listed.at < RANK_AGE_SECONDS_MAX or listed.at >= asked_at)
             )
             known = listed.by_uid.get(ranked.ref.uid) if listed is not None else None
             if listed is None or not is_fresh or known is None or known.place != ranked.place:

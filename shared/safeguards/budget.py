@@ -21,15 +21,15 @@ from shared.core.policy.limits import Rate
 WAITING_MAX = 50_000
 """Objects with a slot at a time: about 15 MB."""
 
-NAMESPACES_MAX = 10_000
+BUCKETS_MAX = 10_000
 """Busy namespaces with their own bucket; further namespaces share one bucket, which is only stricter."""
 
 EARLY_SECONDS = 0.1
 """How early an object may come for its slot: clocks differ by this much, and another round trip takes as long."""
 
-LATE_SECONDS = 1.0
+SLOT_LATE_SECONDS = 1.0
 """How late an object may come for its slot and still pass: the time that timers and the network take. In any t seconds
-a bucket lets at most `burst + rate * (t + LATE_SECONDS)` pass, and one more if the rate is below one a second."""
+a bucket lets at most `burst + rate * (t + SLOT_LATE_SECONDS)` pass, and one more if the rate is below one a second."""
 
 HELD_SECONDS = 60.0
 """How long the slot of an object that does not come back is kept free."""
@@ -63,9 +63,9 @@ class Bucket:
         return self._level >= 1 + self._count_until(now + self.interval) - _EPSILON
 
     def has_for_waiting(self, now: float) -> bool:
-        """Check for a token for an object at its slot; up to LATE_SECONDS of tokens may be missing, or one token."""
+        """Check for a token for an object at its slot; up to SLOT_LATE_SECONDS of tokens, or one, may be missing."""
         self._move(now)
-        return self._level >= 1 - max(1.0, LATE_SECONDS * self._rate.per_second) - _EPSILON
+        return self._level >= 1 - max(1.0, SLOT_LATE_SECONDS * self._rate.per_second) - _EPSILON
 
     def take(self, now: float) -> None:
         """Take one token."""
@@ -225,9 +225,9 @@ class Budget:
         return sorted(buckets, key=lambda bucket: -bucket.interval)
 
     def _bucket_of(self, namespace: str, rate: Rate, now: float) -> Bucket:
-        if namespace not in self._namespaces and len(self._namespaces) >= NAMESPACES_MAX:
+        if namespace not in self._namespaces and len(self._namespaces) >= BUCKETS_MAX:
             self._namespaces = {name: one for name, one in self._namespaces.items() if not one.is_idle(now)}
-            if len(self._namespaces) >= NAMESPACES_MAX:
+            if len(self._namespaces) >= BUCKETS_MAX:
                 namespace = "*"  # no namespace has this name
         if namespace not in self._namespaces:
             self._namespaces[namespace] = Bucket(rate, now)
@@ -237,7 +237,7 @@ class Budget:
 def _find_slot(buckets: list[Bucket], now: float) -> Slot:
     """Return the first slot of the slowest bucket for which the other bucket has a slot at nearly the same time."""
     after = now
-    apart_max = max(buckets[-1].interval, LATE_SECONDS / 2)
+    apart_max = max(buckets[-1].interval, SLOT_LATE_SECONDS / 2)
     while True:
         numbers: list[int] = []
         times: list[float] = []

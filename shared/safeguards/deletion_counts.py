@@ -32,18 +32,18 @@ from itertools import accumulate
 from typing import Any
 
 from shared.core.policy.limits import BreakerLimits
-from shared.safeguards.state_schema import AHEAD_MAX, BREAKER, DELETIONS, LAST_TRIP, Data, compact, read_json
+from shared.safeguards.state_schema import BREAKER, DELETIONS, LAST_TRIP, PROCESS_AHEAD_MAX, Data, compact, read_json
 
 PARTS = 60
 """Parts of a window: a deletion counts for up to one part longer than the window."""
 
-KINDS_MAX = 100
+COUNTED_KINDS_MAX = 100
 """Kinds of a key, those with the most deletions. The deletions of the others are written as those of `OTHER_KINDS`."""
 
 OTHER_KINDS = "*"
 """No kind has this name."""
 
-COUNT_MAX = 10**9
+PART_COUNT_MAX = 10**9
 """Deletions of a kind in a part; a higher number is invalid."""
 
 KEYS_MAX = 100
@@ -169,7 +169,7 @@ class DeletionCounts:
             self._sum()
 
     def _is_counted(self, part: int, now: datetime) -> bool:
-        return self._part_of(now) - PARTS <= part <= self._part_of(now + AHEAD_MAX)
+        return self._part_of(now) - PARTS <= part <= self._part_of(now + PROCESS_AHEAD_MAX)
 
     def _sum(self) -> None:
         self._totals = (_by_kind(self._others) | _by_kind(self._moved)) + _by_kind(self._own)
@@ -195,11 +195,11 @@ class DeletionCounts:
 
     def _format(self, counts: Counter[_Part]) -> str:
         newest = max(part for _, part in counts)
-        most = {kind for kind, _ in _by_kind(counts).most_common(KINDS_MAX)}
+        most = {kind for kind, _ in _by_kind(counts).most_common(COUNTED_KINDS_MAX)}
         kinds: dict[str, Counter[str]] = {}
         for (kind, part), number in sorted(counts.items()):
             parts = kinds.setdefault(kind if kind in most else OTHER_KINDS, Counter())
-            parts[str(part)] = min(parts[str(part)] + number, COUNT_MAX)
+            parts[str(part)] = min(parts[str(part)] + number, PART_COUNT_MAX)
         return compact({"until": math.ceil((newest + PARTS + 1) * self._seconds), "kinds": kinds})
 
 
@@ -221,7 +221,7 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
 def _entries(kinds: Any) -> Iterator[tuple[_Part, int]]:
     for kind, parts in _items(kinds):
         for part, number in _items(parts):
-            if type(number) is int and 0 < number <= COUNT_MAX:
+            if type(number) is int and 0 < number <= PART_COUNT_MAX:
                 with suppress(ValueError):
                     yield (kind, int(part)), number
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from shared.core.objects import ObjectRef, get_text
 from shared.core.policy.limits import RecreationLimits
-from shared.safeguards.state_schema import AHEAD_MAX, NAMES, Data, compact, read_json
+from shared.safeguards.state_schema import NAMES, PROCESS_AHEAD_MAX, Data, compact, read_json
 
 NAMES_MAX = 10_000
 """Names that a process remembers; the name that was deleted the longest ago is forgotten first."""
@@ -27,7 +27,7 @@ NAMES_MAX = 10_000
 SHARED_MAX = 200
 """Names in the shared state. On an idle cluster, where processes come and go, that is every name."""
 
-LENGTH_MAX = 30_000
+SHARED_CHARACTERS_MAX = 30_000
 """Characters of the value in the shared state."""
 
 _RANDOM = re.compile("[bcdfghjklmnpqrstvwxz2456789]{5}")  # the suffix that the API server appends to a generateName
@@ -119,7 +119,7 @@ class Recreations:
 
     def _newest(self, marks: _Marks, now: datetime) -> _Marks:
         """Return the marks within the window, at most as many as make a loop."""
-        counting = [(at, mark) for mark, at in marks.items() if -AHEAD_MAX <= now - at <= self._limits.window]
+        counting = [(at, mark) for mark, at in marks.items() if -PROCESS_AHEAD_MAX <= now - at <= self._limits.window]
         return {mark: at for at, mark in sorted(counting)[-self._limits.times :]}
 
     def _parse(self, data: Data, now: datetime) -> dict[str, _Marks]:
@@ -142,7 +142,7 @@ def _bounded(names: Mapping[str, _Marks]) -> str:
     for name, marks in _most_relevant(names):
         seconds = {mark: int(at.timestamp()) for mark, at in marks.items()}
         more = len(compact({name: seconds}))
-        if length + more <= LENGTH_MAX:
+        if length + more <= SHARED_CHARACTERS_MAX:
             shared[name] = seconds
             length += more
     return compact(shared)

@@ -49,7 +49,7 @@ LAST_TRIP_MAX = 40
 LOOPS_MAX = 200
 """Names that are left alone also after a restart: at most about 80 kB of a ConfigMap's MiB."""
 
-AHEAD_MAX = timedelta(minutes=1)
+PROCESS_AHEAD_MAX = timedelta(minutes=1)
 """How far the clock of another process may be ahead; a deletion further in the future is ignored."""
 
 Data = Mapping[str, str]

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 
 from shared.adapters.events.cloudevents import Event
 
-CONCURRENCY = 32
+EVENTS_IN_FLIGHT_MAX = 32
 """Events in flight at the same time, each of another object."""
 
-BYTES_MAX = 16 * 1024 * 1024
+OUTBOX_BYTES_MAX = 16 * 1024 * 1024
 """The limit of event data that waits or is in flight; one further event may exceed it."""
 
 
@@ -38,7 +38,7 @@ class Outbox:
             uid: The object's uid.
             event: The event; it replaces an event of the same object that still waits.
         """
-        while self._bytes > BYTES_MAX:
+        while self._bytes > OUTBOX_BYTES_MAX:
             self._freed.clear()
             await self._freed.wait()
         outdated = self._waiting.pop(uid, None)
@@ -52,7 +52,7 @@ class Outbox:
             task.cancel()
 
     def _start_sends(self) -> None:
-        while len(self._in_flight) < CONCURRENCY:
+        while len(self._in_flight) < EVENTS_IN_FLIGHT_MAX:
             uid = next((one for one in self._waiting if one not in self._in_flight), None)
             if uid is None:
                 return

@@ -25,11 +25,11 @@ from shared.messages import Message, SweepStep
 from shared.ports import PASSED_OVER, Clock, Telemetry
 from shared.source.outbox import Outbox
 
-ABSENT_SECONDS = 10.0
+ABSENT_PAUSE_SECONDS = 10.0
 """The pause before the next attempt to watch a kind that is no longer served, or only in another way."""
 
 RETRY_SECONDS_MAX = 30.0
-PAUSE_SECONDS = 0.1
+WATCH_PAUSE_SECONDS = 0.1
 """The pause between a watch that the server ended and the next one, in case the server ends each watch at once."""
 
 SWEEP_PAUSE_SECONDS = 30.0
@@ -94,7 +94,7 @@ class KindWatch:
                     version = get_text(change.obj, "metadata.resourceVersion") or version
                     await self._handle(change, outbox)
                     failures = 0
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(WATCH_PAUSE_SECONDS)
             except GoneError as error:
                 version = ""
                 failures += 1
@@ -107,7 +107,8 @@ class KindWatch:
                 version = "" if isinstance(error, AbsentKindError) else version
                 failures += 1
                 self._problem(error, failures)
-                seconds = ABSENT_SECONDS if isinstance(error, PermanentError) else min(2.0**failures, RETRY_SECONDS_MAX)
+                is_absent = isinstance(error, PermanentError)
+                seconds = ABSENT_PAUSE_SECONDS if is_absent else min(2.0**failures, RETRY_SECONDS_MAX)
                 await asyncio.sleep(seconds)
 
     async def _start(self) -> str:

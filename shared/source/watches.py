@@ -13,7 +13,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import list_served
 from shared.source.watch import KindWatch, Publish, Send
 
-LOOK_SECONDS = 30.0
+SERVED_POLL_SECONDS = 30.0
 """The interval between two reads of discovery, for all kinds together."""
 
 RESTART_SECONDS = 10.0
@@ -84,7 +84,7 @@ class KindWatches:
                 failures += 1
                 if failures == 1:
                     self._config.telemetry.problem("could not read which kinds are served", error=str(error))
-            await asyncio.sleep(min(2.0**failures, LOOK_SECONDS) if failures else LOOK_SECONDS)
+            await asyncio.sleep(min(2.0**failures, SERVED_POLL_SECONDS) if failures else SERVED_POLL_SECONDS)
 
     async def _list_served(self) -> Sequence[KindRule]:
         return await list_served(self._config.catalogue, cluster=self._cluster, namespace=self._config.namespace)

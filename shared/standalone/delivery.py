@@ -16,7 +16,7 @@ from shared.standalone.dead_letters import Undelivered
 from shared.standalone.trigger_files import ManifestError
 from shared.standalone.triggers import Trigger
 
-CONCURRENCY = 128
+DELIVERIES_MAX = 128
 """The limit of attempts in flight at one Trigger: above that of the timer engine. Each Trigger has its own limit."""
 
 RETRY_AFTER_SECONDS_MAX = 60.0
@@ -103,7 +103,7 @@ class Subscriber:
     Args:
         trigger: The Trigger.
         url: The URL of the function.
-        session: The HTTP session; its connection limit must be at least CONCURRENCY times the number of Triggers.
+        session: The HTTP session; its connection limit must be at least DELIVERIES_MAX times the number of Triggers.
         sleep: Waits the given seconds between two attempts.
     """
 
@@ -112,7 +112,7 @@ class Subscriber:
         self._url = url
         self._session = session
         self._sleep = sleep
-        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._slots = asyncio.Semaphore(DELIVERIES_MAX)
         timeout = trigger.delivery.timeout
         self._timeout = aiohttp.ClientTimeout(total=timeout.total_seconds() if timeout else _ATTEMPT_SECONDS_MAX)
 

@@ -17,8 +17,8 @@ from shared.core.scope import Scope
 from shared.errors import ConflictError, TryLaterError, TtlError
 from shared.ports import Clock
 
-DURATION_SECONDS = 15
-RENEW_SECONDS = 5.0
+LEASE_DURATION_SECONDS = 15
+LEASE_RENEW_SECONDS = 5.0
 
 
 class LeadershipLostError(TtlError):
@@ -99,14 +99,14 @@ class Lease:
             if reason != reported:
                 reported = reason
                 on_wait(reason)
-            await asyncio.sleep(RENEW_SECONDS / 2)
+            await asyncio.sleep(LEASE_RENEW_SECONDS / 2)
 
     async def _renew(self) -> str:
         """Renew the Lease until that fails for too long; return the reason."""
         renewed_at = time.monotonic()
         reason = ""
-        while time.monotonic() - renewed_at < DURATION_SECONDS - RENEW_SECONDS:
-            await asyncio.sleep(RENEW_SECONDS if time.monotonic() - renewed_at < RENEW_SECONDS else 1.0)
+        while time.monotonic() - renewed_at < LEASE_DURATION_SECONDS - LEASE_RENEW_SECONDS:
+            await asyncio.sleep(LEASE_RENEW_SECONDS if time.monotonic() - renewed_at < LEASE_RENEW_SECONDS else 1.0)
             try:
                 if not await self._try():
                     return f"{self._holder} leads now"
@@ -135,7 +135,7 @@ class Lease:
         if version != self._seen[0]:
             self._seen = (version, time.monotonic())
         duration = get_in(lease, "spec.leaseDurationSeconds")
-        seconds = duration if isinstance(duration, int) else DURATION_SECONDS
+        seconds = duration if isinstance(duration, int) else LEASE_DURATION_SECONDS
         return time.monotonic() - self._seen[1] > seconds
 
     async def _write(self, lease: Any, holder: str, *, new: bool) -> None:
@@ -144,7 +144,7 @@ class Lease:
         if holder and get_text(lease, "spec.holderIdentity") != holder:
             transitions = get_in(lease, "spec.leaseTransitions") or 0
             spec |= {"acquireTime": now, "leaseTransitions": transitions if new else transitions + 1}
-        spec["leaseDurationSeconds"] = DURATION_SECONDS
+        spec["leaseDurationSeconds"] = LEASE_DURATION_SECONDS
         metadata = lease.get("metadata", {})
         if holder:
             existing = metadata.get("annotations") or {}

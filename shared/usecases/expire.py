@@ -28,7 +28,7 @@ from shared.usecases.expire_delete import (
 from shared.usecases.expire_reports import deletion_of, find_event, list_finalizers
 from shared.usecases.expire_timers import engine_now, retry_of, spread_at, timers_for, wait_until
 
-ATTEMPTS_MAX = 5
+DECISIONS_MAX = 5
 """Reads and decisions for one timer while other clients keep writing the object; then a timer retries it later."""
 
 EXPIRE_SECONDS_MAX = 20.0
@@ -98,7 +98,7 @@ class Expiry:
             ConflictError: The object has changed since it was read.
             TryLaterError: The API server is busy or away, or too slow for a decision to count.
         """
-        for _ in range(ATTEMPTS_MAX):
+        for _ in range(DECISIONS_MAX):
             evaluation = replace(await self.evaluator.evaluate(snapshot, rule), fallen=())
             with suppress(OutdatedError):
                 return await self._carry_out(evaluation, rule, snapshot, missed_before=missed_before)
@@ -123,7 +123,7 @@ class Expiry:
 
     async def _expire(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> ObjectDeleted | TimersSet | None:
         refusals = 0
-        for attempt in range(ATTEMPTS_MAX):
+        for attempt in range(DECISIONS_MAX):
             found = await self._evaluate(rule, ref, from_cache=attempt == 0)
             if found is None:
                 self._record(Verdict.ALREADY_GONE, ref)
@@ -138,7 +138,7 @@ class Expiry:
                     raise refused_for_good(snapshot.obj, error, propagation=propagation) from None
             except (ConflictError, OutdatedError):
                 continue
-        raise TryLaterError(f"{ref}: the facts of its deletion changed {ATTEMPTS_MAX} times, or took too long to read")
+        raise TryLaterError(f"{ref}: the facts of its deletion changed {DECISIONS_MAX} times, or took too long to read")
 
     async def _evaluate(
         self, rule: KindRule, ref: ObjectRef, *, from_cache: bool

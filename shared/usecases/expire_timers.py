@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from shared.core.facts import Facts
 from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds, jitter_of, jittered
-from shared.messages import ATTEMPTS_MAX, Purpose, Timer, TimersSet
+from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer, TimersSet
 from shared.ports import Snapshot
 
 CLOCKS_APART_MAX = timedelta(minutes=5)
@@ -53,7 +53,7 @@ def retry_of(timer: Timer, *, least: float, now: datetime) -> Timer:
     """
     pause = backoff_seconds(timer.attempts, least=least, jitter=jitter_of(timer.ref.uid, timer.attempts))
     due_at = engine_now(timer.due_at, now=now) + timedelta(seconds=pause)
-    return timer.model_copy(update={"due_at": due_at, "attempts": min(timer.attempts + 1, ATTEMPTS_MAX)})
+    return timer.model_copy(update={"due_at": due_at, "attempts": min(timer.attempts + 1, ATTEMPTS_COUNTED_MAX)})
 
 
 def spread_at(ref: ObjectRef, facts: Facts, *, now: datetime) -> datetime | None:

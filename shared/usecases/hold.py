@@ -10,7 +10,7 @@ from shared.core.ttl.edits import Edit, hold
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Snapshot
 
-ATTEMPTS_MAX = 5
+WRITE_ATTEMPTS_MAX = 5
 """Reads and writes of one object while other clients keep writing it."""
 
 FindEdit = Callable[[dict[str, Any]], Edit | None]
@@ -54,7 +54,7 @@ async def write(rule: KindRule, ref: ObjectRef, find_edit: FindEdit, *, editor: 
     Raises:
         TtlError: The object does not exist, the edit is not possible, or the API server refuses it.
     """
-    for _ in range(ATTEMPTS_MAX):
+    for _ in range(WRITE_ATTEMPTS_MAX):
         snapshot = await editor.get(rule, ref)
         if snapshot is None:
             place = f" in namespace {ref.namespace}" if ref.namespace else ""
@@ -69,7 +69,7 @@ async def write(rule: KindRule, ref: ObjectRef, find_edit: FindEdit, *, editor: 
             return Written(await editor.patch(rule, ref, change.patch(snapshot.obj)), change)
         except ConflictError:
             continue
-    raise TryLaterError(f"{ref} changed {ATTEMPTS_MAX} times before it could be written; try again")
+    raise TryLaterError(f"{ref} changed {WRITE_ATTEMPTS_MAX} times before it could be written; try again")
 
 
 async def hold_object(rule: KindRule, ref: ObjectRef, reason: str, *, editor: Editor) -> Written:

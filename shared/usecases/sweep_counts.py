@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.core.objects import ObjectRef
-from shared.messages import COUNT_MAX, ObjectDeleted
+from shared.messages import SWEEP_COUNT_MAX, ObjectDeleted
 from shared.ports import HandlingReason, Telemetry, Verdict
 
 _COUNTED = {
@@ -60,4 +60,4 @@ class SweepCounts:
         here["kept"] = max(self.looked_at - sum(here.values()), 0)
         here["looked_at"] = self.looked_at
         order = ("looked_at", "deleted", "would_delete", "timers_set", "kept", "failed", "already_gone")
-        return {name: min(here[name] + self._before.get(name, 0), COUNT_MAX) for name in order}
+        return {name: min(here[name] + self._before.get(name, 0), SWEEP_COUNT_MAX) for name in order}

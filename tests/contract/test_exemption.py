@@ -48,7 +48,7 @@ class Slow:
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    monkeypatch.setattr(namespaces, "FRESH_SECONDS", FRESH)
+    monkeypatch.setattr(namespaces, "NAMESPACE_AGE_SECONDS_MAX", FRESH)
 
 
 async def due_job(api, name):

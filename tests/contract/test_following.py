@@ -24,11 +24,11 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
     """Looks that are half a minute apart elsewhere."""
-    monkeypatch.setattr(discovery, "ABSENT_SECONDS", 0.1)
+    monkeypatch.setattr(discovery, "ABSENT_KIND_SECONDS", 0.1)
     monkeypatch.setattr(discovery, "REREAD_SECONDS", 0.0)
-    monkeypatch.setattr(watch, "ABSENT_SECONDS", 0.2)
+    monkeypatch.setattr(watch, "ABSENT_PAUSE_SECONDS", 0.2)
     monkeypatch.setattr(watch, "SWEEP_PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr(watches, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(watches, "SERVED_POLL_SECONDS", 0.2)
 
 
 @asynccontextmanager

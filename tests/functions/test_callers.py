@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from shared.adapters.auth.callers import (
     FETCH_SECONDS,
     KEPT_SECONDS,
-    PAUSE_SECONDS,
+    KEYS_PAUSE_SECONDS,
     RETRY_SECONDS,
     ApiServerIssuer,
     Callers,
@@ -26,7 +26,7 @@ from shared.adapters.auth.callers import (
     Keys,
 )
 from shared.adapters.config.settings import SettingsError, read_settings
-from shared.adapters.events.cloudevents import BODY_BYTES_MAX
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.http_client import RedirectError
 from shared.bootstrap.admission import build_admission
 from shared.errors import TryLaterError
@@ -217,7 +217,7 @@ async def test_each_of_several_callers_is_admitted(guarded, issuer):
     assert (await call(guarded, f"Bearer {issuer.token(sub='someone:else')}")).status == 200
 
 
-@pytest.mark.parametrize("body", [b"{", b"x" * (BODY_BYTES_MAX + 1)])
+@pytest.mark.parametrize("body", [b"{", b"x" * (EVENT_BYTES_MAX + 1)])
 async def test_rejected_caller_gets_no_detail_about_its_event(guarded, body):
     headers, _ = binary(FIRED, timer(), id=None)
 
@@ -264,10 +264,10 @@ async def test_concurrent_requests_fetch_the_keys_once(guarded, issuer):
 async def test_rotated_key_replaces_the_old_one(guarded, issuer, now):
     assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
     issuer.signers = [OTHER]
-    now[0] += PAUSE_SECONDS
+    now[0] += KEYS_PAUSE_SECONDS
 
     assert (await call(guarded, f"Bearer {issuer.token(OTHER)}")).status == 200
-    now[0] += PAUSE_SECONDS
+    now[0] += KEYS_PAUSE_SECONDS
     assert (await call(guarded, f"Bearer {issuer.token()}")).status == 401
 
 
@@ -289,7 +289,7 @@ async def test_invented_key_ids_do_not_force_a_fetch_each(guarded, issuer, now):
         assert (await call(guarded, f"Bearer {issuer.token()}")).status == 200
 
     assert len(issuer.asked) == 2
-    now[0] += PAUSE_SECONDS
+    now[0] += KEYS_PAUSE_SECONDS
     assert (await call(guarded, f"Bearer {forged}")).status == 401
     assert len(issuer.asked) == 4
 

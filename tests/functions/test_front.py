@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shared.adapters.events import http_limits as front
-from shared.adapters.events.cloudevents import BODY_BYTES_MAX
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.events.request_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
 from shared.bootstrap.process import build
 from shared.standalone.functions_server import load_functions, serve_functions
@@ -127,8 +127,8 @@ async def test_endless_headers_use_no_memory(attacked):
 async def test_incomplete_bodies_use_no_more_memory_than_the_limit(attacked):
     process, connect = attacked
     before = rss(process)
-    body = b"x" * (BODY_BYTES_MAX - 1)
-    head = HEAD + BINARY + b"content-length: %d\r\n\r\n" % BODY_BYTES_MAX
+    body = b"x" * (EVENT_BYTES_MAX - 1)
+    head = HEAD + BINARY + b"content-length: %d\r\n\r\n" % EVENT_BYTES_MAX
     senders = [await connect() for _ in range(60)]
     for sender in senders:
         await sender.send(head, body)
@@ -143,9 +143,9 @@ async def test_incomplete_bodies_use_no_more_memory_than_the_limit(attacked):
 async def test_concurrent_events_of_maximum_size_are_answered(attacked, chunked):
     process, _ = attacked
     obj = job(complete=ago(60), ttl=30)
-    obj["metadata"]["annotations"] = {"notes": "x" * (BODY_BYTES_MAX - len(json.dumps(obj)) - 40)}
+    obj["metadata"]["annotations"] = {"notes": "x" * (EVENT_BYTES_MAX - len(json.dumps(obj)) - 40)}
     headers, body = binary(REPORTED, obj)
-    assert BODY_BYTES_MAX - 100 < len(body) <= BODY_BYTES_MAX
+    assert EVENT_BYTES_MAX - 100 < len(body) <= EVENT_BYTES_MAX
     headers["authorization"] = f"Bearer {'x' * 16_000}"
 
     async def chunks():
@@ -238,8 +238,8 @@ async def test_head_within_the_limits_is_accepted(served):
     ids=["head", "no body", "body"],
 )
 async def test_incomplete_request_times_out(served, monkeypatch, begun):
-    monkeypatch.setattr(front, "READ_SECONDS_MAX", 0.1)
-    monkeypatch.setattr(front, "LATE_SECONDS", 0.1)
+    monkeypatch.setattr(front, "REQUEST_READ_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(front, "REQUEST_LATE_SECONDS", 0.1)
     sender = await served()
     await sender.send(begun)
 
@@ -248,8 +248,8 @@ async def test_incomplete_request_times_out(served, monkeypatch, begun):
 
 
 async def test_slow_request_times_out(served, monkeypatch):
-    monkeypatch.setattr(front, "READ_SECONDS_MAX", 0.2)
-    monkeypatch.setattr(front, "LATE_SECONDS", 0.1)
+    monkeypatch.setattr(front, "REQUEST_READ_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(front, "REQUEST_LATE_SECONDS", 0.1)
     sender = await served()
     await sender.send(HEAD + BINARY + b"content-length: 1000000\r\n\r\n")
     while await sender.send(b"x"):
@@ -258,7 +258,7 @@ async def test_slow_request_times_out(served, monkeypatch):
 
 
 async def test_idle_connections_are_closed_for_active_ones(served, monkeypatch):
-    monkeypatch.setattr(front, "CONNECTIONS_MAX", 8)
+    monkeypatch.setattr(front, "CLIENT_CONNECTIONS_MAX", 8)
     silent = [await served() for _ in range(30)]
 
     assert [await honest(served) for _ in range(5)] == [200] * 5
@@ -268,7 +268,7 @@ async def test_idle_connections_are_closed_for_active_ones(served, monkeypatch):
 
 async def test_complete_event_is_accepted_while_others_are_slow(served, monkeypatch):
     monkeypatch.setattr(front, "READING_BYTES_MAX", 4 * MIB)
-    head = HEAD + BINARY + b"content-length: %d\r\n\r\n" % BODY_BYTES_MAX
+    head = HEAD + BINARY + b"content-length: %d\r\n\r\n" % EVENT_BYTES_MAX
     senders = [await served() for _ in range(6)]
     for sender in senders:
         await sender.send(head, b"x" * MIB)

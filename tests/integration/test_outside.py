@@ -373,7 +373,7 @@ async def test_google_token_is_replaced_when_it_expires(
 async def test_google_token_is_renewed_before_it_expires(
     outside: Connect, account: Account, metadata: MetadataServer
 ) -> None:
-    metadata.lifetime = int(identity.RENEW_SECONDS) - 1
+    metadata.lifetime = int(identity.TOKEN_RENEW_SECONDS) - 1
     cluster = await outside(TTL_API_IDENTITY="google")
     assert await look(cluster, account.namespace) == []
     metadata.stop()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.core.policy.limits import Rate
-from shared.safeguards.budget import LATE_SECONDS, Budget
+from shared.safeguards.budget import SLOT_LATE_SECONDS, Budget
 from tests.builders import not_none
 
 rates = st.builds(Rate, st.sampled_from([0.2, 0.7, 1.0, 3.0, 7.0, 10.0, 50.0]), st.sampled_from([1.0, 2.0, 5.0, 20.0]))
@@ -21,7 +21,7 @@ arrivals = st.lists(
 
 
 def allowed(rate, seconds):
-    return rate.burst + rate.per_second * seconds + max(1.0, rate.per_second * LATE_SECONDS)
+    return rate.burst + rate.per_second * seconds + max(1.0, rate.per_second * SLOT_LATE_SECONDS)
 
 
 def play(budget, coming, *, late):
@@ -63,11 +63,11 @@ def test_budget_never_exceeds_its_rates_and_lets_every_object_pass(everywhere, p
 
 @given(rates, st.none() | rates, arrivals)
 def test_budget_lets_an_object_pass_at_its_first_slot(everywhere, per_namespace, coming):
-    _, asked = play(Budget(everywhere, per_namespace, horizon=1e9), coming, late=LATE_SECONDS / 2)
+    _, asked = play(Budget(everywhere, per_namespace, horizon=1e9), coming, late=SLOT_LATE_SECONDS / 2)
     assert max(asked.values()) <= 2
 
 
-@pytest.mark.parametrize("late", [0.0, LATE_SECONDS / 2])
+@pytest.mark.parametrize("late", [0.0, SLOT_LATE_SECONDS / 2])
 @pytest.mark.parametrize("slower", [0.2, 1.0, 3.0])
 def test_budget_holds_in_a_crowd_with_two_unrelated_rates(slower, late):
     """A slot takes a token of both buckets at almost the same time; otherwise some slots would be refused."""

@@ -48,9 +48,9 @@ def test_values_are_counted_outside_of_strings(value, chunk):
     text = json.dumps(value).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsontext, "_CHUNK", chunk)
-        patch.setattr(jsontext, "VALUES_MAX", 2 * values_of(value))  # an empty container counts twice
+        patch.setattr(jsontext, "JSON_VALUES_MAX", 2 * values_of(value))  # an empty container counts twice
         check_json(text)
-        patch.setattr(jsontext, "VALUES_MAX", values_of(value) - 1)
+        patch.setattr(jsontext, "JSON_VALUES_MAX", values_of(value) - 1)
         with pytest.raises(JsonValuesError):
             check_json(text)
 

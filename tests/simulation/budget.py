@@ -9,7 +9,7 @@ from typing import Any
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.core.policy.limits import Limits, Rate, RecreationLimits
-from shared.safeguards.budget import LATE_SECONDS
+from shared.safeguards.budget import SLOT_LATE_SECONDS
 from shared.safeguards.safeguards import Delayed, Denied, Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 
@@ -58,7 +58,7 @@ class CheckedRestraints(Safeguards):
 
     def _check(self, times: list[float], rate: Rate) -> None:
         for many, at in enumerate(reversed(times), start=1):
-            allowed = rate.burst + rate.per_second * (times[-1] - at) + max(1.0, rate.per_second * LATE_SECONDS)
+            allowed = rate.burst + rate.per_second * (times[-1] - at) + max(1.0, rate.per_second * SLOT_LATE_SECONDS)
             if many > allowed + 1e-3:
                 self.world.checks.fail("rate", f"{many} deletions in {times[-1] - at:.3f} s, allowed are {allowed:.3f}")
 

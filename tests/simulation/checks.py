@@ -9,7 +9,7 @@ from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.devserver.apiserver.resources import Resource
 from shared.devserver.apiserver.table import Change
 from shared.messages import Timer
-from shared.usecases.expire import ATTEMPTS_MAX
+from shared.usecases.expire import DECISIONS_MAX
 from tests.fakes import FakeTelemetry
 from tests.simulation.calls import Invocation, invocation
 from tests.simulation.evaluators import evaluated
@@ -174,7 +174,7 @@ class Checks:
             "reads": call.reads <= 1 + again + call.conflicts + call.absent_paths,  # one finds out what a 409 means
             "others": call.others <= 6 + 3 * again,  # the owner, and the namespace before it and after it, each twice
             "lists": call.lists <= 2 + 2 * again + call.absent_paths,  # of what is remembered, and of what is read
-            "deletes": call.deletes <= ATTEMPTS_MAX + call.absent_paths,
+            "deletes": call.deletes <= DECISIONS_MAX + call.absent_paths,
             "absent_paths": call.absent_paths <= ABSENT_PATHS_MAX,
             "discoveries": call.discoveries <= DISCOVERIES_MAX,
             "message": call.message <= 1,

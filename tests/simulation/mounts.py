@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.adapters.config.policy_file import LOOK_SECONDS, PolicyFile
+from shared.adapters.config.policy_file import POLICY_POLL_SECONDS, PolicyFile
 from tests.simulation.rules import Policy
 
 
@@ -36,7 +36,7 @@ class Mount:
         """
         now = self.world.loop.time()
         ends = [at for at, _ in self._held[1:]] + [now]
-        held = [policy for (_, policy), end in zip(self._held, ends, strict=True) if end >= now - LOOK_SECONDS]
+        held = [policy for (_, policy), end in zip(self._held, ends, strict=True) if end >= now - POLICY_POLL_SECONDS]
         good = [policy for policy in held if policy.is_good]
         return tuple(dict.fromkeys(good if len(good) == len(held) else [*good, self._last_good]))
 

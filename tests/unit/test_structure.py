@@ -1,11 +1,13 @@
-"""The source tree: files short enough to read at once, and one class for each name."""
+"""The source tree: files short enough to read at once, and one class and one limit for each name."""
 
 import ast
+import re
 from collections import Counter
 
 from tests.builders import ROOT
 
 LINES_MAX = 250
+LIMIT = re.compile("(MAX|MIN|SECONDS|BYTES|CONCURRENCY)$")
 FILES = sorted(path for folder in ("functions", "shared") for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -22,3 +24,15 @@ def test_no_two_public_classes_have_one_name():
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert [name for name, count in classes.items() if count > 1] == []
+
+
+def test_no_two_public_limits_have_one_name():
+    limits = Counter(
+        target.id
+        for path in FILES
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and LIMIT.search(target.id) and not target.id.startswith("_")
+    )
+    assert [name for name, count in limits.items() if count > 1] == []

@@ -36,7 +36,7 @@ CLOCKS_APART_MAX_SECONDS = 60.0
 KEPT_SECONDS = 3_600.0
 """Maximum age of cached keys before they are fetched again."""
 
-PAUSE_SECONDS = 10.0
+KEYS_PAUSE_SECONDS = 10.0
 """Minimum time between two fetches of the keys: otherwise tokens with invented key ids could force a fetch each."""
 
 RETRY_SECONDS = 1.0
@@ -145,7 +145,7 @@ class Keys:
         else:
             self._keys = {key.key_id: key for key in keys}
             self._fetched_at = self._clock()
-            self._next_fetch_at = self._fetched_at + PAUSE_SECONDS
+            self._next_fetch_at = self._fetched_at + KEYS_PAUSE_SECONDS
 
 
 class Callers:

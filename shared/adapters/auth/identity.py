@@ -19,10 +19,10 @@ from shared.adapters.http_client import RedirectError, refuse_redirect
 from shared.errors import TryLaterError
 from shared.ports import Clock
 
-READ_SECONDS = 60.0
+TOKEN_FILE_CACHED_SECONDS = 60.0
 """Time for which a token from a file is used before the file is read again; tokens are rotated well before expiry."""
 
-RENEW_SECONDS = 225.0
+TOKEN_RENEW_SECONDS = 225.0
 """Time before expiry at which a Google token is renewed; earlier, a metadata server would return the same token."""
 
 WAIT_SECONDS_MAX = 10.0
@@ -172,7 +172,7 @@ def read_token(path: Path) -> Token:
     if not is_token(text):
         got = "other text" if text else "an empty file"
         raise TryLaterError(f"expected one token and no other text in {str(path)!r}, got {got}")
-    return Token(text, fresh_seconds=READ_SECONDS)
+    return Token(text, fresh_seconds=TOKEN_FILE_CACHED_SECONDS)
 
 
 def is_token(text: str) -> bool:
@@ -220,7 +220,7 @@ class GoogleTokens:
         if expires_at is None:
             return Token(self._credentials.token)
         left = (expires_at.replace(tzinfo=UTC) - self._clock.now()).total_seconds()
-        return Token(self._credentials.token, fresh_seconds=left - RENEW_SECONDS, valid_seconds=left)
+        return Token(self._credentials.token, fresh_seconds=left - TOKEN_RENEW_SECONDS, valid_seconds=left)
 
 
 def _refuse_redirect(response: Any, *_: Any, **__: Any) -> None:

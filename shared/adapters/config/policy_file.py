@@ -20,7 +20,7 @@ from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
 
-LOOK_SECONDS = 1.0
+POLICY_POLL_SECONDS = 1.0
 """Minimum time between two reads of the file, however often the policy is requested."""
 
 DIGEST_DIGITS = 12
@@ -79,8 +79,8 @@ class PolicyFile:
         self.problem = ""
 
     def policy(self) -> Policy:
-        """Return the policy in force; reread the file if the last read is older than `LOOK_SECONDS`."""
-        if self._clock() - self._read_at >= LOOK_SECONDS:
+        """Return the policy in force; reread the file if the last read is older than `POLICY_POLL_SECONDS`."""
+        if self._clock() - self._read_at >= POLICY_POLL_SECONDS:
             self._reread()
         return self._policy
 

@@ -19,10 +19,10 @@ ERRORS_SHOWN_MAX = 10
 SIZE_MAX = 1_048_576
 """Maximum size of a file, in characters: the size limit of a ConfigMap."""
 
-DEPTH_MAX = 100
+YAML_DEPTH_MAX = 100
 """Maximum nesting of lists and mappings: the C library that reads YAML overflows its stack at tens of thousands."""
 
-VALUES_MAX = 100_000
+YAML_VALUES_MAX = 100_000
 """Maximum number of values with aliases expanded: nine levels of nine aliases each are half a billion values."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -98,11 +98,13 @@ def parse_model(
     if len(text) > SIZE_MAX:
         raise FileError(f"{name}: expected at most {SIZE_MAX} characters, got {len(text)}")
     try:
-        size = measure(text, levels_max=DEPTH_MAX, values_max=VALUES_MAX)
-        if size.levels > DEPTH_MAX:
-            raise FileError(f"{name}:{size.line}: expected at most {DEPTH_MAX} levels of nested lists and mappings")
-        if size.values > VALUES_MAX:
-            raise FileError(f"{name}: expected at most {VALUES_MAX} values, with aliases expanded")
+        size = measure(text, levels_max=YAML_DEPTH_MAX, values_max=YAML_VALUES_MAX)
+        if size.levels > YAML_DEPTH_MAX:
+            raise FileError(
+                f"{name}:{size.line}: expected at most {YAML_DEPTH_MAX} levels of nested lists and mappings"
+            )
+        if size.values > YAML_VALUES_MAX:
+            raise FileError(f"{name}: expected at most {YAML_VALUES_MAX} values, with aliases expanded")
         loader = Loader(text)
         node = loader.get_single_node()
         _raise_errors(sorted(_find_pitfalls(node)), name)

@@ -19,7 +19,7 @@ from http import HTTPStatus
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 
-from shared.adapters.events.cloudevents import BODY_BYTES_MAX, Event, event_of, parse_event, to_http
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event, event_of, parse_event, to_http
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message
 
@@ -85,7 +85,7 @@ async def read_event(request: Request, read: Read) -> Event:
     try:
         async for chunk in request.stream():
             body += chunk
-            if len(body) > BODY_BYTES_MAX:
+            if len(body) > EVENT_BYTES_MAX:
                 break
     except ClientDisconnect:
         raise EventError("body: expected the whole body, but the client disconnected", status=400) from None

@@ -18,12 +18,12 @@ from cloudevents.conversion import to_binary
 from cloudevents.http import CloudEvent
 from pydantic import TypeAdapter, ValidationError
 
-from shared.core.jsontext import VALUES_MAX, count_at_most
+from shared.core.jsontext import JSON_VALUES_MAX, count_at_most
 from shared.core.objects import parse_instant, quote
 from shared.errors import EventError
 from shared.messages import Message, SweepStep
 
-BODY_BYTES_MAX = 2 * 1024 * 1024
+EVENT_BYTES_MAX = 2 * 1024 * 1024
 """Maximum size of a body: etcd limits an object to 1.5 MiB. The JSON parser also limits the depth, to 200 levels."""
 
 TICK = "dev.knative.sources.ping"
@@ -111,10 +111,10 @@ def parse_event(headers: Mapping[str, str], body: bytes) -> Event:
     Raises:
         EventError: The request is not one well-formed CloudEvent 1.0 with a JSON body; the message names the field.
     """
-    if len(body) > BODY_BYTES_MAX:
-        raise EventError(f"body: expected at most {BODY_BYTES_MAX} bytes, got {len(body)}", status=413)
-    if count_at_most(body) > VALUES_MAX:
-        raise EventError(f"body: expected at most {VALUES_MAX} values", status=413)
+    if len(body) > EVENT_BYTES_MAX:
+        raise EventError(f"body: expected at most {EVENT_BYTES_MAX} bytes, got {len(body)}", status=413)
+    if count_at_most(body) > JSON_VALUES_MAX:
+        raise EventError(f"body: expected at most {JSON_VALUES_MAX} values", status=413)
     content_type = _media_type(headers.get("content-type", ""))
     if content_type == _STRUCTURED:
         return _parse_envelope(body)

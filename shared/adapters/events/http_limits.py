@@ -16,14 +16,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from shared.adapters.events.request_limits import (
-    CONNECTIONS_MAX,
+    CLIENT_CONNECTIONS_MAX,
     HEADER_BYTES_MAX,
     HEADERS_MAX,
-    LATE_SECONDS,
     PIPELINED_MAX,
-    READ_SECONDS_MAX,
     READING_BYTES_MAX,
     REQUEST_BYTES_MAX,
+    REQUEST_LATE_SECONDS,
+    REQUEST_READ_SECONDS_MAX,
     ServerLoad,
     refusal_of,
 )
@@ -58,12 +58,12 @@ class LimitedHttp(HttpToolsProtocol):
         self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Above `CONNECTIONS_MAX`, close the longest idle connection; this one if all others are in use."""
+        """Above `CLIENT_CONNECTIONS_MAX`, close the longest idle connection; this one if all others are in use."""
         super().connection_made(transport)
         self.waits_since = self.loop.time()
         # uvicorn has no timeout for the first byte of a connection.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-        if len(self.connections) > CONNECTIONS_MAX:
+        if len(self.connections) > CLIENT_CONNECTIONS_MAX:
             self._longest_waiting().refuse(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -83,7 +83,7 @@ class LimitedHttp(HttpToolsProtocol):
         if self.is_refused:
             return
         if self.is_reading and self._deadline is None:
-            self._deadline = self.loop.call_later(READ_SECONDS_MAX, self._on_deadline)
+            self._deadline = self.loop.call_later(REQUEST_READ_SECONDS_MAX, self._on_deadline)
         elif self._deadline and not self.is_reading:
             self._unset_deadline()
         if self._is_in_head:
@@ -135,7 +135,7 @@ class LimitedHttp(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """See uvicorn. A client that does not read answers uses a connection and memory."""
         super().pause_writing()
-        self._unread = self.loop.call_later(READ_SECONDS_MAX, self.transport.abort)
+        self._unread = self.loop.call_later(REQUEST_READ_SECONDS_MAX, self.transport.abort)
 
     def resume_writing(self) -> None:
         """See uvicorn."""
@@ -165,7 +165,7 @@ class LimitedHttp(HttpToolsProtocol):
         self._release()
         self._unset_deadline()
         self.transport.close()
-        self.loop.call_later(LATE_SECONDS, self.transport.abort)  # for a client that does not read
+        self.loop.call_later(REQUEST_LATE_SECONDS, self.transport.abort)  # for a client that does not read
 
     def _stop(self, status: HTTPStatus) -> None:
         self.refuse(status)
@@ -190,7 +190,7 @@ class LimitedHttp(HttpToolsProtocol):
         return max(reading, key=lambda one: one.held, default=self)
 
     def _on_deadline(self) -> None:
-        self._deadline = self.loop.call_later(LATE_SECONDS, self.refuse, HTTPStatus.REQUEST_TIMEOUT)
+        self._deadline = self.loop.call_later(REQUEST_LATE_SECONDS, self.refuse, HTTPStatus.REQUEST_TIMEOUT)
 
     def _unset_deadline(self) -> None:
         if self._deadline:

@@ -13,7 +13,7 @@ from shared.adapters.http_client import refuse_redirects
 from shared.errors import PermanentError, TryLaterError
 from shared.messages import Message
 
-SECONDS_MAX = 60.0
+PUBLISH_SECONDS_MAX = 60.0
 """Timeout for an answer. It is long because an in-memory channel answers after its subscribers, retries included."""
 
 CONNECT_SECONDS_MAX = 10.0
@@ -59,7 +59,7 @@ class HttpPublisher:
         sink: str,
         *,
         source: str,
-        seconds_max: float = SECONDS_MAX,
+        seconds_max: float = PUBLISH_SECONDS_MAX,
         token: Callable[[], Awaitable[str]] = bound_token,
     ) -> None:
         self._sink = sink

@@ -2,10 +2,10 @@
 
     a head larger than HEADER_BYTES_MAX, or with more headers than HEADERS_MAX    431
     a request larger than REQUEST_BYTES_MAX                                       413
-    a request that is incomplete after READ_SECONDS_MAX                           408
-    a client that does not read answers for READ_SECONDS_MAX                      the connection is closed
+    a request that is incomplete after REQUEST_READ_SECONDS_MAX                           408
+    a client that does not read answers for REQUEST_READ_SECONDS_MAX                      the connection is closed
     requests that exceed READING_BYTES_MAX in total                               503 to the largest incomplete one
-    more connections than CONNECTIONS_MAX                                         the longest idle one is closed
+    more connections than CLIENT_CONNECTIONS_MAX                                         the longest idle one is closed
 
 Knative retries an event after 408 and 503, but not after 413 and 431. The connection that uses most of a limit is
 refused first: small complete events are answered while other clients send slowly.
@@ -17,7 +17,7 @@ from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from shared.adapters.events.cloudevents import BODY_BYTES_MAX
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 
 HEADER_BYTES_MAX = 64 * 1024
 """Maximum size of a request line with its headers. An incomplete head is checked after each read of up to 256 KiB."""
@@ -25,19 +25,19 @@ HEADER_BYTES_MAX = 64 * 1024
 HEADERS_MAX = 128
 """Maximum number of headers of a request: Envoy's default is 100, and Knative's components add a few."""
 
-REQUEST_BYTES_MAX = HEADER_BYTES_MAX + BODY_BYTES_MAX + 1024 * 1024
+REQUEST_BYTES_MAX = HEADER_BYTES_MAX + EVENT_BYTES_MAX + 1024 * 1024
 """Maximum size of a request on the wire, chunk framing included. A function rejects too large a body before this."""
 
 READING_BYTES_MAX = 16 * 1024 * 1024
 """Maximum total size of the requests that a process reads or has not answered; each byte is three times in memory."""
 
-READ_SECONDS_MAX = 20.0
+REQUEST_READ_SECONDS_MAX = 20.0
 """Maximum time from the first byte of a request to its last; less than the 25 s of a graceful shutdown."""
 
-LATE_SECONDS = 1.0
+REQUEST_LATE_SECONDS = 1.0
 """Extra time after a deadline, so that bytes that arrived while this process was busy still count."""
 
-CONNECTIONS_MAX = 512
+CLIENT_CONNECTIONS_MAX = 512
 """Maximum number of connections: twice the number that the runner's broker opens, 64 for each of four Triggers."""
 
 PIPELINED_MAX = 8
@@ -47,7 +47,7 @@ REPORT_SECONDS = 10.0
 """Minimum time between two log lines: a flood of requests must not fill the disk."""
 
 _REASONS = {
-    HTTPStatus.REQUEST_TIMEOUT: f"expected the whole request within {READ_SECONDS_MAX:g} s",
+    HTTPStatus.REQUEST_TIMEOUT: f"expected the whole request within {REQUEST_READ_SECONDS_MAX:g} s",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: f"expected a request of at most {REQUEST_BYTES_MAX} bytes",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: (
         f"expected at most {HEADERS_MAX} headers of at most {HEADER_BYTES_MAX} bytes in total"

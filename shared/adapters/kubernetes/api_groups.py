@@ -22,7 +22,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
 
-READ_SECONDS_MAX = 10.0
+DISCOVERY_SECONDS_MAX = 10.0
 """Timeout of a discovery request: an aggregated API server may never answer, and must not delay other requests."""
 
 Ask = Callable[[str], Awaitable[Any]]
@@ -176,10 +176,10 @@ async def _list_kinds(api_version: str, ask: Ask) -> Kinds | TtlError:
 
 async def _get(path: str, ask: Ask) -> Any:
     try:
-        async with asyncio.timeout(READ_SECONDS_MAX):
+        async with asyncio.timeout(DISCOVERY_SECONDS_MAX):
             return await ask(path)
     except TimeoutError:
-        raise TryLaterError(f"the API server did not answer {path} within {READ_SECONDS_MAX:.0f} s") from None
+        raise TryLaterError(f"the API server did not answer {path} within {DISCOVERY_SECONDS_MAX:.0f} s") from None
 
 
 class Aggregation:

@@ -13,7 +13,7 @@ import aiohttp
 
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError, UnreadableError
 from shared.core.jsontext import (
-    DEPTH_MAX,
+    JSON_DEPTH_MAX,
     JsonDepthError,
     JsonLimitError,
     JsonValuesError,
@@ -26,7 +26,7 @@ from shared.core.objects import get_in, get_text
 from shared.core.objects import quote as excerpt
 from shared.errors import TryLaterError
 
-BODY_BYTES_MAX = 16 * 1024 * 1024
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Maximum size of an answer. An object of 1.5 MiB in etcd is six times as large in JSON if it is full of `<`."""
 
 LARGE_BYTES = 4 * 1024 * 1024
@@ -59,11 +59,11 @@ async def read_json(response: aiohttp.ClientResponse) -> Any:
 
     Raises:
         UnreadableError: The JSON is nested too deeply, or has too many values.
-        TooLargeError: The answer has more than `BODY_BYTES_MAX` bytes.
+        TooLargeError: The answer has more than `ANSWER_BYTES_MAX` bytes.
     """
-    body, is_whole = await _read_up_to(BODY_BYTES_MAX, response)
+    body, is_whole = await _read_up_to(ANSWER_BYTES_MAX, response)
     if not is_whole:
-        raise TooLargeError(f"expected an answer of at most {BODY_BYTES_MAX} bytes, got a larger one")
+        raise TooLargeError(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, got a larger one")
     try:
         return parse_json(body)
     except JsonLimitError as error:
@@ -89,7 +89,7 @@ def parse_change(line: bytes) -> Any | Unread:
         ValueError: The line is not JSON.
     """
     try:
-        return parse_json(line, depth_max=DEPTH_MAX + 1)
+        return parse_json(line, depth_max=JSON_DEPTH_MAX + 1)
     except JsonLimitError as error:
         change = _upper(line, b"object", b"metadata")
         obj = change.get("object")
@@ -119,13 +119,13 @@ class ListReader:
             TooLargeError: The page is too large: request it again with fewer objects.
         """
         self.unread.clear()
-        bytes_max = BODY_BYTES_MAX if self.is_single else self.bytes_max
+        bytes_max = ANSWER_BYTES_MAX if self.is_single else self.bytes_max
         body, is_whole = await _read_up_to(bytes_max, response)
         self.is_large = len(body) > LARGE_BYTES or (len(body) > LARGE_VALUES and count_at_most(body) > LARGE_VALUES)
         problem = f"expected an answer of at most {bytes_max} bytes, got a larger one"
         try:
             if is_whole:
-                return parse_json(body, depth_max=DEPTH_MAX + _LIST_LEVELS)
+                return parse_json(body, depth_max=JSON_DEPTH_MAX + _LIST_LEVELS)
         except JsonDepthError:
             return self._parse_items(body, "")
         except JsonValuesError as error:

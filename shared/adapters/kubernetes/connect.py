@@ -30,7 +30,7 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.objects import get_in, get_text, list_mappings, printable, quote
 from shared.errors import PermanentError
 
-CONNECTIONS_MAX = 100
+API_CONNECTIONS_MAX = 100
 REFRESH_SECONDS = 30
 """Interval of the refresh of an exec plugin's token; the client itself loads it once."""
 
@@ -74,7 +74,7 @@ async def connect(
         PermanentError: There is no usable configuration; the message names the error in one sentence.
     """
     settings = Configuration()
-    settings.connection_pool_maxsize = CONNECTIONS_MAX
+    settings.connection_pool_maxsize = API_CONNECTIONS_MAX
     # By default the session looks up proxies and a .netrc before each request, in a thread: half of the request's time.
     settings.client_session_kwargs = {
         "trust_env": False,

@@ -22,7 +22,7 @@ from shared.errors import AbsentKindError, PermanentError, TtlError
 SERVED_SECONDS = 600.0
 """Time for which a served kind is cached."""
 
-ABSENT_SECONDS = 20.0
+ABSENT_KIND_SECONDS = 20.0
 """Time for which an absent kind is cached: its CRD may be installed at any time. Less than a watch's poll interval."""
 
 REREAD_SECONDS = 1.0
@@ -117,7 +117,7 @@ class Discovery:
         if group is None:
             return False
         try:
-            seconds = SERVED_SECONDS if group.choose(rules) else ABSENT_SECONDS
+            seconds = SERVED_SECONDS if group.choose(rules) else ABSENT_KIND_SECONDS
         except TtlError:
             return False
         return self._monotonic() - group.read_at < seconds

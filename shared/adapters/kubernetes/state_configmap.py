@@ -22,10 +22,10 @@ from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import NAME, StateContents, Stop, Trip, parse_state
 
-ATTEMPTS_MAX = 5
+STATE_WRITES_MAX = 5
 """Maximum number of attempts to write while other processes write too."""
 
-PAUSE_SECONDS = 0.1
+STATE_PAUSE_SECONDS = 0.1
 """Maximum pause after the first conflict; it doubles after each. Random pauses let concurrent writers get through."""
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -52,7 +52,7 @@ class ConfigMapState:
 
     async def write(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> Mapping[str, str]:
         """See `shared.ports.State`. The precondition of a write is the resourceVersion that was read."""
-        for attempt in range(ATTEMPTS_MAX):
+        for attempt in range(STATE_WRITES_MAX):
             present = await self._get()
             before = _texts(present)
             after = dict(change(before))
@@ -61,10 +61,10 @@ class ConfigMapState:
             try:
                 await self._put(present, after)
             except ConflictError:
-                await asyncio.sleep(random.uniform(0, PAUSE_SECONDS * 2**attempt))  # noqa: S311 - no secret
+                await asyncio.sleep(random.uniform(0, STATE_PAUSE_SECONDS * 2**attempt))  # noqa: S311 - no secret
                 continue
             return after
-        raise ConflictError(f"ConfigMap {NAME}: {ATTEMPTS_MAX} attempts to write conflicted with other writers")
+        raise ConflictError(f"ConfigMap {NAME}: {STATE_WRITES_MAX} attempts to write conflicted with other writers")
 
     async def _get(self) -> Any:
         answer = await self._server.request("GET", f"{self._collection}/{NAME}", missing_ok=True)

@@ -4,14 +4,14 @@ from contextlib import suppress
 
 from cachetools import FIFOCache
 
-BYTES_MAX = 64 * 1024 * 1024
+WATCHED_BYTES_MAX = 64 * 1024 * 1024
 """Maximum total size of the JSON; the objects received longest ago are dropped first."""
 
 
 class Memory:
     """A bounded map from uid to an object's JSON."""
 
-    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = WATCHED_BYTES_MAX) -> None:
         self._objects: FIFOCache[str, bytes] = FIFOCache(bytes_max, getsizeof=len)
 
     def remember(self, uid: str, obj: bytes) -> None:

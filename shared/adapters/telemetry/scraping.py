@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from shared.errors import TtlError
 from shared.ports import CountedTimers
 
-SECONDS_MAX = 2.0
+SCRAPED_VALUE_SECONDS_MAX = 2.0
 """Maximum time that a scrape waits for a value; then it leaves the value out."""
 
 SCRAPES_MAX = 8
@@ -116,12 +116,12 @@ class PendingTimersCollector(Collector):
 
 
 def run_in_loop(query: Callable[[], Coroutine[Any, Any, _T]], loop: asyncio.AbstractEventLoop) -> _T | None:
-    """Run a query in the loop of another thread; return None if it fails or exceeds `SECONDS_MAX`."""
+    """Run a query in the loop of another thread; return None if it fails or exceeds `SCRAPED_VALUE_SECONDS_MAX`."""
     if loop.is_closed():
         return None
     running = asyncio.run_coroutine_threadsafe(query(), loop)
     try:
-        return running.result(SECONDS_MAX)
+        return running.result(SCRAPED_VALUE_SECONDS_MAX)
     except (TtlError, RuntimeError, TimeoutError, CancelledError):  # busy, or shutting down
         running.cancel()
         return None

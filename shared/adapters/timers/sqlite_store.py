@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError
 from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds
 from shared.errors import EventError
-from shared.messages import ATTEMPTS_MAX, Purpose, Timer
+from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer
 
 FOREVER_US = 2**63 - 1
 """A time that never comes: the largest integer of SQLite."""
@@ -96,7 +96,7 @@ class StoredTimer:
             ref=_REF.validate_json(self.ref),
             purpose=purpose,
             due_at=from_us(self.due_us),
-            attempts=min(self.attempts, ATTEMPTS_MAX),
+            attempts=min(self.attempts, ATTEMPTS_COUNTED_MAX),
         )
 
     def share(self) -> Share:

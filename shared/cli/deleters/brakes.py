@@ -19,10 +19,10 @@ from shared.installation.defaults import LEASE, RUN
 from shared.installation.leader import Leader, parse_leader, read_leader
 from shared.safeguards.state_schema import NAME
 
-NAMESPACES_MAX = 50
+LEASE_NAMESPACES_MAX = 50
 """The most namespaces with the Lease of a `run`, beside the default ones: any user may create a Lease."""
 
-READ_SECONDS_MAX = 2.0
+BRAKE_READ_SECONDS_MAX = 2.0
 """The longest time for reads that only add information: setting the brake must not wait for them."""
 
 
@@ -70,18 +70,18 @@ async def find_brake_namespaces(cluster: KubernetesCluster, named: str) -> Brake
     usual = (home_namespace(), RUN)
     path = f"/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.name%3D{LEASE}&resourceVersion=0"
     try:
-        async with asyncio.timeout(READ_SECONDS_MAX):
+        async with asyncio.timeout(BRAKE_READ_SECONDS_MAX):
             answer = await cluster.request("GET", path)
     except (TimeoutError, TtlError) as error:
-        problem = str(error) or f"no list of Leases within {READ_SECONDS_MAX:.0f} s"
+        problem = str(error) or f"no list of Leases within {BRAKE_READ_SECONDS_MAX:.0f} s"
         leaders = await _read_leaders(cluster, usual)
     else:
         problem, leaders = "", _parse_leaders(answer)
     found = sorted({name for leader in leaders for name in (leader.namespace, leader.state)})
     others = [name for name in found if name not in usual]
-    if len(others) > NAMESPACES_MAX:
+    if len(others) > LEASE_NAMESPACES_MAX:
         problem = f"Leases {LEASE} name {len(others)} namespaces"
-    namespaces = tuple(dict.fromkeys((*usual, *others[:NAMESPACES_MAX])))
+    namespaces = tuple(dict.fromkeys((*usual, *others[:LEASE_NAMESPACES_MAX])))
     return BrakeNamespaces(namespaces, leaders, is_named=False, problem=problem)
 
 
@@ -96,7 +96,7 @@ async def _read_leaders(cluster: KubernetesCluster, namespaces: Iterable[str]) -
     """Read the Leases one by one, as many as the time allows."""
     leaders: list[Leader] = []
     with suppress(TimeoutError):
-        async with asyncio.timeout(READ_SECONDS_MAX):
+        async with asyncio.timeout(BRAKE_READ_SECONDS_MAX):
             for namespace in dict.fromkeys(namespaces):
                 with suppress(TtlError):
                     leaders.extend(filter(None, [await read_leader(cluster, namespace)]))
@@ -107,7 +107,7 @@ async def find_user(cluster: KubernetesCluster) -> tuple[str, datetime]:
     """Return the user's name and the time, by the API server if it answers, else by this machine."""
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     try:
-        async with asyncio.timeout(READ_SECONDS_MAX):
+        async with asyncio.timeout(BRAKE_READ_SECONDS_MAX):
             answer = await cluster.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
     except (TimeoutError, TtlError):
         answer = None

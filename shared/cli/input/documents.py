@@ -13,20 +13,20 @@ import yaml
 
 from shared.adapters.config.yaml_text import describe_error, measure
 from shared.cli.input.yaml_values import KubernetesLoader, YamlDocument
-from shared.core.jsontext import DEPTH_MAX, is_nested_deeper
+from shared.core.jsontext import JSON_DEPTH_MAX, is_nested_deeper
 from shared.core.objects import quote
 from shared.errors import TtlError
 
 DOCUMENT_MAX = 16_777_216
 """The most characters of one document; a List of many objects is one document."""
 
-LEVELS_MAX = DEPTH_MAX + 2
+LEVELS_MAX = JSON_DEPTH_MAX + 2
 """The most levels of a document: an object in the items of a List."""
 
-VALUES_MAX = 1_000_000
+DOCUMENT_VALUES_MAX = 1_000_000
 """The most values of a document with aliases, each alias counted with its values."""
 
-_TOO_DEEP = f"expected at most {DEPTH_MAX} levels in one object"
+_TOO_DEEP = f"expected at most {JSON_DEPTH_MAX} levels in one object"
 _DOCUMENT = re.compile(r"---(\s|$)")
 _INDENT = re.compile(r"^[ \t?:-]*", re.MULTILINE)
 _EMPTY = re.compile(r"\{\s*\}|\[\s*\]")
@@ -96,11 +96,11 @@ def _check_limits(text: str, place: str) -> None:
     has_aliases = "*" in text and "&" in text
     if not has_aliases and _depth_at_most(text) <= LEVELS_MAX:
         return
-    size = measure(text, levels_max=LEVELS_MAX, values_max=VALUES_MAX if has_aliases else DOCUMENT_MAX)
+    size = measure(text, levels_max=LEVELS_MAX, values_max=DOCUMENT_VALUES_MAX if has_aliases else DOCUMENT_MAX)
     if size.levels > LEVELS_MAX:
         raise TtlError(f"{place}: {_TOO_DEEP}")
-    if has_aliases and size.values > VALUES_MAX:
-        raise TtlError(f"{place}: expected at most {VALUES_MAX} values, with each alias written out")
+    if has_aliases and size.values > DOCUMENT_VALUES_MAX:
+        raise TtlError(f"{place}: expected at most {DOCUMENT_VALUES_MAX} values, with each alias written out")
 
 
 def _depth_at_most(text: str) -> int:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.adapters.clock import AHEAD_MAX, SAMPLE_AGE_MAX, ServerClock
+from shared.adapters.clock import SAMPLE_AGE_MAX, SERVER_AHEAD_MAX, ServerClock
 
 START = datetime(2026, 3, 14, 15, 9, 26, 535_000, tzinfo=UTC)
 ROUNDING = timedelta(microseconds=2)
@@ -169,7 +169,7 @@ def test_clock_is_ahead_of_a_server_set_back_for_the_age_of_a_sample_at_most(ste
 
 def test_date_beyond_the_lead_limit_is_replaced_by_this_machines_clock(machine):
     clock = ServerClock(machine.monotonic, lambda: START)
-    machine.set_by = AHEAD_MAX.total_seconds()
+    machine.set_by = SERVER_AHEAD_MAX.total_seconds()
     assert clock.observe(machine.date()) == machine.server_now().replace(microsecond=0)
     assert clock.ahead == timedelta(0)
 

@@ -8,7 +8,7 @@ import pytest
 
 from shared.cli.input import documents
 from shared.cli.input.documents import read_documents
-from shared.core.jsontext import DEPTH_MAX
+from shared.core.jsontext import JSON_DEPTH_MAX
 from shared.errors import TtlError
 from tests.builders import ROOT
 
@@ -75,8 +75,8 @@ def test_invalid_yaml_is_rejected(text, problem):
 
 
 def test_json_that_is_too_deep_is_rejected():
-    levels = DEPTH_MAX + 3
-    with pytest.raises(TtlError, match=f"expected at most {DEPTH_MAX} levels in one object"):
+    levels = JSON_DEPTH_MAX + 3
+    with pytest.raises(TtlError, match=f"expected at most {JSON_DEPTH_MAX} levels in one object"):
         read(f'{{"a": {"[" * levels}{"]" * levels}}}')
     with pytest.raises(TtlError):
         read(f'{{"a": {"[" * 200_000}{"]" * 200_000}}}')
@@ -96,17 +96,17 @@ def deep(levels, kind):
     return "\n".join(f"{' ' * level}a:" for level in range(levels))
 
 
-@pytest.mark.parametrize("levels", [DEPTH_MAX + 3, 20_000])
+@pytest.mark.parametrize("levels", [JSON_DEPTH_MAX + 3, 20_000])
 @pytest.mark.parametrize("kind", ["flow", "compact", "block"])
 def test_document_that_is_too_deep_is_rejected_before_the_stack_overflows(levels, kind):
     levels = min(levels, 3_000) if kind == "block" else levels  # its indentation alone is megabytes
-    with pytest.raises(TtlError, match=f"^file, document 2: expected at most {DEPTH_MAX} levels in one object"):
+    with pytest.raises(TtlError, match=f"^file, document 2: expected at most {JSON_DEPTH_MAX} levels in one object"):
         read(f"{JOB}---\n{deep(levels, kind)}\n")
 
 
 @pytest.mark.parametrize("kind", ["flow", "compact", "block"])
 def test_document_of_many_levels_is_read(kind):
-    assert len(read(f"{deep(DEPTH_MAX - 1, kind)}\n")) == 1
+    assert len(read(f"{deep(JSON_DEPTH_MAX - 1, kind)}\n")) == 1
 
 
 def test_aliases_with_billions_of_values_are_rejected():

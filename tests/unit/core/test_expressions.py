@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.core.expressions import LENGTH_MAX, ExpressionError, compile_expression
+from shared.core.expressions import CEL_CHARACTERS_MAX, ExpressionError, compile_expression
 
 JOB = {"spec": {"backoffLimit": 0, "suspend": True}, "status": {"phase": "Done", "end": "2026-01-02T03:04:05Z"}}
 
@@ -38,7 +38,7 @@ def test_expression_returns_its_value(text, returns, value):
         ("object.status.phase.shout()", "undeclared reference to 'shout'"),
         ("1 + 1", "returns a bool, '1 + 1' returns a int"),
         ("'yes'", "returns a bool, \"'yes'\" returns a string"),
-        ("x" * (LENGTH_MAX + 1), f"at most {LENGTH_MAX} characters"),
+        ("x" * (CEL_CHARACTERS_MAX + 1), f"at most {CEL_CHARACTERS_MAX} characters"),
         ("(" * 300 + "true" + ")" * 300, "expected a CEL expression"),
         ("object.a == '\ud800'", "expected a CEL expression"),
     ],

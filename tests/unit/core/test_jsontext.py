@@ -7,7 +7,7 @@ import pytest
 
 from shared.core import jsontext
 from shared.core.jsontext import (
-    DEPTH_MAX,
+    JSON_DEPTH_MAX,
     JsonDepthError,
     JsonValuesError,
     is_nested_deeper,
@@ -35,10 +35,10 @@ def test_text_that_is_nested_too_deeply_is_refused_before_it_is_parsed(text):
 
 
 def test_limits_are_inclusive():
-    deepest = json.dumps(nested(DEPTH_MAX))
+    deepest = json.dumps(nested(JSON_DEPTH_MAX))
     assert json.dumps(parse_json(deepest)) == deepest
     with pytest.raises(JsonDepthError):
-        parse_json(json.dumps(nested(DEPTH_MAX + 1)))
+        parse_json(json.dumps(nested(JSON_DEPTH_MAX + 1)))
 
 
 @pytest.mark.parametrize("text", [b"[" + b"{}," * 400_000 + b"1]", b"[" + b"1," * 400_000 + b"1]"])
@@ -81,8 +81,8 @@ def test_outline_of_endless_nesting_uses_no_recursion():
 def test_value_that_contains_itself_or_is_aliased_is_measured_fast():
     circle: list[Any] = []
     circle.append(circle)
-    assert is_nested_deeper(circle, DEPTH_MAX)
+    assert is_nested_deeper(circle, JSON_DEPTH_MAX)
     bomb: list[Any] = ["x"]
     for _ in range(100):
         bomb = [bomb] * 9
-    assert not is_nested_deeper(bomb, DEPTH_MAX)
+    assert not is_nested_deeper(bomb, JSON_DEPTH_MAX)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.core.scope import KINDS_MAX, Scope, parse_scope
+from shared.core.scope import LEASE_KINDS_MAX, Scope, parse_scope
 
 SCOPE = Scope("prod", ("jobs.batch", "pods"), "1a2b3c4d5e6f", dry_run=True, version="1.2.3", state="ops")
 ALL = Scope("", (), "", dry_run=False, version="1.2.3")
@@ -31,11 +31,11 @@ def test_lease_without_a_scope_has_none(annotations):
 def test_scope_from_a_lease_is_bounded_and_printable():
     annotations = SCOPE.as_annotations("laptop/7")
     domain = "ttlafterfinished.dev/leader"
-    annotations[f"{domain}-kinds"] = ",".join(f"\x1b[2J{number}" * 100 for number in range(10 * KINDS_MAX))
+    annotations[f"{domain}-kinds"] = ",".join(f"\x1b[2J{number}" * 100 for number in range(10 * LEASE_KINDS_MAX))
     annotations[f"{domain}-namespace"] = annotations[f"{domain}-policy"] = "\x1b[2J" * 10_000
     scope = parse_scope(lease(annotations))
     assert scope is not None
-    assert 0 < len(scope.kinds) <= KINDS_MAX
+    assert 0 < len(scope.kinds) <= LEASE_KINDS_MAX
     assert "\x1b" not in str(scope) + scope.namespace + scope.policy + "".join(scope.kinds)
     assert len(str(scope)) < 2_000
 

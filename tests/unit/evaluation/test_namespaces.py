@@ -114,7 +114,7 @@ async def test_memory_of_all_namespaces_is_bounded(monkeypatch):
 
 async def test_namespace_that_is_listed_again_counts_once(monkeypatch):
     monkeypatch.setattr(module, "CHARACTERS_MAX", 2_000)
-    monkeypatch.setattr(module, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(module, "NAMESPACE_AGE_SECONDS_MAX", 0.0)
     cluster = FakeCluster()
     cluster.put(having(namespace("ns"), "metadata.annotations", {"notes": "x" * 1_000}))
     known = Namespaces(cluster)

@@ -281,7 +281,7 @@ def test_jittered_instant_is_ahead_and_within_the_period(uid, seconds):
 
 
 async def test_slow_list_serves_all_callers_that_wait_for_it(monkeypatch):
-    monkeypatch.setattr("shared.evaluation.ranks.FRESH_SECONDS", 0.01)
+    monkeypatch.setattr("shared.evaluation.ranks.RANK_AGE_SECONDS_MAX", 0.01)
     bench = Bench(rules(ttl="0s", keepLast=1))
     for n in range(20):
         bench.cluster.put(named(n, complete=ago(100 + n)))

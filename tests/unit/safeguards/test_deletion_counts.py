@@ -8,12 +8,12 @@ import pytest
 
 from shared.core.policy.limits import BreakerLimits
 from shared.safeguards.deletion_counts import (
-    COUNT_MAX,
+    COUNTED_KINDS_MAX,
     KEYS_MAX,
-    KINDS_MAX,
     LENGTH_MAX,
     OTHER_KINDS,
     OTHER_LIMITS_LENGTH_MAX,
+    PART_COUNT_MAX,
     PARTS,
     DeletionCounts,
 )
@@ -278,7 +278,7 @@ def test_key_that_a_user_edited_is_written_again(text):
     assert process.merge({name: text}, NOW) == data
 
 
-@pytest.mark.parametrize("number", [-5, 0, 1.5, True, "9", None, COUNT_MAX + 1, 10**400, {}])
+@pytest.mark.parametrize("number", [-5, 0, 1.5, True, "9", None, PART_COUNT_MAX + 1, 10**400, {}])
 def test_count_that_is_invalid_is_ignored(number):
     data = write(counting(1, LIMITS), {})
     ((name, text),) = data.items()
@@ -330,28 +330,28 @@ def test_move_that_is_repeated_counts_once():
 
 def test_key_with_many_kinds_is_bounded_and_its_total_is_exact():
     process = counting(2, LIMITS)
-    for number in range(KINDS_MAX + 10):
+    for number in range(COUNTED_KINDS_MAX + 10):
         process.count(f"Kind-{number}.{'g' * 200}", NOW)
     data = write(process, {})
     (text,) = data.values()
 
-    assert len(json.loads(text)["kinds"]) == KINDS_MAX + 1
+    assert len(json.loads(text)["kinds"]) == COUNTED_KINDS_MAX + 1
     assert counts(data)[OTHER_KINDS] == 11
-    assert read(data) == KINDS_MAX + 12
+    assert read(data) == COUNTED_KINDS_MAX + 12
 
 
 def test_state_of_any_size_is_reduced():
     own = counting(1, LIMITS)
     ((name, text),) = own.merge({}, NOW).items()
     ((part, _),) = json.loads(text)["kinds"]["Pod"].items()
-    parts = {str(int(part) - number): COUNT_MAX for number in range(1_000)}
-    kinds = {f"Kind-{number}.{'g' * 200}": parts for number in range(KINDS_MAX + 10)}
+    parts = {str(int(part) - number): PART_COUNT_MAX for number in range(1_000)}
+    kinds = {f"Kind-{number}.{'g' * 200}": parts for number in range(COUNTED_KINDS_MAX + 10)}
     forged = json.dumps({"until": 10**400, "kinds": kinds})
     prefix, _, _ = name.rpartition(".")
     data = own.merge({f"{prefix}.{number}": forged for number in range(3)}, NOW)
 
     assert sum(map(len, data.values())) < LENGTH_MAX + 200_000
     kinds = json.loads(data[ended_of(data)])["kinds"]
-    assert len(kinds) == KINDS_MAX + 1
+    assert len(kinds) == COUNTED_KINDS_MAX + 1
     assert max(map(len, kinds.values())) <= PARTS + 1
-    assert max(max(parts.values()) for parts in kinds.values()) == COUNT_MAX
+    assert max(max(parts.values()) for parts in kinds.values()) == PART_COUNT_MAX

@@ -12,7 +12,7 @@ from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLate
 from shared.messages import ObjectDeleted
 from shared.safeguards import shared_state
 from shared.safeguards.breaker import release_breaker
-from shared.safeguards.recreation import LENGTH_MAX, SHARED_MAX, Recreations
+from shared.safeguards.recreation import SHARED_CHARACTERS_MAX, SHARED_MAX, Recreations
 from shared.safeguards.shared_state import CACHED_SECONDS, UNWRITTEN
 from shared.safeguards.state_schema import DELETIONS, LAST_TRIP, NAMES, Trip, parse_state, with_trip
 from tests.builders import JOB, NOW, later, not_none
@@ -395,7 +395,7 @@ async def test_names_are_shared_up_to_a_bound_most_deleted_first(at):
 
     names = json.loads(data[NAMES])
     assert len(names) <= SHARED_MAX
-    assert len(data[NAMES]) <= LENGTH_MAX + SHARED_MAX
+    assert len(data[NAMES]) <= SHARED_CHARACTERS_MAX + SHARED_MAX
     assert {"Job.batch/ci/often", f"Job.batch/ci/{'j' * 200}-{SHARED_MAX + 49}"} <= names.keys()
     assert f"Job.batch/ci/{'j' * 200}-0" not in names
     assert data["mine"] == "stays"
@@ -440,7 +440,7 @@ async def test_names_of_any_size_are_reduced(at):
     marks = {f"{number:08x}": int(NOW.timestamp()) - number for number in range(1_000)}
     forged = {f"{'n' * 300}-{number}": marks for number in range(40)} | {"x" * 100_000: marks}
 
-    assert len(names.merge({NAMES: json.dumps(forged)}, NOW)[NAMES]) <= LENGTH_MAX + SHARED_MAX
+    assert len(names.merge({NAMES: json.dumps(forged)}, NOW)[NAMES]) <= SHARED_CHARACTERS_MAX + SHARED_MAX
     names.learn({NAMES: json.dumps(forged)}, NOW, is_written=False)
     assert not names.is_loop(_ref("nightly", "another"), NOW)
 

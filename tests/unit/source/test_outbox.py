@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shared.adapters.events.cloudevents import Event
-from shared.source.outbox import BYTES_MAX, CONCURRENCY, Outbox
+from shared.source.outbox import EVENTS_IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, Outbox
 
 pytestmark = pytest.mark.anyio
 
@@ -78,12 +78,12 @@ async def test_events_of_one_object_stay_in_order_and_the_newest_replaces_older_
 
 async def test_events_in_flight_are_limited():
     sink = Sink()
-    names = [f"{number}" for number in range(CONCURRENCY + 5)]
+    names = [f"{number}" for number in range(EVENTS_IN_FLIGHT_MAX + 5)]
     async with outbox_to(sink) as outbox:
         for name in names:
             await outbox.put(name, event(name))
         await settle()
-        assert len(sink.begun) == CONCURRENCY
+        assert len(sink.begun) == EVENTS_IN_FLIGHT_MAX
         sink.open(*names)
         await settle()
 
@@ -93,7 +93,7 @@ async def test_events_in_flight_are_limited():
 async def test_put_waits_while_the_outbox_is_full():
     sink = Sink()
     megabyte = b"x" * 2**20
-    fits = BYTES_MAX // len(megabyte) + 1  # one more than the limit may be in it
+    fits = OUTBOX_BYTES_MAX // len(megabyte) + 1  # one more than the limit may be in it
     async with outbox_to(sink) as outbox:
         for number in range(fits):
             await outbox.put(f"{number}", event(f"{number}", data=megabyte))
@@ -112,7 +112,7 @@ async def test_replaced_event_frees_its_bytes():
     megabyte = b"x" * 2**20
     async with outbox_to(sink) as outbox:
         await outbox.put("one", event("one"))
-        for version in range(3 * BYTES_MAX // len(megabyte)):
+        for version in range(3 * OUTBOX_BYTES_MAX // len(megabyte)):
             await outbox.put("one", event("one", version, megabyte))
         await settle()
 
@@ -122,7 +122,7 @@ async def test_replaced_event_frees_its_bytes():
 async def test_cancel_ends_the_events_in_flight():
     sink = Sink()
     async with outbox_to(sink) as outbox:
-        for number in range(CONCURRENCY + 5):
+        for number in range(EVENTS_IN_FLIGHT_MAX + 5):
             await outbox.put(f"{number}", event(f"{number}"))
         await settle()
 

@@ -21,7 +21,7 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot
 from shared.source.watch import SWEEP_PAUSE_SECONDS
-from shared.source.watches import LOOK_SECONDS, REFUSED_SECONDS_MAX, RESTART_SECONDS, KindWatches
+from shared.source.watches import REFUSED_SECONDS_MAX, RESTART_SECONDS, SERVED_POLL_SECONDS, KindWatches
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod
 from tests.fakes import FakeClock, FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop
@@ -310,8 +310,8 @@ def test_kind_installed_later_is_watched_and_swept():
     bench.server.watches["jobs"] = [[changed(DONE), None]]
     bench.run(HOUR)
 
-    assert ("trainer.kubeflow.org/v1alpha1/TrainJob", 2 * LOOK_SECONDS) in bench.broker.sweeps
-    assert {plural for plural, at in bench.server.looks if at < 2 * LOOK_SECONDS} == {"jobs", "pods"}
+    assert ("trainer.kubeflow.org/v1alpha1/TrainJob", 2 * SERVED_POLL_SECONDS) in bench.broker.sweeps
+    assert {plural for plural, at in bench.server.looks if at < 2 * SERVED_POLL_SECONDS} == {"jobs", "pods"}
     assert len(bench.broker.sweeps) == 3
     assert len(bench.broker.events) == 1
     assert bench.problems() == []
@@ -327,7 +327,7 @@ def test_kind_with_a_removed_crd_is_watched_again_once_it_returns(caplog):
     bench.run(HOUR)
 
     trainjobs = "trainer.kubeflow.org/v1alpha1/TrainJob"
-    assert [at for kind, at in bench.broker.sweeps if kind == trainjobs] == [0.0, 4 * LOOK_SECONDS]
+    assert [at for kind, at in bench.broker.sweeps if kind == trainjobs] == [0.0, 4 * SERVED_POLL_SECONDS]
     assert len(bench.broker.sweeps) == 4, "the others go on"
     assert bench.problems() == []
     logged = [(record.message, record.fields) for record in caplog.records]
@@ -354,7 +354,7 @@ def test_kind_served_under_another_version_gets_a_new_watch(bench, caplog):
     bench.server.served = served
     bench.run(HOUR)
 
-    assert bench.broker.sweeps == [("batch/v1/Job", 0.0), ("batch/v2/Job", 2 * LOOK_SECONDS)]
+    assert bench.broker.sweeps == [("batch/v1/Job", 0.0), ("batch/v2/Job", 2 * SERVED_POLL_SECONDS)]
     assert caplog.records == []
 
 

@@ -17,7 +17,7 @@ from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer
 from shared.standalone.broker import HOPS, LocalBroker
 from shared.standalone.dead_letters import ReportedDeadLetters, Undelivered
-from shared.standalone.delivery import CONCURRENCY, open_session, subscribers_of
+from shared.standalone.delivery import DELIVERIES_MAX, open_session, subscribers_of
 from shared.standalone.trigger_files import ManifestError
 from shared.standalone.triggers import Trigger
 from tests.fakes import FakeTelemetry
@@ -54,7 +54,7 @@ class Function:
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.headers.append(headers)
         self.events.append(parse_event(headers, await request.read()))
-        if len(self.events) == CONCURRENCY:
+        if len(self.events) == DELIVERIES_MAX:
             self.all_slots_taken.set()
         answer = self.answers[min(len(self.events), len(self.answers)) - 1]
         if isinstance(answer, int):
@@ -364,21 +364,21 @@ async def test_slow_function_does_not_block_another():
     slow, quick = Function([hanging_until(released)]), Function([204])
     triggers = [trigger_of("slow", "slow"), trigger_of("quick", "quick")]
     async with world_of({"slow": slow, "quick": quick}, triggers) as world, asyncio.TaskGroup() as group:
-        for n in range(CONCURRENCY * 3):
+        for n in range(DELIVERIES_MAX * 3):
             group.create_task(world.broker.send(Event(id=str(n), source="/s", type="slow")))
         async with asyncio.timeout(10):
             await slow.all_slots_taken.wait()
             for n in range(10):
                 await world.broker.send(Event(id=str(n), source="/s", type="quick"))
         assert len(quick.events) == 10
-        assert len(slow.events) == CONCURRENCY
+        assert len(slow.events) == DELIVERIES_MAX
         released.set()
-    assert len(slow.events) == CONCURRENCY * 3
+    assert len(slow.events) == DELIVERIES_MAX * 3
 
 
 async def test_events_that_wait_for_their_next_attempt_hold_no_slot():
     awake = asyncio.Event()
-    function = Function([503] * CONCURRENCY + [204])
+    function = Function([503] * DELIVERIES_MAX + [204])
 
     async def sleep(_seconds):
         await awake.wait()
@@ -387,7 +387,7 @@ async def test_events_that_wait_for_their_next_attempt_hold_no_slot():
         subscribers = subscribers_of([trigger_of("f", retry=1)], {"f": f"{base}/f"}, session=session, sleep=sleep)
         broker = LocalBroker(subscribers, dead_letter=Recorded(), source="/local")
         async with asyncio.TaskGroup() as group:
-            for n in range(CONCURRENCY):
+            for n in range(DELIVERIES_MAX):
                 group.create_task(broker.send(Event(id=str(n), source="/s", type="t")))
             async with asyncio.timeout(10):
                 await function.all_slots_taken.wait()

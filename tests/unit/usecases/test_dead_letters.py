@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from shared.adapters.config.settings import Settings
 from shared.adapters.events.answers import answering
-from shared.adapters.events.cloudevents import BODY_BYTES_MAX, Event
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event
 from shared.adapters.events.dead_letter_events import letter_of, read_letter
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.process import build
@@ -127,7 +127,7 @@ async def answered(body, **headers):
     return response.status_code, seen
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"\xff\x00", b"x" * (BODY_BYTES_MAX + 1)])
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\x00", b"x" * (EVENT_BYTES_MAX + 1)])
 def test_deadletter_accepts_every_letter(body):
     status, seen = asyncio.run(answered(body, ce_type="t", content_type="application/json"))
     assert (status, len(seen), seen[0].type) == (204, 1, "t")

@@ -12,10 +12,9 @@ from shared.core.objects import ref_of
 from shared.core.timing import BACKOFF_SECONDS, BACKOFF_SECONDS_MAX
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
-from shared.messages import ATTEMPTS_MAX as ATTEMPTS_COUNTED_MAX
-from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
+from shared.messages import ATTEMPTS_COUNTED_MAX, ObjectDeleted, Purpose, Timer, TimersSet
 from shared.standalone.trigger_files import read_triggers
-from shared.usecases.expire import ATTEMPTS_MAX, EXPIRE_SECONDS_MAX, Expiry
+from shared.usecases.expire import DECISIONS_MAX, EXPIRE_SECONDS_MAX, Expiry
 from tests.builders import (
     JOB,
     NOW,
@@ -219,7 +218,7 @@ async def test_expire_retries_later_an_object_that_changes_again_and_again(expir
     answer = await expiry.expire(fired())
 
     assert (answer.timers[0].ref, answer.timers[0].attempts) == (ref_of(DUE), 1)
-    assert cluster.counted() == {"get": 2 * ATTEMPTS_MAX, "delete": ATTEMPTS_MAX}
+    assert cluster.counted() == {"get": 2 * DECISIONS_MAX, "delete": DECISIONS_MAX}
     assert telemetry.verdicts() == [("timer-set", "try-later")]
 
 

@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.config.policy_file import LOOK_SECONDS
+from shared.adapters.config.policy_file import POLICY_POLL_SECONDS
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.core.objects import ref_of
 from shared.core.policy.limits import BreakerLimits, Limits
 from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.namespaces import FRESH_SECONDS
+from shared.evaluation.namespaces import NAMESPACE_AGE_SECONDS_MAX
 from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
@@ -163,7 +163,7 @@ def test_no_delete_is_sent_later_than_the_bound_after_an_exemption(run):
         for number in range(60):
             await bench.expire(due(f"job-{number}"))
             await asyncio.sleep(0.5)
-        assert bench.cluster.late <= FRESH_SECONDS
+        assert bench.cluster.late <= NAMESPACE_AGE_SECONDS_MAX
         return bool(bench.cluster.deleted_at)
 
     cases = [(count, place, at) for count in (0.0, 3.0, SLOW) for place in (0.0, 2.0, 4.5) for at in (2, 7, 22, 26)]
@@ -174,7 +174,7 @@ def test_no_delete_is_sent_later_than_the_bound_after_an_exemption(run):
 def test_expire_retries_later_if_a_namespace_is_read_too_slowly(run):
     async def live():
         bench = Bench()
-        bench.cluster.seconds["Namespace"] = FRESH_SECONDS + 1
+        bench.cluster.seconds["Namespace"] = NAMESPACE_AGE_SECONDS_MAX + 1
         assert isinstance(await bench.expire(due()), TimersSet)
         assert bench.telemetry.verdicts() == [("timer-set", "try-later")]
         assert bench.cluster.deleted == []
@@ -229,8 +229,8 @@ def test_sweep_deletes_everything_if_the_count_is_slow(run):
 
 
 def test_no_delete_is_sent_five_seconds_after_its_namespace_was_read():
-    assert FRESH_SECONDS + LEAVE_SECONDS_MAX <= 5.0
+    assert NAMESPACE_AGE_SECONDS_MAX + LEAVE_SECONDS_MAX <= 5.0
 
 
 def test_no_delete_is_sent_three_seconds_after_its_policy_was_replaced():
-    assert LOOK_SECONDS + LEAVE_SECONDS_MAX <= 3.0
+    assert POLICY_POLL_SECONDS + LEAVE_SECONDS_MAX <= 3.0

@@ -12,7 +12,7 @@ from shared.core.policy.policy import NO_POLICY
 from shared.core.timing import BACKOFF_SECONDS
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.evaluator import Evaluator
-from shared.messages import COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
+from shared.messages import SWEEP_COUNT_MAX, TIMERS_MAX, ObjectDeleted, SweepStep, TimersSet
 from shared.ports import PASSED_OVER
 from shared.usecases import sweep_pages
 from shared.usecases.expire import Expiry
@@ -644,10 +644,10 @@ async def test_sweep_counts_of_a_forged_event_stay_bounded():
     bench.put(3, complete=ago(60), ttl=30)
     bench.cluster.on_list = lambda: bench.clock.advance(21)
 
-    step = await bench.sweep(SweepStep(kinds=("batch/v1/Job",), counts={"deleted": COUNT_MAX}))
+    step = await bench.sweep(SweepStep(kinds=("batch/v1/Job",), counts={"deleted": SWEEP_COUNT_MAX}))
 
     assert step is not None
-    assert step.counts["deleted"] == COUNT_MAX
+    assert step.counts["deleted"] == SWEEP_COUNT_MAX
     assert SweepStep.model_validate_json(step.model_dump_json()) == step
 
 

@@ -162,7 +162,7 @@ async def test_rotated_token_file_is_read_again(tmp_path):
     assert await mine.token(refused="first") == "second"
 
     path.write_text("third")
-    now[0] += identity.READ_SECONDS
+    now[0] += identity.TOKEN_FILE_CACHED_SECONDS
     assert await mine.token() == "second"
     await settled(mine)
     assert await mine.token() == "third"

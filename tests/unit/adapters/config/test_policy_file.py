@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from shared.adapters.config.policy_file import LOOK_SECONDS, PolicyFile, parse_policy, read_policy, schema
+from shared.adapters.config.policy_file import POLICY_POLL_SECONDS, PolicyFile, parse_policy, read_policy, schema
 from shared.adapters.config.settings import read_settings
 from shared.adapters.config.yaml_file import FileError
 from shared.bootstrap.config import read_config
@@ -34,7 +34,7 @@ class Bench:
         self.file = PolicyFile(self.path, KINDS, self.problems.append, clock=lambda: self.now)
 
     def look(self):
-        self.now += LOOK_SECONDS
+        self.now += POLICY_POLL_SECONDS
         return str(self.file.policy().rules[0].ttl)
 
 
@@ -76,7 +76,7 @@ def test_mounted_config_map_is_reread_after_its_link_changes(tmp_path):
     file = PolicyFile(tmp_path / "policy.yaml", KINDS, pytest.fail, clock=lambda: now[0])
     (tmp_path / "..new").symlink_to("..2")
     (tmp_path / "..new").rename(tmp_path / "..data")
-    now[0] += LOOK_SECONDS
+    now[0] += POLICY_POLL_SECONDS
 
     assert str(file.policy().rules[0].ttl) == "2h"
 
@@ -152,7 +152,7 @@ def test_list_with_invalid_items_is_not_reported_as_empty(tmp_path):
 def test_process_uses_the_policy_of_its_settings(tmp_path, monkeypatch):
     file, telemetry = tmp_path / "policy.yaml", FakeTelemetry()
     file.write_text(GOOD)
-    monkeypatch.setattr("shared.adapters.config.policy_file.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shared.adapters.config.policy_file.POLICY_POLL_SECONDS", 0.0)
     config = read_config(read_settings({"TTL_POLICY": str(file)}, {}), telemetry=telemetry)
     file.write_text("rules: 1")
 

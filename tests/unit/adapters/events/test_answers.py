@@ -6,7 +6,7 @@ import pytest
 from starlette.requests import Request
 
 from shared.adapters.events.answers import answering
-from shared.adapters.events.cloudevents import BODY_BYTES_MAX
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.errors import ConflictError, EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import SweepStep
 
@@ -74,7 +74,7 @@ async def test_reply_with_an_unprintable_id_is_refused():
 
 
 async def test_body_beyond_the_limit_is_not_read_to_its_end():
-    half = b"x" * (BODY_BYTES_MAX // 2 + 1)
+    half = b"x" * (EVENT_BYTES_MAX // 2 + 1)
     asked, taken = request(half, half, half, half)
 
     assert (await raising(RuntimeError())(asked)).status_code == 413

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.events.cloudevents import (
-    BODY_BYTES_MAX,
+    EVENT_BYTES_MAX,
     Event,
     event_of,
     parse_event,
@@ -121,7 +121,7 @@ def test_extensions_are_text_for_any_json_value():
 
 def test_body_beyond_the_limit_is_not_parsed():
     with pytest.raises(EventError, match=r"^body: ") as error:
-        parse_event(HEADERS, b"{" * (BODY_BYTES_MAX + 1))
+        parse_event(HEADERS, b"{" * (EVENT_BYTES_MAX + 1))
 
     assert error.value.status == 413
 

@@ -15,7 +15,7 @@ from shared.adapters.http_client import RedirectError
 from shared.adapters.kubernetes import bodies
 from shared.adapters.kubernetes import cluster as adapter
 from shared.adapters.kubernetes import requests as apiserver
-from shared.adapters.kubernetes.connect import CONNECTIONS_MAX, connect
+from shared.adapters.kubernetes.connect import API_CONNECTIONS_MAX, connect
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError, UnreadableError
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core import jsontext
@@ -290,8 +290,8 @@ async def test_too_large_page_is_requested_in_smaller_ones(cluster, script, monk
 async def test_too_large_object_is_left_out_and_named(cluster, script, monkeypatch, size):
     """If the object has too many bytes or values, the error names it once it is alone on its page."""
     monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 50_000)
-    monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 50_000)
-    monkeypatch.setattr(jsontext, "VALUES_MAX", 1_000)
+    monkeypatch.setattr(bodies, "ANSWER_BYTES_MAX", 50_000)
+    monkeypatch.setattr(jsontext, "JSON_VALUES_MAX", 1_000)
     large = having(OBJ, "spec", [{}] * size)
     script.answers = [{"json": {"metadata": {"resourceVersion": "7", "continue": "next"}, "items": [large]}}] * 5
 
@@ -317,7 +317,7 @@ async def test_page_with_many_bytes_or_values_is_large(cluster, script, monkeypa
 async def test_page_without_readable_continue_token_is_an_error(cluster, script, monkeypatch):
     """Without the token, the objects after it would be skipped silently."""
     monkeypatch.setattr(adapter, "PAGE_BYTES_MAX", 2_000)
-    monkeypatch.setattr(bodies, "BODY_BYTES_MAX", 2_000)
+    monkeypatch.setattr(bodies, "ANSWER_BYTES_MAX", 2_000)
     script.answers = [{"json": {"items": [having(OBJ, "spec", [{}] * 2_000)], "metadata": {"continue": "next"}}}] * 5
 
     with pytest.raises(TooLargeError):
@@ -325,7 +325,7 @@ async def test_page_without_readable_continue_token_is_an_error(cluster, script,
 
 
 async def test_object_with_too_many_values_is_unreadable(cluster, script, monkeypatch):
-    monkeypatch.setattr(jsontext, "VALUES_MAX", 1_000)
+    monkeypatch.setattr(jsontext, "JSON_VALUES_MAX", 1_000)
     script.answers = [{"json": having(OBJ, "spec", [{}] * 1_000)}]
 
     with pytest.raises(UnreadableError, match="at most 1000 values"):
@@ -424,8 +424,8 @@ async def test_delete_without_a_free_connection_is_not_sent(cluster, script, mon
     """The DELETE may have been decided before a stop, and would be sent long after it."""
     monkeypatch.setattr(adapter, "LEAVE_SECONDS_MAX", 0.3)
     script.answers = [1.0]
-    reads = [asyncio.create_task(cluster.get(JOB, REF)) for _ in range(CONNECTIONS_MAX)]
-    while len(script.asked) < CONNECTIONS_MAX:
+    reads = [asyncio.create_task(cluster.get(JOB, REF)) for _ in range(API_CONNECTIONS_MAX)]
+    while len(script.asked) < API_CONNECTIONS_MAX:
         await asyncio.sleep(0.01)
 
     with pytest.raises(TryLaterError):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.adapters.kubernetes import api_groups, discovery
-from shared.adapters.kubernetes.discovery import ABSENT_SECONDS, SERVED_SECONDS, Discovery, resource_path
+from shared.adapters.kubernetes.discovery import ABSENT_KIND_SECONDS, SERVED_SECONDS, Discovery, resource_path
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from tests.builders import JOB, POD, TRAINJOB
 
@@ -105,7 +105,7 @@ async def test_many_kinds_need_one_read_of_all_groups_and_one_per_served_version
 async def test_served_kind_is_cached_longer_than_an_absent_one(server, found):
     await found.served((JOB, POD, TRAINJOB))
     server.since()
-    server.seconds += ABSENT_SECONDS - 1
+    server.seconds += ABSENT_KIND_SECONDS - 1
     await found.served((JOB, POD, TRAINJOB))
     assert server.since() == []
 
@@ -194,7 +194,7 @@ async def test_broken_version_that_no_rule_knows_is_ignored(server, found):
 
 
 async def test_group_that_does_not_answer_times_out(server, found, monkeypatch):
-    monkeypatch.setattr(api_groups, "READ_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(api_groups, "DISCOVERY_SECONDS_MAX", 0.01)
 
     async def ask(path):
         if path.startswith(f"/apis/{TRAINER}"):

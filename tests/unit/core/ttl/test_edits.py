@@ -10,7 +10,7 @@ from shared.core.ttl import edits
 from shared.core.ttl.durations import parse_duration
 from shared.core.ttl.edits import HELD_TTL
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
-from shared.usecases.hold import ATTEMPTS_MAX, hold_object, write
+from shared.usecases.hold import WRITE_ATTEMPTS_MAX, hold_object, write
 from tests.builders import JOB, POD, ago, annotated, having, job, later, not_none, pod, without
 from tests.fakes import FakeCluster
 
@@ -213,7 +213,7 @@ async def test_write_gives_up_after_repeated_conflicts(cluster):
         cluster.write(obj["metadata"]["name"])
         return edits.hold(read, JOB, "why")
 
-    with pytest.raises(TryLaterError, match=f"changed {ATTEMPTS_MAX} times"):
+    with pytest.raises(TryLaterError, match=f"changed {WRITE_ATTEMPTS_MAX} times"):
         await write(JOB, ref_of(obj), ask, editor=cluster)
 
 
