@@ -162,7 +162,8 @@ class Evaluator:
         """Decide again, just before the DELETE, by the present policy and the cached namespace.
 
         This method awaits nothing, so no slow read comes between this decision and the DELETE. The namespace was read
-        at most `FRESH_SECONDS` ago; the owner and the rank were read for a decision at most `DECIDED_SECONDS` ago.
+        at most `NAMESPACE_AGE_SECONDS_MAX` ago. The owner and the rank were read for a decision that was made at most
+        `DECIDED_SECONDS` ago.
 
         Returns:
             False if the object is not due any more, or if a fact is too old.
