@@ -50,7 +50,7 @@ KEYS_MAX = 100
 """Processes with their own key, among those with the same limits."""
 
 LENGTH_MAX = 100_000
-"""Characters of these keys and their values."""
+"""Characters of the keys and values with the same limits."""
 
 OTHER_LIMITS_LENGTH_MAX = 300_000
 """Characters of all keys and values of other limits."""
@@ -119,6 +119,8 @@ class DeletionCounts:
             ended.update(others[name])
         kept += _fit(self._list_other_limits(data, now), data, OTHER_LIMITS_LENGTH_MAX)
         kept += [name for name in data if not name.startswith(DELETIONS)]
+        if not self._own.total():  # all were taken back: this write removes the key, and no other process moved it
+            self._written.clear()
         written = {self._key: self._own, self._ended_key: ended}
         values = {name: self._format(+counts) for name, counts in written.items() if counts.total()}
         return {name: data[name] for name in kept} | values

@@ -105,6 +105,21 @@ def test_count_during_a_write_is_written_next():
     assert read(process.merge(data, NOW)) == 3
 
 
+def test_counts_that_are_taken_back_are_not_counted_as_moved():
+    data: Mapping[str, str] = {}
+    for _ in range(KEYS_MAX + 2):  # so many that the oldest are moved to the key of ended processes
+        data = write(counting(1, LIMITS), data)
+    process = DeletionCounts(LIMITS)
+    for _ in range(3):
+        process.count("Job.batch", NOW)
+        data = write(process, data)
+        process.take_back("Job.batch", NOW)
+        data = write(process, data)
+
+    assert process.of("Job.batch", NOW) == 0
+    assert process.total(NOW) == read(data) == KEYS_MAX + 2
+
+
 def test_count_of_a_process_remains_after_its_end_under_a_new_id():
     data = write(counting(2, LIMITS), {})
     restarted = DeletionCounts(LIMITS)
