@@ -207,7 +207,8 @@ def _read(file: Path, place: str) -> Any:
     with file.open(encoding="utf-8") as stream:
         document = yaml.load(stream, Loader=_Loader)  # noqa: S506 - a safe loader
     if not isinstance(document, dict):
-        got = "an empty file" if document is None else quote(document)
+        # A text is not shown: it may be a token.
+        got = "an empty file" if document is None else "a text" if isinstance(document, str) else quote(document)
         raise PermanentError(f"{place}: expected a mapping with contexts, clusters and users, got {got}: {file}")
     return document
 

@@ -144,7 +144,8 @@ def _split(stream: Iterable[str], name: str) -> Iterator[str]:
 
 def _objects(document: Any, place: str) -> Iterator[dict[str, Any]]:
     if not isinstance(document, dict):
-        raise TtlError(f"{place}: expected a Kubernetes object, got {quote(document)}")
+        got = "a text" if isinstance(document, str) else quote(document)  # the text may be a Secret's
+        raise TtlError(f"{place}: expected a Kubernetes object, got {got}")
     items = document.get("items")
     if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
         for number, item in enumerate(items, start=1):

@@ -162,3 +162,5 @@ def test_invalid_yaml_names_the_line_of_the_file_and_what_was_expected():
         read("a: 1\nb: !!int x\n")
     with pytest.raises(TtlError, match=r"^file, document 1: expected a Kubernetes object, got a list$"):
         read("- a\n")
+    with pytest.raises(TtlError, match=r"^file, document 1: expected a Kubernetes object, got a text$"):
+        read("07401b.f395accd246ae52d\n")
