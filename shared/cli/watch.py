@@ -10,6 +10,7 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
 from shared.bootstrap.config import read_config
+from shared.bootstrap.once import Once
 from shared.bootstrap.process import build
 from shared.bootstrap.publishing import build_publisher
 from shared.cli.input.command import command
@@ -43,14 +44,15 @@ async def watch(options: Options, *, sink: str | None) -> None:
         files = read_config(settings, namespace=namespace)
     configure_logging(settings.log or "text")
     async with AsyncExitStack() as stack:
-        cluster = await stack.enter_async_context(connected(options))
+        connect = Once(lambda: stack.enter_async_context(connected(options)))
+        events = build_publisher(settings, connect)  # before it connects: it checks the settings of the sink
+        sweeps = build_publisher(settings, connect, seconds_max=SWEEP_SECONDS_MAX)
+        stack.push_async_callback(events.close)
+        stack.push_async_callback(sweeps.close)
+        cluster = await connect()
         config = replace(files, cluster=cluster)
         process = build(config)
         stack.callback(process.serve_metrics())
-        events = build_publisher(settings, process.cluster)
-        sweeps = build_publisher(settings, process.cluster, seconds_max=SWEEP_SECONDS_MAX)
-        stack.push_async_callback(events.close)
-        stack.push_async_callback(sweeps.close)
         await cluster.check()
         if namespace and await is_absent(namespace, cluster):
             inform(f"warning: namespace {namespace} does not exist; no event is sent until it is created")

@@ -99,3 +99,9 @@ def test_program_exits_with_2_and_names_the_option_or_variable(words, environmen
     assert named in ended.stderr
     assert "expected" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_watch_checks_its_sink_before_it_connects():
+    result = invoke("watch")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: K_SINK: ")
