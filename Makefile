@@ -29,7 +29,7 @@ $(READY): requirements-dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## watch finished Jobs and Pods go, each at its time (under a minute, no cluster needed)
+demo: $(READY) ## watch finished Jobs and Pods go, each at its time (about 20 seconds, no cluster needed)
 	@$(BIN)/ttl-after-finished demo
 
 demo-svg: $(READY) ## record docs/demo.svg, the picture of the README, from the real output of the demo
@@ -69,10 +69,10 @@ format: $(READY) ## fix what ruff can fix, and format
 types: $(READY) ## mypy: functions and shared are strict, tests need no annotations
 	@$(BIN)/mypy
 
-layers: $(READY) ## who may import whom
+layers: $(READY) ## which package may import which
 	@$(BIN)/lint-imports
 
-check: lint types layers test ## all that CI runs
+check: lint types layers test ## lint, types, layers and test
 
 lock: ## renew the lock files from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements.txt -q

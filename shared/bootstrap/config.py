@@ -1,4 +1,4 @@
-"""What one process is built from: its settings, the files that they name, and the ports that a program has already."""
+"""The configuration of one process: its settings, the files that they name, and the ports that the caller provides."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -33,8 +33,8 @@ class ProcessConfig:
         telemetry: Reports decisions and problems.
         metrics: The metrics, which are also the telemetry; None if the settings name no port for them.
         namespace: The only namespace that this process handles; empty for all namespaces.
-        home_namespace: The namespace of the shared state and of the brake. If it is empty, nothing outlives this
-            process, as in a demo whose API server ends with it.
+        home_namespace: The namespace of the shared state and of the brake. If it is empty, the state is kept in
+            memory only, as in a demo whose API server ends with it.
         admit: Called with the Authorization header of each request; raises an error to reject the request. None
             admits every request.
         cluster: The Kubernetes API; None to connect when it is first needed.

@@ -9,7 +9,8 @@ from shared.core.objects import ObjectRef
 from shared.ports import Cluster, EventLevel
 
 SWEPT_PAUSE_SECONDS = 10.0
-"""The pause between two Events of one reason about finished sweeps: forged last steps must not fill etcd."""
+"""The pause between two Events of one reason about finished sweeps: otherwise forged `sweep.continue` events
+could fill etcd with Events."""
 
 
 class InstallationEvents:

@@ -1,4 +1,4 @@
-"""Start and end the process of a single function."""
+"""Give each function's file its process, and end that process."""
 
 import asyncio
 import atexit
@@ -34,12 +34,12 @@ def loading_for(process: Process) -> Iterator[None]:
 
 
 def start(*needs: Callable[[Process], object]) -> Process:
-    """Return the process of a function whose file is being loaded; build it if the function has a process of its own.
+    """Return the process for the function whose file is being loaded: that of `loading_for`, else a new one.
 
-    A wrong setting ends the process now, not a request later.
+    A new process is built from the environment. A wrong setting ends it now, not a request later.
 
     Args:
-        needs: Ports that the function needs from the start.
+        needs: Called with the process now, so that a wrong setting or a missing port fails at the start.
     """
     if shared := _loading.get():  # the program that loads several functions reports errors and ends the process
         for need in needs:

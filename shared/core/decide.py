@@ -1,8 +1,8 @@
 """Decide whether an object is kept, waits, or may be deleted: one pure function, the core of the project.
 
 `decide` is total (it never raises, for any JSON), deterministic and monotone in `now`: if it returns Expire, it also
-returns Expire for every later `now`. Every function, the sweep and the command line call it; no other code decides
-about a deletion.
+returns Expire for every later `now`. `schedule`, `expire`, `sweep`, the watch and the command line call it; no
+other code decides about a deletion.
 
 If a fact is unknown, the object is kept: if the namespace, the owner or the rank in a group matters and is unknown,
 `decide` returns Ignore with a reason that names the fact. A caller that can read the fact calls `decide` again.

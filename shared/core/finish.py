@@ -1,7 +1,7 @@
 """Read from an object's status whether, when and how it finished, by the rule of its kind.
 
-A finish time may be too late, but never too early. So the latest of several plausible instants counts, and an instant
-before the object's creation or start counts as absent.
+A finish time may be too late, but never too early. The first source of the kind rule that has an instant counts, and of
+several instants the latest. An instant before the object's creation or start counts as absent.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -19,7 +19,8 @@ Place = tuple[datetime, str]
 
 
 RankGroup = tuple[str, str, str, str, bool, str]
-"""Which objects are counted together: apiVersion, kind, namespace, rule, whether failed ones are apart, and key."""
+"""Which objects are counted together: apiVersion, kind, namespace, rule, whether failed objects have a separate group,
+and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class RankedObject:
 
 
 def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedObject | None:
-    """Find how a rule counts an object of this evaluation; None if none does, or it is unfinished or terminating."""
+    """Return how a rule counts an object; None if no rule does, its finish time is unknown, or it is terminating."""
     rule, outcome, finished_at = facts.keep_last_rule, facts.finish.outcome, facts.finish.at
     if rule is None or finished_at is None or reason is Reason.TERMINATING:
         return None
@@ -83,13 +84,14 @@ class RankGroups:
 
         Args:
             ranked: The object.
-            listed: The same object as it was added, if it was; it may have finished again since, or before.
+            listed: The entry of the same object, if it was added. It was read at another time, so its finish time may
+                differ.
         """
         places = self._places.get(ranked.group, [])
         is_itself = listed is not None and listed.group == ranked.group and listed.place > ranked.place
         return len(places) - bisect_right(places, ranked.place) - is_itself
 
     def list_fallen(self, ranked: RankedObject) -> Iterator[str]:
-        """Yield the uids of the objects that the rule no longer keeps beside a kept object, the newest first."""
+        """If the rule keeps `ranked`, yield the uids of the other objects that it does not keep, the newest first."""
         uids = (uid for _, uid in reversed(self._places.get(ranked.group, [])))
         return islice((uid for uid in uids if uid != ranked.ref.uid), ranked.kept - 1, None)

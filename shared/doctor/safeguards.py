@@ -61,6 +61,6 @@ def _check_loops(contents: StateContents, now: datetime, place: Place) -> Findin
         return ok("recreate loops", "none")
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     shown = ", ".join(names[:_NAMES_SHOWN])
-    detail = f"re-created after each deletion, and kept for a while: {shown}{more}"
+    detail = f"recreated after each deletion, and kept for a while: {shown}{more}"
     show = f"{place.kubectl} get events -A --field-selector reason=RecreateLoop"
     return warn("recreate loops", detail, show)

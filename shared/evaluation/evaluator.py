@@ -25,7 +25,8 @@ from shared.evaluation.ranks import Ranks
 from shared.ports import Cluster, Snapshot, Telemetry
 
 DECIDED_SECONDS = 1.0
-"""How long a decision to delete counts; after that, owner and rank are read again."""
+"""How long a decision to delete counts. After that, the object is evaluated again: the owner is read, and the rank
+comes from a LIST that is at most `RANK_AGE_SECONDS_MAX` old."""
 
 CLOCK_AHEAD = "the API server's clock is too far ahead: objects wait until they are due by the local clock as well"
 """A problem for the operator: one of the two clocks is wrong, or a proxy writes its own Date header."""
@@ -159,11 +160,11 @@ class Evaluator:
         return Evaluation(decisions[-1], fallen, context, at=_now())
 
     def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
-        """Decide again, just before the DELETE, by the present policy and the cached namespace.
+        """Check, just before the DELETE, that the decision still holds.
 
-        This method awaits nothing, so no slow read comes between this decision and the DELETE. The namespace was read
-        at most `NAMESPACE_AGE_SECONDS_MAX` ago. The owner and the rank were read for a decision that was made at most
-        `DECIDED_SECONDS` ago.
+        It does not hold if the policy changed, or if it is older than `DECIDED_SECONDS`. If the namespace was read
+        again, `decide` is called again. The cached namespace is at most `NAMESPACE_AGE_SECONDS_MAX` old. This method
+        awaits nothing, so no slow read comes between this check and the DELETE.
 
         Returns:
             False if the object is not due any more, or if a fact is too old.

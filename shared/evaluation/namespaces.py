@@ -11,7 +11,7 @@ from shared.ports import Cluster, Telemetry
 NAMESPACE_AGE_SECONDS_MAX = 3.5
 """How old a cached namespace may be: in a namespace that has just been exempted, due objects may still be deleted.
 
-The rest of five seconds is for the DELETE to leave the process.
+Then `LEAVE_SECONDS_MAX` limits how long the DELETE may take to be sent.
 """
 
 REMEMBERED_MAX = 20_000

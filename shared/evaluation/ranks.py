@@ -18,7 +18,7 @@ RANK_AGE_SECONDS_MAX = 5.0
 """How old the LIST for a rank may be."""
 
 FALLEN_MAX = 20
-"""Objects beyond the number that the rule keeps, for which one evaluation sets timers; the sweep deletes a backlog."""
+"""The most timers that one evaluation sets for objects that `keepLast` no longer keeps. The sweep deletes the rest."""
 
 LISTS_MAX = 100
 """LISTs in the cache."""

@@ -93,7 +93,7 @@ class EventReason(StrEnum):
     RECREATE_LOOP = "RecreateLoop"
     """The object.
 
-    A controller re-created the object after each deletion. The message names the controller, and the end of the pause.
+    A controller recreated the object after each deletion. The message names the controller, and the end of the pause.
     """
     BREAKER_OPEN = "BreakerOpen"
     """The installation.

@@ -1,7 +1,8 @@
 """The brake: a person stops all deletions of an installation, and starts them again.
 
-The brake is a key of the shared state, beside the breaker. Every process that deletes reads that state, at the latest
-`CACHED_SECONDS` before it sends a DELETE, and keeps what is due while the key is there.
+The brake is a key of the shared state, beside the breaker. While the key is there, every process that deletes keeps
+what is due. The last check of a DELETE uses a read that is at most `CACHED_SECONDS` old, and the DELETE leaves the
+process within `LEAVE_SECONDS_MAX` after that check.
 """
 
 from collections.abc import Callable

@@ -33,7 +33,7 @@ class Safeguard(StrEnum):
     Allow `list` on the kind. The log line names the error of the API server.
     """
     RECREATE_LOOP = "recreate-loop"
-    """A controller re-creates the object under the same name after each deletion. It is kept until the window ends.
+    """A controller recreates the object under the same name after each deletion. It is kept until the window ends.
 
     Correct the controller that the Event `RecreateLoop` names, or set `recreation` in the policy.
     """

@@ -1,10 +1,10 @@
-"""Recreate loops: a name that was deleted again and again, each time with a new uid, has a parent that re-creates it.
+"""Recreate loops: a name was deleted again and again, each time with a new uid, so a controller recreates it.
 
-Another deletion would not help, and the loop would never end. So the name is left alone until the window has passed.
+Another deletion would not help, and the loop would never end. So the object of that name is kept until the window ends.
 
 A process remembers many names. The most relevant names are a value of the shared state (see `state_schema`), since a
-process may end between two rounds of a loop. The value is compact JSON: for each name, a mark of each uid and the time
-of its deletion:
+process may end between two rounds of a loop. The value is compact JSON: for each name, a checksum of each uid and the
+time of its deletion:
 
     names    {"Job.batch/ci/build-42": {"1f0b3c55": 1767323045, "9a31d07e": 1767323110}}
 """
@@ -37,7 +37,7 @@ _Marks = dict[str, datetime]  # of a uid -> when it was deleted
 
 
 def name_of(ref: ObjectRef) -> str:
-    """`Job.batch/ci/build-42`: the identity that a re-created object has again; the API version is not part of it."""
+    """`Job.batch/ci/build-42`: the identity that a recreated object has again; the API version is not part of it."""
     group = ref.api_version.rpartition("/")[0]
     kind = f"{ref.kind}.{group}" if group else ref.kind
     return f"{kind}/{ref.namespace}/{ref.name}"

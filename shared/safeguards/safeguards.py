@@ -209,7 +209,7 @@ class Safeguards:
 
     def _loop(self, parent: ObjectRef | None, until: datetime) -> Denied:
         limits = self._built_from.recreation
-        cause = f"{parent.kind} {parent.name} re-creates it" if parent else "something re-creates it"
+        cause = f"{parent.kind} {parent.name} recreates it" if parent else "something recreates it"
         often = f"{limits.times} times within {format_duration(limits.window)}"
         detail = f"kept until {until:%Y-%m-%dT%H:%M:%SZ}: deleted {often} and back each time; {cause}"
         return Denied(Safeguard.RECREATE_LOOP, detail, event=detail)

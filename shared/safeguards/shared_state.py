@@ -1,8 +1,8 @@
 """The shared state as one process sees it: the brake, the breaker, names in a recreate loop, and recent deletions.
 
-A process reads the state every few seconds, and only while it wants to delete. If it has something to add, it reads and
-writes. So the other processes see its deletions within seconds, or when it ends, and a deletion costs no request of its
-own. A DELETE is never sent after a read that is too old or failed: a person may have stopped all deletions.
+A process reads the state every few seconds, and only while it wants to delete. It writes its deletions before its next
+deletion that is more than `CACHED_SECONDS` later, and when it ends. So a deletion costs no additional request. A DELETE
+is never sent after a read that is too old or failed: a person may have stopped all deletions.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ UNREAD = "could not read shared state"
 UNWRITTEN = "could not write shared state: other processes will not see these deletions"
 
 CACHED_SECONDS = 3.0
-"""How long a read counts, from when it was sent: another process may delete for so long after a stop or a trip. The
-rest of five seconds is for the DELETE to leave the process."""
+"""How long a read counts, from when it was sent: another process may delete for so long after a stop or a trip. Then
+`LEAVE_SECONDS_MAX` limits how long the DELETE may take to be sent."""
 
 ERROR_CACHED_SECONDS = 1.0
 """How long a failed read counts if the API server is busy or away, so that not every caller asks it again at once."""
@@ -37,7 +37,7 @@ class Runtime:
     Attributes:
         clock: The wall clock, for instants that people read.
         monotonic: Seconds that never jump.
-        telemetry: Receives waits, loops, an open breaker, and failed reads and writes.
+        telemetry: Receives delays, recreate loops, an open breaker, and failed reads and writes.
     """
 
     clock: Clock

@@ -128,7 +128,7 @@ class StateContents:
 class StatePart(Protocol):
     """One part of the state: this process adds what it knows to the data, and reads what all processes know.
 
-    The parts are deletion counts, re-created names, and names that the open breaker keeps.
+    The parts are deletion counts, recreated names, and names that the open breaker keeps.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Run all functions in one process, for any cluster, without Knative.
+"""Run the functions in one process, for any cluster, without Knative.
 
 The runner watches the kinds, makes the same CloudEvents as on Knative, and routes them over HTTP to the same functions
 by the same Trigger manifests. Timers are in SQLite. Of several runners, a Lease elects one that works (see
@@ -28,7 +28,7 @@ MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"
 
 RELOAD_SECONDS = 2.0
-"""The interval between two checks for a new policy and for a release; a stop is logged within five seconds."""
+"""Time between two checks for a new policy or a release. The check also logs a stop."""
 
 
 @asynccontextmanager

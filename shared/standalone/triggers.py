@@ -89,8 +89,8 @@ class Delivery(_Spec):
         backoff_policy: How the pause grows; without it or without `backoff_delay`, the next attempt follows at once.
         backoff_delay: The base of the pause.
         timeout: The limit of each attempt; None for the default of 15 minutes.
-        retry_after_max: The longest Retry-After that is respected; zero to ignore the header.
-        dead_letter_sink: The sink in a cluster; the local broker sends all dead letters to its own DeadLetter.
+        retry_after_max: The longest Retry-After that is respected; None for the default, zero to ignore the header.
+        dead_letter_sink: The sink in a cluster; the local broker reports all dead letters through its `dead_letter`.
         format: The encoding of the event in a cluster; the local broker ignores it.
     """
 

@@ -7,8 +7,8 @@ Only the requested API groups are read, with each version that is served:
     /apis/GROUP/VERSION      the version's kinds; `/api/v1` for the core group, which has one version only
 
 An aggregated API server may ignore the preconditions of a DELETE. Neither discovery nor an object shows this, but
-APIServices do. The label selector leaves out those that kube-apiserver registers by itself for CRDs: it resets them, so
-they are local. A group without a dot is built in.
+APIServices do. The label selector leaves out those that kube-apiserver registers for CRDs: it serves these groups
+itself, and overwrites changes of their APIServices. A group without a dot is built in.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class ApiGroup:
     Attributes:
         read_at: The time of the read, in seconds of a monotonic clock.
         versions: By apiVersion, the preferred one first: its kinds, or the error of reading them.
-        is_hidden: This process has no right to read the group's discovery document.
+        is_hidden: Whether this process may not read the discovery document of the group or of one of its versions.
     """
 
     read_at: float
@@ -70,10 +70,10 @@ class ApiGroup:
         The rule that knows the preferred version takes precedence.
 
         Returns:
-            None if the group serves no version that a rule knows.
+            None if the group serves no version that a rule knows, or is hidden and the kind has several rules.
 
         Raises:
-            TtlError: The version that decides could not be read.
+            TtlError: A version that takes precedence could not be read.
         """
         if self.is_hidden:
             return rules[0] if len(rules) == 1 else None  # with several rules, a choice would be a guess

@@ -26,7 +26,7 @@ ABSENT_KIND_SECONDS = 20.0
 """Time for which an absent kind is cached: its CRD may be installed at any time. Less than a watch's poll interval."""
 
 REREAD_SECONDS = 1.0
-"""Minimum time between two reads of a group after a 404: otherwise invented timers could force a read each."""
+"""Minimum time between two reads of a group after a 404: otherwise forged timers could force a read each."""
 
 PathOf = Callable[[KindRule], str]
 """Returns the path of a request from the rule as served."""

@@ -1,4 +1,4 @@
-"""Requests to the API server; apart from `connect`, the only module that imports `kubernetes`.
+"""Requests to the API server; with `connect` and `cluster`, the only modules that import the client.
 
 Objects are plain dicts from the client's low-level call: its models would validate objects of users, and reject some.
 Errors become those of `shared.errors`. A request is not retried, except once after its token was refused, and once by
@@ -32,7 +32,8 @@ REQUEST_SECONDS_MAX = 30.0
 """Timeout of a request: just under the API server's own limit of 34 s; a later answer is not reliable."""
 
 LEAVE_SECONDS_MAX = 1.5
-"""Time within which a DELETE is sent, or not at all: with the cache time of the stop check, less than 5 s."""
+"""How long a DELETE may take to leave the process; after that it is not sent. With `CACHED_SECONDS` (stop) this is
+4.5 s, with `NAMESPACE_AGE_SECONDS_MAX` (exemption) 5 s."""
 
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """Maximum length of a watch's line: an object of 1.5 MiB in etcd is six times as large in JSON if it is full of `<`."""

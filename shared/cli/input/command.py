@@ -21,13 +21,13 @@ EXIT_CODES = {
     "1": "The command failed, or a check of it failed. Standard error has the message.",
     "2": "An option, an argument or an environment variable is wrong.",
     "3": "Only `plan --policy`: more objects would be deleted at once than `--limit`.",
-    "130, 143": "Ctrl-C (SIGINT) or SIGTERM ended the command early. `run` and `watch` then end with 0.",
+    "130, 143": "Ctrl-C (SIGINT) or SIGTERM ended the command early. `run` and `watch` exit with 0 instead.",
 }
 """The exit codes of all commands; docs/reference/cli.md is made from the commands, and from these."""
 
 
 class Command(click.Command):
-    """A command: an async function, which gets the values of the shared options in one `options`."""
+    """A command: an async function, which gets the values of the shared options in the argument `options`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Reject an empty value, which a shell makes of an unset variable.

@@ -89,7 +89,7 @@ def _check_kinds(_context: click.Context, _parameter: click.Parameter, value: st
 
 
 def namespace_option(meaning: str, default: str = "") -> Callable[[CallableT], CallableT]:
-    """Return the option --namespace with a meaning of its own."""
+    """Return the option --namespace with this help text."""
     return click.option(
         "-n",
         "--namespace",

@@ -2,7 +2,7 @@
 
 Without a policy file there is no rate and no breaker, because any default would be a guess about an unknown cluster: a
 low limit stops a healthy cluster, and a high limit protects nothing. Only the recreate-loop detector is on by default:
-a parent that re-creates each deleted object causes endless work in a cluster of any size. Its default does not affect
+a parent that recreates each deleted object causes endless work in a cluster of any size. Its default does not affect
 intended use: it does not stop a Job that is created again under the same name every few minutes. It stops a Job that is
 back at once five times in ten minutes.
 """

@@ -484,7 +484,7 @@ async def test_recreate_loop_keeps_a_name_that_is_recreated_too_often(at):
     (event,) = at.cluster.events
     assert event[1] == "RecreateLoop"
     assert event[2] == (
-        "kept until 2026-03-14T15:19:26Z: deleted 2 times within 10m and back each time; something re-creates it"
+        "kept until 2026-03-14T15:19:26Z: deleted 2 times within 10m and back each time; something recreates it"
     )
     assert isinstance(await process.delete("another"), ObjectDeleted)
     assert isinstance(await process.delete("nightly", uid="elsewhere", namespace="other"), ObjectDeleted)
@@ -497,7 +497,7 @@ async def test_recreate_loop_event_names_the_parent(at):
     owner = {"apiVersion": "example.com/v1", "kind": "Robot", "name": "arm", "uid": "u", "controller": True}
     obj = having(job(complete=ago(60), ttl=0, name="pod", uid="uid-2"), "metadata.ownerReferences", [owner])
     kept = await process.safeguards.ask(JOB, obj, by="expire")
-    assert kept.event.endswith("Robot arm re-creates it")
+    assert kept.event.endswith("Robot arm recreates it")
 
 
 async def test_recreate_loop_ends_after_the_window(at):
