@@ -83,5 +83,5 @@ class Telemetry(Protocol):
         ...
 
     def recreate_loop(self, ref: ObjectRef) -> None:
-        """Record that an object was recreated too often: its name is left alone from now on."""
+        """Record that an object was recreated too often: an object of that name is kept from now on."""
         ...

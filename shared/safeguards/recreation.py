@@ -85,7 +85,7 @@ class Recreations:
         recent = self._newest(self._deleted.get(name_of(ref), {}), now)
         return len(recent.keys() - {_mark(ref)}) >= self._limits.times
 
-    def left_alone_until(self, now: datetime) -> datetime:
+    def kept_until(self, now: datetime) -> datetime:
         """Return the instant from which a name that is in a loop now may be deleted again."""
         return now + self._limits.window
 

@@ -202,9 +202,9 @@ class Safeguards:
         if not is_known and not self._recreations.is_loop(ref, now):
             return None
         if until is None or not is_known:
-            until = self._recreations.left_alone_until(now)
+            until = self._recreations.kept_until(now)
             self._telemetry.recreate_loop(ref)
-            await self._shared_state.leave_alone(name_of(ref), until)
+            await self._shared_state.keep_name(name_of(ref), until)
         return self._loop(get_controller(obj), until)
 
     def _loop(self, parent: ObjectRef | None, until: datetime) -> Denied:

@@ -142,7 +142,7 @@ class SharedState:
         except TimeoutError:
             self._telemetry.problem(UNWRITTEN, configmap=NAME, error=f"no answer within {FLUSH_SECONDS_MAX:.0f} s")
 
-    async def leave_alone(self, name: str, until: datetime) -> None:
+    async def keep_name(self, name: str, until: datetime) -> None:
         """Remember a name that is in a recreate loop, here and in the state."""
         loops = dict(self._contents.loops)
         while len(loops) >= NAMES_MAX:

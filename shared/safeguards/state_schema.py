@@ -5,7 +5,7 @@ The state is the `data` of a ConfigMap. Each value but `last-trip` is compact JS
     breaker          {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "sweep"}  present: the breaker is open
     last-trip        2026-01-02T03:04:05Z                                         also after the release
     stop             {"at": "2026-01-02T03:04:05Z", "why": "...", "by": "ann"}    present: deletions are stopped
-    recreation       {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}            names left alone until an instant
+    recreation       {"Job.batch/ci/build-42": "2026-01-02T03:14:05Z"}            names kept until an instant
     kept             ["Job.batch/ci/build-42"]                                    names that the open breaker keeps
     deletions.*.*    recent deletions of a process, see `deletion_counts`
     names            names of recent deletions, see `recreation`
@@ -47,7 +47,7 @@ LAST_TRIP_MAX = 40
 """Characters that are kept of what a user wrote."""
 
 LOOPS_MAX = 200
-"""Names that are left alone also after a restart: at most about 80 kB of a ConfigMap's MiB."""
+"""Names that are kept, also after a restart: at most about 80 kB of a ConfigMap's MiB."""
 
 PROCESS_AHEAD_MAX = timedelta(minutes=1)
 """How far the clock of another process may be ahead; a deletion further in the future is ignored."""
@@ -102,7 +102,7 @@ class StateContents:
 
     Attributes:
         trip: None while the breaker is closed.
-        loops: Names that are left alone, each until an instant.
+        loops: Names that are kept, each until an instant.
         last_trip: When the breaker tripped the last time; empty if it never did.
         stop: None while the deletions are not stopped.
         kept: The first names that the open breaker keeps.
@@ -201,7 +201,7 @@ def _without_counts(data: Data) -> dict[str, str]:
 
 
 def with_loop(data: Data, name: str, until: datetime, now: datetime) -> dict[str, str]:
-    """Return the data with one more name that is left alone; names whose time has passed are removed."""
+    """Return the data with one more name that is kept; names whose time has passed are removed."""
     loops = {**_parse_loops(data.get(RECREATION, "")), name: until}
     contents = sorted(((at, one) for one, at in loops.items() if at > now), reverse=True)[:LOOPS_MAX]
     return {**data, RECREATION: compact({one: format_instant(at) for at, one in sorted(contents)})}

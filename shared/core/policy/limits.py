@@ -1,7 +1,7 @@
-"""Read the limits of deletions from a policy: the rates, the breaker, and the recreate-loop detector.
+"""Read the limits of deletions from a policy: the rates, the breaker, and the recreation check.
 
 Without a policy file there is no rate and no breaker, because any default would be a guess about an unknown cluster: a
-low limit stops a healthy cluster, and a high limit protects nothing. Only the recreate-loop detector is on by default:
+low limit stops a healthy cluster, and a high limit protects nothing. Only the recreation check is on by default:
 a parent that recreates each deleted object causes endless work in a cluster of any size. Its default does not affect
 intended use: it does not stop a Job that is created again under the same name every few minutes. It stops a Job that is
 back at once five times in ten minutes.
