@@ -24,7 +24,7 @@ from shared.cli.input.target import connected, find_rule, namespace_of, parse_ta
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import ExplainContext, as_json
 from shared.cli.objects.preview import ObjectPreview, find_offline, find_one, no_cyclic_collection
-from shared.cli.output.messages import show_count
+from shared.cli.output.messages import inform, show_count
 from shared.cli.output.width import terminal_width
 from shared.core.objects import parse_instant
 from shared.installation.guard_status import read_guard
@@ -64,6 +64,8 @@ async def explain(
             moment = now or SystemClock().now()
             with no_cyclic_collection():
                 documents = list(show_count(read_documents(stream, filename)))
+                if not documents:
+                    inform(f"note: {filename} has no objects")
                 found = await find_offline(documents, kinds=kinds, now=moment, policy=in_force)
                 _print([(one, None) for one in found], output)
         return

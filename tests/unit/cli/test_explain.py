@@ -188,3 +188,9 @@ def test_explain_rejects_a_document_that_is_nested_too_deeply(levels, tmp_path):
     assert done.returncode > 0
     assert "Traceback" not in done.stderr
     assert "deep.json" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "{kind: List, apiVersion: v1, items: []}"], ids=repr)
+def test_explain_of_a_file_without_objects_says_so(text):
+    result = CliRunner().invoke(main, ["explain", "-f", "-", "-o", "json"], input=text)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "[]\n", "note: - has no objects\n")
