@@ -42,7 +42,7 @@ unit: $(READY) ## the unit tests without I/O, in seconds: decisions, safeguards,
 	@$(BIN)/pytest -n 2 -q -p no:hypothesispytest --durations 5 --durations-min 0.5 $(UNIT)
 
 test: $(READY) ## all tests but e2e; without the servers' binaries, the tests that need them are skipped
-	@$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e --durations 10
+	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --ignore tests/e2e --durations 10
 
 e2e: export E2E_IMAGE ?= busybox:1.37
 e2e: $(READY) ## tests on the cluster of KUBECONFIG, with Knative: they install, break and uninstall

@@ -1,4 +1,4 @@
-"""For all tests: output as into a pipe, and the time of each tier after `--durations`."""
+"""For all tests: output as into a pipe, slow tiers first, and the time of each tier after `--durations`."""
 
 import importlib.util
 import os
@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from tests.tiers import summarize, tier_of
+from tests.tiers import start_order, summarize, tier_of
 
 if importlib.util.find_spec("readline"):
     import readline  # noqa: F401 - it writes COLUMNS into the environment of the C library, at its first import
@@ -21,6 +21,11 @@ for _variable in ("COLUMNS", "LINES"):
 def anyio_backend() -> str:
     """Run async tests on asyncio, as the functions do."""
     return "asyncio"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the slow tiers first; within a tier the order stays."""
+    items.sort(key=lambda item: start_order(item.nodeid))
 
 
 _seconds: defaultdict[str, float] = defaultdict(float)

@@ -1,6 +1,15 @@
-"""How long each tier of tests took: a tier is a folder of tests/."""
+"""The tiers of tests, which are the folders of tests/: which start first, and how long each took."""
 
 from collections.abc import Mapping
+
+SLOW = ("simulation", "integration", "contract", "crash", "manifests")
+"""The tiers that start first: a slow file that starts last would keep one worker busy while the others wait."""
+
+
+def start_order(nodeid: str) -> int:
+    """Return the place of a test's tier in the order in which the tiers start."""
+    tier = tier_of(nodeid)
+    return SLOW.index(tier) if tier in SLOW else len(SLOW)
 
 
 def tier_of(nodeid: str) -> str:

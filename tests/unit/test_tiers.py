@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.tiers import summarize, tier_of
+from tests.builders import ROOT
+from tests.tiers import SLOW, start_order, summarize, tier_of
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,15 @@ def test_summary_lists_the_slowest_tier_first_and_equal_tiers_by_name():
 
 def test_summary_is_empty_if_no_test_ran():
     assert summarize({}) == []
+
+
+def test_slow_tiers_start_first():
+    nodeids = [
+        f"tests/{tier}/test_x.py::test_y" for tier in ("unit", "crash", "functions", "simulation", "integration")
+    ]
+    ordered = [tier_of(nodeid) for nodeid in sorted(nodeids, key=start_order)]
+    assert ordered == ["simulation", "integration", "crash", "unit", "functions"]
+
+
+def test_slow_tiers_exist():
+    assert [tier for tier in SLOW if not (ROOT / "tests" / tier).is_dir()] == []
