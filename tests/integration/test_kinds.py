@@ -159,7 +159,7 @@ class Lives:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("rules", "ttl_seconds"),
-    [(NAMESPACED, 20), (CLUSTER_SCOPED, 3)],  # longer than it takes to write an object of each kind
+    [(NAMESPACED, 35), (CLUSTER_SCOPED, 3)],  # longer than it takes to write an object of each kind
     ids=["namespaced", "cluster-scoped"],
 )
 def test_object_of_each_kind_is_kept_while_it_runs_and_deleted_when_due(
