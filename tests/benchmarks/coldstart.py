@@ -95,7 +95,10 @@ def image_command(name: str) -> list[str]:
     app = "tests.benchmarks.schedule:bare" if name == "bare" else "functions_framework.aio:app"
     (line,) = [line for line in (ROOT / "Dockerfile").read_text().splitlines() if line.startswith("CMD ")]
     command: list[str] = json.loads(line.removeprefix("CMD "))
-    return [part.replace("0.0.0.0", "127.0.0.1").replace("functions_framework.aio:app", app) for part in command]
+    outside = {"0.0.0.0": "127.0.0.1", "functions_framework.aio:app": app, "/app/": f"{ROOT}/"}
+    for inside, here in outside.items():
+        command = [part.replace(inside, here) for part in command]
+    return command
 
 
 def _environment(name: str, cluster: Cluster, sink: str, timers: Path) -> dict[str, str]:
