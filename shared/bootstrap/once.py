@@ -24,7 +24,9 @@ class Once(Generic[_T]):
         self._making = asyncio.Lock()
 
     async def __call__(self) -> _T:
-        """Return the part."""
+        """Return the part; once it is made, without the lock, because each event asks for several parts."""
+        if self.made is not None:
+            return self.made
         async with self._making:
             if self.made is None:
                 self.made = await self._make()
