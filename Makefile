@@ -41,8 +41,8 @@ index: $(READY) ## let the index of ARCHITECTURE.md follow functions that have m
 unit: $(READY) ## the unit tests without I/O, in seconds: decisions, safeguards, use cases
 	@$(BIN)/pytest -n 2 -q -p no:hypothesispytest --durations 5 --durations-min 0.5 $(UNIT)
 
-test: $(READY) ## all tests but e2e; without the servers' binaries, the tests that need them are skipped
-	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder --ignore tests/e2e --durations 10
+test: $(READY) ## all tests but e2e and SKIP; without the servers' binaries, the tests that need them are skipped
+	@$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(addprefix --ignore ,tests/e2e $(SKIP)) --durations 10
 
 e2e: export E2E_IMAGE ?= busybox:1.37
 e2e: $(READY) ## tests on the cluster of KUBECONFIG, with Knative: they install, break and uninstall

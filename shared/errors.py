@@ -30,7 +30,7 @@ class ForbiddenError(PermanentError):
 
 
 class GuardError(PermanentError):
-    """An admission policy of the delete guard refuses a DELETE: no right is missing."""
+    """An admission policy of ours refuses a DELETE or a stop: no right is missing."""
 
 
 class AbsentKindError(PermanentError):

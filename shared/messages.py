@@ -1,23 +1,24 @@
 """The CloudEvents that the functions send: the contract between the functions, and with other subscribers.
 
-    dev.ttlafterfinished.timer.set        TimersSet      schedule, expire, sweep → timers
-    dev.ttlafterfinished.timer.fired      Timer          timers → expire
-    dev.ttlafterfinished.object.deleted   ObjectDeleted  expire, sweep → subscribers
+    dev.ttlafterfinished.timer.set        TimersSet      schedule, expire, enforce, sweep → timers
+    dev.ttlafterfinished.timer.fired      Timer          timers → expire or enforce, by the attribute `purpose`
+    dev.ttlafterfinished.object.deleted   ObjectDeleted  expire, enforce, sweep → subscribers
+    dev.ttlafterfinished.object.stopped   ObjectStopped  enforce → subscribers
     dev.ttlafterfinished.sweep.continue   SweepStep      sweep → sweep, until the last page of the last kind
 
 In the event data, names are camelCase and instants are RFC 3339 in UTC. An event is only a hint: before a DELETE, the
 object is read from the API server.
 """
 
-from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from shared.core.kinds.rule import Outcome
 from shared.core.objects import ObjectRef
+from shared.message_fields import Instant, Name, identified_ref
 
 TIMERS_MAX = 500
 """Timers in one `timer.set`: as many as a page of a sweep has objects."""
@@ -28,46 +29,17 @@ ATTEMPTS_COUNTED_MAX = 1_000
 SWEEP_COUNT_MAX = 10**12
 """Objects that a sweep counts; without a bound, a forged number could be too long for the log."""
 
-NAME_CHARACTERS_MAX = 500
-"""Characters of a sweep's id and of a kind's name in a step; a sweep writes shorter ones."""
-
 STEPS_MAX = 1_000_000
 """Steps of one sweep: months of listing. Without a bound, a forged number could be too long to write."""
-
-
-def _in_utc(instant: datetime) -> datetime:
-    try:
-        return instant.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("expected an instant between the years 1 and 9999 in UTC") from None
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("expected printable text")
-    return text
-
-
-Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
-Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX), AfterValidator(_printable)]
-"""A text of a message that log lines and Kubernetes Events quote."""
-
-
-def _identified(ref: ObjectRef) -> ObjectRef:
-    """Require a name and a uid, by which a timer finds its object, in text that can be sent."""
-    for field, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name), ("uid", ref.uid)):
-        if not value or not value.isprintable():
-            raise ValueError(f"{field}: expected printable text that is not empty")
-    for field, value in (("namespace", ref.namespace), ("name", ref.name)):
-        if {"/", "%"} & set(value):
-            raise ValueError(f"{field}: expected a name without / and %")
-    return ref
 
 
 class Purpose(StrEnum):
     """The purpose of a timer; an object has at most one pending timer for each purpose."""
 
     EXPIRE = "expire"
+    """Delete the finished object."""
+    ENFORCE = "enforce"
+    """Stop the running object at its active deadline."""
 
 
 class Message(BaseModel):
@@ -86,9 +58,16 @@ class Message(BaseModel):
         """The CloudEvent subject: the object's uid, if the message is about one object."""
         return ""
 
+    @property
+    def extensions(self) -> dict[str, str]:
+        """Further attributes of the CloudEvent, on which a Trigger can filter."""
+        return {}
+
 
 class Timer(Message):
-    """A timer of an object is due: `expire` reads the object again and decides.
+    """A timer of an object is due: the function of its purpose reads the object again and decides.
+
+    The CloudEvent has the attribute `purpose`, on which the Triggers filter.
 
     Published by: timers.
 
@@ -100,7 +79,7 @@ class Timer(Message):
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.timer.fired"
-    ref: Annotated[ObjectRef, AfterValidator(_identified)]
+    ref: Annotated[ObjectRef, AfterValidator(identified_ref)]
     purpose: Purpose
     due_at: Instant
     attempts: int = Field(default=0, ge=0, le=ATTEMPTS_COUNTED_MAX)
@@ -115,11 +94,16 @@ class Timer(Message):
         """The object's uid."""
         return self.ref.uid
 
+    @property
+    def extensions(self) -> dict[str, str]:
+        """The purpose."""
+        return {"purpose": self.purpose.value}
+
 
 class TimersSet(Message):
     """Set timers; each replaces the pending timer of its uid and purpose.
 
-    Published by: schedule, expire and sweep.
+    Published by: schedule, expire, enforce and sweep.
 
     Attributes:
         timers: The timers, each with the fields of `dev.ttlafterfinished.timer.fired`.
@@ -142,16 +126,17 @@ class TimersSet(Message):
 class ObjectDeleted(Message):
     """The API server accepted the DELETE of a due object.
 
-    Published by: expire and sweep.
+    Published by: expire, sweep, and enforce for objects with on-deadline: delete.
 
     Attributes:
         ref: The identity of the object.
         outcome: How the object ended.
-        finished_at: When the object finished; null if only `expire-at` sets the instant and no finish time is known.
-        ttl_from: The annotation, field, policy rule or namespace default that sets the TTL.
+        finished_at: When the object finished; null if that is unknown, and for an object deleted at its deadline.
+        ttl_from: The annotation, field, policy rule or namespace default that sets the TTL or the deadline.
         due_at: When the object was due.
         deleted_at: When the DELETE was accepted, by this process's clock.
         lateness_seconds: `deletedAt` - `dueAt`, in seconds.
+        reason: Why the object was due: `expired`, `over-count`, `over-quota` or `deadline-exceeded`.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.object.deleted"
@@ -162,11 +147,47 @@ class ObjectDeleted(Message):
     due_at: Instant
     deleted_at: Instant
     lateness_seconds: float
+    reason: Literal["expired", "over-count", "over-quota", "deadline-exceeded"] = "expired"
 
     @property
     def id(self) -> str:
         """The uid, which is deleted once."""
         return f"{self.ref.uid}/deleted"
+
+    @property
+    def subject(self) -> str:
+        """The object's uid."""
+        return self.ref.uid
+
+
+class ObjectStopped(Message):
+    """The API server accepted the patch that stops an object at its active deadline.
+
+    Published by: enforce.
+
+    Attributes:
+        ref: The identity of the object.
+        started_at: When the object started, or was resumed the last time.
+        deadline_from: The annotation, policy rule or namespace default that sets the deadline.
+        due_at: When the deadline was over.
+        stopped_at: When the patch was accepted, by this process's clock.
+        lateness_seconds: `stoppedAt` - `dueAt`, in seconds.
+        stops: How often the object was stopped so far.
+    """
+
+    type: ClassVar[str] = "dev.ttlafterfinished.object.stopped"
+    ref: ObjectRef
+    started_at: Instant | None
+    deadline_from: str
+    due_at: Instant
+    stopped_at: Instant
+    lateness_seconds: float
+    stops: int
+
+    @property
+    def id(self) -> str:
+        """The uid, and the number of the stop."""
+        return f"{self.ref.uid}/stopped/{self.stops}"
 
     @property
     def subject(self) -> str:

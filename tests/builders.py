@@ -74,6 +74,8 @@ def shipped_kinds() -> Catalogue:
 JOB = kind_rule("job")
 POD = kind_rule("pod")
 TRAINJOB = kind_rule("trainjob")
+BARE_TRAINJOB = TRAINJOB.model_copy(update={"ttl": None})
+"""A kind without a TTL field: only an annotation, a policy or a namespace sets the TTL of its objects."""
 
 
 @cache
@@ -158,6 +160,15 @@ def trainjob(
         "status": {"conditions": conditions},
     }
     return annotated(obj, **annotations)
+
+
+def runtime(ttl: Any = None, *, name: str = "torch-distributed", namespace: str = "") -> dict[str, Any]:
+    """The runtime of TrainJobs: with a namespace a TrainingRuntime, else a ClusterTrainingRuntime."""
+    kind = "TrainingRuntime" if namespace else "ClusterTrainingRuntime"
+    metadata = {"name": name, "uid": f"uid-{name}", **({"namespace": namespace} if namespace else {})}
+    template = {"spec": {"ttlSecondsAfterFinished": 7}}  # of the JobSet: it sets no TTL for TrainJobs
+    spec = {"template": template, **({} if ttl is None else {"runPolicy": {"ttlSecondsAfterFinished": ttl}})}
+    return {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def pod(

@@ -44,3 +44,54 @@ def crds_of(rules: Iterable[KindRule]) -> list[dict[str, Any]]:
         if rule.group not in BUILT_IN:
             crds.setdefault(rule.name, crd_of(rule))
     return list(crds.values())
+
+
+def trainer_crds(*, with_ttl: bool) -> list[dict[str, Any]]:
+    """The CRDs of TrainJobs and their runtimes with what KEP-2899 validates, with or without its TTL fields.
+
+    Without the field the API server drops it, as in all released versions of Kubeflow Trainer.
+    """
+    of_trainjob: dict[str, Any] = {
+        "runtimeRef": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "apiGroup": {"type": "string", "default": "trainer.kubeflow.org"},
+                "kind": {"type": "string", "default": "ClusterTrainingRuntime"},
+            },
+        },
+        "suspend": {"type": "boolean", "default": False},
+        "managedBy": {"type": "string", "default": "trainer.kubeflow.org/trainjob-controller"},
+        "activeDeadlineSeconds": {
+            "type": "integer",
+            "format": "int64",
+            "minimum": 1,
+            "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "field is immutable"}],
+        },
+    }
+    of_runtime: dict[str, Any] = {"template": _ANYTHING}
+    if with_ttl:
+        ttl = {"ttlSecondsAfterFinished": {"type": "integer", "format": "int64", "minimum": 0}}
+        of_trainjob |= ttl
+        of_runtime |= {**ttl, "runPolicy": {"type": "object", "properties": ttl}}
+    crds = []
+    for kind, plural, scope, spec in (
+        ("TrainJob", "trainjobs", "Namespaced", of_trainjob),
+        ("TrainingRuntime", "trainingruntimes", "Namespaced", of_runtime),
+        ("ClusterTrainingRuntime", "clustertrainingruntimes", "Cluster", of_runtime),
+    ):
+        rule = KindRule(
+            api_versions=("trainer.kubeflow.org/v1alpha1",),
+            kind=kind,
+            plural=plural,
+            scope="Cluster" if scope == "Cluster" else "Namespaced",
+            never_finishes="its schema counts here",
+        )
+        crd = crd_of(rule)
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = {
+            "type": "object",
+            "properties": spec,
+        }
+        crds.append(crd)
+    return crds

@@ -11,13 +11,14 @@ from functools import cache
 from typing import Any
 
 from shared.adapters.kubernetes.watched_versions import Memory
+from shared.core.kinds.inheritance import TtlSourceKind
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.devserver.apiserver import Resource, Store
 from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES
 from shared.devserver.apiserver.versions import copied
 from shared.errors import PermanentError
-from shared.messages import Message, ObjectDeleted, Timer
+from shared.messages import Message, ObjectDeleted, ObjectStopped, Timer
 from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable, Verdict
 from tests.builders import NOW, having, kind_rules, namespace
 from tests.store_cluster import PAGE_SIZE, StoreCluster
@@ -225,10 +226,12 @@ def _resources() -> tuple[Resource, ...]:
     """The resources of the shipped kinds, besides those of the embedded API server."""
     built_in = {(resource.group, resource.kind) for resource in BUILT_IN}
     rules = [rule for rule in kind_rules().values() if (rule.group, rule.kind) not in built_in]
-    return tuple(_resource(rule, version) for rule in rules for version in rule.api_versions)
+    inherited = [one for rule in rules if rule.ttl and rule.ttl.inherited for one in rule.ttl.inherited.kinds]
+    every: list[KindRule | TtlSourceKind] = [*rules, *inherited]
+    return tuple(_resource(one, version) for one in every for version in one.api_versions)
 
 
-def _resource(rule: KindRule, api_version: str) -> Resource:
+def _resource(rule: KindRule | TtlSourceKind, api_version: str) -> Resource:
     version = api_version.rpartition("/")[2]
     return Resource(rule.group, version, rule.plural, rule.kind, namespaced=rule.scope == "Namespaced")
 
@@ -328,6 +331,7 @@ class FakeTelemetry:
     note: Callable[[str, str], None] = lambda _by, _text: None
     records: list[Recorded] = field(default_factory=list)
     deletions: list[ObjectDeleted] = field(default_factory=list)
+    stops: list[ObjectStopped] = field(default_factory=list)
     missed: int = 0
     problems: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     swept_kinds: list[str] = field(default_factory=list)
@@ -355,10 +359,14 @@ class FakeTelemetry:
         self.records.append(Recorded(str(verdict), ref.name, str(reason), detail, by, ref.uid))
 
     def deleted(self, deleted: ObjectDeleted, *, by: str, missed: bool = False, finalizers: Sequence[str] = ()) -> None:
-        self.note(by, f"deleted {deleted.ref} {deleted.ref.uid} missed={missed}")
+        self.note(by, f"deleted {deleted.ref} {deleted.ref.uid} {deleted.reason} missed={missed}")
         self.finalizers.extend(finalizers)
         self.deletions.append(deleted)
         self.missed += missed
+
+    def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
+        self.note(by, f"stopped {stopped.ref} {stopped.ref.uid}")
+        self.stops.append(stopped)
 
     def problem(self, message: str, **fields: object) -> None:
         self.note("problem", f"{message} {fields}")

@@ -24,6 +24,7 @@ from shared.ports import Cluster, Publisher, Timers
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime
 from shared.usecases.deadletter import DeadLetters
+from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
@@ -126,6 +127,10 @@ class Process:
             namespace=self.config.namespace,
             safeguards=await self.safeguards(),
         )
+
+    async def enforcement(self) -> Enforcement:
+        """Make the use case that stops objects at their active deadline."""
+        return Enforcement.like(await self.expiry("enforce"))
 
     async def sweeper(self) -> Sweep:
         """Make the use case that lists all objects and deletes those that are due."""

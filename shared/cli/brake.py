@@ -18,7 +18,7 @@ from shared.core.objects import printable
 from shared.errors import TtlError
 from shared.installation.defaults import HOME, LEASE, RUN
 from shared.installation.leader import Leader
-from shared.safeguards.state_schema import Stop
+from shared.safeguards.state_schema import BrakeStop
 
 STOPPED_WITHIN_SECONDS = 5
 """The longest time from the acknowledgement of a stop to the last DELETE."""
@@ -35,10 +35,13 @@ _namespace_option = namespace_option(
 @_namespace_option
 @cluster_options
 async def stop(options: Options, *, reason: str) -> None:
-    """Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE; nothing is lost."""
+    """Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE; nothing is lost.
+
+    This also holds for the stops of objects at their active deadline.
+    """
     async with connected(options) as cluster:
         brakes, (user, at) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
-        results = await _attempt(brakes, lambda name: state.stop(cluster, name, Stop(at, reason, user)))
+        results = await _attempt(brakes, lambda name: state.stop(cluster, name, BrakeStop(at, reason, user)))
         failed = await _report(cluster, brakes, results)
         for name in brakes.namespaces:
             if name not in failed:
@@ -64,7 +67,7 @@ async def start(options: Options) -> None:
         brakes, (user, _) = await asyncio.gather(find_brake_namespaces(cluster, options.namespace), find_user(cluster))
         results = await _attempt(brakes, lambda name: state.start(cluster, name, by=user))
         failed = await _report(cluster, brakes, results)
-    ended = {name: one for name, one in results.items() if isinstance(one, Stop)}
+    ended = {name: one for name, one in results.items() if isinstance(one, BrakeStop)}
     for name, one in ended.items():
         echo(f"started: namespace {name}; deletions were stopped {one}")
     if ended:
@@ -75,11 +78,11 @@ async def start(options: Options) -> None:
 
 
 async def _attempt(
-    brakes: BrakeNamespaces, change: Callable[[str], Awaitable[Stop | None]]
-) -> dict[str, Stop | TtlError | None]:
+    brakes: BrakeNamespaces, change: Callable[[str], Awaitable[BrakeStop | None]]
+) -> dict[str, BrakeStop | TtlError | None]:
     """Change the brake of each namespace at the same time; return the stop that ended, or the error, by namespace."""
 
-    async def attempt(namespace: str) -> Stop | TtlError | None:
+    async def attempt(namespace: str) -> BrakeStop | TtlError | None:
         try:
             return await change(namespace)
         except TtlError as error:
@@ -90,7 +93,7 @@ async def _attempt(
 
 
 async def _report(
-    cluster: KubernetesCluster, brakes: BrakeNamespaces, results: Mapping[str, Stop | TtlError | None]
+    cluster: KubernetesCluster, brakes: BrakeNamespaces, results: Mapping[str, BrakeStop | TtlError | None]
 ) -> dict[str, TtlError | None]:
     """Warn about each failure, and return the failures by namespace.
 

@@ -21,9 +21,11 @@ from shared.cli.input.options import (
     read_policy,
 )
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, split_target
+from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import ExplainContext, as_json
-from shared.cli.objects.preview import ObjectPreview, find_offline, find_one, no_cyclic_collection
+from shared.cli.objects.offline import find_offline
+from shared.cli.objects.preview import ObjectPreview, find_one, no_cyclic_collection
 from shared.cli.output.messages import inform, show_count
 from shared.cli.output.width import terminal_width
 from shared.core.objects import parse_instant
@@ -51,7 +53,7 @@ def _instant(_context: click.Context, _parameter: click.Parameter, value: str | 
 async def explain(
     options: Options, *, target: tuple[str, ...], filename: str | None, now: datetime | None, output: str
 ) -> None:
-    """Show the decision about an object, its reason and what to do; then its finish time and the source of its TTL.
+    """Show the decision about an object, its reason and what to do; then its finish time, its TTL and its deadline.
 
     The installed policy applies, unless --policy or $TTL_POLICY names another. With -f, only a named policy applies.
     """
@@ -82,8 +84,10 @@ async def explain(
             cluster, rule, kinds=force.kinds, namespace=place, name=name, policy=chosen.policy, flags=force.flags
         )
         guard = await read_guard(cluster, force.kinds.of(rule.group, rule.kind), force.home)
+        # A running object can only be stopped, and a finished one only be deleted.
+        ahead = one.stop if one.stop and is_stop_ahead(one.stop) else one.decision
         obstacles = (
-            *find_obstacles(force, one.ref, rule, decision=one.decision, now=one.now),
+            *find_obstacles(force, one.ref, rule, decision=ahead, now=one.now),
             *find_stale_guard(force, rule, one.decision, guard=guard),
         )
         _print([(one, ExplainContext(chosen, obstacles, force.flags, guard))], output)
@@ -91,7 +95,7 @@ async def explain(
 
 def _print(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], output: str) -> None:
     if output == "json":
-        reports = [as_json(one.ref, one.decision, one.related, context=context) for one, context in findings]
+        reports = [as_json(one.ref, one.decision, one.stop, one.related, context=context) for one, context in findings]
         click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
         return
     width = terminal_width()

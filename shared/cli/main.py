@@ -22,7 +22,7 @@ COMMANDS = {
     "start": "brake:start",
     "hold": "hold:hold",
     "release": "hold:release",
-    "set": "hold:set_ttl",
+    "set": "set_command:set_ttl",
     "kinds": "kinds:kinds",
     "doctor": "doctor:doctor",
 }

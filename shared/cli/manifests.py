@@ -1,6 +1,7 @@
 """`kinds manifests`: print the manifests that add kinds to an installation: RBAC, sources and delete guard."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,20 +15,25 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
 from shared.errors import TtlError
 from shared.installation.defaults import HOME
-from shared.installation.delete_guard import guards
-from shared.installation.kind_manifests import Manifest, component_of, identity_of, join
+from shared.installation.guards import guards
+from shared.installation.kind_manifests import Manifest, component_of, deadline_deletes, identity_of, join
 
 _STYLE: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 120}
 _FOLDED_FROM = 100
 """A text of at least this many characters is written over several lines."""
 
 
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+"""Texts that other YAML parsers, such as kubectl's, read as numbers: a digest such as 6989146886e8."""
+
+
 class _Folding(yaml.SafeDumper):
-    """Writes long expressions over several lines."""
+    """Writes long expressions over several lines, and texts that look like numbers in quotes."""
 
     def represent_str(self, text: str) -> yaml.ScalarNode:
         is_long = len(text) >= _FOLDED_FROM and "\n" not in text
-        return self.represent_scalar("tag:yaml.org,2002:str", text, style=">" if is_long else None)
+        style = "'" if _NUMBER.fullmatch(text) else ">" if is_long else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Folding.add_representer(str, _Folding.represent_str)
@@ -48,10 +54,21 @@ _Folding.add_representer(str, _Folding.represent_str)
     type=click.Choice(["rights", "guard"]),
     help="Only RBAC and the source, or only the delete guard: the admission policies.",
 )
+@click.option(
+    "--delete-at-deadline",
+    is_flag=True,
+    help="Also let enforce delete objects at their active deadline, if they have on-deadline: delete.",
+)
 @click.option("--user", "users", metavar="NAME", multiple=True, help="Also bind the delete guard to this user.")
 @kinds_dir_option
 async def manifests(
-    options: Options, *, names: tuple[str, ...], source: str, only: str | None, users: tuple[str, ...]
+    options: Options,
+    *,
+    names: tuple[str, ...],
+    source: str,
+    only: str | None,
+    delete_at_deadline: bool,
+    users: tuple[str, ...],
 ) -> None:
     """Print the manifests that add kinds to an installation, for `kubectl apply -f -` or a file of an overlay.
 
@@ -68,6 +85,8 @@ async def manifests(
     documents = (
         [] if only == "guard" else [_as_yaml(one) for one in join(rules, namespace=namespace, with_source=with_source)]
     )
+    if delete_at_deadline and only != "guard":
+        documents += map(_as_yaml, deadline_deletes(rules))
     if only != "rights":
         documents += [_as_folded_yaml(one) for one in guards(rules, namespace, users)]
     user_rules = [one for one in files if one.rule in rules and not one.is_shipped]

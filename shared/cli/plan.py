@@ -1,4 +1,4 @@
-"""`plan`: what would be deleted now, what is due when, and what another policy would change."""
+"""`plan`: what would be deleted or stopped now, what is due when, and what another policy would change."""
 
 import json
 from collections import Counter
@@ -22,6 +22,7 @@ from shared.cli.input.options import (
     split_kinds,
 )
 from shared.cli.input.target import connected, find_kinds, is_absent
+from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.object_report import as_json, is_ahead
 from shared.cli.objects.plan_table import print_table
 from shared.cli.objects.preview import Preview, find_all
@@ -29,12 +30,14 @@ from shared.cli.output.messages import warn
 from shared.cli.output.width import echo, output_console
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
+from shared.cli.policies.deadline_warnings import describe_deadlines
 from shared.cli.policies.policy_warnings import LIMIT, PolicyWarning, check_limit, describe_safeguards, find_unused
-from shared.core.decide import Reason
+from shared.core.decide import Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef, printable
 from shared.core.policy.policy import Policy
 from shared.errors import TtlError
+from shared.evaluation.batch import BatchResult
 from shared.evaluation.served import list_served, list_unserved
 
 TOO_MANY = 3
@@ -80,9 +83,11 @@ async def plan(
 ) -> None:
     """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing.
 
+    If objects have an active deadline, a second table shows the same for stops.
+
     With --policy: compare that policy with the one in force, per rule, kind and namespace, and list the objects whose
     decision changes. `120 (+8)` is 120 under the new policy, 8 more than under the other. The exit code is 3 if more
-    objects than --limit would be deleted at once.
+    objects than --limit would be deleted or stopped at once.
     """
     namespace, kinds, policy = options.namespace, options.kinds, options.policy
     enabled = () if kinds else read_settings().kinds
@@ -106,8 +111,10 @@ async def plan(
         warning = _print_comparison(preview, new, old, limit, output=output, everything=everything, yes=yes)
         code = TOO_MANY if warning.is_raised and not yes else code
     elif output == "json":
-        shown = [one for one in preview.objects if everything or is_ahead(one.decisions[0])]
-        click.echo(json.dumps([as_json(one.ref, one.decisions[0]) for one in shown], indent=2))
+        shown = [
+            one for one in preview.objects if everything or is_ahead(one.decisions[0]) or is_stop_ahead(one.stops[0])
+        ]
+        click.echo(json.dumps([as_json(one.ref, one.decisions[0], one.stops[0]) for one in shown], indent=2))
     else:
         print_table(preview.objects)
         echo(f"policy: {printable(new.message)}")
@@ -130,7 +137,7 @@ def _warn_about(
     Returns:
         Whether the numbers are complete; if not, the command exits with code 1.
     """
-    unread = sum(one.decisions[-1].reason is Reason.NAMESPACE_UNREAD for one in preview.objects)
+    unread = sum(_is_unread(one) for one in preview.objects)
     if unread:
         warn(f"{unread} objects are kept, since their namespaces could not be read: grant get and list on namespaces")
     if (not in_force.is_known or in_force.differs) and not is_shown:
@@ -138,21 +145,33 @@ def _warn_about(
     if preview.objects:
         for one in find_stops(force, preview.objects[0].now):
             warn(f"{printable(one.message)}; {one.cure}", fg="yellow")
-    ahead = [one for one in preview.objects if is_ahead(one.decisions[-1])]
+    ahead = [
+        (one, decision)
+        for one in preview.objects
+        for decision in (one.decisions[-1], one.stops[-1])
+        if not isinstance(decision, Ignore)
+    ]
     missing = Counter(
         f"{obstacle.message}; {obstacle.cure}"
-        for one in ahead
-        for obstacle in find_missing_deleter(force, one.ref, one.rule, decision=one.decisions[-1])
+        for one, decision in ahead
+        for obstacle in find_missing_deleter(force, one.ref, one.rule, decision=decision)
     )
     for text, count in missing.items() if not is_compared else ():
         warn(f"{count} due, now or later: {printable(text)}", fg="yellow")
-    if looped := [one.ref for one in ahead if looped_until(force, one.ref, one.now)]:
+    if looped := [one.ref for one, _ in ahead if looped_until(force, one.ref, one.now)]:
         warn(f"{len(looped)} kept for a while: their names are in a recreate loop: {_shown(looped)}", fg="yellow")
     if preview.saved:
         what = "with a saved TTL and no hold: the TTL has no effect until `kubectl ttl release` puts it back"
         warn(f"{len(preview.saved)} {what}: {_shown(preview.saved)}")
     unreadable = bool(force.policy_problem) and not in_force.is_known
     return not (preview.refused or preview.unreadable or unread or unreadable)
+
+
+def _is_unread(one: BatchResult) -> bool:
+    """Return whether the object has a TTL or a deadline, or may have, and its namespace could not be read."""
+    stop = one.stops[-1]
+    may_stop = stop.reason is Reason.NAMESPACE_UNREAD and stop.facts.active.deadline is not None
+    return one.decisions[-1].reason is Reason.NAMESPACE_UNREAD or may_stop
 
 
 def _shown(refs: Sequence[ObjectRef]) -> str:
@@ -201,15 +220,18 @@ def _print_comparison(
     comparison = Comparison(preview.objects)
     warning = check_limit(comparison, new.policy.limits, limit)
     safeguards = list(describe_safeguards(comparison, new.policy.limits))
+    deadlines = list(describe_deadlines(comparison, new.policy))
     if output == "json":
         names = {"policy": str(new), "inForce": str(in_force)}
-        click.echo(json.dumps(as_document(comparison, names, warning, safeguards)))  # indenting takes a second more
+        click.echo(
+            json.dumps(as_document(comparison, names, warning, safeguards, deadlines))
+        )  # indenting takes a second more
     else:
         echo(f"{new}, compared with {in_force}; (+8): 8 more than under {in_force}")
         show(output_console(), comparison, everything=everything)
         if unused := ", ".join(find_unused(comparison, new.policy)):
             echo(f"no finished object gets its TTL from: {unused}")
-    for sentence in safeguards:
+    for sentence in (*safeguards, *(printable(one) for one in deadlines)):
         warn(sentence, fg="yellow")
     if warning.is_raised:
         confirm = "" if yes else f". The exit code is {TOO_MANY}; to confirm, set --yes or a higher --limit"

@@ -14,8 +14,9 @@ import click
 from shared.adapters.config.settings import read_settings, state_folder
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.adapters.telemetry.logs import WOULD_DELETE_MAX, LogTelemetry, configure_logging
-from shared.adapters.timers.sqlite_file import OwnedError, TimerFile
+from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry, configure_logging
+from shared.adapters.timers.sqlite_file import TimerFile
+from shared.adapters.timers.sqlite_lock import OwnedError
 from shared.bootstrap.config import ProcessConfig, read_config
 from shared.bootstrap.process import Process, build
 from shared.cli.deleters.brakes import find_stop
@@ -36,6 +37,7 @@ from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.installation.defaults import LEASE, RUN
 from shared.installation.leader import read_leader
+from shared.ports import Verdict
 from shared.standalone.lease import LeadershipLostError, Lease
 from shared.standalone.runner import Runner
 
@@ -73,7 +75,10 @@ async def run(
     lease_namespace: str,
     verbose: bool,
 ) -> None:
-    """Delete finished objects when their TTL expires, on the cluster of the current context, until Ctrl-C."""
+    """Delete finished objects when their TTL expires, on the cluster of the current context, until Ctrl-C.
+
+    Running objects are stopped at their active deadline.
+    """
     given = {
         **options.by_variable,
         "TTL_SWEEP_INTERVAL": ("--sweep-interval", sweep_interval),
@@ -119,7 +124,7 @@ async def run(
         except asyncio.CancelledError:  # Ctrl-C or SIGTERM: requests in flight have finished
             inform("stopped")
         finally:
-            inform(_summary(telemetry, dry_run=settings.dry_run))
+            inform(summarize(telemetry, dry_run=settings.dry_run))
 
 
 async def _work(process: Process, cluster: KubernetesCluster, candidate: Lease | None) -> None:
@@ -159,13 +164,21 @@ def _banner(config: ProcessConfig, server: str, plurals: str) -> str:
     return f"ttl-after-finished: {plurals} in {where} of {server}\n{_name_policy(config)}{dry_run}"
 
 
-def _summary(telemetry: LogTelemetry, *, dry_run: bool) -> str:
+def summarize(telemetry: LogTelemetry, *, dry_run: bool) -> str:
+    """Say at the end what was done, or would have been done; stops only if there were any."""
     if dry_run:
-        count = len(telemetry.would_delete)
-        more = "at least " if count == WOULD_DELETE_MAX else ""
-        return f"dry run: {more}{count} {'object' if count == 1 else 'objects'} would have been deleted"
-    deleted, missed = (telemetry.counts[what] for what in ("deleted", "missed-by-events"))
-    return f"{deleted} deleted, {missed} of them found only by a sweep"
+        deleted, stopped = (len(telemetry.would[one]) for one in (Verdict.WOULD_DELETE, Verdict.WOULD_STOP))
+        stops = f", {_count(stopped)} stopped" if stopped else ""
+        noun = "object" if deleted == 1 else "objects"
+        return f"dry run: {_count(deleted)} {noun} would have been deleted{stops}"
+    deleted, missed, stopped = (telemetry.counts[what] for what in ("deleted", "missed-by-events", Verdict.STOPPED))
+    stops = f"; {stopped} stopped at their deadline" if stopped else ""
+    return f"{deleted} deleted, {missed} of them found only by a sweep{stops}"
+
+
+def _count(uids: int) -> str:
+    """A number of remembered uids; there may be more than the limit."""
+    return f"at least {uids}" if uids == REMEMBERED_UIDS_MAX else str(uids)
 
 
 def _name_policy(config: ProcessConfig) -> str:

@@ -4,8 +4,9 @@
 returns Expire for every later `now`. `schedule`, `expire`, `sweep`, the watch and the command line call it; no
 other code decides about a deletion.
 
-If a fact is unknown, the object is kept: if the namespace, the owner or the rank in a group matters and is unknown,
-`decide` returns Ignore with a reason that names the fact. A caller that can read the fact calls `decide` again.
+If a fact is unknown, the object is kept: if the namespace, the owner, the rank in a group or an inherited TTL matters
+and is unknown, `decide` returns Ignore with a reason that names the fact. A caller that can read the fact then calls
+`decide` again.
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from shared.core.facts import NOTHING_KNOWN, Context, Facts, Reason
 from shared.core.finish import Finish
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_annotations, get_in
+from shared.core.ttl.inherited import find_ttl_source
 from shared.core.ttl.ttl import TTL_ANNOTATIONS, has_native_ttl
 
 __all__ = ["Context", "Decision", "Expire", "Facts", "Ignore", "Reason", "Wait", "decide", "may_expire"]
@@ -50,7 +52,8 @@ class Expire:
 
 Decision = Ignore | Wait | Expire
 
-_NOT_AHEAD = timedelta(0)
+NOT_AHEAD = timedelta(0)
+"""The API server's clock is trusted."""
 
 
 def decide(  # noqa: PLR0913 - all inputs of a decision
@@ -60,7 +63,7 @@ def decide(  # noqa: PLR0913 - all inputs of a decision
     context: Context = NOTHING_KNOWN,
     *,
     finish: Finish | None = None,
-    ahead: timedelta = _NOT_AHEAD,
+    ahead: timedelta = NOT_AHEAD,
 ) -> Decision:
     """Decide what happens to one object.
 
@@ -78,10 +81,15 @@ def decide(  # noqa: PLR0913 - all inputs of a decision
     reason, facts = evaluate(obj, rule, context, finish=finish)
     if reason is not None or facts.due_at is None:
         return Ignore(reason or Reason.FINISH_TIME_UNKNOWN, facts)
-    if now < facts.due_at:
-        is_due_there = facts.due_at - now <= ahead
-        return Wait(facts.due_at, Reason.SERVER_CLOCK_AHEAD if is_due_there else Reason.NOT_DUE, facts)
-    return Expire(facts.due_at, Reason.EXPIRED, facts)
+    return find_wait(facts.due_at, facts, now, ahead) or Expire(facts.due_at, facts.early or Reason.EXPIRED, facts)
+
+
+def find_wait(due_at: datetime, facts: Facts, now: datetime, ahead: timedelta) -> Wait | None:
+    """The wait until an object is due; None if it is due. See `decide` for the arguments."""
+    if now >= due_at:
+        return None
+    is_due_there = due_at - now <= ahead
+    return Wait(due_at, Reason.SERVER_CLOCK_AHEAD if is_due_there else Reason.NOT_DUE, facts)
 
 
 def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bool:
@@ -99,6 +107,7 @@ def may_expire(obj: Any, rule: KindRule, context: Context = NOTHING_KNOWN) -> bo
     return (
         any(name in annotations for name in TTL_ANNOTATIONS)
         or has_native_ttl(obj, rule.ttl)
+        or find_ttl_source(obj, rule.ttl) is not None
         or context.policy.sets_ttl_for(rule)
         or _may_default(rule, context)
     )

@@ -1,125 +1,22 @@
-"""The inputs and results of a decision: the context beside an object, the reasons, and the facts found about it."""
+"""The inputs and results of a decision: the context beside an object, and the facts found about it."""
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
+from shared.core.capacity import Counted, QuotaPressure
+from shared.core.deadlines.deadline import Deadline
+from shared.core.deadlines.mark import Mark
 from shared.core.dispatchers import Dispatcher
 from shared.core.finish import Finish
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, format_instant
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.policy.policy_rule import PolicyRule
+from shared.core.reasons import Reason
+from shared.core.ttl.inherited import InheritedFact
 from shared.core.ttl.ttl import Ttl
 
-
-class Reason(StrEnum):
-    """Why an object is kept or deleted: the same word in log lines, metrics, JSON output and test ids.
-
-    The text of each member is its meaning, and what an operator can do: docs/reference/reasons.md is made from it.
-    """
-
-    EXPIRED = "expired"
-    """The TTL of the object is over. The object is deleted, unless a safeguard denies or delays the DELETE.
-
-    To keep the object, run `kubectl ttl hold KIND/NAME --reason WHY`.
-    """
-    NOT_DUE = "not-due"
-    """The object finished, and its TTL is not over yet.
-
-    To keep the object longer, run `kubectl ttl set KIND/NAME TIME` or `kubectl ttl hold KIND/NAME --reason WHY`.
-    """
-    SERVER_CLOCK_AHEAD = "server-clock-ahead"
-    """The API server's clock is more than 60 s ahead of the clock of this process. The object is due by the first clock
-    only. It is kept until it is due by both.
-
-    Compare the clocks with `kubectl ttl doctor`, and set the clock that is wrong.
-    """
-    TERMINATING = "terminating"
-    """The object has a `metadata.deletionTimestamp`. A DELETE of it was accepted before.
-
-    If the object does not go, `kubectl ttl explain KIND/NAME` prints which finalizers it waits for.
-    """
-    HELD = "held"
-    """The object has the annotation `ttlafterfinished.dev/hold`.
-
-    To end the hold, run `kubectl ttl release KIND/NAME`.
-    """
-    NEVER_FINISHES = "never-finishes"
-    """The kind rule has `neverFinishes`. Objects of the kind are never deleted.
-
-    Nothing. `kubectl ttl kinds KIND` prints why the kind never finishes.
-    """
-    EXEMPT = "exempt"
-    """The namespace has the annotation `ttlafterfinished.dev/exempt: "true"`.
-
-    To end the exemption, run `kubectl annotate namespace NAME ttlafterfinished.dev/exempt-`.
-    """
-    INVALID_POLICY = "invalid-policy"
-    """An annotation of the namespace has a malformed value, or a policy rule cannot be evaluated for the object.
-
-    Correct the value. The Event `InvalidPolicy` and `kubectl ttl explain KIND/NAME` name it.
-    """
-    INVALID_TTL = "invalid-ttl"
-    """A TTL annotation of the object, or the TTL field of its kind, has a malformed value.
-
-    Correct the value. To remove the annotations, run `kubectl ttl set KIND/NAME --unset`.
-    """
-    UNFINISHED = "unfinished"
-    """The object has not finished.
-
-    Nothing. `kubectl ttl kinds KIND` prints when objects of the kind count as finished.
-    """
-    LEFT_TO_CONTROLLER = "left-to-controller"
-    """The TTL field of the kind is set. The controller of the kind acts on it, and the kind rule has `native: leave`.
-
-    To set a TTL for ttl-after-finished, run `kubectl ttl set KIND/NAME TIME`.
-    """
-    NO_TTL = "no-ttl"
-    """No annotation, TTL field, policy rule or namespace default sets a TTL for the object.
-
-    Set a TTL on the object with `kubectl ttl set KIND/NAME TIME`, in a policy rule, or as the default of the namespace.
-    """
-    NEVER = "never"
-    """The TTL of the object is `never`.
-
-    To set another TTL, run `kubectl ttl set KIND/NAME TIME`.
-    """
-    FINISH_TIME_UNKNOWN = "finish-time-unknown"
-    """The object finished, and no field shows when.
-
-    Set an instant, which needs no finish time: `kubectl ttl set KIND/NAME 2026-01-02T03:04:05Z`.
-    """
-    NAMESPACE_UNREAD = "namespace-unread"
-    """The Namespace was not read. It may be exempt, set a default, or set a maximum.
-
-    Allow `get` and `list` on namespaces to the process, or to the person who runs the command.
-    """
-    OWNER_UNFINISHED = "owner-unfinished"
-    """The controller owner of the object has not finished, or its state is unknown.
-
-    Wait for the owner. To delete the object before its owner, set `ttlafterfinished.dev/owner: ignore` on the object.
-    """
-    DISPATCHED = "dispatched"
-    """Another cluster created the object here, and still has to read its result.
-
-    Set the TTL on the original, or allow the deletion by a policy rule with `onDispatched: delete`.
-    """
-    AGGREGATED_API = "aggregated-api"
-    """An aggregated API server serves the kind, or may serve it, and may ignore the preconditions of a DELETE.
-
-    Allow `list` on APIServices. If the server checks the preconditions, set `preconditions: honoured` in a kind rule.
-    """
-    KEPT_LAST = "kept-last"
-    """A policy rule with `keepLast` or `keepLastFailed` keeps the object as one of the newest of its group.
-
-    Wait: the object is due once enough newer objects of the group have finished.
-    """
-    UNKNOWN_SHAPE = "unknown-shape"
-    """The object does not have the shape that the rule of its kind expects.
-
-    Compare the object with `kubectl ttl kinds KIND`. If your version of the kind differs, write a kind rule.
-    """
+__all__ = ["NOTHING_KNOWN", "NO_DEADLINE_FACTS", "Context", "DeadlineFacts", "Facts", "Reason"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +31,10 @@ class Context:
         aggregated: Whether an aggregated API server serves the kind, or may serve it: it may ignore the preconditions
             of a DELETE. A caller that only sets a timer may pass False.
         newer: How many objects of the same keepLast group finished later; None if they were not counted.
+        inherited: What an object sets for the objects that refer to it; None if it was not read. It counts only for the
+            objects that refer to that object.
+        counted: The place in the group that maxCount limits; None if it was not counted.
+        pressure: The quotas that limit the number of objects of the kind; None if they were not read.
     """
 
     policy: Policy = NO_POLICY
@@ -141,9 +42,36 @@ class Context:
     owner_unfinished: bool = False
     aggregated: bool = False
     newer: int | None = None
+    inherited: InheritedFact | None = None
+    counted: Counted | None = None
+    pressure: QuotaPressure | None = None
 
 
 NOTHING_KNOWN = Context()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineFacts:
+    """The facts about the active deadline of one object.
+
+    Attributes:
+        deadline: The deadline that takes precedence; None if no source sets one, or if it cannot be read.
+        started_at: When the object started, or was resumed the last time; None if that is unknown.
+        moved_by: The setting that made the deadline shorter: max-active-deadline of the namespace.
+        enforced_by: The controller that enforces the deadline field of the kind, if that field is set.
+        mark: The last stop of the object at a deadline; None if it was never stopped.
+        deletes: Whether the object is deleted at its deadline.
+    """
+
+    deadline: Deadline | None = None
+    started_at: datetime | None = None
+    moved_by: str = ""
+    enforced_by: str = ""
+    mark: Mark | None = None
+    deletes: bool = False
+
+
+NO_DEADLINE_FACTS = DeadlineFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +94,14 @@ class Facts:
         newer: How many objects of the group finished later, if they were counted.
         dispatcher: The dispatcher that sent the object to this cluster, if that keeps the object.
         unanswered: The policy rule that has no result for this object; empty if each rule has one.
+        active: The facts about the active deadline; without any in a decision about the TTL.
+        count_rule: The policy rule whose maxCount limits the object, if one does.
+        count_group: The group of that rule to which the object belongs.
+        counted: The place in that group, if it was counted.
+        quota_rule: The policy rule whose whenQuotaAbove applies to the object, if one does.
+        pressure: The quotas, if they were read.
+        early: The limit by which the object is due before its time; None if no limit takes effect.
+        unread: The fact that was not read, and may make the object due sooner; None if there is none.
     """
 
     finish: Finish
@@ -182,9 +118,19 @@ class Facts:
     newer: int | None = None
     dispatcher: Dispatcher | None = None
     unanswered: str = ""
+    active: DeadlineFacts = NO_DEADLINE_FACTS
+    count_rule: PolicyRule | None = None
+    count_group: str = ""
+    counted: Counted | None = None
+    quota_rule: PolicyRule | None = None
+    pressure: QuotaPressure | None = None
+    early: Reason | None = None
+    unread: Reason | None = None
 
     def summary(self) -> str:
         """`finished 2026-01-02T03:04:05Z, due 2026-01-02T04:04:05Z by spec.ttlSecondsAfterFinished`."""
+        if self.active.deadline is not None and self.due_at is not None:
+            return f"deadline over {format_instant(self.due_at)} by {self.active.deadline.source}"
         finished = f"finished {format_instant(self.finish.at)}" if self.finish.at else "finish time unknown"
         if self.ttl is None or self.due_at is None:
             return finished

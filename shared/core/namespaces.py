@@ -1,10 +1,11 @@
-"""Read the settings that a Namespace has for the objects in it: default TTLs, a maximum TTL and an exemption."""
+"""Read the settings of a Namespace for the objects in it: default TTLs and deadlines, maxima, and an exemption."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from shared.core.deadlines.deadline import Deadline, InvalidDeadlineError, read_deadline
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef, get_annotations, get_in, quote, ref_of
 from shared.core.ttl.durations import parse_duration
@@ -26,6 +27,10 @@ DEFAULTS = {"default-ttl": None, "default-ttl-succeeded": Outcome.SUCCEEDED, "de
 """The annotations that set a default TTL, with the outcome of each; None for any outcome."""
 
 
+DEFAULT_DEADLINE = "default-active-deadline"
+MAX_DEADLINE = "max-active-deadline"
+
+
 @dataclass(frozen=True, slots=True)
 class Namespace:
     """The parts of a Namespace that decisions need.
@@ -38,6 +43,8 @@ class Namespace:
         is_cut: Whether the other annotations were dropped for that reason.
         defaults: The default TTLs, by outcome; the key None is for outcomes without their own default.
         max_ttl: The longest TTL of a finished object; None for no limit.
+        default_deadline: The deadline of objects for which no other source sets one.
+        max_deadline: The longest deadline; None for no limit.
         is_exempt: Whether all objects in it are kept.
         problem: The annotation that cannot be read, and what was expected; empty if all can be read.
     """
@@ -48,6 +55,8 @@ class Namespace:
     is_cut: bool = field(default=False, kw_only=True)
     defaults: Mapping[Outcome | None, Ttl] = field(default_factory=dict)
     max_ttl: timedelta | None = None
+    default_deadline: Deadline | None = None
+    max_deadline: timedelta | None = None
     is_exempt: bool = False
     problem: str = ""
 
@@ -84,9 +93,17 @@ def namespace_of(obj: Any) -> Namespace:
     kept = of_domain if is_cut else annotations
     try:
         return Namespace(
-            ref, labels, kept, _defaults(settings), _max_ttl(settings), _is_exempt(settings), is_cut=is_cut
+            ref,
+            labels,
+            kept,
+            _defaults(settings),
+            _max_ttl(settings),
+            _get_deadline(settings, DEFAULT_DEADLINE),
+            _max_deadline(settings),
+            _is_exempt(settings),
+            is_cut=is_cut,
         )
-    except InvalidTtlError as error:
+    except (InvalidTtlError, InvalidDeadlineError) as error:
         return Namespace(ref, labels, kept, problem=f"namespace {ref.name}: {error}", is_cut=is_cut)
 
 
@@ -117,6 +134,17 @@ def _max_ttl(settings: Mapping[str, Any]) -> timedelta | None:
         return parse_duration(value)
     except ValueError as error:
         raise InvalidTtlError(f"{source}: {error}") from None
+
+
+def _get_deadline(settings: Mapping[str, Any], name: str, *, may_be_never: bool = True) -> Deadline | None:
+    if name not in settings:
+        return None
+    return read_deadline(name, settings[name], origin="namespace", may_be_never=may_be_never)
+
+
+def _max_deadline(settings: Mapping[str, Any]) -> timedelta | None:
+    longest = _get_deadline(settings, MAX_DEADLINE, may_be_never=False)
+    return longest.after if longest else None
 
 
 def _is_exempt(settings: Mapping[str, Any]) -> bool:

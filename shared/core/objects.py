@@ -19,6 +19,9 @@ ANNOTATION_DOMAIN = "ttlafterfinished.dev"
 GUARD_PREFIX = "ttl-after-finished-delete-guard-"
 """The prefix of the names of the delete guard's policies; a rejection by one of them is no missing permission."""
 
+STOP_GUARD_PREFIX = "ttl-after-finished-stop-guard-"
+"""The same for the stop guard."""
+
 _QUOTED_MAX = 64  # characters of a text, or bits of a number
 
 
@@ -51,6 +54,10 @@ class ObjectRef:
     def is_same(self, other: "ObjectRef") -> bool:
         """Return whether both identify the same object, in whichever versions of the API group."""
         return replace(self, api_version=self.group) == replace(other, api_version=other.group)
+
+    def is_named(self, other: "ObjectRef") -> bool:
+        """Return whether both have one group, kind, namespace and name, whichever uids they have."""
+        return self.is_same(replace(other, uid=self.uid))
 
     def __str__(self) -> str:
         """The name in logs and messages: `Job ci/build-42`."""

@@ -1,7 +1,8 @@
-"""Check that the delete guard of each enabled kind is in force."""
+"""Check that the delete guard and the stop guard of each enabled kind are in force."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shared.core.kinds.catalogue import Catalogue
@@ -10,22 +11,52 @@ from shared.doctor.findings import Finding, ok, unknown, warn
 from shared.doctor.rights import Account
 from shared.doctor.server import list_served
 from shared.errors import TtlError
-from shared.installation.delete_guard import ACCOUNTS, guard_name, not_checked
-from shared.installation.guard_status import GROUP, OURS, PLURALS, GuardState, compare_guard
+from shared.installation.delete_guard import ACCOUNTS, guard, guard_name, not_checked
+from shared.installation.guard_status import GROUP, OURS, PLURALS, GuardState, MakeGuard, compare_guard
 from shared.installation.inventory import name_of, read_list
 from shared.installation.place import Place
-from shared.installation.rbac import DELETERS
+from shared.installation.rbac import WRITERS
+from shared.installation.stop_guard import NOT_CHECKED, can_stop, stop_guard, stop_guard_name
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
-_WRONG = {
-    GuardState.MISSING: "without it, the API server lets our accounts delete an unfinished or held object:",
-    GuardState.STALE: "made from another version of the rule: it may reject a due object or allow an unfinished one:",
-    GuardState.OTHERS: "binds the accounts of another namespace, not those of this one:",
-    GuardState.ALTERED: "differs from the guard of this version, and may reject less:",
-}
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """A type of guard.
+
+    Attributes:
+        name: The name of the check.
+        name_of: Returns the name of the guard of a kind.
+        make: Makes the guard of a kind.
+        unguarded: What the API server lets our accounts do without it.
+        not_checked: What the API server does not check, of the rules of the kinds.
+    """
+
+    name: str
+    name_of: Callable[[KindRule], str]
+    make: MakeGuard
+    unguarded: str
+    not_checked: Callable[[Sequence[KindRule]], str]
+
+    def describe(self, state: GuardState) -> str:
+        """Describe what is wrong with a guard."""
+        return {
+            GuardState.MISSING: f"without it, the API server lets our accounts {self.unguarded}:",
+            GuardState.STALE: "made from another version of the rule: it may reject or allow the wrong objects:",
+            GuardState.OTHERS: "binds the accounts of another namespace, not those of this one:",
+        }.get(state, "differs from the guard of this version, and may reject less:")
+
+
+_DELETE_GUARD = _Type("delete guard", guard_name, guard, "delete an unfinished or held object", not_checked)
+_STOP_GUARD = _Type(
+    "stop guard",
+    stop_guard_name,
+    stop_guard,
+    "stop a held object, or change more than a stop does",
+    lambda _: NOT_CHECKED,
+)
 
 
 async def check_guard(
@@ -36,7 +67,7 @@ async def check_guard(
     accounts: Iterable[Account],
     place: Place,
 ) -> list[Finding]:
-    """Check the guard of all enabled kinds.
+    """Check the guards of all enabled kinds.
 
     Args:
         cluster: The cluster, with the operator's credentials.
@@ -46,8 +77,8 @@ async def check_guard(
         place: The installation.
     """
     kinds = {rule.name: known.of(rule.group, rule.kind) for rule in rules}
-    deleters = [account for account in accounts if account.role in DELETERS]
-    if not kinds or not deleters:  # on Cloud Run the functions use Google accounts
+    writers = [account for account in accounts if account.role in WRITERS]
+    if not kinds or not writers:  # on Cloud Run the functions use Google accounts
         return []
     try:
         if not set(PLURALS) <= await list_served(cluster, GROUP):
@@ -59,28 +90,33 @@ async def check_guard(
     if problem := policies.problem or bindings.problem:
         return [unknown("delete guard", problem, place)]
     found, bound = ({name_of(one): one for one in listed.items} for listed in (policies, bindings))
-    states: defaultdict[GuardState, list[str]] = defaultdict(list)
-    for name, of_kind in kinds.items():
-        guarded_by = guard_name(of_kind[0])
-        states[compare_guard(of_kind, place.namespace, found.get(guarded_by), bound.get(guarded_by))].append(name)
-    return [*_findings(states, kinds, place), *_unbound(deleters, list(kinds), place)]
+    findings: list[Finding] = []
+    stopped = {name: of_kind for name, of_kind in kinds.items() if can_stop(of_kind)}
+    for one, guarded in ((_DELETE_GUARD, kinds), (_STOP_GUARD, stopped)):
+        states: defaultdict[GuardState, list[str]] = defaultdict(list)
+        for name, of_kind in guarded.items():
+            by = one.name_of(of_kind[0])
+            state = compare_guard(of_kind, place.namespace, found.get(by), bound.get(by), make=one.make)
+            states[state].append(name)
+        findings += _findings(one, states, guarded, place)
+    return [*findings, *_unbound(writers, list(kinds), place)]
 
 
 def _findings(
-    states: Mapping[GuardState, Sequence[str]], kinds: Mapping[str, Sequence[KindRule]], place: Place
+    one: _Type, states: Mapping[GuardState, Sequence[str]], kinds: Mapping[str, Sequence[KindRule]], place: Place
 ) -> Iterator[Finding]:
     for state, names in states.items():
         if state is GuardState.CURRENT:
-            less = not_checked([rule for name in names for rule in kinds[name]])
-            yield ok("delete guard", f"{', '.join(names)}; not checked by the API server: {less}")
+            less = one.not_checked([rule for name in names for rule in kinds[name]])
+            yield ok(one.name, f"{', '.join(names)}; not checked by the API server: {less}")
         else:
-            yield warn(f"delete guard {state}", f"{_WRONG[state]} {', '.join(names)}", place.guard(names))
+            yield warn(f"{one.name} {state}", f"{one.describe(state)} {', '.join(names)}", place.guard(names))
 
 
 def _unbound(accounts: Iterable[Account], names: Sequence[str], place: Place) -> Iterator[Finding]:
-    """Report accounts that delete, but that no guard binds because they have other names."""
+    """Report accounts that delete or stop, but that no guard binds because they have other names."""
     for account in accounts:
         if account.name not in ACCOUNTS:
             user = f"system:serviceaccount:{place.namespace}:{account.name}"
-            detail = f"the guard does not bind {user}, and that account may delete"
+            detail = f"the guard does not bind {user}, and that account may write"
             yield warn(f"delete guard of {account.name}", detail, place.guard(names, user))

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from shared.core.kinds.catalogue import Catalogue
@@ -14,7 +14,7 @@ from shared.errors import ForbiddenError, TtlError
 from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import component_of
 from shared.installation.place import Place
-from shared.installation.rbac import DELETERS, Right, lease_needs, needs_of, state_needs
+from shared.installation.rbac import WRITERS, Right, lease_needs, needs_of, state_needs
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
@@ -49,7 +49,7 @@ def accounts_of(
         name = get_text(workload, "spec.template.spec.serviceAccountName") or "default"
         role = name_of(workload)
         needs = needs_of(role, rules) | (lease_needs(namespace) if role == "standalone" else frozenset())
-        if role in DELETERS:
+        if role in WRITERS:
             needs |= state_needs(namespace)
         if role == "deadletter":
             needs = frozenset({Right("", "events", "create", namespace)})
@@ -131,7 +131,7 @@ async def is_allowed(cluster: "KubernetesCluster", right: Right, *, namespace: s
         ForbiddenError: The operator may do neither.
     """
     user = f"system:serviceaccount:{namespace}:{account}"
-    attributes = {name: value for name, value in asdict(right).items() if value}
+    attributes = {name: value for name, value in asdict(replace(right, read_for="")).items() if value}
     try:
         body: dict[str, Any] = {"spec": {"resourceAttributes": attributes}}
         answer = await cluster.request("POST", f"{_REVIEWS}/selfsubjectaccessreviews", body=body, as_user=user)
@@ -147,7 +147,7 @@ async def _missing_binding(cluster: "KubernetesCluster", account: Account, place
 
     Without them, adding the rights of a single kind does not help.
     """
-    if account.role not in ("expire", "sweep", "source", "standalone"):
+    if account.role not in ("expire", "enforce", "sweep", "source", "standalone"):
         return None
     name = f"ttl-after-finished-{account.role}"
     for kind in ("ClusterRole", "ClusterRoleBinding"):
@@ -167,8 +167,8 @@ def _fix(account: Account, rights: list[Right], place: Place) -> str:
 
     The rights on a kind come by an aggregated ClusterRole; other rights by a new role and its binding.
     """
-    group, resource = rights[0].group, rights[0].resource
-    if account.role in ("expire", "sweep", "source", "standalone"):
+    group, resource = _granted_with(rights[0])
+    if account.role in ("expire", "enforce", "sweep", "source", "standalone"):
         if paths := list(_shipped(account.role, group, resource)):
             return place.apply_files(*paths)
         if _is_of_kind(rights[0]):
@@ -190,13 +190,20 @@ def _fix(account: Account, rights: list[Right], place: Place) -> str:
 _OF_NO_KIND = {
     ("", "events"): "namespace/events.yaml",
     ("", "namespaces"): "namespace/namespaces.yaml",
+    ("", "resourcequotas"): "namespace/resourcequotas.yaml",
     ("apiregistration.k8s.io", "apiservices"): "namespace/apiservices.yaml",
 }
 """The resources that are no kinds of objects which finish, each with the shipped file that grants its rights."""
 
 
+def _granted_with(right: Right) -> tuple[str, str]:
+    """Return the group and the plural of the kind whose manifests grant a right."""
+    plural, _, group = right.read_for.partition(".")
+    return (group, plural) if plural else (right.group, right.resource)
+
+
 def _is_of_kind(right: Right) -> bool:
-    """Return whether a right is on objects that finish, or on their owners."""
+    """Return whether a right is on objects that finish, on their owners, or on objects that set their TTL."""
     return not right.namespace and (right.group, right.resource) not in _OF_NO_KIND
 
 

@@ -10,8 +10,10 @@ from shared.doctor.workloads import describe_trouble, failing, is_ready
 from shared.installation.inventory import Inventory, Obj, name_of
 from shared.installation.kind_manifests import COMPONENTS, component_of, is_watchable
 from shared.installation.place import Place
+from shared.messages import Purpose, Timer
+from shared.standalone.triggers import Filter
 
-FUNCTIONS = ("schedule", "timers", "expire", "sweep")
+FUNCTIONS = ("schedule", "timers", "expire", "enforce", "sweep")
 """The functions that need a Trigger of their name."""
 
 PUBLISHERS = ("timers", "sweep")
@@ -55,9 +57,28 @@ def check_triggers(found: Inventory, place: Place) -> Iterator[Finding]:
             # Knative resolves a subscriber only when it reconciles the Trigger: a deleted one stays "resolved".
             yield fail(f"Trigger {name}", "; ".join(missing), place.apply())
             continue
+        if misrouted := _describe_misrouted(trigger):
+            yield fail(f"Trigger {name}", misrouted, place.apply())
+            continue
         is_applied = not failing(trigger) & {"SubscriberResolved", "BrokerReady"}
         fix = place.command("describe", "trigger", name) if is_applied else place.apply()
         yield _report("Trigger", trigger, f"to {get_text(trigger, 'status.subscriberUri')}", fix=fix)
+
+
+def _describe_misrouted(trigger: Obj) -> str:
+    """Describe why a function for timers of one purpose gets other timers, or none; empty if it gets its own."""
+    name = name_of(trigger)
+    if name not in [*Purpose]:
+        return ""
+    try:
+        filters = [Filter.model_validate(one) for one in list_mappings(trigger, "spec.filters")]
+    except ValueError:
+        return ""  # a dialect that only Knative evaluates
+    got = [one for one in Purpose if all(part.holds({"type": Timer.type, "purpose": one.value}) for part in filters)]
+    if got == [Purpose(name)]:
+        return ""
+    expected = f"expected a filter for {Timer.type} with purpose: {name}"
+    return f"{expected}, got one that matches {'timers of ' + ' and '.join(got) if got else 'no timer'}"
 
 
 def check_sources(found: Inventory, place: Place) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ The objects go through the loop of the evaluator, `decide_with`. But the facts t
 themselves: the owner of a Pod is a Job, and a policy rule counts objects of one kind. These facts are known after the
 last object, and no object is kept in memory until then. So the loop first goes on as if no missing fact kept the
 object, and its decisions are stored. Once all objects are added, the owners and the ranks show which decision applies.
+If a limit by count or by quota may make the object due sooner, the loop runs once more for each limit, as if it did.
 The results are those of `Evaluator`, which evaluates each object alone.
 """
 
@@ -13,15 +14,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 
-from shared.core.decide import Context, Decision, Reason
+from shared.core.deadlines.decide_stop import StopDecision, decide_stop
+from shared.core.decide import Context, Decision, Reason, decide
+from shared.core.finish import Finish
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, get_controller, ref_of
 from shared.core.policy.policy import Policy
-from shared.core.ranks import RankGroups, find_ranked, is_kept
+from shared.core.ttl.inherited import InheritedFact
 from shared.errors import PermanentError
-from shared.evaluation.evaluator import FindFact, decide_with
+from shared.evaluation.batch_groups import BatchGroups, LoopDecisions
+from shared.evaluation.decision_loop import FindFact, decide_with
+from shared.evaluation.quotas import KnownQuotas
 from shared.ports import Snapshot
 
 OWNERS_AT_ONCE = 16
@@ -29,6 +35,9 @@ OWNERS_AT_ONCE = 16
 
 IsUnfinished = Callable[[ObjectRef], Awaitable[bool]]
 """See `shared.evaluation.owners.Owners.is_unfinished`."""
+
+FindInherited = Callable[[Any, KindRule], Awaitable[InheritedFact]]
+"""See `shared.evaluation.ttl_sources.TtlSources.get`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +48,27 @@ class BatchResult:
         rule: The object's kind.
         now: When it was read, by the API server's clock.
         decisions: One under each policy, in the order of the policies.
+        stops: The decisions about its active deadline, in the same order.
     """
 
     ref: ObjectRef
     rule: KindRule
     now: datetime
     decisions: Sequence[Decision]
+    stops: Sequence[StopDecision]
 
 
 @dataclass(slots=True)
 class _BatchCase:
-    """One object; under each policy the decisions of the loop, each without the fact that the one before lacks."""
+    """One object, and the decisions of the loop under each policy."""
 
     ref: ObjectRef
     rule: KindRule
     now: datetime
     owner: ObjectRef | None
-    decisions: tuple[tuple[Decision, ...], ...]
+    decisions: tuple[LoopDecisions, ...]
+    stops: tuple[tuple[StopDecision, ...], ...]
+    quotas: KnownQuotas
 
 
 @dataclass
@@ -64,17 +77,19 @@ class BatchEvaluator:
 
     Attributes:
         policies: Each object is evaluated under each policy.
+        find_inherited: Reads the object from which another inherits its TTL; None if none can be read.
     """
 
     policies: Sequence[Policy]
+    find_inherited: FindInherited | None = None
     _cases: list[_BatchCase] = field(default_factory=list)
     _unfinished: dict[str, bool] = field(default_factory=dict)
-    _groups: tuple[RankGroups, ...] = field(init=False)
+    _groups: tuple[BatchGroups, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._groups = tuple(RankGroups() for _ in self.policies)
+        self._groups = tuple(BatchGroups() for _ in self.policies)
 
-    async def add(
+    async def add(  # noqa: PLR0913 - each is a fact about the object
         self,
         snapshot: Snapshot,
         rule: KindRule,
@@ -82,6 +97,7 @@ class BatchEvaluator:
         problem: str = "",
         *,
         aggregated: bool = False,
+        quotas: KnownQuotas = (),
     ) -> None:
         """Add one object.
 
@@ -91,20 +107,29 @@ class BatchEvaluator:
             namespace: The object's namespace; None if it could not be read.
             problem: Why the namespace could not be read.
             aggregated: Whether an aggregated API server serves the kind, or may.
+            quotas: The quotas that limit the number of objects of the kind, or why they could not be listed.
         """
         ref, owner, finish = ref_of(snapshot.obj), get_controller(snapshot.obj), None
-        find_fact = _assuming(problem)
-        stored: list[tuple[Decision, ...]] = []
+        find_fact = _assuming(problem, partial(self._inherited, snapshot.obj, rule))
+        stored: list[LoopDecisions] = []
+        stops: list[tuple[StopDecision, ...]] = []
         for policy, groups in zip(self.policies, self._groups, strict=True):
             context = Context(policy, namespace, owner is not None, aggregated=aggregated)
-            decisions, _ = await decide_with(find_fact, snapshot, rule, context=context, finish=finish)
-            finish = decisions[0].facts.finish
-            if ranked := find_ranked(ref, decisions[0].reason, decisions[0].facts):
-                groups.add(ranked)
-            stored.append(tuple(decisions))
+            run = partial(_run, find_fact, snapshot, rule, finish)
+            decisions = await LoopDecisions.find(run, context)
+            finish = decisions.usual[0].facts.finish
+            groups.add(ref, owner, decisions)
+            stored.append(decisions)
+            stopping, _ = await decide_with(decide_stop, find_fact, snapshot, rule, context=context, finish=finish)
+            stops.append(tuple(stopping))
         if ref.uid and finish:
             self._unfinished[ref.uid] = rule.keeps_dependents(is_finished=finish.finished)
-        self._cases.append(_BatchCase(ref, rule, snapshot.read_at, owner, tuple(stored)))
+        self._cases.append(_BatchCase(ref, rule, snapshot.read_at, owner, tuple(stored), tuple(stops), quotas))
+
+    async def _inherited(self, obj: Any, rule: KindRule) -> InheritedFact:
+        if self.find_inherited is None:
+            raise PermanentError("the object from which it inherits its TTL cannot be read")
+        return await self.find_inherited(obj, rule)
 
     async def settle(self, is_unfinished: IsUnfinished) -> list[BatchResult]:
         """Return the decisions about each object, in the order in which the objects were added.
@@ -114,15 +139,24 @@ class BatchEvaluator:
         """
         await self._read_owners(is_unfinished)
         for groups in self._groups:
-            groups.sort()
+            groups.settle(self._unfinished)
         return [
-            BatchResult(one.ref, one.rule, one.now, tuple(map(partial(self._settle, one), one.decisions, self._groups)))
+            BatchResult(
+                one.ref,
+                one.rule,
+                one.now,
+                tuple(map(partial(self._settle, one), one.decisions, self._groups)),
+                tuple(map(partial(self._settle_stop, one), one.stops)),
+            )
             for one in self._cases
         ]
 
     async def _read_owners(self, is_unfinished: IsUnfinished) -> None:
-        first = ((one.owner, decisions[0]) for one in self._cases for decisions in one.decisions)
-        wanted = {owner.uid: owner for owner, decision in first if owner and decision.reason is Reason.OWNER_UNFINISHED}
+        wanted = {
+            one.owner.uid: one.owner
+            for one in self._cases
+            if one.owner and (any(decisions.needs_owner for decisions in one.decisions) or _needs_owner_to_stop(one))
+        }
         missing = iter([owner for uid, owner in wanted.items() if uid not in self._unfinished])
 
         async def work() -> None:
@@ -133,29 +167,41 @@ class BatchEvaluator:
             for _ in range(OWNERS_AT_ONCE):
                 group.create_task(work())
 
-    def _settle(self, case: _BatchCase, decisions: Sequence[Decision], groups: RankGroups) -> Decision:
-        """The decision at which the loop ends if it has the facts: the first whose missing fact keeps the object."""
-        counted = [_count(case.ref, one, groups) for one in decisions]
-        return next(one for one in counted if self._applies(one, case.owner))
+    def _settle(self, case: _BatchCase, decisions: LoopDecisions, groups: BatchGroups) -> Decision:
+        is_unfinished = case.owner is None or self._unfinished.get(case.owner.uid, True)
+        return groups.choose(case.ref, decisions, case.quotas, read_at=case.now, owner_unfinished=is_unfinished)
 
-    def _applies(self, decision: Decision, owner: ObjectRef | None) -> bool:
-        facts = decision.facts
-        match decision.reason:
-            case Reason.OWNER_UNFINISHED:
-                return owner is None or self._unfinished[owner.uid]
-            case Reason.KEPT_LAST:
-                rule = facts.keep_last_rule
-                return is_kept(facts.newer, rule.kept_of(facts.finish.outcome) if rule else None)
-        return True
+    def _settle_stop(self, case: _BatchCase, stops: Sequence[StopDecision]) -> StopDecision:
+        """The first decision whose missing fact leaves the object alone; a deadline depends on no rank."""
+        is_unfinished = case.owner is None or self._unfinished.get(case.owner.uid, True)
+        return next(one for one in stops if one.reason is not Reason.OWNER_UNFINISHED or is_unfinished)
 
 
-def _assuming(problem: str) -> FindFact:
-    """Find no fact: assume that neither the owner nor the rank keeps the object."""
+def _needs_owner_to_stop(case: _BatchCase) -> bool:
+    return any(one.reason is Reason.OWNER_UNFINISHED for decisions in case.stops for one in decisions)
+
+
+async def _run(
+    find_fact: FindFact, snapshot: Snapshot, rule: KindRule, finish: Finish | None, context: Context
+) -> tuple[Decision, ...]:
+    on_the_way, _ = await decide_with(decide, find_fact, snapshot, rule, context=context, finish=finish)
+    return tuple(one for one in on_the_way if _is_final(one)) or (on_the_way[-1],)
+
+
+def _is_final(decision: Decision) -> bool:
+    """Return whether the decision may count: not if the TTL that it lacks was then found."""
+    return decision.reason is not Reason.INHERITED_UNREAD or bool(decision.facts.problem)
+
+
+def _assuming(problem: str, find_inherited: Callable[[], Awaitable[InheritedFact]]) -> FindFact:
+    """Find only an inherited TTL: assume that neither the owner nor the rank keeps the object."""
 
     async def find_fact(reason: Reason, context: Context) -> Context:
         match reason:
             case Reason.NAMESPACE_UNREAD:
                 raise PermanentError(problem)
+            case Reason.INHERITED_UNREAD:
+                return replace(context, inherited=await find_inherited())
             case Reason.OWNER_UNFINISHED:
                 return replace(context, owner_unfinished=False)
             case Reason.KEPT_LAST:
@@ -163,11 +209,3 @@ def _assuming(problem: str) -> FindFact:
         return context
 
     return find_fact
-
-
-def _count(ref: ObjectRef, decision: Decision, groups: RankGroups) -> Decision:
-    """The decision, with the number of objects of its group that finished later."""
-    ranked = find_ranked(ref, decision.reason, decision.facts)
-    if ranked is None:
-        return decision
-    return replace(decision, facts=replace(decision.facts, newer=groups.count_newer(ranked)))

@@ -1,27 +1,33 @@
 """Evaluate an object that was read: read only the facts that `decide` needs, and decide.
 
-These facts are the namespace if it may matter, the owner if it may keep the object, and the rank if a rule keeps the
-newest objects. If a fact cannot be read, the object is kept, and the reason names the fact.
+These facts are the namespace if it may matter, the owner if it may keep the object, the rank if a rule keeps the
+newest objects, and the object from which a TTL may be inherited. If a fact cannot be read, the object is kept, and the
+reason names the fact.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic
 
-from shared.core.decide import Context, Decision, Expire, Reason, decide, may_expire
+from shared.core.capacity import QuotaPressure
+from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
+from shared.core.decide import Context, Decision, Ignore, Reason, Wait, decide, may_expire
 from shared.core.facts import NOTHING_KNOWN
-from shared.core.finish import Finish
+from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_controller, get_text
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ranks import RankedObject
-from shared.errors import PermanentError
+from shared.evaluation.decision_loop import Decide, DecisionT, decide_with
+from shared.evaluation.lost_marks import LostMarks
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.owners import Owners
-from shared.evaluation.ranks import Ranks
+from shared.evaluation.quotas import Quotas
+from shared.evaluation.ranks import FALLEN_MAX, Ranks
+from shared.evaluation.ttl_sources import TtlSources
 from shared.ports import Cluster, Snapshot, Telemetry
 
 DECIDED_SECONDS = 1.0
@@ -32,47 +38,8 @@ CLOCK_AHEAD = "the API server's clock is too far ahead: objects wait until they 
 """A problem for the operator: one of the two clocks is wrong, or a proxy writes its own Date header."""
 
 
-FindFact = Callable[[Reason, Context], Awaitable[Context]]
-"""Returns the context with the fact that a reason names as missing; raises PermanentError if it cannot be found."""
-
-_MISSING = frozenset({Reason.NAMESPACE_UNREAD, Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST})
-"""Reasons that also apply while a fact is missing."""
-
-
-async def decide_with(
-    find_fact: FindFact, snapshot: Snapshot, rule: KindRule, *, context: Context, finish: Finish | None = None
-) -> tuple[Sequence[Decision], Context]:
-    """Decide; while the reason names a missing fact, find that fact and decide again.
-
-    Args:
-        find_fact: Finds a missing fact.
-        snapshot: The object, and the API server's time.
-        rule: The object's kind.
-        context: The facts that are known.
-        finish: The finish from an earlier decision about the object.
-
-    Returns:
-        Each decision on the way, and the context of the last one, which counts. If a fact cannot be found, the last
-        decision keeps the object, and has the problem.
-    """
-    decisions: list[Decision] = []
-    found: set[Reason] = set()
-    while True:
-        decision = decide(snapshot.obj, rule, snapshot.read_at, context, finish=finish, ahead=snapshot.ahead)
-        decisions.append(decision)
-        reason, finish = decision.reason, decision.facts.finish
-        if reason not in _MISSING or reason in found:
-            return decisions, context
-        found.add(reason)
-        try:
-            context = await find_fact(reason, context)
-        except PermanentError as error:
-            decisions[-1] = replace(decision, facts=replace(decision.facts, problem=str(error)))
-            return decisions, context
-
-
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Generic[DecisionT]):
     """A decision, and the objects that have to be evaluated because of this object.
 
     Attributes:
@@ -81,10 +48,13 @@ class Evaluation:
         at: When the decision was made, in seconds of the loop's clock.
     """
 
-    decision: Decision
+    decision: DecisionT
     fallen: Sequence[RankedObject] = ()
     context: Context = NOTHING_KNOWN
     at: float = 0.0
+
+
+AnyEvaluation = Evaluation[Decision] | Evaluation[StopDecision]
 
 
 @dataclass
@@ -107,13 +77,18 @@ class Evaluator:
     namespaces: Namespaces = field(init=False)
     owners: Owners = field(init=False)
     ranks: Ranks = field(init=False)
+    ttl_sources: TtlSources = field(init=False)
+    quotas: Quotas = field(init=False)
+    lost_marks: LostMarks = field(init=False, default_factory=LostMarks)
     _telemetry: Telemetry | None = field(init=False)
     _is_ahead: bool = field(init=False)
 
     def __post_init__(self, telemetry: Telemetry | None, only: str) -> None:
         self._telemetry, self._is_ahead = telemetry, False
+        self.ttl_sources = TtlSources(self.cluster, telemetry)
         self.namespaces = Namespaces(self.cluster, telemetry, only)
-        self.owners, self.ranks = Owners(self.cluster, self.kinds), Ranks(self.cluster)
+        self.owners, self.quotas = Owners(self.cluster, self.kinds), Quotas(self.cluster, telemetry)
+        self.ranks = Ranks(self.cluster, self.owners, self.ttl_sources)
 
     async def decide(self, snapshot: Snapshot, rule: KindRule) -> Decision:
         """Evaluate an object, and return the decision alone.
@@ -123,8 +98,8 @@ class Evaluator:
         """
         return (await self.evaluate(snapshot, rule)).decision
 
-    async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
-        """Decide about an object at the API server's clock; read the facts that the decision needs.
+    async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation[Decision]:
+        """Decide about the TTL of an object at the API server's clock; read the facts that the decision needs.
 
         Args:
             snapshot: The object, and the API server's time.
@@ -133,34 +108,25 @@ class Evaluator:
         Raises:
             TryLaterError: The API server is busy or away.
         """
+        return await self._evaluate(decide, snapshot, rule)
+
+    async def evaluate_stop(self, snapshot: Snapshot, rule: KindRule) -> Evaluation[StopDecision]:
+        """Decide about the active deadline of an object, by what this process knows of its stops; see `evaluate`."""
+        found = await self._evaluate(decide_stop, snapshot, rule)
+        return replace(found, decision=self.lost_marks.checked(get_text(snapshot.obj, "metadata.uid"), found.decision))
+
+    async def _evaluate(self, decide: Decide[DecisionT], snapshot: Snapshot, rule: KindRule) -> Evaluation[DecisionT]:
         self._report_clock(snapshot.ahead)
-        obj, name, owner = snapshot.obj, _namespace_of(snapshot.obj), get_controller(snapshot.obj)
-        fallen: Sequence[RankedObject] = ()
-
-        async def find_fact(reason: Reason, context: Context) -> Context:
-            nonlocal fallen
-            match reason:
-                case Reason.OWNER_UNFINISHED:
-                    is_unfinished = owner is not None and await self.owners.is_unfinished(owner)
-                    context = replace(context, owner_unfinished=is_unfinished)
-                case Reason.AGGREGATED_API:
-                    context = replace(context, aggregated=await self.cluster.is_aggregated(rule))
-                case Reason.KEPT_LAST:
-                    rank = await self.ranks.rank(obj, rule, context)
-                    context, fallen = replace(context, newer=rank.newer), rank.fallen
-            if reason is Reason.NAMESPACE_UNREAD or context.namespace is not None:
-                # A slow read of another fact may have made the namespace too old.
-                context = replace(context, namespace=await self.namespaces.get(name))
-            return context
-
+        name, owner = _namespace_of(snapshot.obj), get_controller(snapshot.obj)
+        finder = _FactFinder(self, snapshot, rule)
         context = Context(
             self.policy(), self.namespaces.get_cached(name), owner is not None, aggregated=rule.may_be_aggregated
         )
-        decisions, context = await decide_with(find_fact, snapshot, rule, context=context)
-        return Evaluation(decisions[-1], fallen, context, at=_now())
+        decisions, context = await decide_with(decide, finder.find, snapshot, rule, context=context)
+        return Evaluation(decisions[-1], finder.fallen, context, at=_now())
 
-    def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
-        """Check, just before the DELETE, that the decision still holds.
+    def is_still_due(self, evaluation: AnyEvaluation, snapshot: Snapshot, rule: KindRule) -> bool:
+        """Check, just before the DELETE or the stop, that the decision still holds.
 
         It does not hold if the policy changed, or if it is older than `DECIDED_SECONDS`. If the namespace was read
         again, `decide` is called again. The cached namespace is at most `NAMESPACE_AGE_SECONDS_MAX` old. This method
@@ -175,7 +141,9 @@ class Evaluator:
         if namespace is evaluation.context.namespace:
             return True
         context = replace(evaluation.context, namespace=namespace)
-        return isinstance(decide(snapshot.obj, rule, snapshot.read_at, context), Expire)
+        is_stop = isinstance(evaluation.decision, Stop)
+        again = (decide_stop if is_stop else decide)(snapshot.obj, rule, snapshot.read_at, context)
+        return not isinstance(again, Ignore | Wait)
 
     def _report_clock(self, ahead: timedelta) -> None:
         """Report the problem once while it lasts; the verdict of each waiting object has the reason, too."""
@@ -185,7 +153,70 @@ class Evaluator:
 
     def may_expire(self, obj: Any, rule: KindRule) -> bool:
         """Return whether an object may be due now or later, by its metadata and the cached namespace."""
-        return may_expire(obj, rule, Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj))))
+        return may_expire(obj, rule, self._cached_context(obj))
+
+    def may_stop(self, obj: Any, rule: KindRule) -> bool:
+        """Return whether a deadline may be set for an object, by its metadata and the cached namespace."""
+        return may_stop(obj, rule, self._cached_context(obj))
+
+    def _cached_context(self, obj: Any) -> Context:
+        return Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj)))
+
+
+@dataclass(slots=True)
+class _FactFinder:
+    """Finds the facts about one object.
+
+    Attributes:
+        fallen: Objects of its group that have to be evaluated because of this object.
+    """
+
+    evaluator: Evaluator
+    snapshot: Snapshot
+    rule: KindRule
+    fallen: Sequence[RankedObject] = ()
+
+    async def find(self, reason: Reason, context: Context) -> Context:
+        """See `FindFact`."""
+        context = await (self._find_rank if reason in _OF_RANKS else self._find)(reason, context)
+        if reason is Reason.NAMESPACE_UNREAD or context.namespace is not None:
+            # A slow read of another fact may have made the namespace too old.
+            namespace = await self.evaluator.namespaces.get(_namespace_of(self.snapshot.obj))
+            context = replace(context, namespace=namespace)
+        return context
+
+    async def _find(self, reason: Reason, context: Context) -> Context:
+        evaluator, obj = self.evaluator, self.snapshot.obj
+        match reason:
+            case Reason.OWNER_UNFINISHED:
+                owner = get_controller(obj)
+                is_unfinished = owner is not None and await evaluator.owners.is_unfinished(owner)
+                return replace(context, owner_unfinished=is_unfinished)
+            case Reason.INHERITED_UNREAD:
+                return replace(context, inherited=await evaluator.ttl_sources.get(obj, self.rule))
+            case Reason.AGGREGATED_API:
+                return replace(context, aggregated=await evaluator.cluster.is_aggregated(self.rule))
+        return context
+
+    async def _find_rank(self, reason: Reason, context: Context) -> Context:
+        evaluator, obj, rule = self.evaluator, self.snapshot.obj, self.rule
+        match reason:
+            case Reason.KEPT_LAST:
+                rank = await evaluator.ranks.rank(obj, rule, context)
+                self.fallen = rank.fallen
+                return replace(context, newer=rank.newer)
+            case Reason.OVER_COUNT:
+                rank = await evaluator.ranks.rank(obj, rule, context, "maxCount")
+                self.fallen = (*self.fallen, *rank.fallen)
+                return replace(context, counted=rank.counted)
+        quotas = await evaluator.quotas.of(_namespace_of(obj), rule, after=finish_of(obj, rule).at)
+        pressure = QuotaPressure(quotas, read_at=self.snapshot.read_at)
+        pressure, leaving = await evaluator.ranks.press(obj, rule, context, pressure)
+        self.fallen = (*self.fallen, *leaving[:FALLEN_MAX])
+        return replace(context, pressure=pressure)
+
+
+_OF_RANKS = frozenset({Reason.KEPT_LAST, Reason.OVER_COUNT, Reason.OVER_QUOTA})
 
 
 def _now() -> float:

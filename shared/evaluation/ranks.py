@@ -1,24 +1,32 @@
-"""Read the ranks for keepLast: the objects of a group are listed, and counted by `shared.core.ranks`."""
+"""Read the ranks of objects: the objects of a group are listed, and counted by `shared.core.ranks`."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
+from shared.core.capacity import WITHIN_COUNT, Counted, QuotaPressure, QuotaUsage
 from shared.core.evaluate import evaluate
-from shared.core.facts import Context
+from shared.core.facts import Context, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ref_of
+from shared.core.objects import get_in
 from shared.core.policy.policy import Policy
-from shared.core.ranks import RankedObject, RankGroups, find_ranked, is_kept
+from shared.core.ranks import Leaving, RankedBy, RankedObject, RankGroup, RankGroups, is_kept
+from shared.errors import PermanentError
+from shared.evaluation.owners import Owners
+from shared.evaluation.ranked import rank_all, rank_by
+from shared.evaluation.ttl_sources import TtlSources
 from shared.ports import Cluster
 
 RANK_AGE_SECONDS_MAX = 5.0
 """How old the LIST for a rank may be."""
 
+PRESSED_AGE_SECONDS_MAX = 1.0
+"""The same for a quota: which objects have to go depends on how many are left."""
+
 FALLEN_MAX = 20
-"""The most timers that one evaluation sets for objects that `keepLast` no longer keeps. The sweep deletes the rest."""
+"""The most timers that one evaluation sets for other objects of a group. The sweep deletes the rest."""
 
 LISTS_MAX = 100
 """LISTs in the cache."""
@@ -32,27 +40,48 @@ class Rank:
 
     Attributes:
         newer: How many objects of the group finished later.
-        fallen: If the rule keeps this object: the objects that it no longer keeps, the newest first.
+        fallen: If the rule keeps this object: the objects that it no longer keeps; for keepLast the newest first, for
+            maxCount the oldest.
+        counted: The place of the object, for maxCount.
     """
 
     newer: int
     fallen: Sequence[RankedObject] = ()
+    counted: Counted = WITHIN_COUNT
 
 
 @dataclass(slots=True)
 class _Listed:
     at: float
     policy: Policy
-    by_uid: dict[str, RankedObject] = field(default_factory=dict)
+    live: int = 0
+    by_uid: dict[tuple[RankedBy, str], RankedObject] = field(default_factory=dict)
     groups: RankGroups = field(default_factory=RankGroups)
+    leaving: dict[tuple[RankGroup, Sequence[QuotaUsage]], Leaving] = field(default_factory=dict)
+
+    def get(self, ranked: RankedObject) -> RankedObject | None:
+        """How the LIST shows an object; None if it shows no such object."""
+        return self.by_uid.get((ranked.group[0], ranked.ref.uid))
 
     def rank(self, ranked: RankedObject) -> Rank:
         """The rank of an object; the LIST may show it in an earlier state, or not at all."""
-        newer = self.groups.count_newer(ranked, listed=self.by_uid.get(ranked.ref.uid))
+        newer = self.groups.count_newer(ranked, listed=self.get(ranked))
+        counted = self.groups.count(ranked, listed=self.get(ranked))
         if not is_kept(newer, ranked.kept):
-            return Rank(newer)
-        fallen = (self.by_uid[uid] for uid in self.groups.list_fallen(ranked))
-        return Rank(newer, tuple(islice((one for one in fallen if one.due_at is not None), FALLEN_MAX)))
+            return Rank(newer, counted=counted)
+        found = (self.by_uid[ranked.group[0], uid] for uid in self.groups.list_fallen(ranked))
+        fallen = [one for one in found if one.due_at is not None]
+        if ranked.group[0] == "maxCount":
+            fallen.reverse()
+        return Rank(newer, fallen[:FALLEN_MAX], counted)
+
+    def pressed(self, group: RankGroup) -> Iterator[RankedObject]:
+        """The objects of a group that may go because of a quota, the oldest first; keepLast keeps none of them."""
+        found = [one for one in self.by_uid.values() if one.group == group]
+        for one in sorted(found, key=lambda one: one.place):
+            ranked = self.by_uid.get(("keepLast", one.ref.uid))
+            if ranked is None or not is_kept(self.groups.count_newer(ranked), ranked.kept):
+                yield one
 
 
 @dataclass
@@ -60,25 +89,76 @@ class Ranks:
     """Counts objects by LISTs of one kind in one namespace, at most five seconds old and shared by all callers."""
 
     cluster: Cluster
+    owners: Owners
+    ttl_sources: TtlSources
     _lists: dict[_Key, _Listed] = field(default_factory=dict)
     _listing: dict[_Key, asyncio.Lock] = field(default_factory=dict)
 
-    async def rank(self, obj: Any, rule: KindRule, context: Context) -> Rank:
+    async def rank(self, obj: Any, rule: KindRule, context: Context, by: RankedBy = "keepLast") -> Rank:
         """Return the rank of a finished object among those that its policy rule counts.
 
         Args:
             obj: The object.
             rule: The object's kind.
             context: The policy and the namespace.
+            by: The field of the policy rule.
 
         Raises:
             TryLaterError: The API server is busy or away.
             PermanentError: The API server refuses to list.
         """
-        ranked = _find_ranked(obj, rule, context)
+        ranked = rank_by(by, obj, rule, await self._known(obj, rule, context))
         return Rank(0) if ranked is None else (await self._listed(ranked, rule, context)).rank(ranked)
 
-    async def _listed(self, ranked: RankedObject, rule: KindRule, context: Context) -> _Listed:
+    async def press(
+        self, obj: Any, rule: KindRule, context: Context, pressure: QuotaPressure
+    ) -> tuple[QuotaPressure, Sequence[RankedObject]]:
+        """Find out whether an object has to go because of a quota.
+
+        The owner of an object is read only if the object is one of the oldest, and its owner may keep it.
+
+        Args:
+            obj: The object.
+            rule: The object's kind.
+            context: The policy and the namespace.
+            pressure: The quotas.
+
+        Returns:
+            The pressure with the rank of the object; and the objects that have to go, if it has not.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+            PermanentError: The API server refuses to list.
+        """
+        ranked = rank_by("whenQuotaAbove", obj, rule, await self._known(obj, rule, context))
+        if ranked is None or not pressure.excess(ranked.percent):
+            return pressure, ()
+        listed = await self._listed(ranked, rule, context, PRESSED_AGE_SECONDS_MAX)
+        pressure = QuotaPressure(pressure.quotas, None, listed.live, pressure.read_at)
+        leaving = await self._leaving(listed, ranked.group, pressure)
+        if await self._is_kept_by_owner(ranked):
+            return pressure, leaving.objects
+        pressure = replace(pressure, older=leaving.count_older(ranked))
+        # An object that has to go sets no timers for the others: if they wait, each would wake up the other.
+        return pressure, () if pressure.is_over(ranked.percent) else leaving.objects
+
+    async def _leaving(self, listed: _Listed, group: RankGroup, pressure: QuotaPressure) -> Leaving:
+        """The oldest objects of a group, as many as have to go."""
+        known = listed.leaving.get((group, pressure.quotas))
+        if known is None:
+            known = Leaving(pressure)
+            for one in listed.pressed(group):
+                if known.must_include(one) and not await self._is_kept_by_owner(one):
+                    known.objects.append(one)
+            listed.leaving[group, pressure.quotas] = known
+        return known
+
+    async def _is_kept_by_owner(self, ranked: RankedObject) -> bool:
+        return ranked.owner is not None and await self.owners.is_unfinished(ranked.owner)
+
+    async def _listed(
+        self, ranked: RankedObject, rule: KindRule, context: Context, age_max: float = RANK_AGE_SECONDS_MAX
+    ) -> _Listed:
         """The LIST of the object's namespace; a LIST that does not show how the object finished is too old."""
         key = rule.api_version, rule.kind, ranked.ref.namespace
         asked_at = asyncio.get_running_loop().time()
@@ -88,9 +168,9 @@ class Ranks:
             is_fresh = (
                 listed is not None
                 and listed.policy is context.policy
-                and (now - listed.at < RANK_AGE_SECONDS_MAX or listed.at >= asked_at)
+                and (now - listed.at < age_max or listed.at >= asked_at)
             )
-            known = listed.by_uid.get(ranked.ref.uid) if listed is not None else None
+            known = listed.get(ranked) if listed is not None else None
             if listed is None or not is_fresh or known is None or known.place != ranked.place:
                 listed = await self._list(_Listed(now, context.policy), ranked.ref.namespace, rule, context)
                 self._remember(key, listed)
@@ -107,16 +187,21 @@ class Ranks:
         while True:
             page = await self.cluster.list_page(rule, namespace=namespace, continue_token=token)
             for obj in page.items:
-                if ranked := _find_ranked(obj, rule, context):
-                    listed.by_uid[ranked.ref.uid] = ranked
+                listed.live += get_in(obj, "metadata.deletionTimestamp") is None
+                for ranked in rank_all(obj, rule, await self._known(obj, rule, context)):
+                    listed.by_uid[ranked.group[0], ranked.ref.uid] = ranked
                     listed.groups.add(ranked)
             token = page.continue_token
             if not token:
                 listed.groups.sort()
                 return listed
 
-
-def _find_ranked(obj: Any, rule: KindRule, context: Context) -> RankedObject | None:
-    """How a policy rule counts an object, whatever its owner is."""
-    reason, facts = evaluate(obj, rule, replace(context, owner_unfinished=False, newer=None))
-    return find_ranked(ref_of(obj), reason, facts)
+    async def _known(self, obj: Any, rule: KindRule, context: Context) -> Context:
+        """The context with the TTL that the object inherits, if it inherits one and that can be read."""
+        if rule.ttl is None or rule.ttl.inherited is None:
+            return context
+        reason, _ = evaluate(obj, rule, replace(context, owner_unfinished=False, newer=None))
+        if reason is Reason.INHERITED_UNREAD:
+            with suppress(PermanentError):
+                return replace(context, inherited=await self.ttl_sources.get(obj, rule))
+        return context

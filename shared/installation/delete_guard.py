@@ -1,22 +1,23 @@
 """The delete guard: admission policies that make the API server reject a DELETE that our accounts must never send.
 
 Each kind gets one ValidatingAdmissionPolicy and its binding, made from the rules of the kind. A policy binds only the
-accounts that it names; it does not bind a person's kubeconfig. The components delete-guard/* contain the output for
-three kinds.
+accounts that it names; it does not bind a person's kubeconfig. `shared.installation.stop_guard` makes the policies for
+stops by the same functions.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shared.core.kinds.admission import Expressions, express, rule_version
 from shared.core.kinds.cel_text import list_of
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, GUARD_PREFIX
-from shared.installation.kind_manifests import Manifest, label_of
+from shared.installation.kind_manifests import label_of
+from shared.installation.rbac import STOPPERS, WRITERS
 
-ACCOUNTS = ("expire", "sweep", "standalone")
-"""The ServiceAccounts that may delete."""
+ACCOUNTS = WRITERS
+"""The ServiceAccounts that may delete; `enforce` only if an operator lets it delete objects at their deadline."""
 
 VERSION = f"{ANNOTATION_DOMAIN}/rule-version"
 """Annotation of an admission policy: the version of the kind's rule that the policy was made from."""
@@ -24,10 +25,6 @@ VERSION = f"{ANNOTATION_DOMAIN}/rule-version"
 NOT_CHECKED = f"{ANNOTATION_DOMAIN}/not-checked"
 """Annotation of an admission policy: the conditions that `decide` checks and CEL at admission cannot check."""
 
-_POLICY_COMMENT = (
-    "Rejects a DELETE from our accounts if the object is unfinished, held or exempt, or if preconditions are missing."
-)
-_BINDING_COMMENT = "Puts the policy in force."
 _API = "admissionregistration.k8s.io/v1"
 _ALWAYS = "the finish time, the TTL and the clock; opt-in, policies and keepLast; dispatch by another cluster"
 _OWNERS = "whether an owner is unfinished"
@@ -39,6 +36,36 @@ _EXEMPT = (
 
 _HELD = f"'{ANNOTATION_DOMAIN}/hold' in oldObject.metadata.?annotations.orValue({{}})"
 
+_IS_STOPPER = " || ".join(f"request.userInfo.username.endsWith(':{account}')" for account in STOPPERS)
+
+_ASKS_FOR_DELETION = " && ".join(
+    (
+        f"({_IS_STOPPER})",
+        f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/active-deadline'].hasValue()",
+        f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/on-deadline'].orValue('') == 'delete'",
+    )
+)
+"""The one case in which an account may delete an unfinished object: the object itself asks for it at its deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """What an admission policy guards.
+
+    Attributes:
+        component: The label of the policy, such as `delete-guard`.
+        condition: The name of the condition by which it binds our accounts.
+        accounts: The ServiceAccounts that it binds.
+        operation: The operation of the requests.
+        not_checked: The conditions that our code checks, and CEL at admission cannot check.
+    """
+
+    component: str
+    condition: str
+    accounts: tuple[str, ...]
+    operation: str
+    not_checked: str
+
 
 def usernames(namespace: str) -> tuple[str, ...]:
     """Return the user names of the ServiceAccounts of an installation that may delete."""
@@ -48,23 +75,6 @@ def usernames(namespace: str) -> tuple[str, ...]:
 def guard_name(rule: KindRule) -> str:
     """Return the name of a kind's admission policy, which is also the name of its binding."""
     return f"{GUARD_PREFIX}{label_of(rule)}"
-
-
-def guards(rules: Iterable[KindRule], namespace: str, others: Sequence[str] = ()) -> Iterator[Manifest]:
-    """Make the admission policies and bindings of all kinds.
-
-    Args:
-        rules: The kind rules; all rules of one kind make one policy.
-        namespace: The namespace of the installation whose accounts the policies bind.
-        others: The names of other users that the policies bind.
-    """
-    kinds: defaultdict[str, list[KindRule]] = defaultdict(list)
-    for rule in rules:
-        kinds[rule.name].append(rule)
-    for of_kind in kinds.values():
-        policy, binding = guard(of_kind, namespace, others)
-        yield Manifest(_POLICY_COMMENT, policy)
-        yield Manifest(_BINDING_COMMENT, binding)
 
 
 def guard(
@@ -79,10 +89,40 @@ def guard(
         namespace: The namespace of the installation whose accounts the policy binds.
         others: The names of other users that the policy binds.
     """
-    first = rules[0]
-    metadata = {"name": guard_name(first), "labels": {"app.kubernetes.io/component": "delete-guard"}}
-    version, expressions = rule_version(rules), express(rules)
-    about = {VERSION: version, NOT_CHECKED: not_checked(rules)}
+    first, version, expressions = rules[0], rule_version(rules), express(rules)
+    guarded = Guarded("delete-guard", "ttl-after-finished-deletes", ACCOUNTS, "DELETE", not_checked(rules))
+    return make_guard(
+        guard_name(first),
+        guarded,
+        rules,
+        variables=expressions.variables,
+        validations=_validations(rules, expressions, version),
+        condition=binds(namespace, others),
+    )
+
+
+def make_guard(  # noqa: PLR0913 - the parts of a policy
+    name: str,
+    guarded: Guarded,
+    rules: Sequence[KindRule],
+    *,
+    variables: Mapping[str, str],
+    validations: Iterable[tuple[str, str]],
+    condition: str,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make an admission policy and its binding.
+
+    Args:
+        name: The name of both.
+        guarded: What the policy guards.
+        rules: All rules of one kind.
+        variables: The CEL variables of the validations.
+        validations: The CEL validations, each with the message of the API server if the validation fails.
+        condition: The CEL condition that a request comes from a bound user.
+    """
+    metadata = {"name": name, "labels": {"app.kubernetes.io/component": guarded.component}}
+    about = {VERSION: rule_version(rules), NOT_CHECKED: guarded.not_checked}
+    listed = [{"name": name, "expression": text} for name, text in sorted(variables.items())]
     policy = {
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicy",
@@ -93,13 +133,13 @@ def guard(
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {},
                 "objectSelector": {},
-                "resourceRules": [_deletions_of(first)],
+                "resourceRules": [_requests_for(rules[0], guarded.operation)],
             },
-            "matchConditions": [{"name": "ttl-after-finished-deletes", "expression": binds(namespace, others)}],
-            **_variables(expressions),
+            "matchConditions": [{"name": guarded.condition, "expression": condition}],
+            **({"variables": listed} if listed else {}),
             "validations": [
                 {"expression": expression, "message": message, "reason": "Forbidden"}
-                for expression, message in _validations(first, expressions, version)
+                for expression, message in validations
             ],
         },
     }
@@ -107,7 +147,7 @@ def guard(
         "apiVersion": _API,
         "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": metadata,
-        "spec": {"policyName": metadata["name"], "validationActions": ["Deny"]},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
     }
     return policy, binding
 
@@ -118,43 +158,52 @@ def not_checked(rules: Sequence[KindRule]) -> str:
     return f"{_ALWAYS}; {_OWNERS}{'' if owners else ' where a policy or a namespace sets the TTL'}"
 
 
-def _deletions_of(rule: KindRule) -> dict[str, Any]:
+def _requests_for(rule: KindRule, operation: str) -> dict[str, Any]:
     """Return the resource rule that matches every API version, so a version unknown to the rule is rejected too."""
     return {
         "apiGroups": [rule.group],
         "apiVersions": ["*"],
-        "operations": ["DELETE"],
+        "operations": [operation],
         "resources": [rule.plural],
         "scope": "*",
     }
 
 
-def binds(namespace: str, others: Sequence[str] = ()) -> str:
+def binds(namespace: str, others: Sequence[str] = (), *, accounts: Sequence[str] = ACCOUNTS) -> str:
     """Return the CEL condition that a request comes from a bound user.
 
     The namespace occurs once in the expression, so kustomize can replace it.
     """
     user = "request.userInfo.username"
-    ours = f"{user}.startsWith('system:serviceaccount:{namespace}:') && {user}.split(':')[3] in {list_of(ACCOUNTS)}"
+    ours = f"{user}.startsWith('system:serviceaccount:{namespace}:') && {user}.split(':')[3] in {list_of(accounts)}"
     return f"{ours} || {user} in {list_of(others)}" if others else ours
 
 
-def _variables(expressions: Expressions) -> dict[str, Any]:
-    variables = [{"name": name, "expression": text} for name, text in sorted(expressions.variables.items())]
-    return {"variables": variables} if variables else {}
+def kept(rule: KindRule) -> Iterator[tuple[str, str]]:
+    """Yield the validations by which a hold or an exempt namespace keeps an object."""
+    yield f"!({_HELD})", f"held: the {rule.kind} has the annotation {ANNOTATION_DOMAIN}/hold"
+    yield _EXEMPT, f'exempt: the namespace has the annotation {ANNOTATION_DOMAIN}/exempt, and it is not "false"'
 
 
-def _validations(rule: KindRule, expressions: Expressions, version: str) -> Iterator[tuple[str, str]]:
+def known_shape(rule: KindRule, expressions: Expressions, version: str) -> Iterator[tuple[str, str]]:
+    """Yield the validation that the fields of an object have the types that its rule expects."""
+    if expressions.shapes:
+        by = f"version {version} of the rule for {rule.name}"
+        yield " && ".join(expressions.shapes), f"unknown shape: a field of the {rule.kind} has a type unknown to {by}"
+
+
+def _validations(rules: Sequence[KindRule], expressions: Expressions, version: str) -> Iterator[tuple[str, str]]:
     """Yield each CEL validation with the message of the API server if the validation fails."""
+    rule = rules[0]
     yield "request.?name.orValue('') != ''", "deletecollection: expected a DELETE of one object"
     preconditions = "request.options.?preconditions"
     yield (
         f"{preconditions}.?uid.hasValue() && {preconditions}.?resourceVersion.hasValue()",
         "preconditions: expected uid and resourceVersion of the object that was read",
     )
-    yield f"!({_HELD})", f"held: the {rule.kind} has the annotation {ANNOTATION_DOMAIN}/hold"
-    yield _EXEMPT, f'exempt: the namespace has the annotation {ANNOTATION_DOMAIN}/exempt, and it is not "false"'
-    by = f"version {version} of the rule for {rule.name}"
-    if expressions.shapes:
-        yield " && ".join(expressions.shapes), f"unknown shape: a field of the {rule.kind} has a type unknown to {by}"
-    yield expressions.finished, f"unfinished: the {rule.kind} has not finished by {by}"
+    yield from kept(rule)
+    yield from known_shape(rule, expressions, version)
+    finished = expressions.finished
+    if any(one.deadline for one in rules):  # an error of `finished` stays an error, as `||` would not keep it
+        finished = f"({finished}) ? true : ({_ASKS_FOR_DELETION})"
+    yield finished, f"unfinished: the {rule.kind} has not finished by version {version} of the rule for {rule.name}"

@@ -1,27 +1,30 @@
-"""Compare the delete guard of a kind on a cluster with the delete guard that this version makes."""
+"""Compare the guards of a kind on a cluster with the guards that this version makes."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in
 from shared.errors import AbsentKindError, TtlError
-from shared.installation.delete_guard import VERSION, binds, guard, guard_name
+from shared.installation.delete_guard import VERSION, guard, guard_name
 from shared.installation.inventory import Obj
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands do not need it
     from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
+MakeGuard = Callable[[Sequence[KindRule], str], tuple[Obj, Obj]]
+"""Makes the policy and the binding of the rules of one kind, for an installation in a namespace."""
+
 GROUP = "admissionregistration.k8s.io/v1"
 PLURALS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
-OURS = "app.kubernetes.io/component=delete-guard"
+OURS = "app.kubernetes.io/component in (delete-guard,stop-guard)"
 
 
 class GuardState(StrEnum):
-    """The state of a kind's delete guard on a cluster.
+    """The state of a guard of a kind on a cluster.
 
     Attributes:
         CURRENT: The guard is in force, and this version makes the same one.
@@ -38,7 +41,9 @@ class GuardState(StrEnum):
     ALTERED = "altered"
 
 
-def compare_guard(rules: Sequence[KindRule], namespace: str, policy: Obj | None, binding: Obj | None) -> GuardState:
+def compare_guard(
+    rules: Sequence[KindRule], namespace: str, policy: Obj | None, binding: Obj | None, *, make: MakeGuard = guard
+) -> GuardState:
     """Compare the policy and the binding on a cluster with those made from the rules.
 
     Args:
@@ -46,16 +51,17 @@ def compare_guard(rules: Sequence[KindRule], namespace: str, policy: Obj | None,
         namespace: The namespace of the installation.
         policy: The policy from the API server; None if it does not exist.
         binding: The binding from the API server; None if it does not exist.
+        make: Makes the policy and the binding: of the delete guard, or of the stop guard.
     """
     if policy is None or binding is None:
         return GuardState.MISSING
-    wanted, bound = guard(rules, namespace)
+    wanted, bound = make(rules, namespace)
     if get_in(policy, "metadata.annotations") is None or _version(policy) != _version(wanted):
         return GuardState.STALE
     (condition,) = wanted["spec"]["matchConditions"]
     conditions = get_in(policy, "spec.matchConditions")
     expression = conditions[0].get("expression", "") if isinstance(conditions, list) and conditions else ""
-    ours = binds(namespace)
+    ours = condition["expression"]
     if expression != ours and not expression.startswith(f"{ours} || "):
         return GuardState.OTHERS if expression else GuardState.ALTERED
     as_wanted = {**wanted["spec"], "matchConditions": [{**condition, "expression": expression}]}

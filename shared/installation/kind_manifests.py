@@ -11,7 +11,7 @@ from typing import Any
 
 from shared.core.kinds.rule import KindRule
 from shared.errors import TtlError
-from shared.installation.rbac import Right, needs_of
+from shared.installation.rbac import Right, delete_at_deadline, needs_of
 
 COMPONENTS = {"job": ("batch", "jobs"), "pod": ("", "pods"), "trainjob": ("trainer.kubeflow.org", "trainjobs")}
 """Kinds with shipped components, by the suffix of the component's name: kind-job, source-apiserver/job."""
@@ -20,12 +20,20 @@ _SOURCE_PREFIX_MAX = 15
 _SOURCE_HASH = 6
 """Prefix, hyphen and hash are 22 characters: Knative makes an identity of the name, which may have 63 characters."""
 
-_VERBS = ("get", "list", "watch", "delete")
+_VERBS = ("get", "list", "watch", "patch", "delete")
 _EXPIRE_COMMENT = "Reads the object again before the DELETE. Lists the kind if a policy keeps the newest of a group."
+_ENFORCE_COMMENT = "Reads the object again at its active deadline."
+_ENFORCE_STOPS_COMMENT = (
+    "Reads the object again at its active deadline, and stops it by a patch. Lists the kind if a breaker has a share."
+)
+_ENFORCE_DELETES_COMMENT = (
+    "Deletes an object at its active deadline if the object asks for that: on-deadline is delete."
+)
 _SWEEP_COMMENT = "Lists all objects and deletes those that are due."
 _SWEEP_READS_COMMENT = (
     "Lists all objects and deletes those that are due. If only an annotation can set the TTL, reads the object first."
 )
+_INHERITED_COMMENT = " Reads inherited TTLs."
 _WATCH_COMMENT = "The event source watches the kind."
 _SOURCE_RIGHTS_COMMENT = "An ApiServerSource does not start without these rights, but does not use them."
 _SOURCE_COMMENT = "One source for each kind: if a CRD is missing, only the source of that kind ends."
@@ -67,6 +75,17 @@ def join(rules: Iterable[KindRule], *, namespace: str, with_source: bool) -> Ite
             yield Manifest(_SOURCE_COMMENT, _source(of_kind[0], namespace))
 
 
+def deadline_deletes(rules: Iterable[KindRule]) -> Iterator[Manifest]:
+    """Make the ClusterRoles by which `enforce` may delete objects at their deadline, for the kinds that know one."""
+    kinds: defaultdict[str, list[KindRule]] = defaultdict(list)
+    for rule in rules:
+        kinds[rule.name].append(rule)
+    for of_kind in kinds.values():
+        if rights := delete_at_deadline(of_kind):
+            role = _role("enforce", f"enforce-delete-{label_of(of_kind[0])}", rights, of_kind[0])
+            yield Manifest(_ENFORCE_DELETES_COMMENT, role)
+
+
 def component_of(group: str, resource: str) -> str | None:
     """Return the suffix of a kind's shipped components; None if none are shipped."""
     return next((name for name, kind in COMPONENTS.items() if kind == (group, resource)), None)
@@ -104,8 +123,15 @@ def _guess_plural(singular: str) -> str:
 def _roles(rules: list[KindRule]) -> Iterator[Manifest]:
     label = label_of(rules[0])
     sweep_comment = _SWEEP_READS_COMMENT if any(rule.ttl is None for rule in rules) else _SWEEP_COMMENT
-    roles = (("expire", "expire", _EXPIRE_COMMENT), ("sweep", "sweep", sweep_comment))
-    for component, role, about in (*roles, ("source", "watch", _WATCH_COMMENT)):
+    also = _INHERITED_COMMENT if any(rule.ttl and rule.ttl.inherited for rule in rules) else ""
+    can_stop = any(rule.deadline and rule.deadline.stop for rule in rules)
+    roles = (
+        ("expire", "expire", _EXPIRE_COMMENT + also),
+        ("enforce", "enforce", _ENFORCE_STOPS_COMMENT if can_stop else _ENFORCE_COMMENT),
+        ("sweep", "sweep", sweep_comment + also),
+        ("source", "watch", _WATCH_COMMENT),
+    )
+    for component, role, about in roles:
         rights = needs_of(role, rules) - needs_of(role, ())
         yield Manifest(about, _role(component, f"{component}-{label}", rights, rules[0]))
 

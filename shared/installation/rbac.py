@@ -1,6 +1,8 @@
 """The RBAC table: the rights that each role of the code needs. A test compares the shipped ClusterRoles with it.
 
-expire      get the object of a timer and delete it; list the kind if a policy keeps the newest objects of a group
+expire      get the object of a timer and delete it; list the kind if a policy ranks the objects of a group
+enforce     get the object of a timer; patch it, if objects of the kind are stopped by a patch; list the kind if the
+            breaker of a policy has a share
 sweep       list all objects and delete those that are due; get, if only an annotation can set the TTL: then the list
             contains metadata only
 source      get, list, watch: an ApiServerSource checks these rights before it starts
@@ -8,27 +10,46 @@ watch       list, watch: our own watch needs no get
 standalone  all of these, in one process
 
 Each role that evaluates objects also needs `get` on namespaces; `sweep` and `standalone` list them too. Each role that
-deletes lists the APIServices, because objects of an aggregated API server are kept.
+deletes or stops objects lists the APIServices, because objects of an aggregated API server are kept. Each role that
+deletes by a TTL also needs `get` on the kinds from which objects inherit their TTL. It lists the
+ResourceQuotas: a policy may make objects due before their TTL is over while a quota is used above a percentage.
+
+`enforce` deletes only objects that ask for it (`on-deadline: delete`), and only if an operator grants this right: see
+`delete_at_deadline`.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from shared.core.kinds.inheritance import TtlSourceKind
 from shared.core.kinds.rule import KindRule
 from shared.installation.defaults import LEASE
 from shared.safeguards.state_schema import NAME as STATE
 
 EVERY_KIND = {
     "expire": ("get", "list", "delete"),
+    "enforce": ("get", "list"),
     "sweep": ("list", "delete"),
     "source": ("get", "list", "watch"),
     "watch": ("list", "watch"),
     "standalone": ("get", "list", "watch", "delete"),
 }
-NAMESPACES = {"expire": ("get",), "sweep": ("get", "list"), "watch": ("get",), "standalone": ("get", "list")}
+NAMESPACES = {
+    "expire": ("get",),
+    "enforce": ("get",),
+    "sweep": ("get", "list"),
+    "watch": ("get",),
+    "standalone": ("get", "list"),
+}
+
+WRITERS = ("expire", "enforce", "sweep", "standalone")
+"""The roles that delete or stop objects: they also read owners and create Events."""
 
 DELETERS = ("expire", "sweep", "standalone")
-"""The roles that delete objects: they also read owners and create Events."""
+"""The roles that delete objects by their TTL."""
+
+STOPPERS = ("enforce", "standalone")
+"""The roles that stop objects."""
 
 OWNERS: Mapping[str, tuple[str, str]] = {
     "pods": ("batch", "jobs"),
@@ -61,6 +82,8 @@ class Right:
         verb: The verb, such as `get`.
         namespace: The namespace; empty for all namespaces.
         name: The object's name; empty for all objects.
+        read_for: The kind whose objects inherit a TTL from the resource, and whose manifests grant the right; empty for
+            other rights.
     """
 
     group: str
@@ -68,9 +91,11 @@ class Right:
     verb: str
     namespace: str = ""
     name: str = ""
+    read_for: str = field(default="", compare=False)
 
 
-_OF_DELETERS = {Right("", "events", "create"), Right("apiregistration.k8s.io", "apiservices", "list")}
+_OF_WRITERS = {Right("", "events", "create"), Right("apiregistration.k8s.io", "apiservices", "list")}
+_OF_DELETERS = {Right("", "resourcequotas", "list")}
 
 
 def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
@@ -82,13 +107,28 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
     """
     needed = {Right("", "namespaces", verb) for verb in NAMESPACES.get(role, ())}
     for rule in rules:
-        group = rule.api_version.rpartition("/")[0]
+        group = rule.group
         needed |= {Right(group, rule.plural, verb) for verb in EVERY_KIND.get(role, ())}
         if role == "sweep" and rule.ttl is None:
             needed.add(Right(group, rule.plural, "get"))
-        if role in DELETERS:
+        if role in STOPPERS and rule.deadline and rule.deadline.stop:
+            needed.add(Right(group, rule.plural, "patch"))
+        if role in WRITERS:
             needed |= {Right(*OWNERS[rule.name], "get")} if rule.name in OWNERS else set()
-    return frozenset(needed | (_OF_DELETERS if role in DELETERS else set()))
+        if role in DELETERS:
+            needed |= {Right(one.group, one.plural, "get", read_for=rule.name) for one in _ttl_sources(rule)}
+    needed |= _OF_DELETERS if role in DELETERS else set()
+    return frozenset(needed | (_OF_WRITERS if role in WRITERS else set()))
+
+
+def delete_at_deadline(rules: Iterable[KindRule]) -> frozenset[Right]:
+    """Return the rights that `enforce` needs to delete objects at their deadline; they are an opt-in."""
+    return frozenset(Right(rule.group, rule.plural, "delete") for rule in rules if rule.deadline)
+
+
+def _ttl_sources(rule: KindRule) -> tuple[TtlSourceKind, ...]:
+    """The kinds from which objects of a kind inherit their TTL."""
+    return rule.ttl.inherited.kinds if rule.ttl and rule.ttl.inherited else ()
 
 
 def state_needs(namespace: str) -> frozenset[Right]:

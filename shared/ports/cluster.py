@@ -128,6 +128,19 @@ class Cluster(Protocol):
         """
         ...
 
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
+        """Merge a JSON merge patch into an object; its metadata may have uid and resourceVersion as preconditions.
+
+        The request leaves this process soon or never, as a DELETE does.
+
+        Returns:
+            The object as it is stored now.
+
+        Raises:
+            ConflictError: The uid or the resourceVersion has changed (409), or the object is gone (404).
+        """
+        ...
+
     async def list_page(
         self,
         rule: KindRule,

@@ -12,6 +12,10 @@ class Verdict(StrEnum):
     """The object is due, and the process is a dry run."""
     ALREADY_GONE = "already-gone"
     """The object does not exist, or another client deleted it first."""
+    STOPPED = "stopped"
+    """The API server accepted the patch that stops the object at its active deadline."""
+    WOULD_STOP = "would-stop"
+    """The active deadline of the object is over, and the process is a dry run."""
     TIMER_SET = "timer-set"
     """The object has a timer."""
     KEPT = "kept"
@@ -89,6 +93,32 @@ class EventReason(StrEnum):
     """The object.
 
     The API server refused to read or delete the object for good, for example with a 403. The message is its answer.
+    """
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    """The object.
+
+    The object ran for longer than its active deadline, and was stopped. The message names the deadline and its source.
+    """
+    INVALID_DEADLINE = "InvalidDeadline"
+    """The object.
+
+    An annotation about the active deadline has a malformed value. The object is not stopped.
+    """
+    CANNOT_STOP = "CannotStop"
+    """The object.
+
+    The object's own annotation sets an active deadline, and its kind has no way to stop an object. The message gives
+    the reason.
+    """
+    STOP_UNDONE = "StopUndone"
+    """The object.
+
+    The object was stopped at its active deadline and runs again. It is not stopped again.
+    """
+    STOP_REFUSED = "StopRefused"
+    """The object.
+
+    The API server refused to read or stop the object for good, or did not store the stop. The message is its answer.
     """
     RECREATE_LOOP = "RecreateLoop"
     """The object.

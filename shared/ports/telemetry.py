@@ -7,7 +7,7 @@ from typing import Protocol
 from shared.core.decide import Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
-from shared.messages import ObjectDeleted
+from shared.messages import ObjectDeleted, ObjectStopped
 from shared.ports.reasons import Verdict
 
 
@@ -47,6 +47,15 @@ class Telemetry(Protocol):
         """
         ...
 
+    def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
+        """Record that the patch that stops an object was accepted.
+
+        Args:
+            stopped: The object.
+            by: The function that stopped it.
+        """
+        ...
+
     def problem(self, message: str, **fields: object) -> None:
         """Record a problem that concerns no single object; `message` is one of a few, `fields` hold the details."""
         ...
@@ -64,8 +73,8 @@ class Telemetry(Protocol):
 
         Args:
             sweep_id: The id of the sweep.
-            counts: How many objects were `looked_at`, and of these `deleted`, `would_delete`, `timers_set`, `kept`
-                and `failed`.
+            counts: How many objects were `looked_at`, and of these `deleted`, `would_delete`, `would_stop`,
+                `timers_set`, `kept` and `failed`.
             whole: Whether the sweep began with all kinds.
         """
         ...

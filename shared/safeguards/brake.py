@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from shared.errors import TtlError
 from shared.ports import EventReason, State, WriteEvent
-from shared.safeguards.state_schema import Data, Stop, parse_state, with_stop, without_stop
+from shared.safeguards.state_schema import BrakeStop, Data, parse_state, with_stop, without_stop
 
 REASON_CHARACTERS_MAX = 1_000
 """The rest of a longer reason is cut, so that its length never prevents a stop."""
 
 
-async def stop_deletions(state: State, write_event: WriteEvent, stop: Stop) -> Stop | None:
+async def stop_deletions(state: State, write_event: WriteEvent, stop: BrakeStop) -> BrakeStop | None:
     """Stop all deletions of the processes that read this state.
 
     Args:
@@ -38,7 +38,7 @@ async def stop_deletions(state: State, write_event: WriteEvent, stop: Stop) -> S
     return before
 
 
-async def start_deletions(state: State, write_event: WriteEvent, *, by: str) -> Stop | None:
+async def start_deletions(state: State, write_event: WriteEvent, *, by: str) -> BrakeStop | None:
     """Start the deletions again; every process that reads this state sees it within seconds.
 
     Args:
@@ -61,9 +61,9 @@ async def start_deletions(state: State, write_event: WriteEvent, *, by: str) -> 
     return stop
 
 
-async def _swap(state: State, change: Callable[[Data], dict[str, str]]) -> Stop | None:
+async def _swap(state: State, change: Callable[[Data], dict[str, str]]) -> BrakeStop | None:
     """Write the change; returns the stop that was there before it."""
-    before: list[Stop | None] = [None]
+    before: list[BrakeStop | None] = [None]
 
     def write(data: Data) -> dict[str, str]:
         before[0] = parse_state(data).stop

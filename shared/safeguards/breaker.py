@@ -6,6 +6,7 @@ is kept by mistake is deleted after the release; an object that is deleted by mi
 open breaker keeps are stored for the person who decides whether to release it.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 
@@ -39,6 +40,7 @@ class Breaker:
         self._count_objects = count_objects
         self.deletion_counts = DeletionCounts(limits)
         self._objects: dict[str, tuple[datetime, int]] = {}
+        self._stops: defaultdict[str, deque[datetime]] = defaultdict(deque)
 
     @property
     def is_asked_for(self) -> bool:
@@ -60,8 +62,22 @@ class Breaker:
             return
         counted = self._objects.get(kind)
         if counted is None or abs(now - counted[0]) > self._limits.window:
-            # The objects that were deleted within the window existed at its start.
-            self._objects[kind] = now, deleted + await self._count_objects(rule)
+            # The objects that were deleted within the window existed at its start; those that were stopped still exist.
+            gone = max(deleted - self._count_stops(kind, now), 0)
+            self._objects[kind] = now, gone + await self._count_objects(rule)
+
+    def stopped(self, rule: KindRule, now: datetime) -> None:
+        """Note that the object that was counted was stopped, so that it still exists."""
+        if self._limits.share is not None:
+            self._stops[_key(rule)].append(now)
+            self._count_stops(_key(rule), now)
+
+    def _count_stops(self, kind: str, now: datetime) -> int:
+        """Count the stops of this process within the window."""
+        stops = self._stops[kind]
+        while stops and now - stops[0] > self._limits.window:
+            stops.popleft()
+        return len(stops)
 
     def admit(self, rule: KindRule, now: datetime) -> str:
         """Count one more deletion and return an empty text; or return why it exceeds a limit, and do not count it."""
@@ -79,6 +95,7 @@ class Breaker:
     def forget(self) -> None:
         """Count the objects again, since their number may have changed while the breaker was open."""
         self._objects.clear()
+        self._stops.clear()
 
     def _find_excess(self, rule: KindRule, now: datetime) -> str:
         limits, window = self._limits, format_duration(self._limits.window)

@@ -132,6 +132,11 @@ class Safeguards:
         self._maybe_deleted.pop(ref.uid, None)
         self._recreations.deleted(ref, self._clock.now(), recurs=may_recur(obj))
 
+    def stopped(self, rule: KindRule, ref: ObjectRef) -> None:
+        """Note that the object that passed was stopped; its later deletion counts again."""
+        self._breaker.stopped(rule, self._clock.now())
+        self._maybe_deleted.pop(ref.uid, None)
+
     def not_deleted(self, rule: KindRule, ref: ObjectRef) -> None:
         """Note that the object that passed was not deleted; an earlier DELETE without an answer still counts."""
         if not self._is_counted(ref):

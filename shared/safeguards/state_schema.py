@@ -76,7 +76,7 @@ class Trip:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class BrakeStop:
     """The brake: a person stopped all deletions.
 
     Attributes:
@@ -111,7 +111,7 @@ class StateContents:
     trip: Trip | None = None
     loops: Mapping[str, datetime] = field(default_factory=dict)
     last_trip: str = ""
-    stop: Stop | None = None
+    stop: BrakeStop | None = None
     kept: tuple[str, ...] = ()
 
     def name_kept(self, shown: int) -> str:
@@ -164,7 +164,7 @@ def parse_kept(data: Data) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
-def with_stop(data: Data, stop: Stop) -> dict[str, str]:
+def with_stop(data: Data, stop: BrakeStop) -> dict[str, str]:
     """Return the data with the brake set; a later reason replaces an earlier one."""
     value = {"at": format_instant(stop.at) if stop.at else "", "why": stop.why, "by": stop.by}
     return {**data, STOP: compact(value)}
@@ -229,14 +229,14 @@ def _parse_trip(text: str) -> Trip | None:
     return Trip(at, get_text(value, "why") or "the reason cannot be read", get_text(value, "by"))
 
 
-def _parse_stop(text: str) -> Stop:
+def _parse_stop(text: str) -> BrakeStop:
     value = read_json(text)
     if not isinstance(value, dict):
-        return Stop(None, text.strip())
+        return BrakeStop(None, text.strip())
     at = None
     with suppress(ValueError):
         at = parse_instant(get_text(value, "at"))
-    return Stop(at, get_text(value, "why"), get_text(value, "by"))
+    return BrakeStop(at, get_text(value, "why"), get_text(value, "by"))
 
 
 def _parse_loops(text: str) -> dict[str, datetime]:

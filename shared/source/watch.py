@@ -16,14 +16,18 @@ from shared.adapters.events.cloudevents import Event
 from shared.adapters.kubernetes.bodies import WatchEvent
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.refusals import GoneError
+from shared.core.deadlines.decide_stop import StopDecision, decide_stop
 from shared.core.decide import Context, Decision, Ignore, Reason, decide
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_text, ref_of
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError, TtlError
+from shared.evaluation.decision_loop import Decide, DecisionT
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import Message, SweepStep
 from shared.ports import PASSED_OVER, Clock, Telemetry
 from shared.source.outbox import Outbox
+from shared.usecases.enforce_reports import is_reported_at_once
+from shared.usecases.schedule import is_stop_near
 
 ABSENT_PAUSE_SECONDS = 10.0
 """The pause before the next attempt to watch a kind that is no longer served, or only in another way."""
@@ -37,7 +41,10 @@ SWEEP_PAUSE_SECONDS = 30.0
 
 _TYPES = {"ADDED": "add", "MODIFIED": "update"}
 
-_UNDECIDED = frozenset({Reason.NAMESPACE_UNREAD, Reason.KEPT_LAST})
+_FORWARDED = frozenset({Reason.NAMESPACE_UNREAD, Reason.INHERITED_UNREAD, Reason.KEPT_LAST})
+"""Reasons to send an object although it is ignored: a function has to read a fact."""
+
+_INVALID = frozenset({Reason.INVALID_TTL, Reason.INVALID_POLICY})
 
 Send = Callable[[Event], Awaitable[object]]
 Publish = Callable[[Message], Awaitable[object]]
@@ -131,19 +138,32 @@ class KindWatch:
                 self.cluster.memory.forget(ref.uid)
             return
         decision = await self._decide(change)
-        # If the decision depends on an unread namespace or on the group, the function that gets the event reads them.
-        is_relevant = not isinstance(decision, Ignore) or decision.reason in _UNDECIDED
+        is_forwarded = decision.reason in _FORWARDED or decision.facts.unread is not None
+        is_reported = is_reported_at_once(decision, change.obj, self.rule)
+        is_relevant = not isinstance(decision, Ignore) or is_forwarded or is_reported
         data = json.dumps(change.obj, separators=(",", ":")).encode() if is_relevant else b""
         if self.cluster.memory:
             self.cluster.memory.remember(ref.uid, data) if is_relevant else self.cluster.memory.forget(ref.uid)
         if is_relevant:
             event = event_of_change(change, self.rule, server=self.cluster.server, data=data)
             await outbox.put(ref.uid, event)
-        elif decision.reason in (Reason.INVALID_TTL, Reason.INVALID_POLICY):
+        elif decision.reason in _INVALID:
             about = {"object": str(ref), "api_version": ref.api_version}
             self.telemetry.problem(str(decision.reason), **about, error=decision.facts.problem)
 
-    async def _decide(self, change: WatchEvent) -> Decision:
+    async def _decide(self, change: WatchEvent) -> Decision | StopDecision:
+        """Decide about the deadline of a running object if it may have one; about the TTL of any other object."""
+        decision = await self._decide_by(decide, change)
+        if decision.facts.finish.finished is False and self._is_stop_near(change):
+            return await self._decide_by(decide_stop, change)
+        return decision
+
+    def _is_stop_near(self, change: WatchEvent) -> bool:
+        name = get_text(change.obj, "metadata.namespace")
+        context = Context(self.evaluator.policy(), self.evaluator.namespaces.get_cached(name))
+        return is_stop_near(change.obj, self.rule, context, self.clock.now())
+
+    async def _decide_by(self, decide: Decide[DecisionT], change: WatchEvent) -> DecisionT:
         """Decide about a changed object; read its namespace if it matters and is not cached, but no owner or group."""
         namespaces, name = self.evaluator.namespaces, get_text(change.obj, "metadata.namespace")
         context = Context(self.evaluator.policy(), namespaces.get_cached(name))

@@ -1,10 +1,11 @@
-"""What `expire` and `sweep` report about one object: the deletion, and a Kubernetes Event about a decision."""
+"""What the functions report about one object: its deletion, and a Kubernetes Event about a decision on its TTL."""
 
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from shared.core.decide import Decision, Expire, Reason
+from shared.core.deadlines.decide_stop import Stop
+from shared.core.decide import Decision, Expire, Facts, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_in, ref_of
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
@@ -42,18 +43,34 @@ def find_event(rule: KindRule, obj: Mapping[str, Any], decision: Decision) -> Ob
     return None
 
 
-def deletion_of(ref: ObjectRef, decision: Expire, *, deleted_at: datetime) -> ObjectDeleted:
+def deletion_of(ref: ObjectRef, decision: Expire | Stop, *, deleted_at: datetime) -> ObjectDeleted:
     """The message about an object whose DELETE was accepted."""
-    facts = decision.facts
+    facts, since = decision.facts, wanted_since(decision.since, decision.facts)
+    source = facts.ttl or facts.active.deadline
     return ObjectDeleted(
         ref=ref,
         outcome=facts.finish.outcome,
         finished_at=facts.finish.at,
-        ttl_from=facts.ttl.source if facts.ttl else "",
-        due_at=decision.since,
+        ttl_from=source.source if source else "",
+        due_at=since,
         deleted_at=deleted_at,
-        lateness_seconds=(deleted_at - decision.since).total_seconds(),
+        lateness_seconds=(deleted_at - since).total_seconds(),
+        reason=str(decision.reason),
     )
+
+
+def wanted_since(since: datetime, facts: Facts) -> datetime:
+    """Since when an object could be deleted: a limit takes effect later than its TTL of 0 says.
+
+    An object is beyond maxCount since a newer object pushed it there. A quota shows no instant, so the instant of its
+    read counts.
+    """
+    limited_at = None
+    if facts.early is Reason.OVER_COUNT and facts.counted is not None:
+        limited_at = facts.counted.since
+    elif facts.early is Reason.OVER_QUOTA and facts.pressure is not None:
+        limited_at = facts.pressure.read_at
+    return max(since, limited_at or since)
 
 
 def list_finalizers(obj: Mapping[str, Any]) -> tuple[str, ...]:

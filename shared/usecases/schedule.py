@@ -1,20 +1,31 @@
 """An object changed: find the timer that it needs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.core.deadlines.deadline import ACTIVE_DEADLINE
+from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
+from shared.core.deadlines.run import run_of
 from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide
 from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
-from shared.core.objects import quote, ref_of
+from shared.core.objects import get_annotations, list_mappings, parse_instant, quote, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.errors import EventError
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Verdict
+from shared.usecases.enforce_reports import is_reported_at_once
 
 SOON = timedelta(minutes=10)
 """If an object is due within this time, its namespace is read when the timer fires, and not at once."""
+
+NEW = timedelta(seconds=30)
+"""How long after its start, its deadline or a write of its spec or metadata the events of an object cause reads."""
+
+SETTLED = timedelta(seconds=2)
+"""The time after the start of an object in which its first events share one read."""
 
 GetNamespace = Callable[[str], Namespace | None]
 
@@ -32,7 +43,8 @@ async def schedule(  # noqa: PLR0913 - each is a port or a fact
     """Return the timer for an object that an event reported; None if it needs no timer.
 
     The event is a hint: a timer that a stale or forged event sets costs one read when it fires. So this function does
-    not read the owner, and needs no API rights. `expire` reads the namespace and the group when the timer fires.
+    not read the owner, and needs no API rights. When the timer fires, `expire` reads the namespace, the group, and the
+    object from which a TTL is inherited.
 
     Args:
         obj: The object in the event.
@@ -54,9 +66,8 @@ async def schedule(  # noqa: PLR0913 - each is a port or a fact
     if rule is None:
         telemetry.record(Verdict.KEPT, ref, HandlingReason.KIND_NOT_ENABLED, by="schedule")
         return None
-    now = clock.now()
-    decision = decide(obj, rule, now, Context(policy, get_cached(ref.namespace)))
-    due_at = _due_at(decision, now)
+    now, context = clock.now(), Context(policy, get_cached(ref.namespace))
+    decision, purpose, due_at = _find_timer(obj, rule, now, context)
     if due_at is None:
         telemetry.record(Verdict.KEPT, ref, decision.reason, detail=decision.facts.problem, by="schedule")
         return None
@@ -64,19 +75,87 @@ async def schedule(  # noqa: PLR0913 - each is a port or a fact
         telemetry.record(Verdict.KEPT, ref, HandlingReason.LEFT_TO_SWEEP, by="schedule")
         return None
     telemetry.record(Verdict.TIMER_SET, ref, decision.reason, by="schedule", due_at=due_at)
-    return TimersSet(timers=(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=due_at),))
+    return TimersSet(timers=(Timer(ref=ref, purpose=purpose, due_at=due_at),))
 
 
-def _due_at(decision: Decision, now: datetime) -> datetime | None:
-    """When to read the object; None if only a change can make it due."""
+def _find_timer(
+    obj: Any, rule: KindRule, now: datetime, context: Context
+) -> tuple[Decision | StopDecision, Purpose, datetime | None]:
+    """The decision about the object, and when the function of which purpose reads it; None for no timer."""
+    decision = decide(obj, rule, now, context)
+    if decision.facts.finish.finished is not False or not is_stop_near(obj, rule, context, now):
+        return decision, Purpose.EXPIRE, _expire_at(decision, now)
+    stop = decide_stop(obj, rule, now, context, finish=decision.facts.finish)
+    return stop, Purpose.ENFORCE, _enforce_at(stop, obj, rule, now)
+
+
+def is_stop_near(obj: Any, rule: KindRule, context: Context, now: datetime) -> bool:
+    """Return whether a deadline of a running object has to be decided now; a cheap check.
+
+    If only its unread namespace may set a deadline, the namespace is read soon after the start. Later events of the
+    object cause no read, so that clusters without deadlines pay little; the sweep finds a default that is set later.
+    """
+    if not may_stop(obj, rule, context):
+        return False
+    may_be_asked_for = ACTIVE_DEADLINE in get_annotations(obj) or context.policy.sets_deadline_for(rule)
+    if context.namespace is not None or may_be_asked_for or rule.deadline is None:
+        return True
+    run = run_of(obj, rule.deadline)
+    return run is not None and run.started_at is not None and now - run.started_at < NEW
+
+
+def _expire_at(decision: Decision, now: datetime) -> datetime | None:
+    """When to read a finished object; None if only a change can make it due."""
+    facts = decision.facts
+    if facts.unread is not None and not isinstance(decision, Expire):
+        return now  # a limit may make this object, or one that it pushes out of its group, due at once
     match decision:
         case Wait(due_at) | Expire(due_at):
             return due_at
-        case Ignore(Reason.NAMESPACE_UNREAD, facts):
+        case Ignore(Reason.NAMESPACE_UNREAD):
             # Objects that this one pushes out of its group are due now, whenever this one is due.
-            is_soon = facts.keep_last_rule is None and facts.due_at is not None and facts.due_at - now < SOON
+            is_ranked = facts.keep_last_rule or facts.count_rule or facts.quota_rule
+            is_soon = not is_ranked and facts.due_at is not None and facts.due_at - now < SOON
             return facts.due_at if is_soon else now
-        case Ignore(Reason.KEPT_LAST):
+        case Ignore(Reason.KEPT_LAST | Reason.INHERITED_UNREAD):
             return now
         case _:
             return None
+
+
+def _enforce_at(decision: StopDecision, obj: Any, rule: KindRule, now: datetime) -> datetime | None:
+    """When to read a running object; None if only a change, or the sweep, can make its deadline due.
+
+    An object changes often while it runs, so most events must not cause a read:
+
+    - If the namespace was not read, it may set or shorten the deadline. It is read once, soon after the start; a later
+      event leaves the timer as it is, unless a write of the object may have set another deadline.
+    - If the deadline is over for a while, a safeguard keeps or delays the object, or a timer tries again. Only a write
+      of its spec or metadata sets a new timer.
+    - A deadline that cannot be enforced is reported after such a write; otherwise the sweep reports it.
+    """
+    match decision:
+        case Wait(due_at):
+            return due_at
+        case Stop(due_at):
+            return due_at if now - due_at < NEW or _is_edited(obj, now) else None
+        case Ignore(Reason.NAMESPACE_UNREAD, facts):
+            started_at, own_due_at = facts.active.started_at, facts.due_at
+            if started_at is not None and now - started_at < NEW:
+                return min(max(now, started_at + SETTLED), own_due_at or now + SETTLED)
+            return own_due_at if _is_edited(obj, now) else None
+        case _:
+            return now if is_reported_at_once(decision, obj, rule) and _is_edited(obj, now) else None
+
+
+def _is_edited(obj: Any, now: datetime) -> bool:
+    """Return whether the newest write of an object that was not a write of its status is recent, or unknown."""
+    edits = [one for one in list_mappings(obj, "metadata.managedFields") if one.get("subresource") != "status"]
+    return not edits or any(now - at < NEW for one in edits if (at := _instant_of(one)) is not None)
+
+
+def _instant_of(entry: Mapping[str, Any]) -> datetime | None:
+    try:
+        return parse_instant(entry.get("time"))
+    except ValueError:
+        return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import cast
 
+from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
@@ -18,12 +19,13 @@ from shared.core.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served
-from shared.messages import TIMERS_MAX, Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
-from shared.ports import PASSED_OVER, Clock, Cluster, EventReason, Page, Publisher, Telemetry, WriteEvent
+from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.ports import PASSED_OVER, Clock, Cluster, EventReason, Page, Publisher, Snapshot, Telemetry, WriteEvent
+from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
-from shared.usecases.expire_timers import retry_of
 from shared.usecases.sweep_counts import SweepCounts
 from shared.usecases.sweep_pages import Found, LargePages, PageReader
+from shared.usecases.sweep_timers import publish_timers, retries_of
 
 MISSED_AFTER = timedelta(seconds=10)
 """An object that a sweep finds due for longer than this was missed by the events."""
@@ -45,6 +47,7 @@ class _Step:
     due_before: datetime
     missed_before: datetime
     expiry: Expiry
+    enforcement: Enforcement
     counts: SweepCounts
     timers: list[Timer] = field(default_factory=list)
     failures: list[TtlError] = field(default_factory=list)
@@ -98,7 +101,7 @@ class Sweep:
         due_before = now + sweep_ahead(self.interval)
         counts = SweepCounts(self.telemetry, step.counts, due_before)
         expiry = self.expiry_with(cast("Telemetry", counts))
-        work = _Step(now + STEP_TIME, due_before, now - MISSED_AFTER, expiry, counts)
+        work = _Step(now + STEP_TIME, due_before, now - MISSED_AFTER, expiry, Enforcement.like(expiry), counts)
         queue: _Queue = asyncio.Queue(QUEUE_MAX)
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work(queue, work)) for _ in range(self.concurrency)]
@@ -108,7 +111,7 @@ class Sweep:
             finally:
                 for worker in workers:
                     worker.cancel()
-        await self._publish_timers(work.timers)
+        await publish_timers(work.timers, publisher=self.publisher, telemetry=self.telemetry)
         # Outside the TaskGroup, which would wrap the error into an ExceptionGroup.
         later = [error for error in work.failures if isinstance(error, TryLaterError)]
         if later and len(work.failures) == len(step.kinds):
@@ -189,22 +192,29 @@ class Sweep:
                 queue.task_done()
 
     async def _handle(self, rule: KindRule, found: Found, work: _Step) -> None:
-        """Handle one object; after an error that may pass, a timer retries this object alone."""
+        """Handle one object; after an error that may pass, timers retry this object alone."""
         ref = found if isinstance(found, ObjectRef) else ref_of(found.obj)
+        snapshot = None if isinstance(found, ObjectRef) else found
         try:
-            snapshot = await self.cluster.get(rule, found) if isinstance(found, ObjectRef) else found
+            snapshot = snapshot or await self.cluster.get(rule, ref)
             if snapshot is None:
                 return
-            message = await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
+            message = await self._act(rule, snapshot, work)
         except (ConflictError, TryLaterError) as error:
-            least = error.retry_after_seconds if isinstance(error, TryLaterError) else 0.0
-            failed = Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=self.clock.now())
             work.counts.timers_set += 1
-            work.timers.append(retry_of(failed, least=least, now=failed.due_at))
+            work.timers.extend(retries_of(ref, rule, snapshot, error, now=self.clock.now()))
         except PermanentError as error:
             await work.expiry.report(ref, error)
         else:
             await self._pass_on(message, work)
+
+    async def _act(self, rule: KindRule, snapshot: Snapshot, work: _Step) -> Message | None:
+        """Delete a finished object that is due; return the timer of a running object that reaches its deadline soon."""
+        if self.evaluator.may_stop(snapshot.obj, rule) and finish_of(snapshot.obj, rule).finished is False:
+            if self.evaluator.may_expire(snapshot.obj, rule):
+                await work.expiry.report_ttl(rule, snapshot)
+            return await work.enforcement.find_timers(rule, snapshot)
+        return await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
 
     async def _pass_on(self, message: Message | None, work: _Step) -> None:
         if isinstance(message, TimersSet):
@@ -232,16 +242,3 @@ class Sweep:
                 await self.write_event(EventReason.SWEPT, message, "Normal")
         except TtlError as error:  # the sweep has ended anyway
             self.telemetry.problem("could not write an Event", error=str(error))
-
-    async def _publish_timers(self, timers: list[Timer]) -> None:
-        """Publish the timers; a failure is reported and the sweep continues, since a later sweep finds the objects.
-
-        After a failure the rest of the timers is not published: each attempt may last as long as the Broker's retries.
-        """
-        for start in range(0, len(timers), TIMERS_MAX):
-            try:
-                await self.publisher.publish(TimersSet(timers=tuple(timers[start : start + TIMERS_MAX])))
-            except TtlError as error:
-                unset = len(timers) - start
-                self.telemetry.problem("sweep could not set timers", timers=unset, error=str(error))
-                return

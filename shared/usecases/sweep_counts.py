@@ -12,6 +12,7 @@ from shared.ports import HandlingReason, Telemetry, Verdict
 _COUNTED = {
     Verdict.DELETED: "deleted",
     Verdict.WOULD_DELETE: "would_delete",
+    Verdict.WOULD_STOP: "would_stop",
     Verdict.FAILED: "failed",
     Verdict.ALREADY_GONE: "already_gone",
 }
@@ -59,5 +60,5 @@ class SweepCounts:
         here = {name: self._verdicts[verdict] for verdict, name in _COUNTED.items()} | {"timers_set": self.timers_set}
         here["kept"] = max(self.looked_at - sum(here.values()), 0)
         here["looked_at"] = self.looked_at
-        order = ("looked_at", "deleted", "would_delete", "timers_set", "kept", "failed", "already_gone")
+        order = ("looked_at", "deleted", "would_delete", "would_stop", "timers_set", "kept", "failed", "already_gone")
         return {name: min(here[name] + self._before.get(name, 0), SWEEP_COUNT_MAX) for name in order}

@@ -35,7 +35,7 @@ class PageReader:
     namespace: str = ""
 
     async def read(self, rule: KindRule, token: str) -> tuple[Page, Sequence[Found]]:
-        """Read a page, and find those of its objects that may be due now or later.
+        """Read a page, and find those of its objects that may be due now or later, or may have a deadline.
 
         If only metadata can set the TTL of a kind, the page is first listed with metadata only. The metadata of the
         namespace counts, too.
@@ -46,11 +46,14 @@ class PageReader:
         """
         if rule.scope == "Namespaced":
             await self.evaluator.namespaces.prime()
-        in_full = rule.ttl is not None or self.evaluator.policy().sets_ttl_for(rule)
+        policy = self.evaluator.policy()
+        in_full = rule.ttl is not None or policy.sets_ttl_for(rule) or policy.sets_deadline_for(rule)
         page = await self.cluster.list_page(
             rule, namespace=self.namespace, continue_token=token, metadata_only=not in_full
         )
-        wanted = [obj for obj in page.items if self.evaluator.may_expire(obj, rule)]
+        wanted = [
+            obj for obj in page.items if self.evaluator.may_expire(obj, rule) or self.evaluator.may_stop(obj, rule)
+        ]
         if not in_full and len(wanted) <= FULL_READS_MAX:
             return page, [ref_of(obj) for obj in wanted]
         if in_full:

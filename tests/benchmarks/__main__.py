@@ -23,10 +23,22 @@ import uvloop
 from rich.console import Console
 
 from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
-from tests.benchmarks import bench_timers, coldstart, decide, drain, guard, lateness, plan, report, schedule
+from tests.benchmarks import (
+    bench_timers,
+    coldstart,
+    deadlines,
+    decide,
+    drain,
+    guard,
+    lateness,
+    plan,
+    report,
+    schedule,
+    trainjobs,
+)
 from tests.benchmarks.cluster import BenchmarkError, connected
 
-ALL = ("drain", "lateness", "timers", "schedule", "coldstart", "decide", "plan", "guard")
+ALL = ("drain", "lateness", "deadlines", "timers", "schedule", "coldstart", "decide", "plan", "guard", "trainjobs")
 TIMERS = (10_000, 100_000, 1_000_000)
 LATENESS_SECONDS = 20
 ROUNDS = 2
@@ -51,19 +63,15 @@ async def _measure(options: argparse.Namespace, folder: Path, write_event: Calla
                 results["drain"] = await drain.drain_all(
                     cluster, jobs=options.jobs, rounds=options.rounds, write_event=write_event
                 )
-    if "lateness" in options.only:
-        with _server(*lateness.audit_arguments(folder)) as server:
-            async with connected(server) as cluster:
-                results["lateness"] = await lateness.measure_all(
-                    cluster, folder, seconds=LATENESS_SECONDS, rounds=options.rounds, write_event=write_event
-                )
+    for name in sorted({"lateness", "deadlines"} & set(options.only)):
+        results[name] = await _measure_audited(name, options.rounds, folder, write_event)
     if "schedule" in options.only:
         results["schedule"] = await schedule.measure(folder, write_event)
     if "decide" in options.only:
         write_event("decide")
         results["decide"] = {"decide": decide.measure()}
-    for name in sorted({"coldstart", "plan", "guard"} & set(options.only)):
-        results[name] = await _measure_processes(name, folder, write_event)
+    for name in sorted({"coldstart", "plan", "guard", "trainjobs"} & set(options.only)):
+        results[name] = await _measure_processes(name, folder, options.trainjobs, write_event)
     if "timers" in options.only:
         results["timers"] = []
         for count in TIMERS:
@@ -72,8 +80,20 @@ async def _measure(options: argparse.Namespace, folder: Path, write_event: Calla
     return results
 
 
-async def _measure_processes(name: str, folder: Path, write_event: Callable[[str], None]) -> Any:
+async def _measure_audited(name: str, rounds: int, folder: Path, write_event: Callable[[str], None]) -> Any:
+    """What is read from the audit log of an API server that nothing else has used."""
+    module = {"lateness": lateness, "deadlines": deadlines}[name]
+    with _server(*module.audit_arguments(folder)) as server:
+        async with connected(server) as cluster:
+            return await module.measure_all(
+                cluster, folder, seconds=LATENESS_SECONDS, rounds=rounds, write_event=write_event
+            )
+
+
+async def _measure_processes(name: str, folder: Path, count: int, write_event: Callable[[str], None]) -> Any:
     """What starts processes of its own, on a server that nothing else has used."""
+    if name == "trainjobs":
+        return await trainjobs.measure_all(folder / name, count, write_event)
     with _server() as server:
         async with connected(server) as cluster:
             return await {"coldstart": coldstart, "plan": plan, "guard": guard}[name].measure(
@@ -98,6 +118,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--only", type=_names, default=ALL, metavar="NAMES", help=f"some of {','.join(ALL)}")
     parser.add_argument("--jobs", type=int, default=3_000, help="in each drain (%(default)s)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of drains and of lateness (%(default)s)")
+    parser.add_argument(
+        "--trainjobs", type=int, default=trainjobs.TRAINJOBS, help="in the benchmark trainjobs (%(default)s)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results here; - for standard output")
     return parser.parse_args()
 

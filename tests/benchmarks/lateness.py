@@ -31,7 +31,7 @@ omitStages: [RequestReceived, ResponseStarted]
 rules:
   - level: Metadata
     verbs: [delete]
-    resources: [{group: batch, resources: [jobs]}]
+    resources: RESOURCES
   - level: None
 """
 
@@ -49,10 +49,14 @@ class Lateness:
         return asdict(self)
 
 
-def audit_arguments(folder: Path) -> list[str]:
+AUDITED = [{"group": "batch", "resources": ["jobs"]}]
+
+
+def audit_arguments(folder: Path, resources: Sequence[Any] = AUDITED) -> list[str]:
     """What makes the API server write the log that `read_accepted` reads."""
+    folder.mkdir(exist_ok=True)
     policy = folder / "audit-policy.yaml"
-    policy.write_text(AUDIT_POLICY)
+    policy.write_text(AUDIT_POLICY.replace("RESOURCES", json.dumps(resources)))
     return [f"--audit-policy-file={policy}", f"--audit-log-path={_log_in(folder)}"]
 
 

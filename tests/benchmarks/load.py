@@ -37,6 +37,15 @@ def finished_job() -> dict[str, Any]:
     return obj
 
 
+def running_job() -> dict[str, Any]:
+    """The same while it still runs, without a TTL."""
+    obj = finished_job()
+    obj["status"] = {name: obj["status"][name] for name in ("startTime",)} | {"active": 1, "ready": 1}
+    obj["metadata"].pop("annotations", None)
+    obj["spec"].pop("ttlSecondsAfterFinished", None)
+    return obj
+
+
 def request_of(obj: dict[str, Any]) -> bytes:
     metadata = obj["metadata"]
     body = json.dumps(obj, separators=(",", ":")).encode()
@@ -59,10 +68,9 @@ def request_of(obj: dict[str, Any]) -> bytes:
     return f"POST / HTTP/1.1\r\n{lines}\r\n".encode() + body
 
 
-def requests() -> tuple[list[str], list[bytes]]:
+def requests(model: dict[str, Any]) -> tuple[list[str], list[bytes]]:
     """The uids, and what is sent for each."""
     uids = [str(uuid.uuid4()) for _ in range(OBJECTS)]
-    model = finished_job()
     made = []
     for number, uid in enumerate(uids):
         obj = copy.deepcopy(model)
@@ -75,11 +83,12 @@ class Load:
     """What all connections share.
 
     Args:
+        model: What each object is like.
         replies: Whether `timer.set` is expected, else an empty 204.
     """
 
-    def __init__(self, *, replies: bool) -> None:
-        self.uids, self.requests = requests()
+    def __init__(self, model: dict[str, Any], *, replies: bool) -> None:
+        self.uids, self.requests = requests(model)
         self.replies = replies
         self.counting = False
         self.stopping = False
@@ -157,8 +166,8 @@ def _length(head: bytes) -> int:
     return 0 if start < 0 else int(lower[start + 16 :].partition(b"\r\n")[0])
 
 
-async def main(port: int, seconds: float, *, replies: bool) -> dict[str, float]:
-    load = Load(replies=replies)
+async def main(port: int, seconds: float, *, running: bool, replies: bool) -> dict[str, float]:
+    load = Load(running_job() if running else finished_job(), replies=replies)
     loop = asyncio.get_running_loop()
     pairs = [await loop.create_connection(lambda: Connection(load), "127.0.0.1", port) for _ in range(CONNECTIONS)]
     ended = asyncio.gather(*(connection.ended for _, connection in pairs))
@@ -176,8 +185,9 @@ if __name__ == "__main__":
     parser.add_argument("port", type=int)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--core", type=int, help="the core to stay on")
+    parser.add_argument("--running", action="store_true", help="send Jobs that run, without a TTL")
     parser.add_argument("--replies", action="store_true", help="expect a timer.set each, else an empty 204")
     options = parser.parse_args()
     if options.core is not None:
         os.sched_setaffinity(0, {options.core})
-    print(json.dumps(uvloop.run(main(options.port, options.seconds, replies=options.replies))))
+    print(json.dumps(uvloop.run(main(options.port, options.seconds, running=options.running, replies=options.replies))))

@@ -1,8 +1,8 @@
-"""The peer: kube-controller-manager's TTL controller, with the garbage collector that its Foreground deletes need."""
+"""The peers: kube-controller-manager's TTL controller with the garbage collector, and its Job controller."""
 
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -18,16 +18,19 @@ class Peer:
     qps: int
     burst: int
     syncs: Mapping[str, int] = field(default_factory=dict)
+    names: Sequence[str] = NAMES
 
 
 DEFAULT = Peer(20, 30)
 TUNED = Peer(5_000, 10_000, {"ttl-after-finished": 50, "gc": 50})
+JOBS = Peer(5_000, 10_000, {"job": 50}, ("job-controller",))
+"""The Job controller, tuned likewise: it enforces `activeDeadlineSeconds`."""
 
 
 @contextmanager
 def running(server: RealServer, peer: Peer) -> Iterator[int]:
     """The peer's process id, until the block ends; the servers under it go on."""
-    server.start_controllers(NAMES, qps=peer.qps, burst=peer.burst, syncs=peer.syncs)
+    server.start_controllers(peer.names, qps=peer.qps, burst=peer.burst, syncs=peer.syncs)
     pid = server.pid("kube-controller-manager")
     try:
         yield pid

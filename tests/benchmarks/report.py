@@ -15,14 +15,20 @@ from rich.table import Table
 
 from tests.benchmarks import bench_timers
 from tests.benchmarks.coldstart import LIMITS, STARTS, ColdStart
+from tests.benchmarks.deadlines import PER_SECOND as STOPS_PER_SECOND
+from tests.benchmarks.deadlines import Stopped
 from tests.benchmarks.decide import Decisions
 from tests.benchmarks.drain import CONTENDERS, LIMIT, Drained
 from tests.benchmarks.guard import FOLDERS, WAYS, Cost
 from tests.benchmarks.lateness import PER_SECOND, Lateness
 from tests.benchmarks.plan import AIM_SECONDS, OBJECTS, Timed, ratio
 from tests.benchmarks.schedule import Slice
+from tests.benchmarks.trainjobs import Slo
 
 LATE_TITLES = {"events": "our events", "peer": "the peer, tuned"}
+STOP_TITLES = {"ours": "ours, by spec.suspend", "peer": "the Job controller, by activeDeadlineSeconds"}
+STOP_LIMIT_MS, STOP_AIM_MS = 5_000, 1_000
+"""The limit of the design document, and our aim."""
 MILLION = 1_000_000
 
 
@@ -41,11 +47,13 @@ def aims(results: Mapping[str, Any]) -> list[Aim]:
     return [
         *(_drain_aims(results["drain"]) if "drain" in results else ()),
         *(_lateness_aims(results["lateness"]) if "lateness" in results else ()),
+        *(_deadlines_aims(results["deadlines"]) if "deadlines" in results else ()),
         *(_timers_aims(results["timers"]) if "timers" in results else ()),
         *(_schedule_aims(results["schedule"]) if "schedule" in results else ()),
         *(_decide_aims(results["decide"]) if "decide" in results else ()),
         *(_plan_aims(results["plan"]) if "plan" in results else ()),
         *(_guard_aims(results["guard"]) if "guard" in results else ()),
+        *(_trainjobs_aims(results["trainjobs"]) if "trainjobs" in results else ()),
     ]
 
 
@@ -69,6 +77,15 @@ def _lateness_aims(late: Mapping[str, Sequence[Lateness]]) -> Iterable[Aim]:
     measured = median(ours.p99 / theirs.p99 for ours, theirs in zip(late["events"], late["peer"], strict=True))
     name = f"lateness p99 at {PER_SECOND} due a second / the tuned peer's"
     yield Aim(name, "<= 0.33", f"{measured:.2f}", measured <= 1 / 3)
+
+
+def _deadlines_aims(stopped: Mapping[str, Sequence[Stopped]]) -> Iterable[Aim]:
+    """The worst round counts."""
+    ours = stopped["ours"]
+    p99, earliest = max(one.p99 for one in ours), min(one.earliest for one in ours)
+    name = f"lateness p99 of a stop at {STOPS_PER_SECOND} deadlines a second"
+    yield Aim(name, f"<= {STOP_AIM_MS:,} ms", f"{p99:.0f} ms", p99 <= STOP_AIM_MS)
+    yield Aim("the earliest stop, after its deadline", ">= 0 ms", f"{earliest:.1f} ms", earliest >= 0)
 
 
 def _timers_aims(sizes: Sequence[Mapping[str, Any]]) -> Iterable[Aim]:
@@ -103,6 +120,16 @@ def _guard_aims(costs: Mapping[str, Sequence[Cost]]) -> Iterable[Aim]:
         )
 
 
+def _trainjobs_aims(measured: Mapping[str, Sequence[Slo]]) -> Iterable[Aim]:
+    for one in measured["slos"]:
+        aim = f"{'<' if one.is_most else '>='} {_number(one.limit)}"
+        yield Aim(f"KEP-2899: {one.name}", f"{aim} {one.unit}".strip(), _number(one.measured), one.better > 1)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _times(costs: Mapping[str, Sequence[Cost]], way: str, kind: str) -> float:
     """How many times the processor time of an unguarded DELETE, by rounds."""
     guarded, bare = ([one for one in costs[name] if one.kind == kind] for name in (way, "none"))
@@ -112,7 +139,7 @@ def _times(costs: Mapping[str, Sequence[Cost]], way: str, kind: str) -> float:
 def as_json(results: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     plain = {
         name: {who: [one.as_json() for one in measured] for who, measured in results[name].items()}
-        for name in ("drain", "lateness", "schedule", "coldstart", "decide", "plan", "guard")
+        for name in ("drain", "lateness", "deadlines", "schedule", "coldstart", "decide", "plan", "guard", "trainjobs")
         if name in results
     }
     if "timers" in results:
@@ -124,12 +151,14 @@ def show(console: Console, results: Mapping[str, Any]) -> None:
     tables: dict[str, Callable[[Any], Table]] = {
         "drain": drain_table,
         "lateness": lateness_table,
+        "deadlines": deadlines_table,
         "timers": timers_table,
         "schedule": schedule_table,
         "coldstart": coldstart_table,
         "decide": decide_table,
         "plan": plan_table,
         "guard": guard_table,
+        "trainjobs": trainjobs_table,
     }
     for name, table in tables.items():
         if name in results:
@@ -201,6 +230,35 @@ def lateness_table(late: Mapping[str, Sequence[Lateness]]) -> Table:
     for name, title in LATE_TITLES.items():
         values = [f"{median(getattr(one, field) for one in late[name]):.1f}" for field in ("p50", "p99", "most")]
         table.add_row(title, f"{sum(one.jobs for one in late[name]):,}", *values)
+    return table
+
+
+def deadlines_table(stopped: Mapping[str, Sequence[Stopped]]) -> Table:
+    table = new_table(
+        f"Deadlines: stop accepted - due, {STOPS_PER_SECOND} Jobs reach their deadline at each whole second",
+        "",
+        "Jobs",
+        "earliest ms",
+        "p50 ms",
+        "p99 ms",
+        "max ms",
+        "p99 of the peer's",
+        f"p99 of the limit, {STOP_LIMIT_MS // 1000} s",
+        "CPU ms a stop",
+        caption="From the API server's audit log, for both. The Job controller runs in both: it starts the Jobs, and "
+        "writes the condition of those that are suspended. Earliest: when the first request was received.",
+    )
+    ratios = [ours.p99 / theirs.p99 for ours, theirs in zip(stopped["ours"], stopped["peer"], strict=True)]
+    shares = {"ours": median(ratios), "peer": 1.0}
+    for name, title in STOP_TITLES.items():
+        rounds = stopped[name]
+        earliest, most = min(one.earliest for one in rounds), max(one.most for one in rounds)
+        p50, p99 = (median(getattr(one, field) for one in rounds) for field in ("p50", "p99"))
+        values = (earliest, p50, p99, most)
+        of_limit = f"{p99 / STOP_LIMIT_MS:.1%}"
+        jobs = f"{sum(one.jobs for one in rounds):,}"
+        cpu = f"{median(one.cpu_ms for one in rounds):.2f}"
+        table.add_row(title, jobs, *(f"{one:.1f}" for one in values), f"x {shares[name]:.2f}", of_limit, cpu)
     return table
 
 
@@ -297,6 +355,22 @@ def guard_table(costs: Mapping[str, Sequence[Cost]]) -> Table:
             share = f"x {_times(costs, way, kind):.2f}"
             cells = (f"{sum(one.objects for one in measured):,}", f"{values[0]:.2f}", share)
             table.add_row(f"{kind}, {title}", *cells, *(f"{one:.1f}" for one in values[1:]))
+    return table
+
+
+def trainjobs_table(measured: Mapping[str, Sequence[Slo]]) -> Table:
+    table = new_table(
+        "TrainJobs: what KEP-2899 asks for, and what `run` does",
+        "",
+        "limit",
+        "measured",
+        "better",
+        caption="All TrainJobs had finished and waited at once: half in one namespace by their own field, half in nine "
+        "others by that of their runtimes. Lateness from the API server's audit log.",
+    )
+    for one in measured["slos"]:
+        limit, number = (f"{_number(value)} {one.unit}".strip() for value in (one.limit, one.measured))
+        table.add_row(one.name, f"{'<' if one.is_most else ''} {limit}".strip(), number, f"x {_number(one.better)}")
     return table
 
 

@@ -3,25 +3,30 @@
 import http.client
 import json
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.discovery import resource_path
 from shared.core.kinds.rule import KindRule
 from shared.devserver.real_servers import RealServer
-from shared.installation.delete_guard import guard, usernames
+from shared.installation.delete_guard import usernames
+from shared.installation.guards import guards
 from tests.builders import kind_cases, kind_rules
 from tests.crds import BUILT_IN
 
 NAMESPACE = "ttl-system"
-EXPIRE, SWEEP, STANDALONE = usernames(NAMESPACE)
+EXPIRE, ENFORCE, SWEEP, STANDALONE = usernames(NAMESPACE)
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 ANYTHING = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+MARK = "ttlafterfinished.dev/deadline-exceeded"
 _DOUBLE = "double.example"
+_STOPPED = "ttlafterfinished.dev/stopped-generation"
 
 Object = dict[str, Any]
 
@@ -112,6 +117,10 @@ def storable(obj: Object, name: str, namespace: str) -> Object:
     generation = meta.get("generation", 1)
     for key in ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "managedFields", "generation"):
         meta.pop(key, None)
+    marks = meta.get("annotations", {})
+    if marks.get(_STOPPED) == str(generation):
+        is_own = marks.get(MARK, "") >= obj["metadata"].get("creationTimestamp", "")
+        meta["annotations"] = {**marks, _STOPPED: "1", **({MARK: "2100-01-01T00:00:00Z"} if is_own else {})}
     status = _observing(obj.get("status"), generation)
     if isinstance(status, dict) and isinstance(conditions := status.get("conditions"), list):
         status = {**status, "conditions": [_observing(one, generation) for one in conditions]}
@@ -148,16 +157,16 @@ def path_of(rule: KindRule, obj: Object) -> str:
 
 
 @contextmanager
-def guarded(server: RealServer) -> Iterator[User]:
-    """An administrator of a server that has all kinds, and the delete guard of each in force."""
+def guarded(server: RealServer, kinds: Mapping[str, list[KindRule]] | None = None) -> Iterator[User]:
+    """An administrator of a server that has all kinds, or those, and the guards of each in force."""
     with closing(User(server)) as admin, closing(User(server, EXPIRE)) as expire:
-        kinds = rules_by_kind()
+        kinds = rules_by_kind() if kinds is None else kinds
         for rules in kinds.values():
             if rules[0].group not in BUILT_IN:
                 admin.make(DEFINITIONS, crd_of(rules))
-            policy, binding = guard(rules, NAMESPACE)
-            admin.make(POLICIES, policy)
-            admin.make(BINDINGS, binding)
+            for made in guards(rules, NAMESPACE):
+                is_policy = made.body["kind"] == "ValidatingAdmissionPolicy"
+                admin.make(POLICIES if is_policy else BINDINGS, made.body)
         allow_all(admin, *usernames(NAMESPACE))
         admin.make("/api/v1/namespaces", {"metadata": {"name": "work"}})
         for rules in kinds.values():
@@ -189,3 +198,34 @@ def until(true: Any, seconds: float = 60) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def make_job(admin: User, namespace: str, *, is_finished: bool = True, **metadata: Any) -> tuple[str, Object]:
+    """A Job as the API server itself knows it, with its path."""
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
+    job = admin.make(path, {"metadata": {"generateName": "job-", **metadata}, "spec": {"template": template}})
+    path = f"{path}/{job['metadata']['name']}"
+    at = job["metadata"]["creationTimestamp"]
+    kinds = ("SuccessCriteriaMet", "Complete")
+    conditions = [{"type": kind, "status": "True", "lastTransitionTime": at} for kind in kinds]
+    status = {"startTime": at, "completionTime": at, "succeeded": 1, "conditions": conditions}
+    return path, admin.patch(f"{path}/status", {"status": status if is_finished else {"startTime": at, "active": 1}})
+
+
+@asynccontextmanager
+async def connected_as(admin: User, name: str) -> AsyncIterator[KubernetesCluster]:
+    """The cluster by a token of a ServiceAccount of the installation."""
+    folder = f"/api/v1/namespaces/{NAMESPACE}"
+    admin.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    admin.ask("POST", f"{folder}/serviceaccounts", {"metadata": {"name": name}})
+    token = admin.make(f"{folder}/serviceaccounts/{name}/token", {"spec": {}})["status"]["token"]
+    config = json.loads(admin.server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    path = admin.server.home / f"kubeconfig-{name}"
+    path.write_text(json.dumps(config))
+    cluster = await connect(kubeconfig=str(path))
+    try:
+        yield cluster
+    finally:
+        await cluster.close()

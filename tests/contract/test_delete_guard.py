@@ -4,7 +4,7 @@ import copy
 import itertools
 import json
 import os
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from random import Random
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.kubernetes.connect import connect
 from shared.cli.main import main
 from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
@@ -27,6 +26,7 @@ from tests.builders import JOB, NOW, POD, having, not_none
 from tests.contract.guarded import (
     BINDINGS,
     EXPIRE,
+    MARK,
     NAMESPACE,
     POLICIES,
     STANDALONE,
@@ -34,7 +34,9 @@ from tests.contract.guarded import (
     User,
     allow_all,
     cases,
+    connected_as,
     guarded,
+    make_job,
     path_of,
     rules_by_kind,
     storable,
@@ -103,6 +105,39 @@ def test_guard_refuses_an_unfinished_object_of_any_shape(admin, expire):
     assert passed, "some are still finished"
 
 
+def test_guard_reads_the_mark_of_a_stop_as_finish_of_does(admin, expire):
+    """A stopped object, with other values of the annotations that mark it."""
+    stopped = [case for case in CASES if case.finished and MARK in case.obj["metadata"].get("annotations", {})]
+    kinds = {case.rule.name: case for case in stopped if "Suspended" in json.dumps(case.obj)}
+    wrong = []
+    for (kind, case), (number, mark) in itertools.product(kinds.items(), enumerate(MARKS)):
+        obj = storable(case.obj, f"mark-{number}", "work")
+        annotations = obj["metadata"]["annotations"].items()
+        others = {key: value for key, value in annotations if key not in (MARK, STOPS, GENERATION)}
+        obj["metadata"]["annotations"] = others | mark
+        path = path_of(case.rule, obj)
+        made = admin.make(path, obj)
+        finish = finish_of(made, case.rule.model_copy(update={"finished_at": ("metadata.nothing",)}))
+        is_deleted = expire.delete(f"{path}/mark-{number}", made)[0] == 200
+        wrong += [] if is_deleted is (finish.finished is True) else [f"{kind}: {mark}: {finish.finished}, {is_deleted}"]
+    assert (wrong, len(kinds) >= 8) == ([], True)
+
+
+STOPS = "ttlafterfinished.dev/stops"
+GENERATION = "ttlafterfinished.dev/stopped-generation"
+_AT = {MARK: "2099-01-02T03:40:00Z", GENERATION: "1"}
+MARKS: tuple[dict[str, str], ...] = (
+    {},
+    _AT,
+    {MARK: _AT[MARK]},
+    _AT | {GENERATION: "2"},
+    _AT | {GENERATION: ""},
+    _AT | {MARK: "2026-01-02T03:40:00Z"},
+    _AT | {MARK: "2099-01-02T03:40:00.123456Z", STOPS: "3"},
+    *(_AT | {MARK: at} for at in ("", "soon", "2099-13-45T03:40:00Z", "2099-01-02T25:40:00Z")),
+    {STOPS: "1"},
+    *(_AT | {STOPS: stops} for stops in ("", "0", "000", "-1", "1.0", "002", "999999", "1000000", "one")),
+)
 MUTANTS = 400
 OTHERS: tuple[Any, ...] = (None, {}, [], "", "x", 0, 3, True, {"a": 1}, ["a"], [{"type": 1}], {"type": {}})
 
@@ -136,18 +171,6 @@ def places_in(holder, key):
 
 
 # What is asked of every kind, by Jobs and Pods as the server itself knows them
-
-
-def make_job(admin, namespace, *, is_finished=True, **metadata):
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}]}}
-    job = admin.make(path, {"metadata": {"generateName": "job-", **metadata}, "spec": {"template": template}})
-    path = f"{path}/{job['metadata']['name']}"
-    at = "2026-01-02T03:04:05Z"
-    kinds = ("SuccessCriteriaMet", "Complete")
-    conditions = [{"type": kind, "status": "True", "lastTransitionTime": at} for kind in kinds]
-    status = {"startTime": at, "completionTime": at, "succeeded": 1, "conditions": conditions}
-    return path, admin.patch(f"{path}/status", {"status": status if is_finished else {"startTime": at, "active": 1}})
 
 
 def make_pod(admin, namespace, phase):
@@ -296,24 +319,6 @@ async def test_expire_reports_a_refusal_of_the_guard_once_and_stops(admin, names
     events = admin.ask("GET", f"/api/v1/namespaces/{namespace}/events")[1]["items"]
     assert [(one["reason"], strict in one["message"]) for one in events] == [("DeletionRefused", True)]
     assert admin.ask("GET", path)[0] == 200
-
-
-@asynccontextmanager
-async def connected_as(admin, name):
-    """The cluster by a token of a ServiceAccount of the installation."""
-    folder = f"/api/v1/namespaces/{NAMESPACE}"
-    admin.ask("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    admin.ask("POST", f"{folder}/serviceaccounts", {"metadata": {"name": name}})
-    token = admin.make(f"{folder}/serviceaccounts/{name}/token", {"spec": {}})["status"]["token"]
-    config = json.loads(admin.server.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token}
-    path = admin.server.home / f"kubeconfig-{name}"
-    path.write_text(json.dumps(config))
-    cluster = await connect(kubeconfig=str(path))
-    try:
-        yield cluster
-    finally:
-        await cluster.close()
 
 
 def test_guards_are_compiled_without_a_warning(admin):

@@ -1,9 +1,16 @@
 """`make e2e`: the cluster that KUBECONFIG names, with Knative Eventing; other test runs pass these tests over."""
 
 import os
+from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.e2e.installation import log_of, ttl
+
+LOG_CHARACTERS_MAX = 6_000
+"""Of each function's log, in the report of a failed test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -14,3 +21,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a cluster to work on: KUBECONFIG=... make e2e"))
         elif here in item.path.parents:
             item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what `doctor` says and what the functions logged to the report of a failed test: the cluster ends with it."""
+    report = yield
+    if report.failed and Path(__file__).parent in item.path.parents:
+        with suppress(Exception):
+            report.sections.append(("doctor", ttl("doctor").stdout))
+            for function in ("schedule", "timers", "expire", "enforce", "sweep"):
+                report.sections.append((f"log of {function}", log_of(function)[-LOG_CHARACTERS_MAX:]))
+    return report

@@ -19,7 +19,7 @@ from tests.e2e.cluster import create, kubectl, server_pid, wait
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "ttl-after-finished"
 IMAGE = "ghcr.io/ttl-after-finished/ttl-after-finished"
-FUNCTIONS = ("schedule", "timers", "expire", "sweep")
+FUNCTIONS = ("schedule", "timers", "expire", "enforce", "sweep")
 
 # A part of Knative Serving's own installation, for clusters that have its CRDs and play the rest.
 _PODSPECABLE = {

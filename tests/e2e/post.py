@@ -1,6 +1,7 @@
 """Events posted from inside the cluster, by a Pod that is not ours."""
 
 import shlex
+import time
 from typing import Any
 
 from tests.e2e.cluster import create, get, kubectl, pod, wait
@@ -18,7 +19,9 @@ exit $((status - 200))
 _AGAIN = 455
 """An exit code is one byte; what is meant by this one is 500 and more: come again."""
 
-_ATTEMPTS = 3
+_ATTEMPTS = 6
+_PAUSE_SECONDS = 1.0
+"""Before the second attempt; it doubles, so that a function whose new Pod is starting is not given up."""
 
 _NAMESPACE = "default"
 _TOKENS = "/var/run/secrets/e2e"
@@ -52,6 +55,7 @@ def post(name: str, url: str, headers: dict[str, str], data: str, *, audience: s
         poster["metadata"]["name"] = f"{name}-{attempt}"
         if (status := _run(poster)) != _AGAIN:
             break
+        time.sleep(_PAUSE_SECONDS * 2**attempt)
     return status
 
 

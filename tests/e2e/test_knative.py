@@ -9,8 +9,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from tests.e2e.cluster import DOMAIN, annotations, create, get, job, kubectl, po
 from tests.e2e.installation import FUNCTIONS, broker_audience, broker_url, events, kill
 from tests.e2e.post import post
 from tests.e2e.rights import asked, granted
-from tests.e2e.witness import Deletion, Witness, finish_of
+from tests.e2e.witness import Deletion, Witness, finish_of, stop_of
 
 NAMESPACE = "ttl-e2e-knative"
 HERE = Path(__file__).parent
@@ -328,6 +328,95 @@ def test_pending_timers_survive_their_pod(witness: Witness) -> None:
             gone(witness, thing)
 
 
+# Active deadlines
+
+
+DEADLINE = timedelta(seconds=4)
+LATE_MAX = timedelta(seconds=5)
+"""On a busy machine; the benchmark measures how late a stop is on a quiet one."""
+
+
+@pytest.mark.usefixtures("extended")
+def test_job_is_suspended_at_its_active_deadline_and_deleted_after_its_ttl(witness: Witness) -> None:
+    """By the event of its start and a timer: no sweep runs. The in-memory Broker may lose an event."""
+    with installation.without_ticks():
+        for number in range(ATTEMPTS_MAX):
+            thing = create(job(f"overdue-{number}", "sleep 600", namespace=NAMESPACE, ttl="5s", **DEADLINES))
+            started_at = start_of(thing)
+            try:
+                stopped = wait("its stop", lambda thing=thing: stopped_job(thing), 30)
+                break
+            except AssertionError:
+                continue
+        else:
+            pytest.fail(f"enforce stopped none of {ATTEMPTS_MAX} Jobs")
+        stopped_at = stop_of(stopped)
+        assert stopped_at is not None
+        assert timedelta() <= stopped_at - (started_at + DEADLINE) <= LATE_MAX
+        assert stopped["metadata"]["annotations"][f"{DOMAIN}/stops"] == "1"
+        reported = wait("its Event", lambda: events_on(thing, "DeadlineExceeded"))
+        assert [(one["type"], "ran for longer than 4s" in one["message"]) for one in reported] == [("Warning", True)]
+        wait("the end of its Pods", lambda: not pods_of_job(stopped["metadata"]["name"]))
+    gone(witness, thing)
+
+
+@pytest.mark.usefixtures("extended")
+def test_job_that_a_user_resumes_gets_its_whole_deadline_again() -> None:
+    thing = create(job("resumed", "sleep 600", namespace=NAMESPACE, **DEADLINES))
+    wait("its stop", lambda: stopped_job(thing), SWEPT_SECONDS)
+    wait("its suspension", lambda: finish_of(fresh(thing)))
+    kubectl("-n", NAMESPACE, "patch", "job", "resumed", "--type=merge", "-p", '{"spec": {"suspend": false}}')
+    restarted_at = start_of(thing)
+    stopped_at = stop_of(wait("its second stop", lambda: stopped_job(thing, stops="2"), SWEPT_SECONDS))
+    assert stopped_at is not None
+    assert stopped_at >= restarted_at + DEADLINE
+
+
+@pytest.mark.usefixtures("extended")
+def test_held_job_is_not_stopped_at_its_deadline() -> None:
+    thing = create(job("held-overdue", "sleep 600", namespace=NAMESPACE, hold="an experiment", **DEADLINES))
+    passes(DEADLINE.total_seconds() + 4)
+    assert stop_of(fresh(thing)) is None
+    assert not fresh(thing)["spec"]["suspend"]
+
+
+@pytest.mark.usefixtures("extended")
+@pytest.mark.parametrize(("kind", "value"), [("Job", "soon"), ("Pod", "0s"), ("TrainJob", "-5")])
+def test_deadline_that_cannot_be_read_is_reported_and_stops_nothing(kind: str, value: str) -> None:
+    make: dict[str, Callable[..., Object]] = {"Job": job, "Pod": pod}
+    words = annotations(active_deadline=value)
+    if kind == "TrainJob":
+        thing = train_job("bad-deadline", active_deadline=value)
+    else:
+        thing = create(make[kind]("bad-deadline", "sleep 600", namespace=NAMESPACE, active_deadline=value))
+    (reported,) = wait("an Event on it", lambda: events_on(thing, "InvalidDeadline"), SWEPT_SECONDS)
+    assert f"annotation {DOMAIN}/active-deadline: expected" in reported["message"]
+    assert fresh(thing)["metadata"]["annotations"].items() >= words.items()
+    assert stop_of(fresh(thing)) is None
+
+
+DEADLINES = {"active_deadline": f"{DEADLINE.seconds}s"}
+
+
+def start_of(thing: Object) -> datetime:
+    """Wait until the Job starts; its controller removes the time when the Job is suspended."""
+    started_at = wait("its start", lambda: fresh(thing).get("status", {}).get("startTime"))
+    return datetime.fromisoformat(started_at)
+
+
+def stopped_job(thing: Object, *, stops: str = "1") -> Object | None:
+    """The Job if it is suspended by its given stop; None if it is not."""
+    found = fresh(thing)
+    marks = found["metadata"].get("annotations", {})
+    return found if found["spec"].get("suspend") and marks.get(f"{DOMAIN}/stops") == stops else None
+
+
+def events_on(thing: Object, reason: str) -> list[Object]:
+    selector = f"--field-selector=involvedObject.uid={thing['metadata']['uid']},reason={reason}"
+    found: list[Object] = json.loads(kubectl("-n", NAMESPACE, "get", "events", selector, "-o", "json"))["items"]
+    return found
+
+
 # Rights
 
 
@@ -387,14 +476,23 @@ def _expire_asked(*right: str) -> bool:
 
 
 ACCOUNTS = (*FUNCTIONS, "deadletter", "source")
+_RUNTIMES = {("get", "trainingruntimes"), ("get", "clustertrainingruntimes")}
 IDLE = {
     "source": {("get", "*")},
-    "expire": {("list", "*"), ("update", "*")},
-    "sweep": {("update", "*"), ("get", "namespaces")},
+    "expire": {("list", "*"), ("update", "*"), *_RUNTIMES},
+    "enforce": {("list", "*"), ("update", "*"), ("patch", "pods"), ("patch", "trainjobs")},
+    "sweep": {("update", "*"), ("get", "namespaces"), ("list", "resourcequotas"), *_RUNTIMES},
 }
-"""Rights that nothing uses here: an ApiServerSource does not start without `get`, and never gets; what stands between a
-due object and its DELETE is written only when something trips; the others of a group are listed for a policy alone; a
-sweep lists all namespaces, and gets one that came since."""
+"""Rights that no test uses here, by account.
+
+- `source`: an ApiServerSource does not start without `get`, and never sends a GET.
+- `update`: these accounts write the shared state only when a safeguard trips.
+- `list`: `expire` lists objects and quotas only for a policy, and `enforce` objects only for the share of a breaker.
+- `resourcequotas` of `sweep`: quotas are listed only for a policy.
+- `get` of `sweep` on namespaces: a sweep lists all namespaces, and gets only one that was created after the LIST.
+- `_RUNTIMES`: the cluster has no runtimes of TrainJobs.
+- `patch` of `enforce`: only a Job is stopped.
+"""
 
 
 def is_idle(account: str, right: tuple[str, ...]) -> bool:
@@ -485,6 +583,7 @@ STRANGER = ""
         ("stranger-expire", "expire", FIRED, TIMER, STRANGER, 403),
         ("other-trigger-expire", "expire", FIRED, TIMER, TIMERS, 403),
         ("its-trigger-expire", "expire", FIRED, TIMER, EXPIRE, 204),
+        ("other-trigger-enforce", "enforce", FIRED, TIMER, EXPIRE, 403),
     ],
     ids=lambda value: value if isinstance(value, str) and "." not in value else "",
 )

@@ -348,10 +348,13 @@ MOST = 3
 
 @pytest.fixture(scope="module")
 def tripped(unswept: ExitStack, witnesses: Witnesses) -> list[Object]:
-    """Twice as many as may go."""
+    """More than may go at once, and fewer than twice as many.
+
+    An event that is delivered twice may ask the breaker again about an object that is gone, and must not trip it.
+    """
     assert unswept
     edit("policy", "policy.yaml", POLICY.replace("count: 1000", f"count: {MOST}"))
-    things = [make(kind, f"many-{number}", keep=2) for number in range(MOST) for kind in KINDS]
+    things = [make(kind, f"many-{number}", keep=2) for number in range(MOST) for kind in KINDS][:-1]
     for thing in things:
         finish(thing)
     wait("the deletion of some", lambda: sum(is_gone(witnesses, thing) for thing in things) == MOST)
@@ -387,7 +390,12 @@ IDLE = {
     "expire": {("list", name) for name in ("bakes", "workflows")},
     "sweep": {("update", "configmaps")},
 }
-"""An ApiServerSource never uses its `get`; siblings are listed where a policy counts them; who trips it writes it."""
+"""Rights that no test uses here, by account.
+
+- `source`: an ApiServerSource never sends a GET.
+- `expire`: objects of a group are listed only for a policy that counts them.
+- `sweep`: it updates the shared state only when a safeguard trips.
+"""
 
 
 def test_printed_rights_are_sufficient_and_all_used(installed: int) -> None:

@@ -62,7 +62,15 @@ def finish_of(obj: dict[str, Any]) -> datetime | None:
     for condition in status.get("conditions", []):
         if condition["type"] in {"Complete", "Failed"} and condition["status"] == "True":
             return _instant(condition["lastTransitionTime"])
+        if condition["type"] == "Suspended" and condition["status"] == "True" and (stopped_at := stop_of(obj)):
+            return max(stopped_at, _instant(condition["lastTransitionTime"]))
     return None
+
+
+def stop_of(obj: dict[str, Any]) -> datetime | None:
+    """When it was stopped at its active deadline, by the annotation that the stop leaves; None if it was not."""
+    stopped_at = obj["metadata"].get("annotations", {}).get(f"{DOMAIN}/deadline-exceeded")
+    return datetime.fromisoformat(stopped_at) if stopped_at else None
 
 
 def _instant(text: str) -> datetime:

@@ -9,8 +9,8 @@ from shared.adapters.events.cloudevents import TICK
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.timing import horizon
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
-from shared.messages import ObjectDeleted, SweepStep, TimersSet
-from tests.builders import ago, annotated, job, kind_rule, later, pod
+from shared.messages import ObjectDeleted, ObjectStopped, SweepStep, TimersSet
+from tests.builders import ago, annotated, having, job, kind_rule, later, pod, stamp
 from tests.functions.wire import CONTINUE, DUE, FIRED, REPORTED, SET, TAKEN, binary, structured, timer
 
 pytestmark = pytest.mark.anyio
@@ -107,6 +107,66 @@ async def test_expire_of_an_absent_object_answers_an_empty_204(functions):
     answer = await functions.post("expire", *binary(FIRED, timer()))
 
     assert (answer.status, answer.body) == (204, b"")
+
+
+RUNNING = annotated(having(job(), "status.startTime", stamp(ago(60))), active_deadline="30s")
+ENFORCE = timer(purpose="enforce")
+
+
+@MODES
+async def test_enforce_stops_and_replies(functions, config, written):
+    config.cluster.put(RUNNING)
+
+    answer = await functions.post("enforce", *written(FIRED, ENFORCE))
+
+    assert answer.status == 200
+    event = answer.event()
+    assert (event.type, event.subject) == ("dev.ttlafterfinished.object.stopped", RUNNING["metadata"]["uid"])
+    stopped = ObjectStopped.model_validate_json(event.data)
+    assert (stopped.due_at, stopped.lateness_seconds, stopped.stops) == (ago(30), 30.0, 1)
+    assert [call.verb for call in config.cluster.calls] == ["get", "patch", "event"]
+    again = await functions.post("enforce", *written(FIRED, ENFORCE))
+    assert (again.status, again.body) == (204, b"")
+
+
+async def test_enforce_with_a_raised_deadline_replies_with_a_timer_of_its_purpose(functions, config):
+    config.cluster.put(annotated(RUNNING, active_deadline="90s"))
+
+    answer = await functions.post("enforce", *binary(FIRED, ENFORCE))
+
+    (wanted,) = TimersSet.model_validate_json(answer.event().data).timers
+    assert (wanted.due_at, wanted.purpose) == (later(30), "enforce")
+
+
+async def test_enforce_deletes_and_replies_if_the_object_asks_for_that(functions, config):
+    config.cluster.put(annotated(RUNNING, on_deadline="delete"))
+
+    answer = await functions.post("enforce", *binary(FIRED, ENFORCE))
+
+    assert answer.event().type == "dev.ttlafterfinished.object.deleted"
+    assert config.cluster.names == set()
+
+
+async def test_refused_stop_is_a_422(functions, config):
+    config.cluster.put(RUNNING)
+    config.cluster.fail("patch", ForbiddenError("jobs is forbidden"))
+
+    assert (await functions.post("enforce", *binary(FIRED, ENFORCE))).status == 422
+
+
+async def test_schedule_replies_with_a_timer_for_the_deadline_of_a_running_object(functions):
+    answer = await functions.post("schedule", *binary(REPORTED, annotated(RUNNING, active_deadline="90s")))
+
+    (wanted,) = TimersSet.model_validate_json(answer.event().data).timers
+    assert (wanted.due_at, wanted.purpose) == (later(30), "enforce")
+
+
+async def test_finished_and_running_objects_are_left_to_the_function_of_their_purpose(functions, config):
+    config.cluster.put(RUNNING)
+    assert (await functions.post("expire", *binary(FIRED, timer()))).status == 204
+    config.cluster.put(DUE)
+    assert (await functions.post("enforce", *binary(FIRED, ENFORCE))).status == 204
+    assert config.cluster.deleted == []
 
 
 @MODES

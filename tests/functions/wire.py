@@ -44,6 +44,7 @@ TAKEN: dict[str, tuple[str, Any]] = {
     "schedule": (REPORTED, DUE),
     "timers": (SET, {"timers": [timer()]}),
     "expire": (FIRED, timer()),
+    "enforce": (FIRED, timer(purpose="enforce")),
     "sweep": (TICK, None),
 }
 
@@ -84,7 +85,7 @@ class Answer:
 
 
 class Functions:
-    """The four functions, each an app of functions-framework, served by uvicorn on a unix socket."""
+    """The functions, each an app of functions-framework, served by uvicorn on a unix socket."""
 
     def __init__(self, socket: Path, session: aiohttp.ClientSession) -> None:
         self._socket = socket

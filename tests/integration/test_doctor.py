@@ -212,7 +212,7 @@ def test_kind_without_crd_is_reported_and_so_are_its_rights(standalone: Operator
     assert found["kind jobs"]["level"] == "ok"
     assert "does not serve trainjobs of trainer.kubeflow.org/v1alpha1" in found["kind trainjobs"]["detail"]
     rights = found["rights of standalone on trainjobs"]
-    assert rights["detail"] == "may not delete, get, list, watch"
+    assert rights["detail"] == "may not delete, get, list, patch, watch"
     standalone.paste(rights["fix"])
     standalone.paste(found["delete guard missing"]["fix"])
     standalone.kubectl("apply", "-f", "-", given=yaml.safe_dump(TRAINJOBS))

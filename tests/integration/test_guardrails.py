@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shared.adapters.kubernetes.discovery import resource_path
-from shared.core.kinds.rule import KindRule, TtlField
+from shared.core.kinds.inheritance import TtlField
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, parse_instant
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
 from shared.core.ttl.durations import parse_duration
@@ -28,7 +29,7 @@ from tests.crds import BUILT_IN, crds_of
 KUBECTL = shutil.which("kubectl")
 COMPONENT = Path(__file__).parents[2] / "knative/components/guardrails"
 HOLDS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/ttl-after-finished-holds"
-BOUNDED = {"max-ttl": "7d"}
+BOUNDED = {"max-ttl": "7d", "max-active-deadline": "2d"}
 HOLDERS = "kubeadm:cluster-admins"
 
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
@@ -274,12 +275,18 @@ def runtime(jobset: Object | None = None, job: Object | None = None, pod: Object
         ("ttl-failed", "36501d"),
         ("expire-at", "tomorrow"),
         ("expire-at", "2026-02-29T00:00:00Z"),
+        ("active-deadline", "soon"),
+        ("active-deadline", "0"),
+        ("active-deadline", "0h0m"),
+        ("active-deadline", "-1"),
+        ("active-deadline", "1" + "0" * 20),
     ],
 )
 def test_unreadable_annotation_is_refused_on_any_kind(kind, name, text, ann):
     answer = ann.create(thing(kind, {name: text}))
     assert answer.status == 422
     form = "2026-01-02T03:04:05Z" if name == "expire-at" else "1h30m"
+    assert ("more than 0" in answer.said) == (name == "active-deadline")
     assert f"annotation {ANNOTATION_DOMAIN}/{name}: expected " in answer.said
     assert form in answer.said
     assert f'got "{text}"' in answer.said
@@ -303,6 +310,11 @@ def test_valid_annotation_is_accepted_on_any_kind(kind, said, ann):
         ({"default-ttl-failed": ""}, False),
         ({"max-ttl": "never"}, False),
         ({"max-ttl": "1.5h"}, False),
+        ({"default-active-deadline": "6h", "max-active-deadline": "2d"}, True),
+        ({"default-active-deadline": "never"}, True),
+        ({"default-active-deadline": "0s"}, False),
+        ({"max-active-deadline": "0"}, False),
+        ({"max-active-deadline": "never"}, False),
         ({"exempt": "yes"}, False),
         ({"exempt": "True"}, False),
     ],
@@ -311,9 +323,9 @@ def test_annotation_of_a_namespace_is_accepted_only_if_valid(said, is_taken, chi
     answer = chief.create(thing("Namespace", said))
     assert answer.is_taken == is_taken
     if not is_taken:
-        (name,) = said
+        ((name, text),) = said.items()
         assert f"annotation {ANNOTATION_DOMAIN}/{name}: expected " in answer.said
-        assert ("never" in answer.said) == name.startswith("default") or name == "max-ttl"
+        assert ("never" in answer.said) == (name.startswith("default") or text == "never")
 
 
 @pytest.mark.parametrize(
@@ -484,6 +496,40 @@ def test_ttl_above_the_maximum_of_the_namespace_is_refused(said, is_taken, ann):
     assert answer.is_taken == is_taken
     if not is_taken:
         assert "is longer than 7d, the maximum in namespace bounded" in answer.said
+
+
+@pytest.mark.parametrize(
+    ("said", "is_taken"),
+    [
+        ({"active-deadline": "2d"}, True),
+        ({"active-deadline": "3d"}, False),
+        ({"active-deadline": "3d", "ttl": "3d"}, False),
+        ({"active-deadline": "1d", "ttl": "3d"}, True),
+    ],
+)
+def test_deadline_above_the_maximum_of_the_namespace_is_refused(said, is_taken, ann):
+    answer = ann.create(within("bounded", "Job", said))
+    assert answer.is_taken == is_taken
+    if not is_taken:
+        assert "active-deadline: 3d is longer than 2d, the maximum in namespace bounded" in answer.said
+        assert answer.said.endswith(f"(its annotation {ANNOTATION_DOMAIN}/max-active-deadline)")
+
+
+def test_endless_deadline_requires_a_listed_group_where_a_maximum_is_set(ann, chief):
+    assert ann.create(within("default", "Job", {"active-deadline": "never"})).is_taken
+    refused = ann.create(within("bounded", "Job", {"active-deadline": "never"}))
+    assert refused.status == 403
+    assert "active-deadline: never is more than 2d, the maximum in namespace bounded" in refused.said
+    assert chief.create(within("bounded", "Job", {"active-deadline": "never"})).is_taken
+
+
+@pytest.mark.parametrize(("text", "is_taken"), [("stop", True), ("delete", True), ("Delete", False), ("", False)])
+def test_action_at_the_deadline_is_stop_or_delete(text, is_taken, ann):
+    spec = job_spec({"on-deadline": text, "owner": "ignore"})
+    for obj, where in ((thing("Job", {"on-deadline": text}), ""), (thing("Job", spec=spec), " in spec.template")):
+        answer = ann.create(obj)
+        assert answer.is_taken == is_taken
+        assert is_taken or f"on-deadline{where}: expected stop or delete; got" in answer.said
 
 
 def test_unreadable_ttl_is_not_compared_with_the_maximum(ann):
@@ -737,6 +783,23 @@ def test_garbage_collector_orphans_objects_with_unreadable_annotations(bad, ann,
         ),
         (thing("TrainJob", {"ttl": "1d"}, spec={"ttlSecondsAfterFinished": 100}), ""),  # no controller acts on it
         (thing("Pod", {"ttl": "1d"}), ""),
+        (thing("Pod", {"active-deadline": "1d"}), ""),
+        (thing("Pod", {"active-deadline": "1d", "on-deadline": "delete"}), ""),
+        (thing("Pod", {"active-deadline": "never"}), ""),
+        (thing("Job", {"active-deadline": "1d"}), ""),
+        (
+            thing("Job", {"active-deadline": "1d"}, spec=job_spec(activeDeadlineSeconds=9)),
+            "this has no effect, since spec.",
+        ),
+        (
+            thing("CronJob", spec=cron_spec(job={"active-deadline": "1d"}, activeDeadlineSeconds=9)),
+            "active-deadline in spec.jobTemplate: this has no effect, since spec.jobTemplate.spec.activeDeadline",
+        ),
+        (thing("CronJob", {"active-deadline": "1d"}), "a CronJob never finishes, so this has no effect"),
+        (
+            thing("Job", spec=job_spec({"active-deadline": "1d"})),
+            "a Job may create another Pod in place of one that is stopped; set it on the Job",
+        ),
         (
             thing("Pod", {"ttl": "1d"}, spec={**SHAPES["Pod"]["spec"], "restartPolicy": "Always"}),
             "a Pod with restartPolicy Always does not finish by itself",
@@ -771,7 +834,7 @@ def test_unknown_annotation_causes_a_warning(kind, name, expected, ann):
 
 @pytest.mark.parametrize(("kind", "names"), [("ConfigMap", OF_OBJECTS), ("Namespace", (*OF_NAMESPACES, *OF_OBJECTS))])
 def test_known_annotations_cause_no_warning(kind, names, chief):
-    texts = {"exempt": "true", "expire-at": "2026-01-02T03:04:05Z"}
+    texts = {"exempt": "true", "expire-at": "2026-01-02T03:04:05Z", "on-deadline": "stop"}
     answer = chief.create(thing(kind, {name: texts.get(name, "1h") for name in names}))
     assert answer.is_taken
     assert not answer.warnings

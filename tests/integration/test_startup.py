@@ -63,6 +63,19 @@ def test_timer_file_of_another_process_is_reported_before_the_banner(
         assert "another process holds the lock" in ended.text
 
 
+def test_processes_that_start_in_one_moment_share_the_timer_file(
+    api: Api, namespace: str, start_run: Callable[..., Run]
+) -> None:
+    """Each owns the file for the moment of its own check; one leads, and the others wait."""
+    for _ in range(4):
+        run = start_run()  # all write to one log
+
+    api.wait("the leader", lambda: "sweep at start" in run.text)
+    api.wait("all starts", lambda: run.text.count("\nno policy\n") == 4)
+
+    assert "another process holds the lock" not in run.text
+
+
 def test_metrics_port_in_use_is_reported_before_the_banner(server: RealServer, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

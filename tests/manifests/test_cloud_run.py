@@ -24,8 +24,8 @@ NAMESPACE = "ttl-after-finished"
 FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__"}
 # timers needs a disk, and dead letters are reported in the cluster that they came from.
 IN_THE_CLUSTER = {"timers", "deadletter"}
-ON_CLOUD_RUN = ["expire", "schedule", "sweep"]
-REACHING_THE_CLUSTER = ["expire", "sweep"]
+ON_CLOUD_RUN = ["enforce", "expire", "schedule", "sweep"]
+REACHING_THE_CLUSTER = ["enforce", "expire", "sweep"]
 SECRET = re.compile(r"TOKEN$|SECRET|PASSWORD|KEY$")
 
 SERVICE_ANNOTATIONS = {"run.googleapis.com/ingress", "run.googleapis.com/invoker-iam-disabled"}
@@ -134,12 +134,12 @@ def test_revision_has_memory_for_gen2_and_cpu_for_concurrent_requests(service):
     assert 1 < template["spec"]["containerConcurrency"] <= 1000
 
 
-def test_expire_always_has_one_instance():
+def test_only_expire_always_has_one_instance():
     scales = {
         name: service["spec"]["template"]["metadata"]["annotations"]["autoscaling.knative.dev/minScale"]
         for name, service in services().items()
     }
-    assert scales == {"expire": "1", "schedule": "0", "sweep": "0"}
+    assert scales == {"enforce": "0", "expire": "1", "schedule": "0", "sweep": "0"}
 
 
 def test_function_service_and_account_share_a_name(service):

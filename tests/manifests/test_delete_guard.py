@@ -8,8 +8,11 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.core.kinds.catalogue import Catalogue
-from shared.installation.delete_guard import ACCOUNTS, NOT_CHECKED, VERSION, binds, guard_name, guards
+from shared.installation.delete_guard import ACCOUNTS, NOT_CHECKED, VERSION, binds, guard, guard_name
+from shared.installation.guards import guards
 from shared.installation.kind_manifests import COMPONENTS
+from shared.installation.rbac import STOPPERS
+from shared.installation.stop_guard import can_stop, stop_guard, stop_guard_name
 from tests.builders import kind_rule, kind_rules
 from tests.manifests.composed import overlay_of
 from tests.manifests.test_manifests import (
@@ -54,6 +57,8 @@ def test_overlay_guards_the_kinds_that_it_enables(folder):
         specs = {obj["metadata"]["name"]: obj["spec"] for obj in made if obj["kind"] == kind}
         assert {name: obj["spec"] for name, obj in of_kind(objects, kind).items() if name in specs} == specs
     assert policies_of(objects).keys() == {guard_name(rule) for rule in enabled}
+    stops = {name for name in of_kind(objects, POLICY) if "stop-guard" in name}
+    assert stops == {stop_guard_name(rule) for rule in enabled if can_stop([rule])}
 
 
 @pytest.mark.parametrize("folder", GUARDED)
@@ -70,7 +75,8 @@ def test_guard_binds_every_account_that_may_delete_and_none_may_change_it(folder
         for policy in policies_of(objects).values():
             (condition,) = policy["spec"]["matchConditions"]
             assert condition["expression"] == binds(NAMESPACE)
-            assert (account in ACCOUNTS) is deletes
+            assert account in ACCOUNTS or not deletes
+            assert account in STOPPERS or not any("patch" in rule["verbs"] for rule in rules)
 
 
 def test_guard_of_an_overlay_with_another_namespace_binds_its_accounts():
@@ -92,7 +98,8 @@ def test_command_prints_the_guard_with_the_rights():
     rules = Catalogue(tuple(kind_rules().values())).parse_names(("workflows.argoproj.io", "mpijobs")).rules
     expected = [one.body for one in guards(rules, "elsewhere", ["o'hara"])]
     assert [one for one in printed if one["kind"] in (POLICY, BINDING)] == expected
-    assert len(expected) == 4, "two rules of one kind are one kind"
+    names = [one["metadata"]["name"] for one in expected if one["kind"] == POLICY]
+    assert len([name for name in names if "delete-guard" in name]) == 2, "two rules of one kind are one kind"
     assert {one["kind"] for one in printed} == {"ClusterRole", POLICY, BINDING}
     rights = [one for one in yaml.safe_load_all(run("mpijobs", "--only", "rights")) if one]
     assert {one["kind"] for one in rights} == {"ClusterRole"}
@@ -111,9 +118,12 @@ def test_rule_of_a_user_gets_a_guard(tmp_path):
 def test_guard_names_the_version_of_its_rule_and_what_it_does_not_check():
     for rule in kind_rules().values():
         if not rule.never_finishes:
-            policy, binding = (one.body for one in guards([rule], NAMESPACE))
+            policy, binding = guard([rule], NAMESPACE)
             version = policy["metadata"]["annotations"][VERSION]
             assert f"version {version} of the rule for {rule.name}" in policy["spec"]["validations"][-1]["message"]
+            if can_stop([rule]):
+                stops, _ = stop_guard([rule], NAMESPACE)
+                assert f"version {version}" in stops["spec"]["validations"][-1]["message"]
             words = ("clock", "polic", "keepLast", "owner")
             assert all(word in policy["metadata"]["annotations"][NOT_CHECKED] for word in words)
             assert binding["metadata"]["name"] == policy["metadata"]["name"] == binding["spec"]["policyName"]

@@ -6,7 +6,7 @@ import pytest
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import TICK
-from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.messages import Message, ObjectDeleted, ObjectStopped, SweepStep, Timer, TimersSet
 from shared.standalone.triggers import Filter
 from tests.builders import JOB, POD, TRAINJOB
 from tests.manifests.composed import composed
@@ -28,6 +28,7 @@ SENT = {
     ("Trigger", "schedule"): {TimersSet.type},
     ("Trigger", "timers"): set(),
     ("Trigger", "expire"): {ObjectDeleted.type, TimersSet.type},
+    ("Trigger", "enforce"): {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
     ("Trigger", "sweep"): {SweepStep.type},
     ("SinkBinding", "timers"): {Timer.type},
     ("SinkBinding", "sweep"): {TimersSet.type, ObjectDeleted.type},

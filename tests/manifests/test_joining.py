@@ -8,14 +8,21 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.errors import TtlError
-from shared.installation.delete_guard import guards
-from shared.installation.kind_manifests import COMPONENTS, identity_of, is_watchable, join, source_name
-from shared.installation.rbac import Right, needs_of
+from shared.installation.guards import guards
+from shared.installation.kind_manifests import (
+    COMPONENTS,
+    deadline_deletes,
+    identity_of,
+    is_watchable,
+    join,
+    source_name,
+)
+from shared.installation.rbac import Right, delete_at_deadline, needs_of
 from tests.builders import JOB, kind_rule, kind_rules
 from tests.manifests.test_manifests import KNATIVE, NAMESPACE
 
 FINISHING = {name: rule for name, rule in kind_rules().items() if not rule.never_finishes}
-ROLES = {"expire": "expire", "sweep": "sweep", "watch": "source"}
+ROLES = {"expire": "expire", "enforce": "enforce", "sweep": "sweep", "watch": "source"}
 LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -64,8 +71,29 @@ def test_comments_of_components_equal_the_generated_ones(name):
     assert re.findall(r"^# (.*)$", texts, re.MULTILINE) == comments
 
 
+DELETED = sorted(name for name in COMPONENTS if kind_rule(name).deadline)
+"""Kinds that know a deadline: only an operator's opt-in lets `enforce` delete their objects."""
+
+
+@pytest.mark.parametrize("name", DELETED)
+def test_opt_in_to_deletions_at_the_deadline_equals_the_generated_one(name):
+    text = (KNATIVE / "components/deadline-delete" / name / "rbac.yaml").read_text()
+    made = list(deadline_deletes([kind_rule(name)]))
+    assert list(yaml.safe_load_all(text)) == [one.body for one in made]
+    assert re.findall(r"^# (.*)$", text, re.MULTILINE) == [one.about for one in made]
+    assert rights_of([one.body for one in made], "enforce") == delete_at_deadline([kind_rule(name)])
+
+
+def test_command_adds_the_deletion_at_the_deadline_only_on_request():
+    words = ("job", "--only", "rights")
+    plain, asked = (list(yaml.safe_load_all(run(*words, *more).stdout)) for more in ((), ("--delete-at-deadline",)))
+    assert "delete" not in {right.verb for right in rights_of(filter(None, plain), "enforce")}
+    assert [one for one in asked if one not in plain] == [one.body for one in deadline_deletes([JOB])]
+
+
 def test_every_kind_with_components_is_tested():
     components = KNATIVE / "components"
+    assert sorted(path.name for path in (components / "deadline-delete").iterdir()) == DELETED
     assert {path.name.removeprefix("kind-") for path in components.glob("kind-*")} == COMPONENTS.keys()
     assert {path.name for path in (components / "source-apiserver").iterdir()} == COMPONENTS.keys()
 

@@ -17,7 +17,7 @@ from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.events.cloudevents import TICK
 from shared.cli.main import COMMANDS
 from shared.installation.rbac import Right, lease_needs, needs_of, state_needs
-from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.messages import Message, ObjectDeleted, ObjectStopped, Purpose, SweepStep, Timer, TimersSet
 from shared.safeguards.state_schema import NAME as STATE
 from shared.standalone.trigger_files import read_triggers
 from shared.standalone.triggers import Delivery, Filter, Trigger
@@ -40,10 +40,13 @@ NAMESPACE = "ttl-after-finished"
 ADMISSION = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding", *ADMISSION}
 DELETERS = {"expire", "sweep", "standalone"}
+STOPPERS = {"enforce", "standalone"}
+WRITERS = DELETERS | STOPPERS
 REPLIES = {
     "schedule": {TimersSet.type},
     "timers": set(),
     "expire": {ObjectDeleted.type, TimersSet.type},
+    "enforce": {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
     "sweep": {SweepStep.type},
 }
 PUBLISHED = {"timers": {Timer.type}, "sweep": {ObjectDeleted.type, TimersSet.type}}
@@ -247,13 +250,15 @@ def test_every_used_service_account_exists(objects):
 # Rights
 
 
-def test_only_expire_and_sweep_can_delete(objects):
+def test_only_expire_and_sweep_can_delete_and_only_enforce_can_patch(objects):
     for account in of_kind(objects, "ServiceAccount"):
         verbs = {verb for _, _, verb in rights_of(objects, account)}
         assert "*" not in verbs
-        assert not verbs & {"deletecollection", "patch", "escalate", "bind", "impersonate"}
+        assert not verbs & {"deletecollection", "escalate", "bind", "impersonate"}
         if account not in DELETERS:
             assert "delete" not in verbs, account
+        if account not in STOPPERS:
+            assert "patch" not in verbs, account
 
 
 @pytest.mark.parametrize("name", ["schedule", "timers"])
@@ -286,7 +291,11 @@ def test_base_is_a_dry_run_without_sources_or_rights_on_kinds():
     for account in of_kind(objects, "ServiceAccount"):
         about_namespaces = {("", "namespaces", "get"), ("", "namespaces", "list")}
         own = {(right.group, right.resource, right.verb) for right in state_needs(NAMESPACE)}
-        shared = {("", "events", "create"), ("apiregistration.k8s.io", "apiservices", "list")}
+        shared = {
+            ("", "events", "create"),
+            ("", "resourcequotas", "list"),
+            ("apiregistration.k8s.io", "apiservices", "list"),
+        }
         assert rights_of(objects, account) <= {*shared, *about_namespaces, *own}, account
 
 
@@ -297,7 +306,7 @@ def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
     for account in of_kind(objects, "ServiceAccount"):
         role = "watch" if account == "source" and of_kind(objects, "ContainerSource") else account
         needed = needs_of(role, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
-        if account in DELETERS:
+        if account in WRITERS:
             needed |= state_needs(NAMESPACE)
         if account == "deadletter":
             needed = frozenset({Right("", "events", "create", NAMESPACE)})
@@ -316,7 +325,7 @@ def test_standalone_may_write_its_own_lease_only():
 @pytest.mark.parametrize("folder", BUILDS)
 def test_accounts_may_read_and_write_the_state_config_map_only(folder):
     objects = build(KNATIVE / folder)
-    for account in DELETERS & of_kind(objects, "ServiceAccount").keys():
+    for account in WRITERS & of_kind(objects, "ServiceAccount").keys():
         rules = [rule for rule in rules_of(objects, account) if "configmaps" in rule["resources"]]
         assert [(rule["resourceNames"], rule["verbs"]) for rule in rules] == [([STATE], ["get", "update"])]
 
@@ -436,9 +445,14 @@ def test_trigger_retries_for_the_documented_time(name):
     delivery = of_kind(build(KNATIVE / "base"), "Trigger")[name]["spec"]["delivery"]
     pauses = Delivery.model_validate(delivery)
     waited = sum(pauses.pause_seconds(retries) for retries in range(pauses.retry))
-    assert round(waited) == {"schedule": 3, "timers": 51, "expire": 3, "sweep": 127}[name]
+    assert round(waited) == {"schedule": 3, "timers": 51, "expire": 3, "enforce": 3, "sweep": 127}[name]
     assert pauses.backoff_policy == "exponential"
     assert pauses.timeout
+
+
+def events_of(type_: str) -> list[dict[str, str]]:
+    """The attributes that a Trigger can filter on: a timer that fires has its purpose, too."""
+    return [{"type": type_, "purpose": purpose} for purpose in Purpose] if type_ == Timer.type else [{"type": type_}]
 
 
 def ways(objects: tuple[Object, ...]) -> set[tuple[str, str, str]]:
@@ -452,7 +466,7 @@ def ways(objects: tuple[Object, ...]) -> set[tuple[str, str, str]]:
         for sender in REPLIES
         for type_ in REPLIES[sender] | PUBLISHED.get(sender, set())
         for hearer in filters
-        if all(one.holds({"type": type_}) for one in filters[hearer])
+        if any(all(one.holds(event) for one in filters[hearer]) for event in events_of(type_))
     }
 
 
@@ -483,7 +497,8 @@ def test_sender_of_every_event_type_is_known():
 def test_every_request_event_has_a_receiver():
     triggers = read_triggers(KNATIVE / "base")
     for type_ in (TICK, TimersSet.type, Timer.type, SweepStep.type):
-        assert len([trigger for trigger in triggers if trigger.matches({"type": type_})]) == 1, type_
+        for event in events_of(type_):
+            assert len([trigger for trigger in triggers if trigger.matches(event)]) == 1, event
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

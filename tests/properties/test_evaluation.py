@@ -1,6 +1,8 @@
-"""The two evaluators: for any objects, owners and policies, `plan` decides as the evaluator of one object does."""
+"""The two evaluators: for any objects, owners, runtimes and policies, `plan` decides as the evaluator of one object."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Decision
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import get_text, ref_of
@@ -16,19 +19,42 @@ from shared.core.policy.policy_rule import PolicyRule
 from shared.evaluation.batch import BatchEvaluator
 from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot
-from tests.builders import JOB, LONG_AGO, POD, annotated, ended, having, job, namespace, pod
+from tests.builders import (
+    JOB,
+    LONG_AGO,
+    POD,
+    TRAINJOB,
+    annotated,
+    ended,
+    having,
+    job,
+    namespace,
+    not_none,
+    pod,
+    runtime,
+    trainjob,
+)
 from tests.fakes import FakeCluster
 from tests.properties.strategies import recent_instants
 from tests.properties.test_policy import finished_jobs, policies
 
 searching = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-RULES = {rule.kind: rule for rule in (JOB, POD)}
+RULES = {rule.kind: rule for rule in (JOB, POD, TRAINJOB)}
 KINDS = Catalogue(tuple(RULES.values()))
+LIMITS: dict[str, Any] = {
+    "default_ttl": "1d",
+    "max_ttl": "1w",
+    "default_active_deadline": "2h",
+    "max_active_deadline": "1d",
+}
 NAMESPACES = ("ci", "ci", "limited", "exempt")
 
 pod_ends = st.integers(0, 10**6).map(lambda seconds: LONG_AGO + timedelta(seconds=seconds))
 annotations = st.sampled_from([{}, {}, {}, {}, {"ttl": "1s"}, {"ttl": "never"}, {"owner": "ignore"}, {"hold": "why"}])
+deadlines = st.sampled_from(
+    [{}, {}, {"active-deadline": "1h"}, {"active-deadline": "9999d", "on-deadline": "delete"}, {"active-deadline": "0"}]
+)
 
 
 @st.composite
@@ -45,8 +71,27 @@ def fleets(draw: st.DrawFn) -> list[dict[str, Any]]:
         place = owner["metadata"]["namespace"] if owner else draw(st.sampled_from(NAMESPACES))
         obj = _named(f"pod-{number}", place, pod(containers=(ended(at=draw(pod_ends)),)))
         pods.append(_controlled(obj, owner) if owner else obj)
-    fleet = draw(st.permutations([*jobs, *pods]))
-    return [annotated(obj, **draw(annotations)) for obj in fleet]
+    fleet = draw(st.permutations([*jobs, *pods, *draw(st.lists(trainjobs(), max_size=4, unique_by=_name))]))
+    return [annotated(obj, **draw(annotations), **draw(deadlines)) for obj in fleet]
+
+
+RUNTIMES = {"unset": None, "zero": 0, "hour": 3_600, "malformed": "soon"}
+"""The runtimes by name, with the TTL that each sets for its TrainJobs; others do not exist."""
+
+
+@st.composite
+def trainjobs(draw: st.DrawFn) -> dict[str, Any]:
+    """A TrainJob with a runtime, which may set a TTL, or not exist."""
+    kind = draw(st.sampled_from(["ClusterTrainingRuntime", "TrainingRuntime", "Slurm"]))
+    ref = {"name": draw(st.sampled_from([*RUNTIMES, "missing"])), "kind": kind}
+    obj = trainjob(complete=draw(st.none() | pod_ends))
+    obj = draw(st.sampled_from([obj, having(obj, "spec.ttlSecondsAfterFinished", 60)]))
+    name = f"train-{draw(st.integers(1, 9))}"
+    return _named(name, draw(st.sampled_from(NAMESPACES)), having(obj, "spec.runtimeRef", ref))
+
+
+def _name(obj: dict[str, Any]) -> str:
+    return get_text(obj, "metadata.name")
 
 
 def _named(name: str, place: str, obj: dict[str, Any]) -> dict[str, Any]:
@@ -61,39 +106,97 @@ def _controlled(obj: dict[str, Any], owner: dict[str, Any]) -> dict[str, Any]:
 
 def cluster_of(fleet: list[dict[str, Any]]) -> FakeCluster:
     cluster = FakeCluster()
-    for one in (*fleet, namespace("exempt", exempt="true"), namespace("limited", default_ttl="1d", max_ttl="1w")):
+    places = namespace("exempt", exempt="true"), namespace("limited", **LIMITS)
+    for one in (*fleet, *quotas_of(fleet), *places):
         cluster.put(one)
+    for name, ttl in RUNTIMES.items():
+        cluster.put(runtime(ttl, name=name))
+        cluster.put(runtime(ttl, name=name, namespace="ci"))
     return cluster
+
+
+def quotas_of(fleet: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A quota of each namespace that allows fewer Jobs and Pods than there are, or as many."""
+    return [_quota(place, [one for one in fleet if one["metadata"]["namespace"] == place]) for place in set(NAMESPACES)]
+
+
+def _quota(place: str, objects: list[dict[str, Any]]) -> dict[str, Any]:
+    kinds = Counter("count/pods" if one["kind"] == "Pod" else "count/jobs.batch" for one in objects)
+    hard = {name: str(max(count - (place == "ci"), 1)) for name, count in kinds.items()}
+    status = {"hard": hard, "used": {name: str(count) for name, count in kinds.items()}}
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "objects", "namespace": place, "uid": f"quota-{place}"},
+        "status": status,
+    }
 
 
 def uncounted(decision: Decision) -> Decision:
     """A decision about one object counts its group only if a rank may keep the object."""
-    return replace(decision, facts=replace(decision.facts, newer=None))
+    pressure = decision.facts.pressure
+    if pressure is not None and not pressure.is_over(not_none(decision.facts.quota_rule).when_quota_above or 0):
+        pressure = replace(pressure, older=None)
+    elif pressure is not None:
+        pressure = replace(pressure, older=0)
+    return replace(decision, facts=replace(decision.facts, newer=None, pressure=pressure))
 
 
-async def decide_twice(fleet: list[dict[str, Any]], policy: Policy, now: Any) -> list[tuple[Decision, Decision]]:
-    """Each decision of the batch evaluator, and of the evaluator."""
+Both = tuple[Decision, Decision]
+BothStops = tuple[StopDecision, StopDecision]
+
+
+async def decide_twice(fleet: list[dict[str, Any]], policy: Policy, now: Any) -> tuple[list[Both], list[BothStops]]:
+    """Each decision of the batch evaluator, and of the evaluator: about the TTL, and about the deadline."""
     evaluator = Evaluator(cluster_of(fleet), KINDS, lambda: policy)
     await evaluator.namespaces.prime()
-    batch = BatchEvaluator([NO_POLICY, policy])
+    batch = BatchEvaluator([NO_POLICY, policy], evaluator.ttl_sources.get)
     snapshots = [(Snapshot(obj, now), RULES[ref_of(obj).kind]) for obj in fleet]
     for snapshot, rule in snapshots:
-        place = await evaluator.namespaces.get(get_text(snapshot.obj, "metadata.namespace"))
-        await batch.add(snapshot, rule, place)
+        name = get_text(snapshot.obj, "metadata.namespace")
+        place = await evaluator.namespaces.get(name)
+        await batch.add(snapshot, rule, place, quotas=await evaluator.quotas.of(name, rule))
     settled = await batch.settle(evaluator.owners.is_unfinished)
     alone = [await evaluator.decide(*one) for one in snapshots]
-    return list(zip((one.decisions[1] for one in settled), alone, strict=True))
+    stops = [(await evaluator.evaluate_stop(*one)).decision for one in snapshots]
+    decided = zip((one.decisions[1] for one in settled), alone, strict=True)
+    return list(decided), list(zip((one.stops[1] for one in settled), stops, strict=True))
 
 
-LAST_RULE = {"name": "last", "match": {"kinds": ["*"]}, "ttl": "1s", "keepLast": 2}
-"""A TTL for each object, so that its owner and its rank matter."""
+LAST_RULES = (
+    {"ttl": "1s", "keepLast": 2},
+    {"maxCount": 1},
+    {"maxCount": 1, "keepLast": 1, "ttl": "500w"},
+    {"maxCount": 2, "countBy": {"label": "app"}, "onOwned": "delete"},
+    {"ttl": "500w", "whenQuotaAbove": "50%", "notBefore": "0s"},
+    {"ttl": "500w", "whenQuotaAbove": "90%", "notBefore": "1s", "keepLast": 1, "onOwned": "delete"},
+    {"ttl": {"failed": "500w"}, "whenQuotaAbove": "50%", "maxCount": 2},
+)
+"""A TTL or a limit for each object, so that its owner, its rank and the quotas matter."""
 
-with_last_rule = policies.map(lambda policy: Policy(rules=(*policy.rules, PolicyRule.model_validate(LAST_RULE))))
+
+def with_last(policy: Policy, deadlines: Sequence[PolicyRule], last: dict[str, Any]) -> Policy:
+    rule = PolicyRule.model_validate({"name": "last", "match": {"kinds": ["*"]}} | last)
+    return Policy(rules=(*policy.rules, *deadlines, rule))
+
+
+DEADLINE_RULES = (
+    {"name": "ci-deadline", "match": {"kinds": ["jobs"], "namespaces": {"names": ["ci"]}}, "activeDeadline": "3h"},
+    {"name": "deadline", "match": {"kinds": ["*"]}, "activeDeadline": "5h", "onOwned": "delete"},
+)
+deadline_rules = st.sampled_from([(), DEADLINE_RULES[:1], DEADLINE_RULES]).map(
+    lambda rules: tuple(map(PolicyRule.model_validate, rules))
+)
+
+with_last_rule = st.builds(with_last, policies | st.just(NO_POLICY), deadline_rules, st.sampled_from(LAST_RULES))
 
 
 @searching
 @given(fleet=fleets(), policy=with_last_rule, now=recent_instants)
 def test_batch_evaluator_decides_as_the_evaluator_does(fleet, policy, now):
-    for decision, alone in asyncio.run(decide_twice(fleet, policy, now)):
+    decisions, stops = asyncio.run(decide_twice(fleet, policy, now))
+    for stop, stop_alone in stops:
+        assert stop == stop_alone
+    for decision, alone in decisions:
         assert uncounted(decision) == uncounted(alone)
         assert alone.facts.newer is None or decision.facts.newer == alone.facts.newer

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from shared.core.capacity import NO_PRESSURE, WITHIN_COUNT, Counted, QuotaPressure, QuotaUsage
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
 from shared.core.finish import finish_of
 from shared.core.namespaces import namespace_of, plain_namespace
@@ -31,6 +32,20 @@ conditions = st.sampled_from(
     ["true", "false", "outcome == 'failed'", "object.spec.backoffLimit > 1", "size(object.status) > 2", "1 / 0 > 1"]
 )
 groups = st.sampled_from(["owner", "namespace", {"label": "app"}, {"cel": "object.metadata.name"}])
+limits = st.fixed_dictionaries(
+    {},
+    optional={
+        # above every keepLast, so that each combination is valid
+        "maxCount": st.integers(5, 8),
+        "whenQuotaAbove": st.sampled_from(["1%", "50%", "99%"]),
+    },
+).flatmap(
+    lambda fields: st.fixed_dictionaries(
+        {name: st.just(value) for name, value in fields.items()}
+        | ({"countBy": groups} if "maxCount" in fields else {})
+        | ({"notBefore": durations} if "whenQuotaAbove" in fields else {})
+    )
+)
 ANY = {"matchExpressions": [{"key": "none", "operator": "DoesNotExist"}]}
 
 
@@ -51,6 +66,8 @@ def policy_rules(draw: st.DrawFn) -> dict[str, Any]:
         rule[name] = draw(fields[name])
     if {"keepLast", "keepLastFailed"} & rule.keys():
         rule["keepLastBy"] = draw(groups)
+    if draw(st.booleans()):
+        rule |= draw(limits)
     if "age" not in match:
         rule |= draw(st.sampled_from([{}, {"onDispatched": "keep"}, {"onDispatched": "delete"}]))
     if "ttl" in rule:
@@ -79,6 +96,31 @@ contexts = st.builds(
     namespace=st.none() | namespaces,
     owner_unfinished=st.booleans(),
     newer=st.none() | st.integers(0, 6),
+    counted=st.none() | st.builds(Counted, newer=st.integers(0, 10), total=st.just(20)),
+    pressure=st.none()
+    | st.builds(
+        QuotaPressure,
+        st.lists(st.builds(QuotaUsage, st.just("q"), st.just("count/x"), st.integers(1, 9), st.integers(0, 9))).map(
+            tuple
+        ),
+        st.none() | st.integers(0, 9),
+    ),
+)
+
+
+# Under most contexts no limit takes effect; under these, one mostly does.
+limiting_contexts = st.builds(
+    lambda limit, rules, newer, used: Context(
+        policy_of([{"match": {"kinds": ["*"]}, "ttl": "30000d"} | limit, *rules]),
+        namespace=HOME,
+        newer=6,
+        counted=Counted(newer=newer, total=20),
+        pressure=QuotaPressure((QuotaUsage("q", "count/x", 9, used),), 0),
+    ),
+    limits.filter(bool),
+    st.lists(policy_rules(), max_size=2),
+    newer=st.integers(4, 10),
+    used=st.integers(7, 9),
 )
 
 
@@ -149,6 +191,7 @@ class TestPrecedence:
     def test_ttl_of_the_object_is_only_limited_by_a_policy(self, obj, context, seconds, now):
         """max-ttl may shorten it and minAge may delay it; no other TTL source applies."""
         assume(context.namespace is not None)
+        context = replace(context, counted=WITHIN_COUNT, pressure=NO_PRESSURE)
         facts = decide(annotated(obj, ttl=str(seconds)), JOB, now, context).facts
         at, limit = not_none(finish_of(obj, JOB).at), context.namespace.max_ttl
         assume(facts.due_at is not None)
@@ -162,7 +205,7 @@ class TestPrecedence:
     @searching
     @given(obj=finished_jobs, context=contexts, now=recent_instants)
     def test_policy_without_ttls_deletes_no_more_objects_and_none_sooner(self, obj, context, now):
-        guards = [one for one in context.policy.rules if one.ttl is None]
+        guards = [one for one in context.policy.rules if one.ttl is None and not one.limits]
         guarded = Context(Policy(rules=tuple(guards)), context.namespace, context.owner_unfinished, newer=context.newer)
         without = Context(NO_POLICY, context.namespace, context.owner_unfinished, newer=context.newer)
 
@@ -224,3 +267,53 @@ class TestPrecedence:
         assert own is None or not isinstance(own, InvalidTtlError)
         if isinstance(decision, Wait):
             assert decision.until <= add(not_none(finish_of(obj, JOB).at), timedelta(hours=1))
+
+
+class TestLimits:
+    @searching
+    @given(obj=finished_jobs, context=contexts, now=recent_instants)
+    def test_limit_makes_no_object_due_later(self, obj, context, now):
+        without = decide(obj, JOB, now, replace(context, counted=WITHIN_COUNT, pressure=NO_PRESSURE))
+        limited = decide(obj, JOB, now, context)
+
+        if not isinstance(without, Ignore):
+            assert not isinstance(limited, Ignore)
+            assert not_none(limited.facts.due_at) <= not_none(without.facts.due_at)
+        elif not isinstance(limited, Ignore):
+            assert without.reason is Reason.NO_TTL
+            assert limited.facts.early is Reason.OVER_COUNT
+
+    @searching
+    @given(obj=finished_jobs, context=contexts | limiting_contexts, now=recent_instants)
+    def test_object_that_goes_before_its_time_is_beyond_a_limit_and_old_enough(self, obj, context, now):
+        facts = decide(obj, JOB, now, context).facts
+        assume(facts.early is not None)
+
+        at, rule = not_none(facts.finish.at), not_none(facts.policy_rule)
+        if facts.early is Reason.OVER_COUNT:
+            assert not_none(context.counted).newer >= not_none(rule.max_count)
+        else:
+            assert not_none(context.pressure).is_over(not_none(rule.when_quota_above))
+            assert not_none(facts.due_at) >= add(at, not_none(rule.not_before))
+        assert not_none(facts.due_at) >= at
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, newer=st.integers(0, 4), now=recent_instants)
+    def test_limit_deletes_none_of_the_newest_that_a_rule_keeps(self, obj, context, newer, now):
+        decision = decide(obj, JOB, now, replace(context, newer=newer))
+        rule = decision.facts.keep_last_rule
+        kept = rule.kept_of(decision.facts.finish.outcome) if rule else 0
+
+        assert isinstance(decision, Ignore) or newer >= (kept or 0)
+
+    @searching
+    @given(obj=finished_jobs, context=contexts, now=recent_instants)
+    def test_unknown_count_and_unknown_quota_make_no_object_due_sooner(self, obj, context, now):
+        unread = decide(obj, JOB, now, replace(context, counted=None, pressure=None))
+        without = decide(obj, JOB, now, replace(context, counted=WITHIN_COUNT, pressure=NO_PRESSURE))
+
+        assert (type(unread), unread.reason, unread.facts.due_at) == (
+            type(without),
+            without.reason,
+            without.facts.due_at,
+        )

@@ -13,6 +13,7 @@ class Invocation:
         reads: GETs of that object, or of what has its name now.
         others: GETs of anything else: its owner, its namespace.
         lists: LISTs begun, of the others of its group.
+        quotas: LISTs begun, of the quotas of its namespace.
         deletes: DELETEs of it, whatever became of them.
         conflicts: Those that met a 409.
         absent_paths: Requests by a path that is no longer served.
@@ -26,6 +27,7 @@ class Invocation:
     reads: int = 0
     others: int = 0
     lists: int = 0
+    quotas: int = 0
     deletes: int = 0
     conflicts: int = 0
     message: int = 0

@@ -6,10 +6,10 @@ from typing import Any
 
 from shared.core.objects import ObjectRef
 from shared.devserver.apiserver.deletion import DeleteOptions
-from shared.devserver.apiserver.resources import Resource
+from shared.devserver.apiserver.resources import RESOURCE_QUOTAS, Resource
 from shared.devserver.apiserver.table import Change
 from shared.messages import Timer
-from shared.usecases.expire import DECISIONS_MAX
+from shared.usecases.timer_handler import DECISIONS_MAX
 from tests.fakes import FakeTelemetry
 from tests.simulation.calls import Invocation, invocation
 from tests.simulation.evaluators import evaluated
@@ -26,6 +26,9 @@ SECONDS_OF_FIRES = 2.0
 
 ABSENT_PATHS_MAX = 2
 """Calls of one event that meet a version which is gone: of the object, and of its owner."""
+
+OWNERS_OF_OTHERS_MAX = 7
+"""As many as there are names of one kind in a namespace."""
 
 DISCOVERIES_MAX = 8
 """At discovery for one event: at the group and its two versions, again after a 404, and at the owner's group."""
@@ -92,7 +95,9 @@ class Checks:
         own = call.name == f"{kind}/{ref.namespace}/{ref.name}"
         call.reads += verb == "GET" and own
         call.others += verb == "GET" and not own
-        call.lists += verb == "LIST" and not ref.name  # a page that is not the first has a token there
+        is_first = verb == "LIST" and not ref.name  # a page that is not the first has a token there
+        call.lists += is_first and kind != RESOURCE_QUOTAS.kind
+        call.quotas += is_first and kind == RESOURCE_QUOTAS.kind
         call.deletes += verb == "DELETE"
         call.message += verb == "POST"
         call.discoveries += verb == "DISCOVER"
@@ -172,8 +177,11 @@ class Checks:
         again = call.conflicts + call.outdated
         bounds = {
             "reads": call.reads <= 1 + again + call.conflicts + call.absent_paths,  # one finds out what a 409 means
-            "others": call.others <= 6 + 3 * again,  # the owner, and the namespace before it and after it, each twice
-            "lists": call.lists <= 2 + 2 * again + call.absent_paths,  # of what is remembered, and of what is read
+            # the owner, and the namespace before it and after it, each twice; and for a quota the owners of the others
+            "others": call.others <= 6 + 3 * again + (2 + again) * OWNERS_OF_OTHERS_MAX * bool(call.quotas),
+            # of what is remembered, and of what is read; a quota needs a newer one than a rank
+            "lists": call.lists <= (2 + again) * (1 + bool(call.quotas)) + again + call.absent_paths,
+            "quotas": call.quotas <= 2 + 2 * again,
             "deletes": call.deletes <= DECISIONS_MAX + call.absent_paths,
             "absent_paths": call.absent_paths <= ABSENT_PATHS_MAX,
             "discoveries": call.discoveries <= DISCOVERIES_MAX,

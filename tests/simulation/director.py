@@ -203,7 +203,8 @@ class Director:
         """L2 and no storm: in peace an object costs a bounded number of calls, whatever is wrong with it."""
         world = self.world
         sweeps = PEACE_SECONDS / world.interval.total_seconds() + 1
-        for verb, bound in (("GET", 10 + 4 * sweeps), ("DELETE", 8 + sweeps)):
+        gets = 10 + (6 if world.quotas else 4) * sweeps  # for a quota, the owners of others are read, too
+        for verb, bound in (("GET", gets), ("DELETE", 8 + sweeps)):
             calls = world.checks.calls_about[obj.uid, verb] - self.peaceful_calls.get((obj.uid, verb), 0)
             if calls > bound:
                 world.checks.fail("storm", f"{calls} {verb} about {obj} in peace, expected at most {bound:.0f}")

@@ -4,8 +4,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule
-from shared.evaluation.evaluator import Evaluation, Evaluator
+from shared.evaluation.evaluator import AnyEvaluation, Evaluation, Evaluator
 from shared.ports import Snapshot
 from tests.simulation.calls import invocation
 from tests.simulation.mounts import Mount
@@ -46,11 +47,11 @@ class RecordingEvaluator(Evaluator):
     world: Any = None
     mount: Mount | None = None
 
-    async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation:
+    async def evaluate(self, snapshot: Snapshot, rule: KindRule) -> Evaluation[Decision]:
         evaluated.set(Evaluated(self.world.loop.time(), self.mount))
         return await super().evaluate(snapshot, rule)
 
-    def is_still_due(self, evaluation: Evaluation, snapshot: Snapshot, rule: KindRule) -> bool:
+    def is_still_due(self, evaluation: AnyEvaluation, snapshot: Snapshot, rule: KindRule) -> bool:
         is_due = super().is_still_due(evaluation, snapshot, rule)
         if not is_due and (call := invocation.get()):
             call.outdated += 1

@@ -5,13 +5,15 @@ and takes the first at which the object may be deleted.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from tests.builders import not_none
 from tests.simulation.rules import UNREADABLE, Rule
 from tests.simulation.sim_object import MALFORMED, NEVER, SimObject
+
+_OWNED = "its owner has not finished"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Expectation:
         due_at: When it may go, if nothing keeps it.
         rule: Which rule says so.
         keeper: The rule that keeps the newest, if it counts the object; and the group in which it is counted.
+        limiter: The rule that lets only so many stay, if it counts the object; and the group for that.
+        limited: The same, if the object is beyond that number.
+        presser: The rule that makes room in a quota, if it may let the object go.
+        pressed: The same, if the object has to go for that.
     """
 
     why: str = ""
@@ -51,6 +57,11 @@ class Expectation:
     rule: Rule | None = None
     keeper: Rule | None = None
     group: Any = None
+    limiter: Rule | None = None
+    limiter_group: Any = None
+    limited: "Expectation | None" = None
+    presser: Rule | None = None
+    pressed: "Expectation | None" = None
 
     @property
     def jitter(self) -> timedelta:
@@ -88,22 +99,82 @@ def expectation_of(obj: SimObject, declared: Declared, *, owner_works: bool) -> 
         if expectation.group[-1] == UNREADABLE:
             return Expectation("its group cannot be read")
     expectation.why = _why(obj, place, expectation, own, owner_works)
+    return _with_limits(case, expectation, owner_works)
+
+
+def _with_limits(case: "_Case", expectation: Expectation, owner_works: bool) -> Expectation:
+    presser = next((rule for rule in case.rules if rule.room is not None), None)
+    if presser and expectation.due_at is not None and expectation.why != _OWNED:
+        expectation.presser = presser
+        expectation.pressed = _sooner(case, expectation, presser, presser.not_before, owner_works)
+    limiter = next((rule for rule in case.rules if rule.most is not None), None)
+    return _limit(case, expectation, limiter, owner_works) if limiter else expectation
+
+
+def _limit(case: "_Case", expectation: Expectation, limiter: Rule, owner_works: bool) -> Expectation:
+    expectation.limiter, expectation.limiter_group = limiter, (limiter.name, limiter.most_group(case.obj))
+    if expectation.limiter_group[-1] == UNREADABLE:
+        return Expectation("its group cannot be read")
+    if expectation.why != _OWNED:  # what its owner keeps already, no limit lets go
+        expectation.limited = _sooner(case, expectation, limiter, timedelta(0), owner_works)
     return expectation
+
+
+def _sooner(case: "_Case", expectation: Expectation, rule: Rule, after: timedelta, owner_works: bool) -> Expectation:
+    """The same, if the rule lets it go that long after its finish."""
+    first = case.first(rule, after)
+    sooner = replace(expectation, due_at=first.due_at, rule=first.rule)
+    own = None if sooner.rule is rule else case.own
+    sooner.why = _why(case.obj, case.place, sooner, own, owner_works)
+    return sooner
+
+
+def is_pressed(obj: SimObject, live: int, expectation: Expectation, older: Iterable[Expectation]) -> bool:
+    """Return whether it has to go to make room in a quota.
+
+    Args:
+        obj: The object.
+        live: How many of its kind its namespace has that are not going.
+        expectation: About it.
+        older: About those of its kind and namespace that finished earlier, and that keepLast does not keep.
+    """
+    presser = expectation.presser
+    if presser is None:
+        return False
+    going = (one for one in older if one.presser and one.presser.room == presser.room and one.pressed)
+    return sum(not not_none(one.pressed).why for one in going) < live - not_none(presser.room)
 
 
 def newer_than(obj: SimObject, expectation: Expectation, others: Iterable[tuple[SimObject, Expectation]]) -> int:
     """How many of its group finished later, however often each of them is named."""
+    return _newer(
+        obj,
+        (one for one, said in others if said.keeper is not None and said.group == expectation.group),
+    )
+
+
+def _newer(obj: SimObject, others: Iterable[SimObject]) -> int:
     mine = obj.finished_at, obj.uid
     return len(
         {
             other.uid
-            for other, said in others
+            for other in others
             if other.uid != obj.uid
-            and said.keeper is not None
-            and (other.kind, other.namespace, said.group) == (obj.kind, obj.namespace, expectation.group)
+            and (other.kind, other.namespace) == (obj.kind, obj.namespace)
             and (other.finished_at, other.uid) > mine
         }
     )
+
+
+def is_beyond(obj: SimObject, expectation: Expectation, others: Iterable[tuple[SimObject, Expectation]]) -> bool:
+    """Return whether so many of its group finished later that it may not stay."""
+    limiter = expectation.limiter
+    if limiter is None:
+        return False
+    alike = (
+        one for one, said in others if said.limiter is not None and said.limiter_group == expectation.limiter_group
+    )
+    return _newer(obj, alike) >= not_none(limiter.most)
 
 
 def is_kept_by_rank(obj: SimObject, expectation: Expectation, others: Iterable[tuple[SimObject, Expectation]]) -> bool:
@@ -116,7 +187,8 @@ def _about(obj: SimObject, declared: Declared, settled: bool) -> Iterable[Rule |
     for rule in declared.rules:
         speaks = not settled and obj.failed in rule.ttls
         counts = not counted and obj.failed in rule.kept
-        if obj.kind not in rule.kinds or not (speaks or counts or rule.min_age is not None):
+        is_needed = speaks or counts or rule.min_age is not None or rule.most is not None or rule.room is not None
+        if obj.kind not in rule.kinds or not is_needed:
             continue
         answers = [test(obj) for test in rule.tests]
         if False in answers:
@@ -133,10 +205,10 @@ class _Case:
     place: Place
     rules: list[Rule]
 
-    def first(self) -> Expectation:
-        """The first instant at which what is then in force says that it may go."""
-        for at in sorted(self._instants()):
-            due_at, rule = self._due_at(at)
+    def first(self, limiter: Rule | None = None, after: timedelta = timedelta(0)) -> Expectation:
+        """The first instant at which what is then in force says that it may go, or that only so many stay."""
+        for at in sorted(self._instants() | {not_none(self.obj.finished_at) + after}):
+            due_at, rule = self._due_at(at, limiter, after)
             if due_at is not None and due_at <= at:
                 return Expectation("", at, rule)
         return Expectation()
@@ -150,7 +222,7 @@ class _Case:
         instants |= {self.obj.created_at + rule.age for rule in self.rules if rule.age is not None}
         return instants | ({self.own} if isinstance(self.own, datetime) else set())
 
-    def _due_at(self, at: datetime) -> tuple[datetime | None, Rule | None]:
+    def _due_at(self, at: datetime, limiter: Rule | None, after: timedelta) -> tuple[datetime | None, Rule | None]:
         """When it may go by what is in force at an instant."""
         finished_at = not_none(self.obj.finished_at)
         now = [rule for rule in self.rules if rule.age is None or self.obj.created_at + rule.age <= at]
@@ -158,9 +230,13 @@ class _Case:
         ttl = self.own
         if ttl is None:
             ttl = rule.ttls[self.obj.failed] if rule else self.place.default
+        if ttl is None and limiter is not None:
+            ttl, rule = after, limiter
         if ttl is None or ttl == NEVER:
             return None, rule
         due_at = max(ttl, finished_at) if isinstance(ttl, datetime) else finished_at + ttl
+        if limiter is not None and finished_at + after < due_at:
+            due_at, rule = finished_at + after, limiter
         if self.place.max_ttl is not None:
             due_at = min(due_at, finished_at + self.place.max_ttl)
         floors = [one.min_age for one in now if one.min_age is not None]
@@ -175,7 +251,7 @@ def _why(obj: SimObject, place: Place, expectation: Expectation, own: Any, owner
     if expectation.due_at is None:
         return "nothing sets a TTL for it"
     if owner_works and not obj.owner_ignored and (obj.kind == "Pod" or _is_asked_by_others(obj, expectation, own)):
-        return "its owner has not finished"
+        return _OWNED
     return ""
 
 

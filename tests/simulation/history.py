@@ -7,7 +7,15 @@ from datetime import datetime
 from typing import TypeVar
 
 from tests.builders import not_none
-from tests.simulation.expectations import Declared, Expectation, Place, expectation_of, is_kept_by_rank
+from tests.simulation.expectations import (
+    Declared,
+    Expectation,
+    Place,
+    expectation_of,
+    is_beyond,
+    is_kept_by_rank,
+    is_pressed,
+)
 from tests.simulation.rules import Rule
 from tests.simulation.sim_object import SimObject
 
@@ -44,12 +52,30 @@ class History:
         return None if expectation.why or self._is_kept_by_rank(obj, expectation) else expectation.due_at
 
     def expectation(self, obj: SimObject) -> Expectation:
-        return self._expectation(obj, self.declared)
+        expectation = self._expectation(obj, self.declared)
+        alike = self._alike(obj) if expectation.limited or expectation.pressed else []
+        if _is_sooner(expectation, expectation.limited) and is_beyond(obj, expectation, alike):
+            return not_none(expectation.limited)
+        if _is_sooner(expectation, expectation.pressed) and self._is_pressed(obj, expectation, alike):
+            return not_none(expectation.pressed)
+        return expectation
+
+    def _is_pressed(self, obj: SimObject, expectation: Expectation, alike: list[Pair]) -> bool:
+        here = [(one, said) for one, said in alike if one.namespace == obj.namespace]
+        older = [
+            said
+            for one, said in here
+            if said.pressed
+            and (not_none(one.finished_at), one.uid) < (not_none(obj.finished_at), obj.uid)
+            and not is_kept_by_rank(one, said, here)
+        ]
+        return is_pressed(obj, sum(not one.dying for one, _ in here), expectation, older)
 
     def _is_kept_by_rank(self, obj: SimObject, expectation: Expectation) -> bool:
-        return expectation.keeper is not None and is_kept_by_rank(
-            obj, expectation, [(other, self.expectation(other)) for other in self.alive() if other.kind == obj.kind]
-        )
+        return expectation.keeper is not None and is_kept_by_rank(obj, expectation, self._alike(obj))
+
+    def _alike(self, obj: SimObject) -> list[Pair]:
+        return [(one, self._expectation(one, self.declared)) for one in self.alive() if one.kind == obj.kind]
 
     # At some time.
 
@@ -97,6 +123,14 @@ class History:
             for places in _within(self._places_were, *places_read):
                 declared = Declared(rules, places)
                 expectation = self._expectation(obj, declared)
+                limited = expectation.limited
+                if limited and is_beyond(obj, expectation, self._pairs(obj, declared, others_read)):
+                    is_sooner = expectation.why or expectation.due_at is None or expectation.due_at > now
+                    expectation = limited if is_sooner else expectation
+                pressed = expectation.pressed
+                if pressed and (expectation.why or not_none(expectation.due_at) > now):
+                    pairs = list(self._pairs(obj, declared, others_read))
+                    expectation = pressed if self._may_be_pressed(obj, expectation, pairs) else expectation
                 if expectation.why:
                     problems.append(("S3", expectation.why))
                 elif expectation.due_at is not None and expectation.due_at > now:
@@ -106,6 +140,25 @@ class History:
                 else:
                     return "", ""
         return max(problems, key=lambda one: one[0] == "S1")
+
+    def _may_be_pressed(self, obj: SimObject, expectation: Expectation, pairs: list[Pair]) -> bool:
+        """Whether it had to go at some instant of the span of the pairs, as far as the others can tell."""
+        states: defaultdict[str, list[Pair]] = defaultdict(list)
+        for one, said in pairs:
+            states[one.uid].append((one, said))
+        older = [
+            were[0][1]
+            for were in states.values()
+            if all(
+                said.pressed
+                and not said.pressed.why
+                and (not_none(one.finished_at), one.uid) < (not_none(obj.finished_at), obj.uid)
+                and not is_kept_by_rank(one, said, pairs)
+                for one, said in were
+            )
+        ]
+        live = sum(any(not one.gone and not one.dying for one, _ in were) for were in states.values())
+        return is_pressed(obj, live, expectation, older)
 
     def _pairs(self, obj: SimObject, declared: Declared, span: tuple[float, float]) -> Iterator[Pair]:
         for uid, other in self.all.items():
@@ -124,6 +177,13 @@ class History:
         yield obj.uid
         if owner := self.all.get(obj.owner):
             yield from self.ancestry(owner)
+
+
+def _is_sooner(expectation: Expectation, limited: Expectation | None) -> bool:
+    """Return whether a limit that takes effect makes an object due sooner."""
+    if limited is None or limited.why or limited.due_at is None:
+        return False
+    return bool(expectation.why) or expectation.due_at is None or limited.due_at < expectation.due_at
 
 
 def _within(were: list[tuple[float, _One]], since: float, until: float) -> Iterator[_One]:

@@ -13,10 +13,11 @@ from shared.core.namespaces import plain_namespace
 from shared.core.objects import ObjectRef, ref_of
 from shared.devserver.apiserver.deletion import DeleteOptions
 from shared.errors import ConflictError, ForbiddenError, TryLaterError
-from shared.messages import ObjectDeleted, Timer, TimersSet
+from shared.messages import Timer, TimersSet
 from shared.ports import Page, Snapshot
 from shared.safeguards.safeguards import Delayed, Denied
 from shared.usecases.expire import Expiry
+from shared.usecases.object_handler import Handled
 from shared.usecases.sweep import Sweep
 from tests.simulation.budget import CheckedRestraints
 from tests.simulation.evaluators import RecordingEvaluator
@@ -133,7 +134,7 @@ class _VersionGuessed(SimCluster):
 class _EventTrusted(Expiry):
     """The timer says that the object is due, so it must be."""
 
-    async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
+    async def expire(self, timer: Timer) -> Handled | None:
         rule = self.catalogue.get(timer.ref.api_version, timer.ref.kind)
         snapshot = await self.cluster.get(rule, timer.ref) if rule else None
         if rule and snapshot and ref_of(snapshot.obj) == timer.ref:
@@ -145,7 +146,7 @@ class _EventTrusted(Expiry):
 class _ByNameOnly(Expiry):
     """Deletes what has the name now, as long as that is due; its uid may be another."""
 
-    async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
+    async def expire(self, timer: Timer) -> Handled | None:
         rule = self.catalogue.get(timer.ref.api_version, timer.ref.kind)
         snapshot = await self.cluster.get(rule, timer.ref) if rule else None
         if rule and snapshot and isinstance(await self._decide(rule, snapshot), Expire):
@@ -179,11 +180,11 @@ class _RecallTrusted(SimCluster):
 
 
 class _WaitForgotten(Expiry):
-    async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
+    async def expire(self, timer: Timer) -> Handled | None:
         answer = await super().expire(timer)
         return None if isinstance(answer, TimersSet) else answer
 
-    async def act(self, rule: KindRule, snapshot: Snapshot, **options: Any) -> ObjectDeleted | TimersSet | None:
+    async def act(self, rule: KindRule, snapshot: Snapshot, **options: Any) -> Handled | None:
         answer = await super().act(rule, snapshot, **options)
         return None if isinstance(answer, TimersSet) else answer
 
@@ -191,7 +192,7 @@ class _WaitForgotten(Expiry):
 class _HotLoop(Expiry):
     """Not due yet, so the timer is set as it was: it comes straight back from an engine whose clock is ahead."""
 
-    async def expire(self, timer: Timer) -> ObjectDeleted | TimersSet | None:
+    async def expire(self, timer: Timer) -> Handled | None:
         answer = await super().expire(timer)
         return TimersSet(timers=(timer,)) if isinstance(answer, TimersSet) else answer
 

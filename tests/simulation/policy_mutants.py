@@ -11,8 +11,9 @@ from shared.core.expressions import ExpressionError
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, PolicyExpression
 from shared.core.policy.matching import Subject
+from shared.core.policy.outcome_ttl import OutcomeTtl
 from shared.core.policy.policy import NO_POLICY, Policy
-from shared.core.policy.policy_rule import OutcomeTtl, PolicyRule
+from shared.core.policy.policy_rule import PolicyRule
 from shared.evaluation.evaluator import Evaluation
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.ranks import Rank, Ranks
@@ -95,6 +96,7 @@ UnreadableIsFalse = misread(when=_lenient)
 OutcomesSwapped = misread(ttl=_swapped)
 MinAgeIgnored = misread(min_age=lambda _: None)
 GroupIgnored = misread(keep_last_by=lambda _: NAMESPACE)
+CountGroupIgnored = misread(count_by=lambda _: NAMESPACE)
 FailedNotApart = misread(keep_last_failed=lambda rule: None if rule.keep_last else rule.keep_last_failed)
 OnOwnedInverted = misread(on_owned=lambda rule: "keep" if rule.on_owned == "delete" else "delete")
 
@@ -114,13 +116,35 @@ class _OffByOneMore(_OffByOne):
     by = -1
 
 
+class _CountOffByOne(Ranks):
+    by = 1
+
+    async def rank(self, *about: Any) -> Rank:
+        rank = await super().rank(*about)
+        return replace(rank, counted=replace(rank.counted, newer=rank.counted.newer + self.by))
+
+
+class _CountOffByOneMore(_CountOffByOne):
+    by = -1
+
+
+class _PressNone(Ranks):
+    """No object goes before its time."""
+
+    async def press(self, *about: Any) -> Any:
+        pressure, leaving = await super().press(*about)
+        return replace(pressure, older=None), leaving
+
+
 class _Remembered(Ranks):
     """A LIST is good for ever."""
 
-    async def _listed(self, mine: Any, rule: KindRule, context: Any) -> Any:
+    async def _listed(self, mine: Any, rule: KindRule, context: Any, *about: Any) -> Any:
         key = rule.api_version, rule.kind, mine.ref.namespace
         listed = self._lists.get(key)
-        return listed if listed and listed.policy is context.policy else await super()._listed(mine, rule, context)
+        return (
+            listed if listed and listed.policy is context.policy else await super()._listed(mine, rule, context, *about)
+        )
 
 
 class _NamespaceRemembered(Namespaces):
@@ -137,13 +161,17 @@ def _evaluator(ranks: type[Ranks] = Ranks, namespaces: type[Namespaces] = Namesp
     class Mutated(RecordingEvaluator):
         def __post_init__(self, telemetry: Any, only: str) -> None:
             super().__post_init__(telemetry, only)
-            self.ranks, self.namespaces = ranks(self.cluster), namespaces(self.cluster, telemetry, only)
+            self.ranks = ranks(self.cluster, self.owners, self.ttl_sources)
+            self.namespaces = namespaces(self.cluster, telemetry, only)
 
     return Mutated
 
 
 RankTooHigh = _evaluator(_OffByOne)
 RankTooLow = _evaluator(_OffByOneMore)
+QuotaIgnored = _evaluator(_PressNone)
+CountTooHigh = _evaluator(_CountOffByOne)
+CountTooLow = _evaluator(_CountOffByOneMore)
 RankRemembered = _evaluator(_Remembered)
 NamespaceRemembered = _evaluator(namespaces=_NamespaceRemembered)
 
@@ -237,6 +265,10 @@ POLICY_MUTANTS: Mapping[str, Mutant] = {
     "failed-not-apart": _mutant("S3", "L1", policies=FailedNotApart),
     "rank-one-too-high": _mutant("S3", evaluator=RankTooHigh),
     "rank-one-too-low": _mutant("L1", evaluator=RankTooLow),
+    "quota-ignored": _mutant("L1", evaluator=QuotaIgnored),
+    "count-one-too-high": _mutant("S1", "S3", evaluator=CountTooHigh),
+    "count-one-too-low": _mutant("L1", evaluator=CountTooLow),
+    "count-group-ignored": _mutant("S1", "S3", policies=CountGroupIgnored),
     "rank-remembered": _mutant("S3", evaluator=RankRemembered),
     "namespace-remembered": _mutant("S3", evaluator=NamespaceRemembered),
     "exempt-ignored": _mutant("S3", cluster=ExemptIgnored),

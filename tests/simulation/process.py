@@ -11,6 +11,7 @@ from shared.core.timing import horizon
 from shared.errors import EventError, PermanentError, TryLaterError
 from shared.messages import Message, Timer, TimersSet
 from shared.ports import Publisher
+from shared.usecases.enforce import Enforcement
 from shared.usecases.schedule import schedule
 from shared.usecases.timers import set_timers
 from tests.fakes import ReadClock
@@ -125,6 +126,12 @@ class Process:
         timer = parse_message(event, Timer)
         call.uid, call.name = timer.ref.uid, f"{timer.ref.kind}/{timer.ref.namespace}/{timer.ref.name}"
         return await self.expiry.expire(timer)
+
+    async def _enforce(self, event: Event, call: Invocation) -> Message | None:
+        """No object here has a deadline: a sweep that could not read an object sets its timers of both purposes."""
+        timer = parse_message(event, Timer)
+        call.uid, call.name = timer.ref.uid, f"{timer.ref.kind}/{timer.ref.namespace}/{timer.ref.name}"
+        return await Enforcement.like(self.expiry).enforce(timer)
 
     async def _sweep(self, event: Event, _call: Invocation) -> Message | None:
         return await self.sweep.sweep(parse_sweep(event))

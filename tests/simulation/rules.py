@@ -69,6 +69,10 @@ class Rule:
         kept: How many stay, by whether the object failed.
         apart: Whether failed ones are counted apart.
         deletes_owned: Whether an owner that works keeps nothing.
+        most: How many of a group may stay; None for any number.
+        most_group: In which group an object is counted for that.
+        room: How many of a kind may stay in a namespace by its quota; None for any number.
+        not_before: How long an object stays in spite of that.
     """
 
     name: str
@@ -83,6 +87,10 @@ class Rule:
     min_age: timedelta | None = None
     deletes_owned: bool = False
     jitter: timedelta = timedelta(0)
+    most: int | None = None
+    most_group: Group = _GROUPS[0][1]
+    room: int | None = None
+    not_before: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +125,9 @@ def _draw_rule(rng: random.Random, name: str) -> Rule:
     if guards in ("age", "both"):
         seconds = rng.choice(_SOME)
         rule = replace(rule, said={**rule.said, "minAge": seconds}, min_age=timedelta(seconds=seconds))
-    return _draw_kept(rng, rule) if guards in ("number", "both") else rule
+    rule = _draw_kept(rng, rule) if guards in ("number", "both") else rule
+    rule = _draw_most(rng, rule) if rng.random() < 0.25 else rule
+    return _draw_room(rng, rule) if rng.random() < 0.45 else rule
 
 
 def _draw_match(rng: random.Random, rule: Rule) -> Rule:
@@ -181,3 +191,15 @@ def _draw_kept(rng: random.Random, rule: Rule) -> Rule:
         apart=failed is not None,
         group=group,
     )
+
+
+def _draw_most(rng: random.Random, rule: Rule) -> Rule:
+    most = max(rng.choice((1, 2, 3)), *rule.kept.values(), 1)
+    said, group = rng.choice(_GROUPS)
+    return replace(rule, said=rule.said | {"maxCount": most, "countBy": said}, most=most, most_group=group)
+
+
+def _draw_room(rng: random.Random, rule: Rule) -> Rule:
+    room, seconds = rng.choice(((13, 1), (13, 1), (25, 2))), rng.choice((0, 0, 5, 60))
+    more = {"whenQuotaAbove": f"{room[0]}%", "notBefore": f"{seconds}s"}
+    return replace(rule, said=rule.said | more, room=room[1], not_before=timedelta(seconds=seconds))

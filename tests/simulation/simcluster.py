@@ -94,7 +94,7 @@ class Server:
         if result is None:
             if verb == "LIST" and world.faults.happens(world.faults.compact):
                 world.store.compact()
-            if fate.interfered and verb == "DELETE":
+            if fate.interfered and verb in ("DELETE", "PATCH"):
                 world.users.interfere(kind, ref.namespace, ref.name)
             with world.acting("system"):
                 result = answer()

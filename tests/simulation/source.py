@@ -71,7 +71,8 @@ class Source:
         evaluator = self.world.process.evaluators["schedule"]
         namespace = evaluator.namespaces.get_cached(change.obj["metadata"]["namespace"]) or plain_namespace("any")
         decision = decide(change.obj, rule, self.world.clocks.local(), Context(evaluator.policy(), namespace))
-        kept = isinstance(decision, Ignore) and decision.reason is not Reason.KEPT_LAST
+        is_undecided = decision.reason is Reason.KEPT_LAST or decision.facts.unread is not None
+        kept = isinstance(decision, Ignore) and not is_undecided
         if change.type == "DELETED" or kept:
             memory.forget(uid)
         else:

@@ -85,6 +85,8 @@ def test_every_fault_occurs_in_some_seed():
         "bad policy file",
         "it does not start",
         "kept-last",
+        "over-count",
+        "over-quota",
         "exempt",
         "jitter",
         "invalid-policy",

@@ -25,6 +25,7 @@ from tests.simulation.history import History
 from tests.simulation.mutants import NONE, Mutant
 from tests.simulation.operators import NoOperators, Operators
 from tests.simulation.process import NoProcess, Process
+from tests.simulation.quotas import QuotaController
 from tests.simulation.simbroker import SimBroker
 from tests.simulation.simcluster import Server
 from tests.simulation.simtimers import TimerFile
@@ -98,6 +99,7 @@ class World:
         drawn = self.rng.random() < 0.5
         with_policy = drawn if mutant.needs_policy is None else mutant.needs_policy
         self.operators: Operators | NoOperators = Operators(self) if with_policy else NoOperators()
+        self.quotas = QuotaController(self) if with_policy else None
         self.process: Process | NoProcess = NoProcess()
         self.director = Director(self)
 

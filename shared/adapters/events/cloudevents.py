@@ -87,6 +87,7 @@ def event_of(message: Message, *, source: str) -> Event:
         type=message.type,
         subject=message.subject,
         data=message.model_dump_json(by_alias=True).encode(),
+        extensions=message.extensions,
     )
 
 

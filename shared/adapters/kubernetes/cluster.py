@@ -92,9 +92,10 @@ class KubernetesCluster(VersionedApiServer):
         return answer is not None
 
     async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
-        """See `shared.usecases.hold.Editor`."""
+        """See `shared.ports.Cluster`."""
         path_of = partial(object_path, namespace=ref.namespace, name=ref.name)
-        answer, rule = await self.request_of(rule, "PATCH", path_of, body=patch)
+        leave_by = time.monotonic() + LEAVE_SECONDS_MAX
+        answer, rule = await self.request_of(rule, "PATCH", path_of, body=patch, leave_by=leave_by)
         if answer is None:
             raise ConflictError(f"{ref} no longer exists")
         return Snapshot(typed(answer.body, rule), answer.read_at, answer.ahead)

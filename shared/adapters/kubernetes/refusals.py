@@ -7,11 +7,12 @@ from typing import Any
 
 import aiohttp
 
-from shared.core.objects import GUARD_PREFIX, get_text
+from shared.core.objects import GUARD_PREFIX, STOP_GUARD_PREFIX, get_text
 from shared.errors import ConflictError, ForbiddenError, GuardError, PermanentError, TryLaterError
 
+_NAME = f"(?:{GUARD_PREFIX}|{STOP_GUARD_PREFIX})[^']*"
 _BY_GUARD = re.compile(
-    rf"ValidatingAdmissionPolicy '({GUARD_PREFIX}[^']*)' with binding '[^']*'(?: denied request)?: (.*)", re.DOTALL
+    rf"ValidatingAdmissionPolicy '({_NAME})' with binding '[^']*'(?: denied request)?: (.*)", re.DOTALL
 )
 _BUSY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 
@@ -45,7 +46,8 @@ def raise_for(status: int, payload: Any, *, headers: Mapping[str, str], path: st
             raise PermanentError(f"the API server rejected the credentials (401): {message}")
         case HTTPStatus.FORBIDDEN | HTTPStatus.UNPROCESSABLE_ENTITY if denial := _BY_GUARD.search(message):
             policy, reason = denial[1], denial[2]
-            raise GuardError(f"the delete guard refuses, by ValidatingAdmissionPolicy {policy}: {reason}")
+            guard = "stop guard" if policy.startswith(STOP_GUARD_PREFIX) else "delete guard"
+            raise GuardError(f"the {guard} refuses, by ValidatingAdmissionPolicy {policy}: {reason}")
         case HTTPStatus.FORBIDDEN:
             raise ForbiddenError(message)
         case HTTPStatus.CONFLICT:

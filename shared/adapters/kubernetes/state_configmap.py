@@ -20,7 +20,7 @@ from shared.safeguards.brake import start_deletions, stop_deletions
 from shared.safeguards.breaker import release_breaker
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
-from shared.safeguards.state_schema import NAME, StateContents, Stop, Trip, parse_state
+from shared.safeguards.state_schema import NAME, BrakeStop, StateContents, Trip, parse_state
 
 STATE_WRITES_MAX = 5
 """Maximum number of attempts to write while other processes write too."""
@@ -140,7 +140,7 @@ async def read_contents(cluster: ApiServer, namespace: str) -> StateContents:
     return parse_state(await ConfigMapState(cluster, namespace).read())
 
 
-async def stop(cluster: KubernetesCluster, namespace: str, stop: Stop) -> Stop | None:
+async def stop(cluster: KubernetesCluster, namespace: str, stop: BrakeStop) -> BrakeStop | None:
     """Set the brake of an installation, and report it by an Event; see `shared.safeguards.brake.stop_deletions`.
 
     Args:
@@ -151,7 +151,7 @@ async def stop(cluster: KubernetesCluster, namespace: str, stop: Stop) -> Stop |
     return await stop_deletions(ConfigMapState(cluster, namespace), _event_writer(cluster, namespace), stop)
 
 
-async def start(cluster: KubernetesCluster, namespace: str, *, by: str) -> Stop | None:
+async def start(cluster: KubernetesCluster, namespace: str, *, by: str) -> BrakeStop | None:
     """Release the brake of an installation, and report it by an Event; see `shared.safeguards.brake.start_deletions`.
 
     Args:

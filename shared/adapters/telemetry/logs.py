@@ -13,13 +13,13 @@ from typing import IO, Any
 from shared.core.decide import Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
-from shared.messages import ObjectDeleted
+from shared.messages import ObjectDeleted, ObjectStopped
 from shared.ports import Verdict
 
 _log = logging.getLogger("ttl")
 
-WOULD_DELETE_MAX = 100_000
-"""Maximum number of uids that a dry run remembers (about 10 MB); objects beyond it are not counted."""
+REMEMBERED_UIDS_MAX = 100_000
+"""Maximum number of uids of each verdict that a dry run remembers (about 10 MB); it does not count further objects."""
 
 
 class LogTelemetry:
@@ -29,12 +29,12 @@ class LogTelemetry:
 
     Attributes:
         counts: The number of each verdict since the start; also `missed-by-events` and `problem`.
-        would_delete: The uids of the objects that a dry run would delete, at most WOULD_DELETE_MAX.
+        would: In a dry run: the uids of the objects that it would delete or stop, at most REMEMBERED_UIDS_MAX each.
     """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.would_delete: set[str] = set()
+        self.would: dict[Verdict, set[str]] = {Verdict.WOULD_DELETE: set(), Verdict.WOULD_STOP: set()}
 
     def record(  # noqa: PLR0913 - the fields of a log line
         self,
@@ -48,11 +48,11 @@ class LogTelemetry:
     ) -> None:
         """See `shared.ports.Telemetry`."""
         self.counts[verdict] += 1
-        if verdict is Verdict.WOULD_DELETE and len(self.would_delete) < WOULD_DELETE_MAX:
-            self.would_delete.add(ref.uid)
+        if verdict in self.would and len(self.would[verdict]) < REMEMBERED_UIDS_MAX:
+            self.would[verdict].add(ref.uid)
         due = "" if due_at is None else format_instant(due_at)
         _log.log(
-            logging.WARNING if reason in _UNREADABLE else _LEVELS.get(verdict, logging.DEBUG),
+            logging.WARNING if reason in _UNEXPECTED else _LEVELS.get(verdict, logging.DEBUG),
             str(verdict),
             extra={"fields": _fields(**_identity(ref), reason=str(reason), due=due, detail=detail, by=by)},
         )
@@ -64,7 +64,7 @@ class LogTelemetry:
             self.counts["missed-by-events"] += 1
         fields = _fields(
             **_identity(deleted.ref),
-            reason=str(Reason.EXPIRED),
+            reason=deleted.reason,
             due=format_instant(deleted.due_at),
             lateness_seconds=round(deleted.lateness_seconds, 3),
             ttl_from=deleted.ttl_from,
@@ -73,6 +73,20 @@ class LogTelemetry:
             finalizers=", ".join(finalizers),
         )
         _log.info("deletion accepted" if finalizers else str(Verdict.DELETED), extra={"fields": fields})
+
+    def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.counts[Verdict.STOPPED] += 1
+        fields = _fields(
+            **_identity(stopped.ref),
+            reason=str(Reason.DEADLINE_EXCEEDED),
+            due=format_instant(stopped.due_at),
+            lateness_seconds=round(stopped.lateness_seconds, 3),
+            deadline_from=stopped.deadline_from,
+            stops=stopped.stops,
+            by=by,
+        )
+        _log.info(str(Verdict.STOPPED), extra={"fields": fields})
 
     def problem(self, message: str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""
@@ -89,7 +103,7 @@ class LogTelemetry:
 
     def sweep_ended(self, sweep_id: str, counts: Mapping[str, int], *, whole: bool) -> None:
         """See `shared.ports.Telemetry`."""
-        is_quiet = not whole and not any(counts.get(name) for name in ("deleted", "would_delete", "failed"))
+        is_quiet = not whole and not any(counts.get(name) for name in _REPORTED)
         level = logging.DEBUG if is_quiet else logging.INFO
         _log.log(level, "sweep ended", extra={"fields": {**counts, "sweep_id": sweep_id}})
 
@@ -111,10 +125,13 @@ _LEVELS = {
     Verdict.KEPT: logging.DEBUG,
     Verdict.TIMER_SET: logging.INFO,
     Verdict.WOULD_DELETE: logging.INFO,
+    Verdict.WOULD_STOP: logging.INFO,
     Verdict.ALREADY_GONE: logging.INFO,
     Verdict.FAILED: logging.ERROR,
 }
-_UNREADABLE = {Reason.INVALID_TTL, Reason.INVALID_POLICY}
+_UNEXPECTED = {Reason.INVALID_TTL, Reason.INVALID_POLICY, Reason.INVALID_DEADLINE, Reason.STOP_UNDONE}
+_REPORTED = ("deleted", "would_delete", "would_stop", "failed")
+"""The counts for which the end of a partial sweep is logged."""
 
 
 def _identity(ref: ObjectRef) -> dict[str, object]:

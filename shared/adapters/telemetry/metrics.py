@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 from prometheus_client import (
@@ -22,33 +21,18 @@ from prometheus_client import (
 )
 
 from shared import __version__
-from shared.adapters.events.cloudevents import SOURCED, TICK
 from shared.adapters.telemetry.measured_publisher import MeasuredPublisher
+from shared.adapters.telemetry.metric_values import EVENT_TYPES, LATENESS_SECONDS, OTHER, STATUSES, WAIT_SECONDS
 from shared.adapters.telemetry.scraping import PendingTimersCollector, run_in_loop, serve_registry
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
-from shared.messages import ObjectDeleted, SweepStep, Timer, TimersSet
+from shared.messages import ObjectDeleted, ObjectStopped
 from shared.ports import Publisher, Telemetry, Verdict
 
-LATENESS_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1_200, 3_600, 14_400)
-"""Buckets: from a deletion at its due time to one that waited for one or two sweeps."""
-
-OTHER = "other"
-"""The value of a label if the real value is not known."""
-
-EVENT_TYPES = {TICK, *SOURCED, *(message.type for message in (Timer, TimersSet, ObjectDeleted, SweepStep))}
-"""The types of the CloudEvents of this project."""
-
-STATUSES = frozenset(str(status.value) for status in HTTPStatus)
-"""All HTTP statuses."""
-
 _PROBLEMS_MAX = 50
-
-WAIT_SECONDS = (0.1, 0.5, 1, 5, 10, 30, 60, 300, 600, 1_200, 3_600)
-"""Buckets: from the next free slot to the end of a long backlog."""
 
 
 class Metrics:
@@ -84,6 +68,13 @@ class Metrics:
         self._lateness = Histogram(
             "ttl_deletion_lateness_seconds",
             "The time from the instant at which an object was due to its accepted DELETE.",
+            ["kind", "by"],
+            buckets=LATENESS_SECONDS,
+            registry=self.registry,
+        )
+        self._stop_lateness = Histogram(
+            "ttl_stop_lateness_seconds",
+            "The time from the active deadline of an object to its accepted stop.",
             ["kind", "by"],
             buckets=LATENESS_SECONDS,
             registry=self.registry,
@@ -141,10 +132,17 @@ class Metrics:
         """See `shared.ports.Telemetry`."""
         self._next.deleted(deleted, by=by, missed=missed, finalizers=finalizers)
         kind = self._label(deleted.ref)
-        self._objects.labels(Verdict.DELETED, kind, Reason.EXPIRED, by).inc()
+        self._objects.labels(Verdict.DELETED, kind, deleted.reason, by).inc()
         self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # negative if clocks differ
         if missed:
             self._missed.labels(kind).inc()
+
+    def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.object_stopped(stopped, by=by)
+        kind = self._label(stopped.ref)
+        self._objects.labels(Verdict.STOPPED, kind, Reason.DEADLINE_EXCEEDED, by).inc()
+        self._stop_lateness.labels(kind, by).observe(max(stopped.lateness_seconds, 0.0))  # as above
 
     def problem(self, message: str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""

@@ -7,15 +7,13 @@ Deleting a row needs space too: for the write-ahead log, and sometimes for a pag
 space is left; stored timers still fire, which frees space.
 """
 
-import fcntl
-import logging
 import os
 import sqlite3
-import stat
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from shared.adapters.timers.sqlite_lock import keep_private, lock_file
 from shared.adapters.timers.sqlite_store import list_purposes
 from shared.errors import TtlError
 
@@ -102,10 +100,6 @@ READER_CACHE_KIB = 2 * 1024
 WAL_BYTES_MAX = 64 * 1024 * 1024
 """Maximum size of the write-ahead log after a burst of writes."""
 
-OWNER_ONLY = 0o600
-"""Mode of the file and of the files beside it: a timer has an object's name, its namespace and when it is deleted."""
-
-_log = logging.getLogger("ttl")
 
 # `fire_us` is the next attempt: `due_us` until one has failed. The rowid is a separate integer, since random uids as
 # the table's key would halve the speed. The small index is for `retry_now` only.
@@ -130,10 +124,6 @@ COMMIT;
 """
 
 
-class OwnedError(TtlError):
-    """Another process owns the timer file."""
-
-
 class TimerFile:
     """The open timer file, locked by this process until `close` or until the process dies.
 
@@ -153,8 +143,8 @@ class TimerFile:
     def __init__(self, path: Path, room: Room | None = None) -> None:
         with ExitStack() as opened:
             try:
-                opened.callback(os.close, _lock(path))
-                _keep_private(path)
+                opened.callback(os.close, lock_file(path))
+                keep_private(path)
                 self.writer = opened.enter_context(_Connection(path, WRITER_CACHE_KIB))
                 _prepare(self.writer, path)
                 self.room = room or room_of(path)
@@ -186,47 +176,6 @@ class _Connection(sqlite3.Connection):
 
     def __exit__(self, *_: object) -> None:  # type: ignore[override]
         self.close()
-
-
-def _lock(path: Path) -> int:
-    """Lock the file; the kernel releases the lock when the process ends, even after a crash.
-
-    Not a lock on the file itself: closing any descriptor of a SQLite file drops SQLite's own locks.
-    """
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        expected = "expected to be its only owner, but another process holds the lock"
-        raise OwnedError(f"{path}: {expected} {path}.lock; stop that process, or set another TTL_TIMERS_PATH") from None
-    _tighten(lock, f"{path}.lock")
-    return lock
-
-
-def _keep_private(path: Path) -> None:
-    """Create the file, or tighten the mode of an older one; SQLite gives its own files beside it the same mode.
-
-    Only while no connection is open: closing a descriptor of the file drops the locks of SQLite.
-    """
-    file = path.resolve()  # SQLite follows a link before it names the files beside it
-    for name in (f"{file}", f"{file}-wal", f"{file}-shm", f"{file}-journal"):
-        with suppress(FileNotFoundError):
-            descriptor = os.open(name, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if name == f"{file}" else 0), OWNER_ONLY)
-            try:
-                _tighten(descriptor, name)
-            finally:
-                os.close(descriptor)
-
-
-def _tighten(descriptor: int, name: str) -> None:
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-    try:
-        if mode != OWNER_ONLY:
-            os.fchmod(descriptor, OWNER_ONLY)
-    except OSError as error:  # another user's file, or a volume without modes: its timers must fire nevertheless
-        fields = {"file": name, "mode": f"{mode:04o}", "error": str(error)}
-        _log.warning("the mode of the timer file cannot be set to 0600", extra={"fields": fields})
 
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:

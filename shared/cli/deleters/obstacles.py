@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from shared.cli.deleters.in_force import InForce, NamespaceState
+from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Decision, Ignore
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
@@ -19,7 +20,7 @@ from shared.installation.leader import Leader
 from shared.installation.place import Place
 from shared.safeguards.reasons import Safeguard
 from shared.safeguards.recreation import name_of
-from shared.safeguards.state_schema import Stop, Trip
+from shared.safeguards.state_schema import BrakeStop, Trip
 
 _NAMES_SHOWN = 5
 
@@ -84,9 +85,9 @@ class Obstacle:
 
 
 def find_obstacles(
-    found: InForce, ref: ObjectRef, rule: KindRule, *, decision: Decision, now: datetime
+    found: InForce, ref: ObjectRef, rule: KindRule, *, decision: Decision | StopDecision, now: datetime
 ) -> Iterator[Obstacle]:
-    """Find what prevents the deletion of an object that is due, now or later; an object that is kept has no obstacles.
+    """Find what prevents the deletion or the stop of an object, now or later; an object that is kept has none.
 
     Args:
         found: What is in force on the cluster.
@@ -154,8 +155,10 @@ def _active(found: InForce) -> Iterator[NamespaceState]:
             yield state
 
 
-def find_missing_deleter(found: InForce, ref: ObjectRef, rule: KindRule, *, decision: Decision) -> Iterator[Obstacle]:
-    """Report that no active process deletes objects, or objects of this kind, or objects in this namespace."""
+def find_missing_deleter(
+    found: InForce, ref: ObjectRef, rule: KindRule, *, decision: Decision | StopDecision
+) -> Iterator[Obstacle]:
+    """Report that no active process deletes or stops objects, or objects of this kind, or objects in this namespace."""
     ttl, installed = decision.facts.ttl, found.installed
     if rule.ttl and rule.ttl.honoured_by and ttl and ttl.origin == "native":
         return  # its own controller deletes it too
@@ -209,7 +212,7 @@ def _left_out(leader: Leader, ref: ObjectRef, rule: KindRule) -> Obstacle | None
     return None
 
 
-def _stopped(state: NamespaceState, stop: Stop, found: InForce) -> Obstacle:
+def _stopped(state: NamespaceState, stop: BrakeStop, found: InForce) -> Obstacle:
     message = f"deletions are stopped in namespace {state.namespace} {stop}"
     cure = f"to start deletions again: `{_command(found, 'start', state.namespace)}`"
     return Obstacle(Safeguard.STOPPED, message, cure, since=stop.at)

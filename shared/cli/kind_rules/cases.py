@@ -5,15 +5,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.alias_generators import to_camel
 
 from shared.adapters.config.yaml_file import describe_problem
+from shared.core.deadlines.run import is_merged, run_of
 from shared.core.finish import Finish, finish_of
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.kinds.rule import KindRule, Outcome
+from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
+from shared.core.kinds.rule import Outcome
 from shared.core.objects import format_instant, printable, ref_of
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.ttl import InvalidTtlError, native_ttl
 from shared.errors import TtlError
+
+
+class ExpectDeadline(BaseModel):
+    """The expected run of an unfinished object; a field that is left out is not checked.
+
+    Attributes:
+        started_at: Its start or last resume (RFC 3339); null if it is unknown.
+        suspended: Whether the clock does not run; null if the shape of the object is unknown to the rule.
+        native: The deadline of the kind's own field: `1h`, `0s`, `never`, `none`.
+        stopped: Whether it has what a stop writes.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    started_at: str | None = None
+    suspended: bool | None = None
+    native: str | None = None
+    stopped: bool | None = None
 
 
 class Expect(BaseModel):
@@ -22,6 +44,7 @@ class Expect(BaseModel):
     Attributes:
         at: The finish time (RFC 3339); null if it is unknown.
         ttl: The TTL of the kind's own field: `1h`, `never`, `none`; if left out, it is not checked.
+        deadline: The expected start and deadline; if left out, they are not checked.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,9 +53,10 @@ class Expect(BaseModel):
     at: str | None = None
     outcome: Outcome | None = None
     ttl: str | None = None
+    deadline: ExpectDeadline | None = None
 
 
-class Case(BaseModel):
+class KindCase(BaseModel):
     """An object with the expected result."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,17 +96,21 @@ def test_all(documents: Sequence[dict[str, Any]], known: Catalogue, name: str) -
             yield Result(text, result is not None, is_case=False)
 
 
-def _parse_case(document: dict[str, Any], place: str) -> Case:
+def _parse_case(document: dict[str, Any], place: str) -> KindCase:
     try:
-        return Case.model_validate(document)
+        return KindCase.model_validate(document)
     except ValidationError as error:
         raise TtlError(f"{place}: {describe_problem(error.errors(include_url=False)[0])}") from None
 
 
-def _test_case(case: Case, known: Catalogue) -> Result:
+def _test_case(case: KindCase, known: Catalogue) -> Result:
     result = _apply_rule(case.object, known)
-    expected = case.expect.model_dump(mode="json", exclude=None if case.expect.ttl else {"ttl"})
+    optional = {name for name in ("ttl", "deadline") if getattr(case.expect, name) is None}
+    expected = case.expect.model_dump(mode="json", exclude=optional)
     got = result and {key: result[key] for key in expected}
+    if got is not None and case.expect.deadline is not None:
+        expected["deadline"] = case.expect.deadline.model_dump(by_alias=True, exclude_unset=True)
+        got["deadline"] = got["deadline"] and {key: got["deadline"][key] for key in expected["deadline"]}
     if got == expected:
         return Result(f"ok     {case.name}: {_describe(result)}", is_right=True, is_case=True)
     lines = [f"WRONG  {case.name}", f"         expected {_describe(expected)}", f"         got      {_describe(got)}"]
@@ -97,12 +125,29 @@ def _apply_rule(obj: Any, known: Catalogue) -> dict[str, Any] | None:
         return None
     finish: Finish = finish_of(obj, rule)
     at = finish.at and format_instant(finish.at)
-    return {"finished": finish.finished, "at": at, "outcome": finish.outcome, "ttl": _native_ttl(obj, rule)}
+    return {
+        "finished": finish.finished,
+        "at": at,
+        "outcome": finish.outcome,
+        "ttl": _of_field(obj, rule.ttl),
+        "deadline": rule.deadline and describe_run(obj, rule.deadline),
+    }
 
 
-def _native_ttl(obj: Any, rule: KindRule) -> str:
+def describe_run(obj: Any, rule: DeadlineRule) -> dict[str, Any]:
+    """What a rule reads from an object about its deadline, in the form of `expect.deadline`."""
+    run = run_of(obj, rule)
+    return {
+        "startedAt": run and run.started_at and format_instant(run.started_at),
+        "suspended": run and run.is_suspended,
+        "native": _of_field(obj, rule.native),
+        "stopped": rule.stop is not None and is_merged(obj, rule.stop.patch),
+    }
+
+
+def _of_field(obj: Any, fields: NativeTtl | NativeDeadline | None) -> str:
     try:
-        ttl = native_ttl(obj, rule.ttl)
+        ttl = native_ttl(obj, fields)
     except InvalidTtlError as error:
         return f"unreadable ({error})"
     if ttl is None:
@@ -121,5 +166,17 @@ def _describe(result: dict[str, Any] | None) -> str:
         case _:
             how = f", {result['outcome']}" if result["outcome"] else ", outcome unknown"
             finished = f"finished{how}, " + (f"at {result['at']}" if result["at"] else "finish time unknown")
-    ttl = result.get("ttl")
-    return f"{finished}; its own TTL field: {ttl}" if ttl else finished
+    ttl, run = result.get("ttl"), result.get("deadline")
+    parts = [
+        finished,
+        f"its own TTL field: {ttl}" if ttl else "",
+        _describe_run(run) if run and not result["finished"] else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
+def _describe_run(run: dict[str, Any]) -> str:
+    words = [word for word in ("suspended", "stopped") if run.get(word)]
+    words += [f"running since {run['startedAt']}"] if run.get("startedAt") and not run.get("suspended") else []
+    words += [f"its own deadline field: {run['native']}"] if run.get("native", "none") != "none" else []
+    return ", ".join(words)

@@ -1,9 +1,13 @@
 """Describe a kind rule in words, for `kinds`."""
 
+import json
 from collections.abc import Iterator
 
+from shared.core.kinds.deadline_rule import DeadlineRule, StopRule
+from shared.core.kinds.inheritance import InheritedTtl, TtlField
+from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
 from shared.core.kinds.predicates import Predicate
-from shared.core.kinds.rule import Cleaner, KindRule, NativeTtl, Outcome, TtlField
+from shared.core.kinds.rule import Cleaner, KindRule, Outcome
 from shared.core.kinds.times import CelTime, ConditionTime, FieldTime, FinishSource, LatestTime, TimeSource
 from shared.core.kinds.wording import any_of, describe_finished, describe_test
 
@@ -17,8 +21,9 @@ _SOURCES = {
     FinishSource.ALL_MANAGED_FIELDS: "the newest write of anything (managedFields)",
 }
 _UNITS = {"seconds": "seconds", "milliseconds": "milliseconds", "duration": "a duration such as 72h0m0s"}
-_ZERO = {"delete": "at once", "never": "never"}
+_ZERO = {"delete": "at once", "now": "at once", "never": "never"}
 _NEGATIVE = {"invalid": "is invalid, and the object is kept", "never": "means never", "delete": "means at once"}
+_NEGATIVE_DEADLINE = {"invalid": "is invalid", "never": "means never", "now": "means at once"}
 _DEPENDENTS = {
     "held": "",
     "free": "may be deleted while it exists",
@@ -35,6 +40,7 @@ def describe_rule(rule: KindRule) -> Iterator[tuple[str, list[str]]]:
         "finished": list(_describe_end(rule)),
         "finish time": [_in_turn(number, describe_time(source)) for number, source in enumerate(rule.finished_at)],
         "its own TTL": list(describe_ttl(rule.ttl)) if rule.ttl else [],
+        **(describe_deadline(rule.deadline) if rule.deadline else {}),
         "opt-in": [f"{rule.opt_in}; {_OPT_IN}" if rule.opt_in else ""],
         "its owner": ["keeps it until the owner finishes" if rule.while_owner_unfinished == "keep" else ""],
         "dependents": [_DEPENDENTS[rule.dependents]],
@@ -102,6 +108,8 @@ def describe_time(source: TimeSource) -> str:
 def describe_ttl(ttl: NativeTtl) -> Iterator[str]:
     """Describe the kind's own TTL: its fields, the meaning of 0 and of negative values, and its controller."""
     yield from (_describe_field(field) for field in ttl.fields)
+    if ttl.inherited:
+        yield from _describe_inherited(ttl.inherited)
     yield f"0 means {_ZERO[ttl.zero]}; a negative value {_NEGATIVE[ttl.negative]}"
     if ttl.honoured_by is None:
         yield "no other controller acts on it"
@@ -111,11 +119,45 @@ def describe_ttl(ttl: NativeTtl) -> Iterator[str]:
         yield f"left to {ttl.honoured_by}, which acts on it and does more than delete"
 
 
+def describe_deadline(rule: DeadlineRule) -> dict[str, list[str]]:
+    """Describe how a deadline of the kind is measured and enforced: each part's label and its sentences."""
+    suspended = [f"its deadline does not run while {describe_test(rule.suspended)}"] if rule.suspended else []
+    return {
+        "start": [_in_turn(number, describe_time(source)) for number, source in enumerate(rule.started_at)],
+        "suspended": suspended,
+        "its deadline": list(_describe_native(rule.native)) if rule.native else [],
+        "stopped": list(_describe_stop(rule.stop)) if rule.stop else [f"never, only deleted: {rule.cannot_stop}"],
+    }
+
+
+def _describe_native(native: NativeDeadline) -> Iterator[str]:
+    yield from (_describe_field(field) for field in native.fields)
+    yield f"0 means {_ZERO[native.zero]}; a negative value {_NEGATIVE_DEADLINE[native.negative]}"
+    if native.defaulted:
+        yield f"set by default and enforced by {native.honoured_by}; the earlier deadline stops the object"
+    else:
+        yield f"enforced by {native.honoured_by}; while it is set, ttl-after-finished stops nothing"
+
+
+def _describe_stop(stop: StopRule) -> Iterator[str]:
+    yield f"by the merge patch {json.dumps(stop.patch)}"
+    if stop.ends is None:
+        yield "its controller acts on that"
+    else:
+        yield f"then counts as failed, if {describe_test(stop.ends)}"
+        yield f"end time: {', else '.join(describe_time(source) for source in stop.end_times)}"
+
+
 def summarize_ttl(rule: KindRule) -> str:
     """Name the kind's own TTL field, for a table."""
     if rule.ttl is None:
         return "-"
     return rule.ttl.fields[0].path + (", ..." if len(rule.ttl.fields) > 1 else "")
+
+
+def _describe_inherited(inherited: InheritedTtl) -> Iterator[str]:
+    kinds = " or ".join(one.kind for one in inherited.kinds)
+    yield from (f"else {_describe_field(field)}, of the {kinds} in {inherited.ref}" for field in inherited.fields)
 
 
 def _describe_field(field: TtlField) -> str:

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Container, Mapping
 from string import Formatter
 
+from shared.core.deadlines.decide_stop import StopDecision
+from shared.core.deadlines.mark import DEADLINE_EXCEEDED
 from shared.core.decide import Decision, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef
@@ -12,6 +14,8 @@ from shared.core.ttl.edits import HELD_TTL
 _TO_KEEP = "to keep it: {hold}"
 _ADVICE: Mapping[Reason, str] = {
     Reason.EXPIRED: _TO_KEEP,
+    Reason.OVER_COUNT: _TO_KEEP,
+    Reason.OVER_QUOTA: _TO_KEEP,
     Reason.NOT_DUE: _TO_KEEP,
     Reason.SERVER_CLOCK_AHEAD: "correct the clock that is wrong; `ttl-after-finished doctor` compares the two",
     Reason.HELD: "to end the hold: {release}",
@@ -22,11 +26,22 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.FINISH_TIME_UNKNOWN: "to delete it at a time that you choose: {at}",
     Reason.EXEMPT: "to end the exemption of every object in the namespace: {include}",
     Reason.NAMESPACE_UNREAD: "run the command as a user with `get` on namespaces",
+    Reason.INHERITED_UNREAD: "allow `get` on the kind of that object, or set a TTL on this one: {set}",
     Reason.OWNER_UNFINISHED: "wait until the owner finishes, or ignore the owner: {disown}",
     Reason.DISPATCHED: "wait for the cluster that dispatched it, or allow it in a policy rule: `onDispatched: delete`",
     Reason.AGGREGATED_API: "grant `list` on apiservices, or write a kind rule with `preconditions: honoured`",
     Reason.KEPT_LAST: "wait: it is deleted after enough newer objects have finished",
     Reason.UNKNOWN_SHAPE: "{kinds} shows the rule of its kind; a kind rule that you write replaces it",
+}
+
+_TO_RUN_ON = "to let it run without a deadline: {run_on}"
+_STOP_ADVICE: Mapping[Reason, str] = {
+    Reason.DEADLINE_EXCEEDED: _TO_RUN_ON,
+    Reason.NOT_DUE: _TO_RUN_ON,
+    Reason.SERVER_CLOCK_AHEAD: _TO_RUN_ON,
+    Reason.INVALID_DEADLINE: "fix the problem; to remove its deadline annotations: {unset_deadline}",
+    Reason.STOP_UNDONE: "correct the controller or client that resumes it; to let it be stopped again: {forget_stop}",
+    Reason.CANNOT_STOP: "to have it deleted at its deadline instead: {delete_at_deadline}",
 }
 
 _UNREADABLE_SAVED = "remove the unreadable annotation: {forget}; then set a TTL: {set}"
@@ -65,6 +80,22 @@ def advise(
     return template.format_map(commands_for(fields, ref, rule, flags=flags))
 
 
+def advise_stop(stop: StopDecision, ref: ObjectRef, rule: KindRule, *, flags: tuple[str, ...] = ()) -> str:
+    """Say what the operator can do about the deadline of a running object; an empty text if there is nothing to do.
+
+    Args:
+        stop: The decision about the deadline.
+        ref: The object.
+        rule: The rule of its kind.
+        flags: The flags that make kubectl use the object's cluster.
+    """
+    template = _STOP_ADVICE.get(stop.reason, "")
+    if stop.reason is Reason.CANNOT_STOP and rule.deadline is None:
+        return ""  # it is unknown when the object started
+    fields = {field for _, field, _, _ in Formatter().parse(template) if field}
+    return template.format_map(commands_for(fields, ref, rule, flags=flags))
+
+
 def commands_for(
     fields: Container[str], ref: ObjectRef, rule: KindRule, *, flags: tuple[str, ...], reason: str = "WHY"
 ) -> Mapping[str, str]:
@@ -76,6 +107,10 @@ def commands_for(
         "set": ("ttl", "set", name, "1h", *place),
         "at": ("ttl", "set", name, "2026-01-02T03:04:05Z", *place),
         "unset": ("ttl", "set", name, "--unset", *place),
+        "run_on": ("ttl", "set", name, "--deadline", "never", *place),
+        "unset_deadline": ("ttl", "set", name, "--unset-deadline", *place),
+        "delete_at_deadline": ("ttl", "set", name, "--on-deadline", "delete", *place),
+        "forget_stop": ("annotate", name, f"{ANNOTATION_DOMAIN}/{DEADLINE_EXCEEDED}-", *place),
         "forget": ("annotate", name, f"{ANNOTATION_DOMAIN}/{HELD_TTL}-", *place),
         "disown": ("annotate", name, f"{ANNOTATION_DOMAIN}/owner=ignore", *place),
         "include": ("annotate", "namespace", ref.namespace, f"{ANNOTATION_DOMAIN}/exempt-"),

@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from shared.cli.objects.advice import advise
-from shared.cli.objects.object_report import ExplainContext, describe_reason, describe_time
+from shared.cli.objects.advice import advise, advise_stop
+from shared.cli.objects.deadline_report import describe_deadline
+from shared.cli.objects.limit_lines import describe_grouping, limit_lines
+from shared.cli.objects.object_report import ExplainContext, describe_reason
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import RelatedFacts
+from shared.cli.objects.time_text import describe_instant, describe_time
 from shared.cli.output.width import wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import format_instant, printable
-from shared.core.policy.conditions import Grouping
 from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.durations import format_duration
 from shared.installation.delete_guard import guard_name
@@ -43,11 +45,14 @@ def as_text(one: ObjectPreview, context: ExplainContext | None = None, width: in
 
 _REASON_LINES = {
     Reason.HELD: "hold",
+    Reason.UNFINISHED: "deadline",
     Reason.TERMINATING: "finalizer",
     Reason.NEVER_FINISHES: "kind",
     Reason.OWNER_UNFINISHED: "owner",
     Reason.DISPATCHED: "others",
     Reason.KEPT_LAST: "keepLast",
+    Reason.OVER_COUNT: "maxCount",
+    Reason.OVER_QUOTA: "quota",
     Reason.LEFT_TO_CONTROLLER: "others",
     Reason.NO_TTL: "policy",
 }
@@ -56,7 +61,14 @@ _REASON_LINES = {
 _GUARDED = (Reason.UNFINISHED, Reason.HELD, Reason.EXEMPT, Reason.UNKNOWN_SHAPE)
 """The reasons for which a ValidatingAdmissionPolicy denies the DELETE too."""
 
-_DEPENDS_ON_POLICY = (Reason.NO_TTL, Reason.NOT_DUE, Reason.SERVER_CLOCK_AHEAD, Reason.EXPIRED)
+_DEPENDS_ON_POLICY = (
+    Reason.NO_TTL,
+    Reason.NOT_DUE,
+    Reason.SERVER_CLOCK_AHEAD,
+    Reason.EXPIRED,
+    Reason.OVER_COUNT,
+    Reason.OVER_QUOTA,
+)
 """The reasons that another policy may change."""
 
 
@@ -77,8 +89,11 @@ def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple
     yield "finished", _finished(facts, now, related)
     yield "ttl", _TTL_WHILE_UNFINISHED if decision.reason is Reason.UNFINISHED and facts.ttl is None else _ttl(facts)
     yield "due", _due(facts, now)
+    if one.stop and related:
+        yield from (("deadline", line) for line in describe_deadline(one.stop, related.rule, now))
     if facts.keep_last_rule:
         yield "keepLast", _keep_last(facts, facts.keep_last_rule)
+    yield from limit_lines(facts)
     if context:
         yield "policy", context.chosen.message
     if facts.problem:
@@ -121,6 +136,8 @@ def _fixes(one: ObjectPreview, context: ExplainContext | None) -> Iterator[str]:
     if related and (related.saved or not obstacles):
         is_saved, is_readable = bool(related.saved), not related.held_problem
         yield advise(one.decision, one.ref, related.rule, flags=flags, is_saved=is_saved, is_readable=is_readable)
+    if related and one.stop and one.decision.reason is Reason.UNFINISHED:
+        yield advise_stop(one.stop, one.ref, related.rule, flags=flags)
 
 
 def _related_lines(decision: Decision, related: RelatedFacts) -> Iterator[tuple[str, str]]:
@@ -152,7 +169,7 @@ def _finished(facts: Facts, now: datetime, related: RelatedFacts | None) -> str:
     outcome = facts.finish.outcome or "yes"
     if facts.finish.at is None:
         return f"{outcome}, finish time unknown"
-    return f"{outcome} at {format_instant(facts.finish.at)} ({describe_time(facts.finish.at, now)})"
+    return f"{outcome} at {describe_instant(facts.finish.at, now)}"
 
 
 def _ttl(facts: Facts) -> str:
@@ -169,16 +186,12 @@ def _due(facts: Facts, now: datetime) -> str:
     if facts.due_at is None:
         return "-"
     moved = f", moved by {facts.moved_by}" if facts.moved_by else ""
-    return f"{format_instant(facts.due_at)} ({describe_time(facts.due_at, now)}){moved}"
+    return f"{describe_instant(facts.due_at, now)}{moved}"
 
 
 def _keep_last(facts: Facts, rule: PolicyRule) -> str:
     """Say what a rule keeps: `policy rule ci keeps the newest 3 of its kind in this namespace; 1 finished later`."""
     what = "failed ones" if rule.counts_apart(facts.finish.outcome) else "of its kind in this namespace"
-    by = "" if rule.keep_last_by.by == "namespace" else f", by {_grouping(rule.keep_last_by)}"
+    by = describe_grouping(rule.keep_last_by)
     newer = "its rank is unknown" if facts.newer is None else f"{facts.newer or 'none'} finished later"
     return f"{rule.source} keeps the newest {rule.kept_of(facts.finish.outcome)} {what}{by}; {newer}"
-
-
-def _grouping(by: Grouping) -> str:
-    return f"label {by.label}" if by.label else "a CEL expression" if by.by == "cel" else by.by

@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.deleters.obstacles import Obstacle
+from shared.cli.objects.deadline_report import deadline_as_json
 from shared.cli.objects.related import RelatedFacts
+from shared.cli.objects.time_text import describe_time, instant_as_json
+from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import ObjectRef, format_instant
-from shared.core.ttl.durations import format_duration
 from shared.installation.guard_status import GuardState
 
 
@@ -33,6 +35,10 @@ class ExplainContext:
 
 WORDS = {
     Reason.EXPIRED: "its TTL has expired",
+    Reason.OVER_COUNT: "its group has more finished objects than a policy rule allows, and it is one of the oldest",
+    Reason.OVER_QUOTA: (
+        "a quota is used above the limit of a policy rule, and it is one of the oldest objects that may be deleted"
+    ),
     Reason.NOT_DUE: "it has finished, and its TTL has not expired",
     Reason.SERVER_CLOCK_AHEAD: (
         "it is due only by the Date of the API server, which is more than 60 s ahead of this machine's clock"
@@ -52,6 +58,7 @@ WORDS = {
     Reason.EXEMPT: "annotation ttlafterfinished.dev/exempt is set on its namespace",
     Reason.INVALID_POLICY: "its namespace or the policy has an invalid setting",
     Reason.NAMESPACE_UNREAD: "its namespace could not be read, and may be exempt",
+    Reason.INHERITED_UNREAD: "it may inherit its TTL from another object, which could not be read",
     Reason.KEPT_LAST: "a policy rule keeps the newest objects; it is one of them, or its rank is unknown",
     Reason.UNKNOWN_SHAPE: "its kind or the shape of its status is unknown",
 }
@@ -59,9 +66,22 @@ WORDS = {
 
 
 def as_json(
-    ref: ObjectRef, decision: Decision, related: RelatedFacts | None = None, *, context: ExplainContext | None = None
+    ref: ObjectRef,
+    decision: Decision,
+    stop: StopDecision | None,
+    related: RelatedFacts | None = None,
+    *,
+    context: ExplainContext | None = None,
 ) -> dict[str, Any]:
-    """Return the documented JSON of one object; instants are RFC 3339 in UTC, unknown values are null."""
+    """Return the documented JSON of one object; instants are RFC 3339 in UTC, unknown values are null.
+
+    Args:
+        ref: The object.
+        decision: The decision about its TTL.
+        stop: The decision about its active deadline; None if its kind has no rule.
+        related: Its owner, cleaners and finalizers, if they were read.
+        context: What was found on its cluster, if it is on one.
+    """
     facts = decision.facts
     return {
         "apiVersion": ref.api_version,
@@ -69,16 +89,19 @@ def as_json(
         "namespace": ref.namespace or None,
         "name": ref.name,
         "finished": facts.finish.finished,
-        "finishedAt": _instant(facts.finish.at),
+        "finishedAt": instant_as_json(facts.finish.at),
         "outcome": facts.finish.outcome,
         "ttlSeconds": _seconds(facts),
         "ttlFrom": facts.ttl.source if facts.ttl else None,
-        "dueAt": _instant(facts.due_at),
+        "dueAt": instant_as_json(facts.due_at),
         "movedBy": facts.moved_by or None,
         "policyRule": facts.policy_rule.name if facts.policy_rule else None,
         "keepLast": _keep_last_as_json(facts),
+        "maxCount": _max_count_as_json(facts),
+        "quota": _quota_as_json(facts),
         "decision": type(decision).__name__.lower(),
         "reason": str(decision.reason),
+        "deadline": deadline_as_json(stop),
         **({"problem": facts.problem} if facts.problem else {}),
         **(_related_as_json(facts, related) if related else {}),
         **(_context_as_json(context) if context else {}),
@@ -127,17 +150,9 @@ def describe_fate(decision: Decision, now: datetime) -> str:
 
 def describe_reason(decision: Decision, now: datetime) -> str:
     """Say why, in one sentence; an object that is due `expired 3m ago`."""
-    if isinstance(decision, Expire) and decision.since < now:
+    if isinstance(decision, Expire) and decision.since < now and decision.reason is Reason.EXPIRED:
         return f"expired {describe_time(decision.since, now)}"
     return WORDS[decision.reason]
-
-
-def describe_time(instant: datetime, now: datetime) -> str:
-    """Return `in 5m` or `3h ago`."""
-    distance = instant - now
-    if distance < timedelta(0):
-        return f"{format_duration(now - instant)} ago"
-    return f"in {format_duration(distance)}"
 
 
 def _keep_last_as_json(facts: Facts) -> dict[str, Any] | None:
@@ -147,14 +162,37 @@ def _keep_last_as_json(facts: Facts) -> dict[str, Any] | None:
     return {"rule": facts.keep_last_rule.name, "keeps": kept, "newer": facts.newer}
 
 
+def _max_count_as_json(facts: Facts) -> dict[str, Any] | None:
+    rule, counted = facts.count_rule, facts.counted
+    if rule is None:
+        return None
+    position = counted.total - counted.newer if counted else None
+    return {"rule": rule.name, "limit": rule.max_count, "position": position, "of": counted.total if counted else None}
+
+
+def _quota_as_json(facts: Facts) -> dict[str, Any] | None:
+    rule, pressure = facts.quota_rule, facts.pressure
+    if rule is None:
+        return None
+    percent = rule.when_quota_above or 0
+    quotas = [
+        {"name": one.name, "resource": one.resource, "used": one.used, "hard": one.hard}
+        for one in (pressure.quotas if pressure else ())
+    ]
+    excess = pressure.excess(percent) if pressure else None
+    return {
+        "rule": rule.name,
+        "abovePercent": percent,
+        "quotas": quotas,
+        "excess": excess,
+        "older": pressure and pressure.older,
+    }
+
+
 def _seconds(facts: Facts) -> int | None:
     if facts.ttl is None or facts.ttl.after is None:
         return None
     return int(facts.ttl.after.total_seconds())
-
-
-def _instant(instant: datetime | None) -> str | None:
-    return None if instant is None else format_instant(instant)
 
 
 def is_ahead(decision: Decision) -> bool:

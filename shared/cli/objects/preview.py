@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_owner, find_related, read_owner
-from shared.core.decide import Decision, Facts, Ignore, Reason
-from shared.core.finish import Finish
+from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
+from shared.core.deadlines.decide_stop import StopDecision
+from shared.core.decide import Decision, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import Namespace, namespace_of, plain_namespace
+from shared.core.namespaces import Namespace
 from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.edits import describe_saved
@@ -21,7 +21,9 @@ from shared.errors import PermanentError, TtlError
 from shared.evaluation.batch import BatchEvaluator, BatchResult
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.owners import Owners, is_unfinished_by_kind
+from shared.evaluation.owners import Owners
+from shared.evaluation.quotas import Quotas
+from shared.evaluation.ttl_sources import TtlSources
 from shared.ports import Cluster, Page, Snapshot, Unreadable
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
@@ -41,12 +43,14 @@ class ObjectPreview:
         decision: The decision.
         now: The time of the decision.
         related: Its owner, cleaners and finalizers; None if its kind has no rule.
+        stop: The decision about its active deadline; None if its kind has no rule.
     """
 
     ref: ObjectRef
     decision: Decision
     now: datetime
     related: RelatedFacts | None = None
+    stop: StopDecision | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,8 @@ async def find_all(
     namespace: str,
 ) -> Preview:
     """List every object of the kinds once, and decide about it under each policy."""
-    batch, namespaces = BatchEvaluator(policies), Namespaces(cluster, only=namespace)
+    batch, namespaces = BatchEvaluator(policies, TtlSources(cluster).get), Namespaces(cluster, only=namespace)
+    quotas = Quotas(cluster)
     refused: list[tuple[KindRule, TtlError]] = []
     saved: list[ObjectRef] = []
     unreadable: list[Unreadable] = []
@@ -86,9 +91,10 @@ async def find_all(
         await namespaces.prime()
         for obj in page.items:
             namespace, problem = await _read_namespace(namespaces, obj)
-            await batch.add(
-                Snapshot(obj, page.read_at, page.ahead), rule, namespace, problem=problem, aggregated=aggregated
-            )
+            snapshot = Snapshot(obj, page.read_at, page.ahead)
+            is_limited = any(one.limits_by_quota(rule) for one in policies)
+            known = await quotas.find(get_text(obj, "metadata.namespace"), rule) if is_limited else ()
+            await batch.add(snapshot, rule, namespace, problem=problem, aggregated=aggregated, quotas=known)
             if describe_saved(obj, rule):
                 saved.append(ref_of(obj))
 
@@ -188,59 +194,10 @@ async def find_one(
     evaluator = Evaluator(cluster, kinds, lambda: policy)
     decision = await evaluator.decide(snapshot, rule)
     its_namespace, _ = await _read_namespace(evaluator.namespaces, snapshot.obj)
+    stop = (await evaluator.evaluate_stop(snapshot, rule)).decision
     owner = await read_owner(snapshot.obj, evaluator.owners)
     related = find_related(snapshot.obj, rule, decision.facts, owner=owner, namespace=its_namespace)
     if decision.reason is Reason.HELD:
         deleting_owners = await find_deleting_owners(snapshot.obj, evaluator, flags=flags)
         related = replace(related, deleting_owners=deleting_owners)
-    return ObjectPreview(ref_of(snapshot.obj), decision, snapshot.read_at, related=related)
-
-
-async def find_offline(
-    documents: Sequence[dict[str, Any]], *, kinds: Catalogue, now: datetime, policy: Policy = NO_POLICY
-) -> list[ObjectPreview]:
-    """Decide about each document of a file, without a cluster.
-
-    Owners, ranks and Namespaces come from the file. An owner that is not in the file counts as unfinished; a Namespace
-    that is not in it counts as one without annotations. Namespaces themselves are not in the result.
-    """
-    namespaces = {one.ref.name: one for one in map(namespace_of, filter(_is_namespace, documents))}
-    with_rules = [(one, _rule_of(one, kinds)) for one in documents]
-    by_uid = {get_text(obj, "metadata.uid"): (obj, rule) for obj, rule in reversed(with_rules) if rule is not None}
-    objects = [(obj, rule) for obj, rule in with_rules if not _is_namespace(obj)]
-    batch = BatchEvaluator([policy])
-    for obj, rule in objects:
-        if rule is not None:
-            name = get_text(obj, "metadata.namespace")
-            await batch.add(Snapshot(obj, now), rule, namespaces.get(name) or plain_namespace(name))
-
-    async def is_unfinished(owner: ObjectRef) -> bool:
-        return is_unfinished_by_kind(owner, kinds) is not False
-
-    decided = iter(await batch.settle(is_unfinished))
-    found = []
-    for obj, rule in objects:
-        if rule is None:
-            found.append(_unknown(obj, now))
-            continue
-        one = next(decided)
-        (decision,) = one.decisions
-        related = find_related(
-            obj, rule, decision.facts, owner=find_owner(obj, by_uid), namespace=namespaces.get(one.ref.namespace)
-        )
-        found.append(ObjectPreview(one.ref, decision, now, related=related))
-    return found
-
-
-def _is_namespace(obj: dict[str, Any]) -> bool:
-    return (obj.get("apiVersion"), obj.get("kind")) == ("v1", "Namespace")
-
-
-def _rule_of(obj: dict[str, Any], kinds: Catalogue) -> KindRule | None:
-    return kinds.get(get_text(obj, "apiVersion"), get_text(obj, "kind"))
-
-
-def _unknown(obj: dict[str, Any], now: datetime) -> ObjectPreview:
-    ref = ref_of(obj)
-    problem = f"no kind rule for kind {ref.kind or '(none)'} of apiVersion {ref.api_version or '(none)'}"
-    return ObjectPreview(ref, Ignore(Reason.UNKNOWN_SHAPE, Facts(Finish(finished=None), problem=problem)), now)
+    return ObjectPreview(ref_of(snapshot.obj), decision, snapshot.read_at, related, stop)

@@ -1,13 +1,15 @@
-"""Compare two policies: when each object is due under each, and which decisions change."""
+"""Compare two policies: when each object is due or is stopped under each, and which decisions change."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 
+from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.object_report import is_ahead
+from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decide import Decision, Expire, Ignore, Wait
 from shared.evaluation.batch import BatchResult
 
@@ -21,6 +23,8 @@ class Term(StrEnum):
     LATER = "later"
     KEPT = "kept"
 
+
+AnyDecision = Decision | StopDecision
 
 _TERMS = ((timedelta(hours=1), Term.HOUR), (timedelta(hours=24), Term.DAY))
 
@@ -44,7 +48,7 @@ Row = Mapping[Term, Count]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Objects with two decisions each: under the policy in force, then under the new one."""
+    """Objects with two decisions each about the TTL and the deadline: in force, then under the new policy."""
 
     objects: Sequence[BatchResult]
 
@@ -52,6 +56,22 @@ class Comparison:
     def totals(self) -> Row:
         """The counts of all objects."""
         return self._count(lambda *_: "").get("") or _row()
+
+    @cached_property
+    def stops(self) -> Row:
+        """The counts of the objects by when they are stopped at their deadline."""
+        row = _row()
+        for one in self.objects:
+            in_force, new = one.stops
+            row[term_of(in_force, one.now)].in_force += 1
+            row[term_of(new, one.now)].new += 1
+        return row
+
+    @cached_property
+    def stops_now(self) -> Mapping[str, int]:
+        """How many objects the new policy stops at once, by the source of the deadline, the highest first."""
+        found = [one.stops[1] for one in self.objects if isinstance(one.stops[1], Stop)]
+        return dict(Counter(map(source_of, found)).most_common())
 
     @cached_property
     def rules(self) -> Mapping[str, Row]:
@@ -83,12 +103,16 @@ class Comparison:
     @cached_property
     def changed(self) -> Sequence[BatchResult]:
         """The objects whose decision changes, by their due time under the new policy."""
-        found = [one for one in self.objects if outcome_of(one.decisions[0]) != outcome_of(one.decisions[1])]
+        found = [one for one in self.objects if _changes(one.decisions) or _changes(one.stops)]
         return sorted(found, key=lambda one: (_due(one), one.ref.namespace, one.ref.kind, one.ref.name))
 
     def due_within(self, window: timedelta) -> Sequence[BatchResult]:
-        """Return the objects that are due under the new policy within this time."""
-        return [one for one in self.objects if is_ahead(one.decisions[1]) and _due(one) - one.now <= window]
+        """Return the objects that are due, or are stopped, under the new policy within this time."""
+        return [
+            one
+            for one in self.objects
+            if (is_ahead(one.decisions[1]) or is_stop_ahead(one.stops[1])) and _due(one) - one.now <= window
+        ]
 
     def _count(self, key_of: Callable[[BatchResult, Decision], str]) -> Mapping[str, Row]:
         """Count by key; rows with the most objects due now come first, then by name."""
@@ -105,32 +129,42 @@ def _row() -> dict[Term, Count]:
 
 
 def _due(one: BatchResult) -> datetime:
-    """Return when it is due under the new policy; if it is kept, the last possible instant."""
-    match one.decisions[1]:
-        case Expire():
-            return one.now
+    """Return when it is due or is stopped under the new policy; if neither, the last possible instant."""
+    return min(_due_of(one.decisions[1], one.now), _due_of(one.stops[1], one.now))
+
+
+def _due_of(decision: AnyDecision, now: datetime) -> datetime:
+    match decision:
+        case Expire() | Stop():
+            return now
         case Wait(until):
             return until
         case Ignore():
-            return datetime.max.replace(tzinfo=one.now.tzinfo)
+            return datetime.max.replace(tzinfo=now.tzinfo)
 
 
-def term_of(decision: Decision, now: datetime) -> Term:
-    """Return the term in which an object is due."""
+def _changes(decisions: Sequence[AnyDecision]) -> bool:
+    in_force, new = decisions
+    return outcome_of(in_force) != outcome_of(new)
+
+
+def term_of(decision: AnyDecision, now: datetime) -> Term:
+    """Return the term in which an object is due, or is stopped."""
     match decision:
         case Ignore():
             return Term.KEPT
-        case Expire():
+        case Expire() | Stop():
             return Term.NOW
         case Wait(until):
             return next((term for within, term in _TERMS if until - now <= within), Term.LATER)
 
 
-def outcome_of(decision: Decision) -> tuple[str, datetime | None]:
+def outcome_of(decision: AnyDecision) -> tuple[str, datetime | None]:
     """Return the decision without its source: two policies that lead to the same outcome change nothing."""
     return type(decision).__name__, decision.until if isinstance(decision, Wait) else None
 
 
-def source_of(decision: Decision) -> str:
-    """Return the source of the TTL; empty if no source sets one, or if it is unreadable."""
-    return decision.facts.ttl.source if decision.facts.ttl else ""
+def source_of(decision: AnyDecision) -> str:
+    """Return the source of the TTL or the deadline; empty if no source sets one, or if it is unreadable."""
+    source = decision.facts.ttl or decision.facts.active.deadline
+    return source.source if source else ""

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from shared.cli.objects.object_report import as_json, describe_time
+from shared.cli.objects.object_report import as_json
+from shared.cli.objects.time_text import describe_time
 from shared.cli.output.width import make_table
 from shared.cli.policies.comparison import Comparison, Count, Row, Term, source_of
 from shared.cli.policies.policy_warnings import PolicyWarning
+from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
 from shared.core.objects import printable
 from shared.evaluation.batch import BatchResult
@@ -27,8 +29,14 @@ _TITLES = {
     Term.LATER: "LATER",
     Term.KEPT: "KEPT",
 }
+_STOPS = {
+    Term.NOW: "stopped now",
+    Term.HOUR: "within 1h",
+    Term.DAY: "within 24h",
+    Term.LATER: "later",
+}
 _IDENTITY = ("apiVersion", "kind", "namespace", "name")
-_DECISION = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt")
+_DECISION = ("decision", "reason", "ttlSeconds", "ttlFrom", "dueAt", "deadline")
 
 
 def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
@@ -56,6 +64,9 @@ def show(console: Console, comparison: Comparison, *, everything: bool) -> None:
         _print_rest(console, len(changed), most)
     sums = ", ".join(f"{_cell(comparison.totals[term])} {_TITLES[term].lower()}" for term in Term)
     console.print(f"{sums}; {len(changed):,} of {len(comparison.objects):,} objects change")
+    if any(count.in_force or count.new for term, count in comparison.stops.items() if term is not Term.KEPT):
+        stops = ", ".join(f"{_cell(comparison.stops[term])} {text}" for term, text in _STOPS.items())
+        console.print(f"at their deadline: {stops}")
 
 
 def _print_rest(console: Console, count: int, most: int | None) -> None:
@@ -74,15 +85,20 @@ def _cell(count: Count) -> str:
 
 
 def _changes(objects: Iterable[BatchResult], width: int) -> Table:
-    cells = [(str(one.ref), *(describe(decision, one.now) for decision in one.decisions)) for one in objects]
+    cells = [
+        (str(one.ref), *(describe(*both, one.now) for both in zip(one.decisions, one.stops, strict=True)))
+        for one in objects
+    ]
     return make_table(("OBJECT THAT CHANGES", "IN FORCE", "NEW"), cells, width=width, justify="left")
 
 
-def describe(decision: Decision, now: datetime) -> str:
-    """Say a decision in a few words: `due in 5m, by policy rule ci`, `kept (kept-last)`."""
+def describe(decision: Decision, stop: StopDecision, now: datetime) -> str:
+    """Say both decisions in a few words: `due in 5m, by policy rule ci`, `kept (kept-last)`, `stopped in 2h, by …`."""
     by = f", by {source}" if (source := source_of(decision)) else ""
     moved = f", moved by {decision.facts.moved_by}" if decision.facts.moved_by else ""
     match decision:
+        case Ignore() if not isinstance(stop, Ignore):
+            return _describe_stop(stop, now)
         case Ignore(reason):
             rule = decision.facts.keep_last_rule
             by_rule = f" by {rule.source}" if rule and reason is Reason.KEPT_LAST else ""
@@ -93,8 +109,22 @@ def describe(decision: Decision, now: datetime) -> str:
             return f"due now{by}{moved}"
 
 
+def _describe_stop(stop: Wait | Stop, now: datetime) -> str:
+    active = stop.facts.active
+    what, moved = (
+        "deleted" if active.deletes else "stopped",
+        f", shortened by {active.moved_by}" if active.moved_by else "",
+    )
+    when = describe_time(stop.until, now) if isinstance(stop, Wait) else "now"
+    return f"{what} {when}, by {source_of(stop)}{moved}"
+
+
 def as_document(
-    comparison: Comparison, names: Mapping[str, str], warning: PolicyWarning, safeguards: Sequence[str]
+    comparison: Comparison,
+    names: Mapping[str, str],
+    warning: PolicyWarning,
+    safeguards: Sequence[str],
+    deadlines: Sequence[str] = (),
 ) -> Any:
     """Return the documented JSON; counts are {"inForce": 3, "new": 5}, instants are RFC 3339 in UTC.
 
@@ -103,11 +133,13 @@ def as_document(
         names: The names of the two policies, by their JSON fields.
         warning: How many objects the new policy would delete at once.
         safeguards: The effect of the new policy's budget and breaker, in sentences.
+        deadlines: Where a deadline of the new policy has no effect, in sentences.
     """
     return {
         **names,
         "objects": len(comparison.objects),
         "totals": _counts(comparison.totals),
+        "stops": _counts(comparison.stops),
         "rules": list(_rows("rule", comparison.rules)),
         "kinds": list(_rows("kind", comparison.kinds)),
         "namespaces": list(_rows("namespace", comparison.namespaces)),
@@ -115,8 +147,14 @@ def as_document(
             {"rule": name, "inForce": count.in_force, "new": count.new} for name, count in comparison.unanswered.items()
         ],
         "changes": [_change(one) for one in comparison.changed],
-        "limit": {"dueNow": warning.due_now, "limit": warning.limit, "isExceeded": warning.is_raised},
+        "limit": {
+            "dueNow": warning.due_now,
+            "stoppedNow": warning.stopped_now,
+            "limit": warning.limit,
+            "isExceeded": warning.is_raised,
+        },
         "safeguards": list(safeguards),
+        "deadlines": list(deadlines),
     }
 
 
@@ -129,7 +167,7 @@ def _rows(field: str, rows: Mapping[str, Row]) -> Iterator[dict[str, Any]]:
 
 
 def _change(one: BatchResult) -> dict[str, Any]:
-    in_force, new = (as_json(one.ref, decision) for decision in one.decisions)
+    in_force, new = (as_json(one.ref, *both) for both in zip(one.decisions, one.stops, strict=True))
     return {
         **{name: new[name] for name in _IDENTITY},
         "inForce": {name: in_force[name] for name in _DECISION},

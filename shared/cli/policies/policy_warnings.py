@@ -18,30 +18,33 @@ _RELEASE = "the rest is kept until you release the breaker"
 
 @dataclass(frozen=True, slots=True)
 class PolicyWarning:
-    """How many objects a policy would delete at once.
+    """How many objects a policy would delete or stop at once.
 
     Attributes:
-        due_now: Their number.
+        due_now: The number of objects that it would delete.
         limit: The number above which the warning is raised.
-        by: Their number for each rule, field or annotation, the highest first.
+        by: Their number for each rule, field or annotation, the highest first; then the same for stops.
+        stopped_now: The number of objects that it would stop.
     """
 
     due_now: int
     limit: int
     by: tuple[tuple[str, int], ...]
+    stopped_now: int = 0
 
     @property
     def is_raised(self) -> bool:
         """Return whether the number exceeds the limit."""
-        return self.due_now > self.limit
+        return self.due_now + self.stopped_now > self.limit
 
     def __str__(self) -> str:
         parts = ", ".join(f"{count:,} by {name}" for name, count in self.by)
-        return f"{self.due_now:,} objects would be deleted at once, more than {self.limit:,}: {parts}"
+        stopped = f" and {self.stopped_now:,} stopped" if self.stopped_now else ""
+        return f"{self.due_now:,} objects would be deleted{stopped} at once, more than {self.limit:,}: {parts}"
 
 
 def check_limit(comparison: Comparison, limits: Limits, limit: int | None) -> PolicyWarning:
-    """Compare the number of objects that a new policy deletes at once with the limit.
+    """Compare the number of objects that a new policy deletes or stops at once with the limit.
 
     Args:
         comparison: Of the policy in force and the new one.
@@ -50,13 +53,15 @@ def check_limit(comparison: Comparison, limits: Limits, limit: int | None) -> Po
     """
     most = limit if limit is not None else limits.breaker.count or LIMIT
     counts = [(name, row[Term.NOW].new) for name, row in comparison.rules.items()]
-    return PolicyWarning(comparison.totals[Term.NOW].new, most, tuple(one for one in counts if one[1]))
+    by = (*(one for one in counts if one[1]), *comparison.stops_now.items())
+    return PolicyWarning(comparison.totals[Term.NOW].new, most, by, comparison.stops[Term.NOW].new)
 
 
 def find_unused(comparison: Comparison, policy: Policy) -> Iterator[str]:
     """Find the rules of the new policy that set the TTL of no object, which is often a mistake."""
     used = {name for name, row in comparison.rules.items() if any(count.new for count in row.values())}
-    yield from (rule.source for rule in policy.rules if rule.ttl and rule.source not in used)
+    by_rule = {source.rpartition(" of ")[2] for source in used}  # `maxCount of policy rule ci`, too
+    yield from (rule.source for rule in policy.rules if rule.ttl and rule.source not in by_rule)
 
 
 def describe_safeguards(comparison: Comparison, limits: Limits) -> Iterator[str]:

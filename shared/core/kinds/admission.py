@@ -7,8 +7,9 @@ rule does not expect, one expression is false or an error; both reject the DELET
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from shared.core.kinds.cel_text import (
     NULL,
@@ -25,8 +26,10 @@ from shared.core.kinds.cel_text import (
 )
 from shared.core.kinds.predicates import Predicate
 from shared.core.kinds.rule import FinishedWhen, KindRule
+from shared.core.kinds.stop_text import is_marked, is_merged
 
-_OF_RULE = {"api_versions", "kind", "plural", "scope", "finished", "observed_generation"}
+_OF_FINISH = ("api_versions", "kind", "plural", "scope", "finished", "observed_generation")
+_OF_RULE: dict[str, Any] = {**dict.fromkeys(_OF_FINISH, True), "deadline": {"stop"}}
 _DIGITS = 12
 
 
@@ -46,9 +49,9 @@ class Expressions:
 
 
 def rule_version(rules: Iterable[KindRule]) -> str:
-    """A digest of how the rules of one kind detect the finish: the first digits of a SHA-256.
+    """A digest of how the rules of one kind detect the finish and stop an object: the first digits of a SHA-256.
 
-    Two rules that differ only in their TTL, finish time or notes have the same digest.
+    Two rules that differ only in their TTL, finish time, start or notes have the same digest.
     """
     parts = [rule.model_dump(mode="json", include=_OF_RULE, exclude_defaults=True) for rule in rules]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:_DIGITS]
@@ -96,11 +99,35 @@ class _Translation:
             return "false"
         if not _needs_status(rule.finished):
             self.shapes["type(oldObject.?status.orValue({})) in [dyn(map), dyn(null_type)]"] = None
+        if any(map(_has_cel, _tests_of(rule.finished))):
+            # `has` of a field of a scalar is false on the API server, and an error for `finish_of`.
+            self.shapes["type(oldObject.?spec.orValue({})) in [dyn(map), dyn(null_type)]"] = None
         parts = [_is_current(rule.observed_generation)] if rule.observed_generation else []
-        parts.append(self.ended(rule.finished))
-        if rule.finished.unless is not None:
-            parts.append(negate(self.test(rule.finished.unless, refutes=True, negated=True)))
+        stop = rule.deadline.stop if rule.deadline else None
+        if stop is not None and stop.ends is not None:
+            parts.append(self.ended_or_stopped(rule.finished, stop.patch, stop.ends))
+        else:
+            parts += self.finished(rule.finished)
         return f"({' && '.join(parts)})" if len(parts) > 1 else parts[0]
+
+    def finished(self, finished: FinishedWhen) -> list[str]:
+        unless = finished.unless
+        is_over = [] if unless is None else [negate(self.test(unless, refutes=True, negated=True))]
+        return [self.ended(finished), *is_over]
+
+    def ended_or_stopped(self, finished: FinishedWhen, patch: Mapping[str, Any], ends: Predicate) -> str:
+        """The end that the kind reports, or else a stop by `enforce` that is still in place; see `finish_of`."""
+        self.shapes["type(oldObject.?status.orValue({})) in [dyn(map), dyn(null_type)]"] = None
+        if finished.field is not None:
+            value = f"{optional_field('oldObject', finished.field)}.orValue({NULL})"
+            self.shapes[f"type({value}) in [dyn(string), dyn(null_type)]"] = None
+        is_stopped = [*is_marked(), *is_merged("oldObject", patch), self.test(ends, refutes=True)]
+        # An error in the end that the kind reports must be an error of the whole expression.
+        for case in finished.cases:
+            self.test(case.when, refutes=True)  # for the shapes that it needs
+        parts = self.finished(finished)
+        reported = f"[{', '.join(parts)}].all(x, x)" if len(parts) > 1 else parts[0]
+        return f"({reported} ? true : ({' && '.join(is_stopped)}))"
 
     def ended(self, finished: FinishedWhen) -> str:
         if finished.conditions:
@@ -203,6 +230,10 @@ def _asks_status(test: Predicate) -> bool:
     if test.all or test.any:
         return any(map(_asks_status, test.all)) or (bool(test.any) and all(map(_asks_status, test.any)))
     return test.condition is not None or (test.field or "").startswith("status.")
+
+
+def _tests_of(finished: FinishedWhen) -> list[Predicate]:
+    return [*(case.when for case in finished.cases), *([finished.unless] if finished.unless else [])]
 
 
 def _has_cel(test: Predicate) -> bool:

@@ -53,6 +53,11 @@ def optional_field(root: str, path: str) -> str:
     return root
 
 
+def optional_key(root: str, key: str) -> str:
+    """The optional value of one key of a map, which may have dots in it."""
+    return optional_entry(root, key) if "." in key else optional_field(root, key)
+
+
 def optional_entry(optional: str, key: str) -> str:
     """The optional value of one key of an optional map."""
     return f"{optional}[?{literal(key)}]"
@@ -71,6 +76,15 @@ def literal(value: object) -> str:
     if isinstance(value, str) and _QUOTABLE.fullmatch(value):
         return f"'{value}'"
     return json.dumps(value, ensure_ascii=False)
+
+
+def value_of(value: object) -> str:
+    """Any value of JSON as CEL; inside a list or a map each value is `dyn`, since their types may differ."""
+    if isinstance(value, list):
+        return f"[{', '.join(f'dyn({value_of(one)})' for one in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(key)}: dyn({value_of(one)})' for key, one in value.items())}}}"
+    return literal(value)
 
 
 def of_old_object(expression: str) -> str:

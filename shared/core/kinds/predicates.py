@@ -14,6 +14,8 @@ from shared.core.objects import get_in, get_text, list_mappings
 Path = Annotated[str, StringConstraints(pattern=r"^[A-Za-z]\w*(\[\*\])?(\.[A-Za-z][\w-]*(\[\*\])?)+$")]
 """A dotted path from the object's root; `[*]` after a list means each of its elements: `status.parts[*].phase`."""
 
+ApiVersion = Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
+
 Word = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 
 Scalar = bool | int | float | str

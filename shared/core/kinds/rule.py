@@ -39,6 +39,26 @@ file. The whole schema:
       negative: invalid              #   meaning of a negative value; or never, or delete
       honouredBy: kube-controller-manager   # the controller that acts on the field, too
       native: act                    #   ttl-after-finished acts on the field, too; or leave: only that controller does
+      inherited:                     #   the TTL of another object, if no annotation or field of the object sets one
+        ref: spec.runtimeRef         #     a reference with name, apiGroup and kind; without these two, the first kind
+        kinds: [{apiVersions: [example.com/v1], kind: Runtime, plural: runtimes, scope: Cluster}]
+        fields: [{path: spec.ttlSecondsAfterFinished}]   # of that object, read as `fields` above
+    deadline:                        # how long an object may run; if left out, no deadline is enforced
+      startedAt: [status.startTime]  #   sources as in finishedAt: the start, or the last resume if that is later
+      suspended: TEST                #   the clock does not run while this holds, and starts again after it
+      native:                        #   while one of these fields is set, only the kind's controller acts
+        fields: [{path: spec.activeDeadlineSeconds}]   # as in ttl
+        zero: now                    #     meaning of 0; or never
+        negative: invalid            #     meaning of a negative value; or never, or now
+        honouredBy: the Job controller
+        defaulted: false             #     true if the kind's webhook sets the field itself: the earlier deadline counts
+      stop:                          #   how an object is stopped
+        patch: {spec: {suspend: true}}   # a JSON merge patch
+        ends: TEST                   #     if the kind does not finish by it: a stopped object counts as failed if this
+                                     #     holds, also while `unless` of `finished` holds; without it, the kind's
+                                     #     controller finishes the object
+        endedAt: [SOURCE]            #     when the stop was complete; if left out, when the condition in ends changed
+      cannotStop: why                #   instead of stop: objects can only be deleted, if a person asks for that
     whileOwnerUnfinished: keep       # kept while its controller owner is unfinished, whichever source sets the TTL; or
                                      #   delete (the default): kept then only if a policy or a namespace sets the TTL
     dependents: held                 # the default: objects that it controls are kept while it is unfinished; free: they
@@ -63,15 +83,15 @@ file. The whole schema:
 """
 
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from shared.core.kinds.predicates import Path, Predicate, RuleModel, Word
+from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.kinds.native_ttl import NativeTtl
+from shared.core.kinds.predicates import ApiVersion, Path, Predicate, RuleModel, Word
 from shared.core.kinds.times import FROM_FINISHING_CONDITION, TimeSource, finish_sources
-
-ApiVersion = Annotated[str, StringConstraints(pattern=r"^([a-z0-9.-]+/)?v[a-z0-9]+$")]
 
 
 class Outcome(StrEnum):
@@ -108,24 +128,6 @@ class FinishedWhen(RuleModel):
         return self
 
 
-class TtlField(RuleModel):
-    """A field of a kind that sets a TTL."""
-
-    path: Path
-    unit: Literal["seconds", "milliseconds", "duration"] = "seconds"
-    when: Predicate | None = None
-
-
-class NativeTtl(RuleModel):
-    """The TTL fields of a kind, and how to read them."""
-
-    fields: tuple[TtlField, ...] = Field(min_length=1)
-    zero: Literal["delete", "never"] = "delete"
-    negative: Literal["invalid", "never", "delete"] = "invalid"
-    honoured_by: Word | None = None
-    native: Literal["act", "leave"] = "act"
-
-
 class Cleaner(RuleModel):
     """Another controller or tool that deletes, recreates or keeps objects, with what it does."""
 
@@ -146,6 +148,7 @@ class KindRule(RuleModel):
     observed_generation: Path | None = None
     finished_at: tuple[TimeSource, ...] = ()
     ttl: NativeTtl | None = None
+    deadline: DeadlineRule | None = None
     while_owner_unfinished: Literal["keep", "delete"] = "delete"
     dependents: Literal["free", "held", "kept"] = "held"
     propagation: Literal["Background", "Foreground", "Orphan"] = "Background"
@@ -175,8 +178,9 @@ class KindRule(RuleModel):
     @model_validator(mode="after")
     def _finishes_or_never(self) -> Self:
         if self.never_finishes:
-            if self.finished or self.finished_at or self.ttl:
-                raise PydanticCustomError("never", "expected no finished, finishedAt and ttl beside neverFinishes")
+            if self.finished or self.finished_at or self.ttl or self.deadline:
+                message = "expected no finished, finishedAt, ttl and deadline beside neverFinishes"
+                raise PydanticCustomError("never", message)
         elif not self.finished or not self.finished_at:
             raise PydanticCustomError("finishes", "expected both finished and finishedAt, or neverFinishes")
         return self

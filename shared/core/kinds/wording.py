@@ -22,7 +22,9 @@ def describe_test(test: Predicate) -> str:
         if key is not None:
             return f"{name}{key} is {any_of(test.values)}" if test.values else f"{name}{key} is set"
     if test.none:
-        return f"not {_grouped(test.none, ' or ')}"
+        is_plain = len(test.none) == 1 and not (test.none[0].all or test.none[0].any or test.none[0].cel)
+        grouped = _grouped(test.none, " or ")
+        return grouped.replace(" is ", " is not ", 1) if is_plain else f"not {grouped}"
     return _joined(test.all, " and ") if test.all else _joined(test.any, " or ")
 
 

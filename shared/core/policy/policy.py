@@ -20,20 +20,31 @@ A policy is one YAML file:
           age: 7d                    # sets a ttl or a minAge only from the object's creation + this time on
         when: "object.spec.backoffLimit == 0"              # CEL over object, namespaceObject and outcome, not the time
         ttl: 1h                      # or never, or {succeeded: 1h, failed: 7d}
-        propagation: Foreground      # propagation, onOwned and jitter need a ttl
+        propagation: Foreground      # needs ttl, maxCount, whenQuotaAbove or onDeadline: delete
         onOwned: delete              # while the controller owner is unfinished; keep is the default
-        jitter: 10m                  # the time over which a sweep spreads deletions of overdue objects
+        jitter: 10m                  # a sweep spreads late deletions over this time; needs a ttl or a limit
         minAge: 10m                  # kept so long after the finish, whichever source sets a shorter TTL
+        activeDeadline: 6h           # how long an unfinished object may run; or never. Not with age
+        onDeadline: delete           # what is done then; stop is the default
         onDispatched: delete         # if another cluster sent the object here; keep is the default. Not with age
         keepLast: 3                  # the newest objects of a group that are kept, whatever their TTL
         keepLastFailed: 5            # the same for failed objects, which are then counted apart
         keepLastBy: owner            # or namespace (the default), {label: app}, {cel: "..."}; always of one kind
+        maxCount: 50                 # above it the oldest finished objects of a group are due, with or without a TTL
+        countBy: owner               # what makes a group: as in keepLastBy
+        whenQuotaAbove: 90%          # of a ResourceQuota on count/PLURAL.GROUP: above it, the oldest with a TTL are due
+        notBefore: 10m               # ... early, but each at least so long after its finish; 10m is the default
 
 If a field should not limit a rule, leave it out: an empty list or mapping is rejected, except for `owners` and `rules`.
 
-minAge, keepLast, keepLastFailed and onDispatched apply to every object that matches, whichever source sets its TTL. A
-rule without a ttl sets only these. If several rules match, the largest minAge counts, the first rule with keepLast or
-keepLastFailed counts, and the first rule with onDispatched counts.
+minAge, keepLast, keepLastFailed, onDispatched, maxCount and whenQuotaAbove apply to every object that matches,
+whichever source sets its TTL. A rule without a ttl sets only these. If several rules match, the largest minAge counts.
+The first rule with keepLast or keepLastFailed counts, and so do the first with onDispatched, with maxCount, and with
+whenQuotaAbove.
+
+maxCount and whenQuotaAbove delete no object that a hold, an exempt namespace, `never`, keepLast or minAge keeps. For
+owners and dispatchers, they count as the ttl of a policy rule. Objects that are kept fill the group, too: the newest
+maxCount objects of a group are never deleted by it.
 """
 
 from functools import cached_property
@@ -137,9 +148,17 @@ class Policy(RuleModel):
     def _by_kind(self) -> dict[tuple[str, str, str], tuple[Candidate, ...]]:
         return {}
 
+    def sets_deadline_for(self, kind: KindRule) -> bool:
+        """Return whether a rule sets a deadline for objects of a kind."""
+        return any(one.deadline is not None for one in self.candidates(kind))
+
     def sets_ttl_for(self, kind: KindRule) -> bool:
-        """Return whether a rule sets a TTL for objects of a kind."""
-        return any(one.ttls for one in self.candidates(kind))
+        """Return whether a rule sets a TTL for objects of a kind, or limits their number, which needs no TTL."""
+        return any(one.ttls or (one.limits and one.rule.max_count is not None) for one in self.candidates(kind))
+
+    def limits_by_quota(self, kind: KindRule) -> bool:
+        """Return whether a rule lets objects of a kind go before their time because of a quota."""
+        return any(one.limits and one.rule.when_quota_above is not None for one in self.candidates(kind))
 
 
 def _check_pattern(word: str, kinds: Catalogue) -> None:

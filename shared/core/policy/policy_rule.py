@@ -6,61 +6,22 @@ The fields of the whole file, with an example of each, are in shared.core.policy
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Literal, Self
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field
 from pydantic import model_validator as checked
 
+from shared.core.deadlines.deadline import Deadline
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
-from shared.core.policy.matching import DURATION_SCHEMA, Duration, Match, Test, read_duration
-from shared.core.ttl.durations import format_duration, or_never
+from shared.core.policy.matching import Duration, Match, Test
+from shared.core.policy.outcome_ttl import OUTCOMES, AnyDeadline, AnyLasting
+from shared.core.policy.percents import Percent
 from shared.core.ttl.ttl import Ttl
 
-OUTCOMES: tuple[Outcome | None, ...] = (Outcome.SUCCEEDED, Outcome.FAILED, None)
-_AFTER = {"anyOf": [*DURATION_SCHEMA["anyOf"], {"const": "never"}]}
-_BY_OUTCOME = {
-    "type": "object",
-    "properties": {"succeeded": _AFTER, "failed": _AFTER},
-    "additionalProperties": False,
-    "minProperties": 1,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class OutcomeTtl:
-    """The TTL that a rule sets, by outcome; None means `never`. For an absent outcome the rule sets no TTL."""
-
-    by_outcome: tuple[tuple[Outcome | None, timedelta | None], ...]
-
-    def __str__(self) -> str:
-        texts = {outcome: "never" if after is None else format_duration(after) for outcome, after in self.by_outcome}
-        return texts.get(None) or ", ".join(f"{outcome}: {after}" for outcome, after in texts.items())
-
-
-def _read_outcome_ttl(value: Any) -> OutcomeTtl:
-    if isinstance(value, OutcomeTtl):
-        return value
-    if not isinstance(value, dict):
-        after = _read_after(value)
-        return OutcomeTtl(tuple((outcome, after) for outcome in OUTCOMES))
-    if not value or not set(value) <= {"succeeded", "failed"}:
-        raise ValueError("expected a duration, never, or one of them for each of succeeded and failed")
-    return OutcomeTtl(tuple((Outcome(outcome), _read_after(after)) for outcome, after in value.items()))
-
-
-def _read_after(value: Any) -> timedelta | None:
-    try:
-        return None if value == "never" else read_duration(value)
-    except ValueError as error:
-        raise ValueError(or_never(error)) from None
-
-
-AnyLasting = Annotated[
-    OutcomeTtl, PlainValidator(_read_outcome_ttl), WithJsonSchema({"anyOf": [*_AFTER["anyOf"], _BY_OUTCOME]})
-]
-"""A field of a policy: a TTL by outcome."""
+NOT_BEFORE = timedelta(minutes=10)
+"""The default of notBefore."""
 
 
 class PolicyRule(RuleModel):
@@ -98,6 +59,27 @@ class PolicyRule(RuleModel):
         description="What makes a group: the owner, the namespace, a label, or a CEL expression. A group has objects "
         "of one kind in one namespace.",
     )
+    max_count: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="How many finished objects a group may have. If it has more, the oldest are due at once, with or "
+        "without a TTL. A hold, never, keepLast and minAge still keep an object.",
+    )
+    count_by: AnyGrouping = Field(
+        default=NAMESPACE,
+        description="What makes a group for maxCount: the same values as for keepLastBy.",
+    )
+    when_quota_above: Percent | None = Field(
+        default=None,
+        description="A percentage, such as 90%. While a larger part of a ResourceQuota on count/PLURAL.GROUP is "
+        "used, the oldest finished objects of its namespace are due before their TTL is over. Objects without a TTL "
+        "are kept.",
+    )
+    not_before: Duration | None = Field(
+        default=None,
+        description="The time after its finish during which whenQuotaAbove keeps an object. The default is 10m.",
+    )
     min_age: Duration | None = Field(
         default=None,
         description="The time after its finish during which an object is kept, whatever sets its TTL. Of several rules "
@@ -105,34 +87,77 @@ class PolicyRule(RuleModel):
     )
     propagation: Literal["Background", "Foreground", "Orphan"] | None = Field(
         default=None,
-        description="The propagationPolicy of the DELETE. Needs ttl. The default is that of the kind rule.",
+        description="The propagationPolicy of the DELETE. Needs ttl, maxCount, whenQuotaAbove or onDeadline: delete. "
+        "The default is that of the kind rule.",
     )
     on_owned: Literal["keep", "delete"] | None = Field(
         default=None,
-        description="Whether an object is deleted while its controller owner has not finished. Needs ttl. The default "
-        "is keep. It does not apply to kinds whose rule has whileOwnerUnfinished: keep, such as Pod.",
+        description="Whether an object is deleted, or stopped at its deadline, while its controller owner has not "
+        "finished. Needs ttl, maxCount, whenQuotaAbove or activeDeadline. The default is keep. With delete, kinds "
+        "whose rule has whileOwnerUnfinished: keep, such as Pod, are still kept from deletion by a TTL or a limit.",
     )
     on_dispatched: Literal["keep", "delete"] | None = Field(
         default=None,
         description="Whether an object is deleted that another cluster sent here. The default is keep. It cannot be "
         "combined with match.age.",
     )
+    active_deadline: AnyDeadline | None = Field(
+        default=None,
+        description="How long an unfinished object may run, from its start or its last resume: a duration or never. "
+        "Then it is stopped. Of the rules that match, the first with an activeDeadline sets it.",
+    )
+    on_deadline: Literal["stop", "delete"] | None = Field(
+        default=None,
+        description="What is done at the deadline. Needs activeDeadline. The default is stop. With delete, the object "
+        "is deleted, even if its kind cannot be stopped. The delete guard, if installed, rejects this DELETE, unless "
+        "the object itself has the annotations active-deadline and on-deadline: delete.",
+    )
     jitter: Duration | None = Field(
         default=None,
-        description="The time over which the deletions are spread of objects that a sweep finds overdue. Needs ttl.",
+        description="The time over which the deletions are spread of objects that a sweep finds overdue. Needs ttl, "
+        "maxCount or whenQuotaAbove.",
     )
 
     @checked(mode="after")
     def _is_consistent(self) -> Self:
-        if self.ttl is None and not self.constrains:
-            raise ValueError("expected at least one of ttl, keepLast, keepLastFailed, minAge and onDispatched")
-        if self.on_dispatched and self.match.age is not None:
-            raise ValueError("onDispatched: expected no age in match; set minAge to keep such objects for a time")
-        if self.ttl is None and (self.propagation or self.on_owned or self.jitter is not None):
-            raise ValueError("propagation, onOwned and jitter: expected a ttl beside them")
+        if self.ttl is None and self.active_deadline is None and not self.constrains:
+            fields = "ttl, activeDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge and onDispatched"
+            raise ValueError(f"expected at least one of {fields}")
+        if self.on_deadline and self.active_deadline is None:
+            raise ValueError("onDeadline: expected an activeDeadline beside it")
         if not self.counts and self.keep_last_by.by != "namespace":
             raise ValueError("keepLastBy: expected keepLast or keepLastFailed beside it")
+        self._check_age()
+        self._check_deletion()
+        self._check_limits()
         return self
+
+    def _check_age(self) -> None:
+        if self.match.age is None:
+            return
+        if self.active_deadline is not None:
+            raise ValueError("activeDeadline: expected no age in match; the deadline counts from the start")
+        if self.on_dispatched:
+            raise ValueError("onDispatched: expected no age in match; set minAge to keep such objects for a time")
+
+    def _check_deletion(self) -> None:
+        if self.ttl is not None or self.limits:
+            return
+        if self.on_owned and self.active_deadline is None:
+            raise ValueError("onOwned: expected a ttl, maxCount, whenQuotaAbove or activeDeadline beside it")
+        if self.jitter is not None:
+            raise ValueError("jitter: expected a ttl, maxCount or whenQuotaAbove beside it")
+        if self.propagation and self.on_deadline != "delete":
+            raise ValueError("propagation: expected a ttl, maxCount, whenQuotaAbove or onDeadline: delete beside it")
+
+    def _check_limits(self) -> None:
+        kept = max(self.keep_last or 0, self.keep_last_failed or 0)
+        if self.max_count is None and self.count_by.by != "namespace":
+            raise ValueError("countBy: expected maxCount beside it")
+        if self.max_count is not None and self.count_by == self.keep_last_by and self.max_count < kept:
+            raise ValueError(f"maxCount: expected at least {kept}, which the rule keeps, got {self.max_count}")
+        if self.not_before is not None and self.when_quota_above is None:
+            raise ValueError("notBefore: expected whenQuotaAbove beside it")
 
     @property
     def counts(self) -> bool:
@@ -142,7 +167,23 @@ class PolicyRule(RuleModel):
     @property
     def constrains(self) -> bool:
         """Return whether it has a field that applies whichever source sets the TTL."""
-        return self.counts or self.min_age is not None or self.on_dispatched is not None
+        return self.counts or self.limits or self.min_age is not None or self.on_dispatched is not None
+
+    @property
+    def limits(self) -> bool:
+        """Return whether it limits finished objects by their count or by a quota."""
+        return self.max_count is not None or self.when_quota_above is not None
+
+    @cached_property
+    def count_ttl(self) -> Ttl:
+        """The TTL of an object that is above maxCount."""
+        return Ttl(f"maxCount of {self.source}", after=timedelta(0), origin="policy")
+
+    @cached_property
+    def quota_ttl(self) -> Ttl:
+        """The TTL of an object that is due because of a quota."""
+        after = NOT_BEFORE if self.not_before is None else self.not_before
+        return Ttl(f"whenQuotaAbove of {self.source}", after=after, origin="policy")
 
     @property
     def source(self) -> str:
@@ -156,6 +197,14 @@ class PolicyRule(RuleModel):
     def kept_of(self, outcome: Outcome | None) -> int | None:
         """How many of the newest objects are kept in the group of an object with this outcome; None if not limited."""
         return self.keep_last_failed if self.counts_apart(outcome) else self.keep_last
+
+    @cached_property
+    def deadline(self) -> Deadline | None:
+        """The deadline that it sets."""
+        if self.active_deadline is None:
+            return None
+        after = None if self.active_deadline == "never" else self.active_deadline
+        return Deadline(self.source, after, "policy")
 
     @cached_property
     def ttls(self) -> dict[Outcome | None, Ttl]:
@@ -174,6 +223,9 @@ class Candidate:
         ttls: The TTLs that it sets, by outcome; empty if the kind is opt-in and the rule does not name it.
         kept: How many of the newest objects of a group are kept, by outcome.
         constrains: Whether it has a field that applies whichever source sets the TTL.
+        deadline: The deadline that it sets; None if the kind is opt-in and the rule does not name it.
+        limits: Whether it limits objects by count or by quota; False if the kind is opt-in and the rule does not name
+            it.
     """
 
     rule: PolicyRule
@@ -181,6 +233,8 @@ class Candidate:
     ttls: dict[Outcome | None, Ttl]
     kept: dict[Outcome | None, int]
     constrains: bool
+    deadline: Deadline | None
+    limits: bool
 
 
 def prepare_rule(rule: PolicyRule, kind: KindRule) -> Candidate:
@@ -190,4 +244,5 @@ def prepare_rule(rule: PolicyRule, kind: KindRule) -> Candidate:
         tests = (*tests, lambda subject: when.of(subject) is True)
     may_set_ttl = not kind.opt_in or rule.match.names(kind)
     kept = {outcome: kept for outcome in OUTCOMES if (kept := rule.kept_of(outcome)) is not None}
-    return Candidate(rule, tests, rule.ttls if may_set_ttl else {}, kept, rule.constrains)
+    ttls, deadline = (rule.ttls, rule.deadline) if may_set_ttl else ({}, None)
+    return Candidate(rule, tests, ttls, kept, rule.constrains, deadline, limits=may_set_ttl and rule.limits)

@@ -4,7 +4,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shared.core.namespaces import Namespace
+from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE
+from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
+from shared.core.namespaces import DEFAULT_DEADLINE, MAX_DEADLINE, Namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
 from shared.core.ttl.edits import HELD_TTL
 
@@ -43,6 +45,23 @@ OF_OBJECTS: Mapping[str, Meaning] = {
         "ignore",
         "Deletes the object even if its controller owner has not finished. Other values do nothing.",
     ),
+    ACTIVE_DEADLINE: Meaning(
+        "A duration of more than 0, or `never`",
+        "6h",
+        "Sets the deadline: how long the object may run, from its start or its last resume. Then it is stopped.",
+    ),
+    ON_DEADLINE: Meaning("`stop` or `delete`", "delete", "Sets what is done at the deadline. The default is `stop`."),
+    DEADLINE_EXCEEDED: Meaning(
+        "An RFC 3339 instant, written by `enforce`",
+        "2026-01-02T03:04:05Z",
+        "The instant at which the object was stopped at its deadline. Remove it to let the object be stopped again.",
+    ),
+    STOPPED_GENERATION: Meaning(
+        "A number, written by `enforce`",
+        "2",
+        "The `metadata.generation` after the stop. If the object has another one, it was changed after the stop.",
+    ),
+    STOPS: Meaning("A number, written by `enforce`", "1", "How often the object was stopped at its deadline."),
     HELD_TTL: Meaning(
         "A JSON object, written by `kubectl ttl hold`",
         '{"spec.ttlSecondsAfterFinished": 3600}',
@@ -57,6 +76,14 @@ OF_NAMESPACES: Mapping[str, Meaning] = {
     "default-ttl-failed": Meaning(_DURATION, "7d", "The same for objects that failed."),
     "max-ttl": Meaning(
         "A duration", "30d", "The longest TTL of objects in the namespace. A longer one is shortened to it."
+    ),
+    DEFAULT_DEADLINE: Meaning(
+        "A duration of more than 0, or `never`",
+        "1d",
+        "Sets the deadline of objects for which no other source sets one.",
+    ),
+    MAX_DEADLINE: Meaning(
+        "A duration of more than 0", "7d", "The longest deadline in the namespace. A longer one is shortened to it."
     ),
     "exempt": Meaning("`true` or `false`", "true", "If `true`, every object in the namespace is kept."),
 }

@@ -1,5 +1,6 @@
 """Parse and format durations as people write them: `3600`, `90s`, `1h30m`, `2d`, `1w`."""
 
+import math
 import re
 from datetime import timedelta
 
@@ -12,7 +13,8 @@ _EXPECTED = "expected seconds (3600) or a duration such as 90s, 1h30m, 2d, 1w"
 _UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 # Each unit at most once, the larger unit first: 30m1h is most likely a mistake. ASCII digits only.
 _DURATION = re.compile("".join(f"(?:([0-9]{{1,12}}){unit})?" for unit in _UNITS))
-_SECONDS = re.compile("[0-9]{1,12}")
+_SECONDS = re.compile("[0-9]+")
+_DIGITS_MAX = 12  # more seconds than a century has
 
 _GO_LENGTH_MAX = 64
 _GO_UNITS = {"h": 3_600, "m": 60, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -30,7 +32,7 @@ def parse_duration(text: str) -> timedelta:
         ValueError: The text is anything else, or the duration is longer than a century.
     """
     if _SECONDS.fullmatch(text):
-        seconds = int(text)
+        seconds = int(text) if len(text) <= _DIGITS_MAX else math.inf
     else:
         match = _DURATION.fullmatch(text)
         if match is None or not text:

@@ -60,7 +60,7 @@ def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> 
     Raises:
         ValueError: The object cannot be held; the message says why.
     """
-    _check_changeable(obj, rule)
+    check_changeable(obj, rule)
     if not reason.strip():
         raise ValueError("expected a reason, got an empty text: state why the object is kept")
     removed = _fields_of_controller(obj, rule) if with_fields else {}
@@ -140,7 +140,7 @@ def set_ttl(obj: Any, rule: KindRule, value: str, *, outcome: Outcome | None = N
     Raises:
         ValueError: The value cannot be read, or does not fit the outcome.
     """
-    _check_changeable(obj, rule)
+    check_changeable(obj, rule)
     name = check_ttl(value, outcome)
     annotations = get_annotations(obj)
     if name == "expire-at":
@@ -213,7 +213,12 @@ def describe_maximum(value: str, maximum: timedelta | None, finished_at: datetim
     return f"max-ttl of its namespace takes precedence over {value}: {most}"
 
 
-def _check_changeable(obj: Any, rule: KindRule) -> None:
+def check_changeable(obj: Any, rule: KindRule) -> None:
+    """Check that a hold, a TTL or a deadline can still matter for an object.
+
+    Raises:
+        ValueError: The object never finishes, or is being deleted.
+    """
     if rule.never_finishes:
         raise ValueError(f"a {rule.kind} never finishes: {rule.never_finishes}")
     if get_in(obj, "metadata.deletionTimestamp") is not None:

@@ -1,13 +1,15 @@
 """Find the TTL that an object sets itself, and its source: the annotations first, then the kind's own field."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from shared.core.kinds.inheritance import TtlField
+from shared.core.kinds.native_ttl import NativeDeadline, NativeTtl
 from shared.core.kinds.predicates import UnknownShapeError, holds
-from shared.core.kinds.rule import KindRule, NativeTtl, Outcome, TtlField
+from shared.core.kinds.rule import KindRule, Outcome
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, parse_instant, quote
 from shared.core.ttl.durations import DURATION_MAX, or_never, parse_duration, parse_go_duration
 
@@ -16,7 +18,7 @@ TTL_ANNOTATIONS = (*_DURATIONS, "expire-at")
 _NEVER = "never"
 _UNITS = {"seconds": timedelta(seconds=1), "milliseconds": timedelta(milliseconds=1)}
 
-Origin = Literal["object", "native", "policy", "namespace"]
+Origin = Literal["object", "native", "inherited", "policy", "namespace"]
 
 
 class InvalidTtlError(ValueError):
@@ -31,7 +33,8 @@ class Ttl:
         source: The annotation, field or policy rule that sets it.
         after: The time from finish to due; None for `never`, and if `at` is set.
         at: The absolute instant of `expire-at`.
-        origin: The type of the source: the object's annotation, its kind's field, a policy rule, or its namespace.
+        origin: The type of the source: the object's annotation, its kind's field, the field of an object to which it
+            refers, a policy rule, or its namespace.
     """
 
     source: str
@@ -139,15 +142,24 @@ def is_left_to_controller(obj: Any, ttl: NativeTtl | None) -> bool:
         return True  # whether the field applies is unknown, so it is left to the controller
 
 
-def native_ttl(obj: Any, ttl: NativeTtl | None) -> Ttl | None:
-    """The TTL of the first of the kind's fields that is set and applies, also if only the kind's controller acts on it.
+def native_ttl(obj: Any, ttl: NativeTtl | NativeDeadline | None) -> Ttl | None:
+    """The TTL, or the deadline, of the first of the kind's fields that is set and applies.
+
+    It does not matter whether only the kind's controller acts on the field.
 
     Raises:
         InvalidTtlError: The value has the wrong type, or is out of range.
     """
-    if ttl is None:
-        return None
-    for field in ttl.fields:
+    return None if ttl is None else read_fields(obj, ttl, ttl.fields)
+
+
+def read_fields(obj: Any, ttl: NativeTtl | NativeDeadline, fields: Iterable[TtlField]) -> Ttl | None:
+    """The TTL of the first of these fields that is set and applies; zero and negative values mean what the kind says.
+
+    Raises:
+        InvalidTtlError: The value has the wrong type, or is out of range.
+    """
+    for field in fields:
         value = get_in(obj, field.path)
         if value is not None and _applies(field, obj):
             return Ttl(field.path, after=_meant(ttl, field, value), origin="native")
@@ -161,7 +173,7 @@ def _applies(field: TtlField, obj: Any) -> bool:
         raise InvalidTtlError(f"{field.path}: it is unknown whether the field applies: {error}") from None
 
 
-def _meant(ttl: NativeTtl, field: TtlField, value: Any) -> timedelta | None:
+def _meant(ttl: NativeTtl | NativeDeadline, field: TtlField, value: Any) -> timedelta | None:
     """The TTL that a value means, by the kind's meaning of zero and of negative values."""
     after = _parse(field, value, with_negative=ttl.negative != "invalid")
     if after < timedelta(0):

@@ -71,6 +71,10 @@ EVENTS = Resource(
 )  # fmt: skip
 SECRETS = Resource("", "v1", "secrets", "Secret", selectable=("type",))
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", short_names=("cm",))
+RESOURCE_QUOTAS = Resource(
+    "", "v1", "resourcequotas", "ResourceQuota", has_status=True, initial_status={}, answers_with_object=True,
+    short_names=("quota",),
+)  # fmt: skip
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", short_names=("sa",))
 JOBS = Resource(
     "batch", "v1", "jobs", "Job", has_status=True, counts_generations=True, default_propagation="Orphan",
@@ -90,7 +94,7 @@ ACCESS_REVIEWS = Resource(
 )
 
 BUILT_IN = (
-    NAMESPACES, PODS, EVENTS, SECRETS, CONFIG_MAPS, SERVICE_ACCOUNTS, JOBS, CRON_JOBS, LEASES,
+    NAMESPACES, PODS, EVENTS, SECRETS, CONFIG_MAPS, RESOURCE_QUOTAS, SERVICE_ACCOUNTS, JOBS, CRON_JOBS, LEASES,
     CUSTOM_RESOURCE_DEFINITIONS, ACCESS_REVIEWS,
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
-from tests.builders import COMMAND, ago, annotated, having, job, namespace, owned_by, pod
+from tests.builders import COMMAND, ago, annotated, having, job, namespace, owned_by, pod, runtime, trainjob
 
 NEVER = {
     "apiVersions": ["example.com/v1"],
@@ -63,10 +63,7 @@ def test_explain_names_an_overridden_annotation_and_its_fix(explain):
 
 
 def test_explain_reports_an_unknown_annotation_with_the_valid_ones(explain):
-    reported = (
-        "unknown annotation ttlafterfinished.dev/tttl: "
-        "expected one of hold, ttl, ttl-succeeded, ttl-failed, expire-at, owner, held-ttl"
-    )
+    reported = f"unknown annotation ttlafterfinished.dev/tttl: expected one of {', '.join(OF_OBJECTS)}"
     assert [line for line in explain(job(tttl="1h")) if "unknown" in line] == [f"  problem   {reported}"]
     assert explain(job(tttl="1h"), output="json")["unknownAnnotations"] == [reported]
 
@@ -76,7 +73,7 @@ def test_explain_reports_an_unknown_annotation_of_the_namespace(explain):
     (reported,) = explain(ci, job(), output="json")["unknownAnnotations"]
     assert reported == (
         "unknown annotation ttlafterfinished.dev/default-ttll of namespace ci: "
-        "expected one of default-ttl, default-ttl-succeeded, default-ttl-failed, max-ttl, exempt"
+        f"expected one of {', '.join(OF_NAMESPACES)}"
     )
 
 
@@ -194,3 +191,17 @@ def test_explain_rejects_a_document_that_is_nested_too_deeply(levels, tmp_path):
 def test_explain_of_a_file_without_objects_says_so(text):
     result = CliRunner().invoke(main, ["explain", "-f", "-", "-o", "json"], input=text)
     assert (result.exit_code, result.stdout, result.stderr) == (0, "[]\n", "note: - has no objects\n")
+
+
+def test_inherited_ttl_comes_from_the_file(explain):
+    done = trainjob(complete=ago(60))
+
+    unread = explain(done, output="json")
+    assert unread["reason"] == "inherited-unread"
+    assert unread["problem"].endswith("torch-distributed, from which it may inherit its TTL, is not in this file")
+
+    _, read = explain(runtime(90), done, output="json")
+    assert (read["ttlSeconds"], read["ttlFrom"]) == (
+        90,
+        "spec.runPolicy.ttlSecondsAfterFinished of ClusterTrainingRuntime torch-distributed",
+    )

@@ -7,8 +7,6 @@ import yaml
 from click.testing import CliRunner
 
 from shared.cli.main import main
-from shared.cli.objects.object_report import WORDS
-from shared.core.decide import Reason
 from tests.builders import NOW, ago, job, namespace, owned_by, pod, stamp
 
 RULE = {"name": "ci", "match": {"kinds": ["*"]}}
@@ -38,10 +36,6 @@ def jobs(count, **options):
     return [job(name=f"job-{n}", uid=f"uid-{n}", complete=ago(60 * n + 60), **options) for n in range(count)]
 
 
-def test_each_reason_has_a_text():
-    assert set(WORDS) == set(Reason)
-
-
 def test_explain_names_the_rule_that_sets_the_ttl(explain):
     (reported,) = explain(job(complete=ago(60)), ttl="1h")
     assert (reported["policyRule"], reported["ttlFrom"], reported["ttlSeconds"]) == ("ci", "policy rule ci", 3600)
@@ -65,6 +59,35 @@ def test_explain_counts_the_newer_objects_of_a_kept_one(explain):
 )
 def test_explain_names_the_group_of_keep_last(explain, by, words):
     assert any(words in line for line in explain(*jobs(1), ttl="0s", keepLast=2, keepLastBy=by, output="text"))
+
+
+def test_explain_shows_the_place_of_an_object_that_max_count_limits(explain):
+    reported = explain(*jobs(3), maxCount=2)
+    assert [(one["decision"], one["reason"]) for one in reported] == [
+        ("ignore", "no-ttl"),
+        ("ignore", "no-ttl"),
+        ("expire", "over-count"),
+    ]
+    assert [one["maxCount"] for one in reported] == [
+        {"rule": "ci", "limit": 2, "position": 3 - n, "of": 3} for n in range(3)
+    ]
+    lines = explain(*jobs(3), maxCount=2, countBy={"label": "app"}, output="text")
+    assert [one for one in lines if one.startswith("  maxCount")][-1] == (
+        "  maxCount  1st oldest of 3 finished objects of its kind in this namespace, by label app; limit 2, by policy "
+        "rule ci"
+    )
+    assert any(one.startswith("  decision  deleted now (over-count): its group has more") for one in lines)
+
+
+def test_explain_of_a_file_knows_no_quotas(explain):
+    (reported,) = explain(job(complete=ago(60)), ttl="1h", whenQuotaAbove="90%")
+    assert reported["quota"] == {"rule": "ci", "abovePercent": 90, "quotas": [], "excess": 0, "older": None}
+    (line,) = [
+        one
+        for one in explain(job(complete=ago(60)), ttl="1h", whenQuotaAbove="90%", output="text")
+        if one.startswith("  quota")
+    ]
+    assert line.endswith("limits the number of objects of its kind; limit 90 %, by policy rule ci")
 
 
 def test_explain_counts_failed_objects_apart(explain):

@@ -133,7 +133,8 @@ def test_every_shipped_rule_is_described(rule):
         ({"label": "a/b", "values": ["x"]}, "label a/b is x"),
         ({"annotation": "a/b"}, "annotation a/b is set"),
         ({"cel": "object.a ==\n 1"}, "CEL: object.a == 1"),
-        ({"none": [{"label": "a"}]}, "not label a is set"),
+        ({"none": [{"label": "a"}]}, "label a is not set"),
+        ({"none": [{"condition": "Admitted"}]}, "condition Admitted is not True"),
         ({"none": [{"label": "a"}, {"label": "b"}]}, "not (label a is set or label b is set)"),
         (
             {"all": [{"label": "a"}, {"any": [{"label": "b"}, {"label": "c"}]}]},
@@ -146,18 +147,38 @@ def test_predicate_is_described_in_words(test, words):
     assert describe_test(Predicate.model_validate(test)) == words
 
 
+def test_kind_with_a_deadline_is_described_in_words():
+    lines = [" ".join(line.split()) for line in run("pipelineruns").stdout.splitlines()]
+    start = lines.index("start status.startTime")
+    assert lines[start : start + 8] == [
+        "start status.startTime",
+        "suspended its deadline does not run while spec.status is PipelineRunPending or status.startTime is not set",
+        "its deadline spec.timeouts.pipeline, a duration such as 72h0m0s",
+        "spec.timeout, a duration such as 72h0m0s",
+        "0 means never; a negative value is invalid",
+        "set by default and enforced by the Tekton controller; the earlier deadline stops the object",
+        'stopped by the merge patch {"spec": {"status": "Cancelled"}}',
+        "its controller acts on that",
+    ]
+
+
+def test_kind_that_cannot_be_stopped_says_why():
+    lines = [" ".join(line.split()) for line in run("virtualmachineinstancemigrations").stdout.splitlines()]
+    assert "stopped never, only deleted: KubeVirt cancels a migration when the object is deleted" in lines
+
+
 # kinds test
 
 
 def test_kinds_test_prints_the_result_of_each_object():
-    objects = {"kind": "List", "items": [job(complete=ago(10), ttl=60), job(name="other")]}
-    result = run("test", "-", stdin=yaml.safe_dump(objects))
+    other = job(name="other")
+    result = run("test", "-", stdin=yaml.safe_dump({"kind": "List", "items": [job(complete=ago(10), ttl=60), other]}))
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "Job ci/build-42",
         f"  finished, succeeded, at {stamp(ago(10))}; its own TTL field: 1m",
         "Job ci/other",
-        "  unfinished; its own TTL field: none",
+        f"  unfinished; its own TTL field: none; running since {other['metadata']['creationTimestamp']}",
         "objects: 2; with an expected result: 0; wrong: 0",
     ]
 

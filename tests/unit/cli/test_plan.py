@@ -22,6 +22,7 @@ from shared.evaluation.evaluator import Evaluator
 from shared.ports import Snapshot
 from tests.builders import JOB, POD, ago, ended, having, job, kind_rules, namespace, pod
 from tests.fakes import FakeCluster
+from tests.unit.evaluation.test_quotas import quota
 
 pytestmark = pytest.mark.anyio
 
@@ -79,6 +80,10 @@ FLEET = [
     a_job(23, complete=ago(50), ttl="soon"),
     a_job(24, place="exempt", complete=ago(500)),
     a_job(25, place="slip", complete=ago(500)),
+    a_job(26, active_deadline="1h"),
+    a_job(27, place="other", active_deadline="9999d", on_deadline="delete"),
+    a_job(28, place="exempt", active_deadline="1h"),
+    a_job(29, active_deadline="soon"),
     a_pod(1, a_job(1)),
     a_pod(2, a_job(20)),
     a_pod(3),
@@ -93,19 +98,29 @@ POLICIES = {
     "guard": policy_of({"keepLast": 2}, {"ttl": "1m"}, {"match": {"kinds": ["jobs"]}, "minAge": "5m"}),
     "owned": policy_of({"ttl": "10s", "onOwned": "delete"}),
     "no answer": policy_of({"when": "object.spec.nothing == 1", "ttl": "1s"}),
+    "count": policy_of({"match": {"kinds": ["jobs"]}, "maxCount": 4, "keepLastFailed": 2}, {"ttl": "30d"}),
+    "quota": policy_of({"ttl": "30d", "whenQuotaAbove": "50%", "notBefore": "0s"}),
+    "quotas": policy_of(
+        {"match": {"kinds": ["*"], "labels": {"matchLabels": {"app": "x"}}}, "ttl": "30d", "whenQuotaAbove": "40%"},
+        {"ttl": {"failed": "30d"}, "whenQuotaAbove": "45%", "notBefore": "0s", "when": "outcome == 'failed'"},
+        {"ttl": "30d", "whenQuotaAbove": "60%", "notBefore": "0s"},
+    ),
+    "deadline": policy_of({"activeDeadline": "1h", "onOwned": "delete"}, {"ttl": "1s"}),
     "by namespace": policy_of({"match": {"kinds": ["*"], "namespaces": {"names": ["o*"]}}, "ttl": "1d"}),
 }
 
 
 def uncounted(decision):
     """A decision about one object counts its group only if a rank may keep the object."""
-    return replace(decision, facts=replace(decision.facts, newer=None))
+    pressure = decision.facts.pressure and replace(decision.facts.pressure, older=None)
+    return replace(decision, facts=replace(decision.facts, newer=None, pressure=pressure))
 
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("page_size", [500, 3])
 async def test_plan_decides_as_the_evaluator_of_one_object_does(name, page_size):
     cluster = cluster_of(*FLEET, page_size=page_size)
+    cluster.put(quota(hard=20, used=20))
     evaluator = Evaluator(cluster, KINDS, lambda: POLICIES[name])
     found = (await look(cluster, NO_POLICY, POLICIES[name])).objects
     assert len(found) == len(FLEET) - 3
@@ -116,15 +131,20 @@ async def test_plan_decides_as_the_evaluator_of_one_object_does(name, page_size)
         assert uncounted(one.decisions[1]) == uncounted(decision), one.ref
         counted = decision.facts.newer
         assert counted is None or one.decisions[1].facts.newer == counted, one.ref
+        stop = await evaluator.evaluate_stop(Snapshot(snapshot.obj, one.now), one.rule)
+        assert one.stops[1] == stop.decision, one.ref
 
 
 async def test_test_policies_lead_to_every_kind_of_decision():
-    found = [(await look(cluster_of(*FLEET), policy)).objects for policy in POLICIES.values()]
+    fleet = [*FLEET, quota(hard=20, used=20)]
+    found = [(await look(cluster_of(*fleet), policy)).objects for policy in POLICIES.values()]
     reasons = {one.decisions[0].reason for objects in found for one in objects}
     assert reasons >= {
         Reason.EXPIRED,
         Reason.NOT_DUE,
         Reason.KEPT_LAST,
+        Reason.OVER_COUNT,
+        Reason.OVER_QUOTA,
         Reason.OWNER_UNFINISHED,
         Reason.HELD,
         Reason.EXEMPT,
@@ -141,6 +161,16 @@ async def test_plan_reads_every_object_once_and_only_unlisted_owners_again():
     assert cluster.counted() == {"list": 2, "get": 1}
     assert [call.what for call in cluster.calls if call.verb == "get"] == ["job-99"]
     assert Counter(call.verb for call in cluster.namespace_reads) == {"list-namespaces": 1}
+
+
+async def test_plan_reads_the_quotas_of_a_namespace_once_if_a_rule_needs_them():
+    cluster = cluster_of(*FLEET, quota(hard=20, used=20))
+    cluster.fail("list", ForbiddenError("no quotas"), on="resourcequotas")
+    preview = await look(cluster, POLICIES["quota"])
+    places = {one.ref.namespace for one in preview.objects if one.rule.kind == "Job"}
+    assert Counter(call.what for call in cluster.calls)["resourcequotas"] <= len(places) + 1
+    problems = {one.decisions[0].facts.problem for one in preview.objects if one.decisions[0].reason is Reason.NOT_DUE}
+    assert "no quotas" in problems
 
 
 async def test_plan_shows_other_kinds_if_one_may_not_be_listed():
@@ -259,11 +289,14 @@ async def test_comparison_as_json_is_complete():
     assert json.loads(json.dumps(shown)) == shown
     zero = {term: {"inForce": 0, "new": 0} for term in ("dueNow", "within1h", "within24h", "later", "kept")}
     both = {"within1h": {"inForce": 0, "new": 1}, "kept": {"inForce": 2, "new": 1}}
+    none = dict.fromkeys(("seconds", "from", "startedAt", "dueAt"))
+    finished = {**none, "decision": "ignore", "reason": "finished"}
     assert shown == {
         "policy": "a",
         "inForce": "b",
         "objects": 2,
         "totals": {**zero, **both},
+        "stops": {**zero, "kept": {"inForce": 2, "new": 2}},
         "rules": [
             {"rule": "policy rule all", **zero, "within1h": {"inForce": 0, "new": 1}},
             {"rule": None, **zero, "kept": {"inForce": 2, "new": 1}},
@@ -282,6 +315,7 @@ async def test_comparison_as_json_is_complete():
                     "ttlSeconds": None,
                     "ttlFrom": None,
                     "dueAt": None,
+                    "deadline": finished,
                 },
                 "new": {
                     "decision": "wait",
@@ -289,12 +323,14 @@ async def test_comparison_as_json_is_complete():
                     "ttlSeconds": 3600,
                     "ttlFrom": "policy rule all",
                     "dueAt": shown["changes"][0]["new"]["dueAt"],
+                    "deadline": finished,
                 },
             }
         ],
         "unanswered": [],
-        "limit": {"dueNow": 0, "limit": 1000, "isExceeded": False},
+        "limit": {"dueNow": 0, "stoppedNow": 0, "limit": 1000, "isExceeded": False},
         "safeguards": ["c"],
+        "deadlines": [],
     }
 
 
@@ -313,6 +349,16 @@ async def test_rules_that_set_no_ttl_are_named():
     comparison = await compare(cluster_of(a_job(1, complete=ago(60))), policy)
 
     assert list(find_unused(comparison, policy)) == ["policy rule r1"]
+
+
+async def test_rule_whose_limit_deletes_its_objects_is_in_use():
+    policy = policy_of({"ttl": "9d", "maxCount": 1})
+    jobs = (a_job(number, complete=ago(60 + number)) for number in (1, 2))
+
+    comparison = await compare(cluster_of(*jobs), policy)
+
+    assert set(comparison.rules) >= {"policy rule r0", "maxCount of policy rule r0"}
+    assert list(find_unused(comparison, policy)) == []
 
 
 async def test_objects_without_a_result_of_a_condition_are_counted_by_rule():
@@ -335,3 +381,46 @@ async def test_table_fits_80_columns_with_a_time_left_of_four_units(capsys):
     shown = capsys.readouterr().out
     assert "in 89d23h " in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def a_running_job(number, after, **options):
+    return a_job(number, active_deadline=after, **options)
+
+
+async def test_plan_prints_a_second_table_only_if_objects_have_a_deadline(capsys):
+    await_none = await look(cluster_of(a_job(1), a_job(2, complete=ago(60), ttl=30)), NO_POLICY)
+    print_table(await_none.objects)
+    assert "STOP NOW" not in capsys.readouterr().out
+
+    late, later, held = a_running_job(1, "1s"), a_running_job(2, "9999d"), a_running_job(3, "1s", hold="why")
+    print_table((await look(cluster_of(late, later, held, a_job(4)), NO_POLICY)).objects)
+
+    shown = capsys.readouterr().out
+    assert "0 due now, 0 due later, 4 kept, of 4 objects" in shown
+    assert "1 stopped now, 1 stopped later, 1 not stopped, of 3 objects with a deadline" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+async def test_comparison_counts_stops_and_lists_the_objects_that_change():
+    cluster = cluster_of(a_job(1), a_job(2, active_deadline="9999d"), a_job(3, complete=ago(60)))
+    comparison = await compare(cluster, policy_of({"name": "all", "activeDeadline": "1h"}))
+
+    assert comparison.stops[Term.NOW] == Count(0, 1)
+    assert comparison.stops[Term.LATER] == Count(1, 1)
+    assert comparison.totals[Term.KEPT] == Count(3, 3)
+    assert [one.ref.name for one in comparison.changed] == ["job-1"]
+    assert [one.ref.name for one in comparison.due_within(timedelta())] == ["job-1"]
+    file = StringIO()
+    show(Console(width=200, file=file), comparison, everything=False)
+    assert "stopped now, by policy rule all" in file.getvalue()
+    assert "at their deadline: 1 (+1) stopped now, 0 within 1h, 0 within 24h, 1 later" in file.getvalue()
+
+
+async def test_warning_counts_stops_with_deletions():
+    cluster = cluster_of(a_job(1), a_job(2), a_job(3, complete=ago(60)))
+    new = policy_of({"name": "all", "ttl": "1s", "activeDeadline": "1h"})
+    warning = check_limit(await compare(cluster, new), new.limits, 2)
+
+    assert (warning.due_now, warning.stopped_now, warning.is_raised) == (1, 2, True)
+    assert str(warning).startswith("1 objects would be deleted and 2 stopped at once, more than 2: ")
+    assert not check_limit(await compare(cluster, new), new.limits, 3).is_raised

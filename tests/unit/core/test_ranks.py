@@ -39,14 +39,14 @@ def test_ranked_object_has_its_group_its_place_and_its_due_time():
     ranked = ranked_of(numbered(1), keepLast=3)
 
     assert (ranked.kept, ranked.place, ranked.due_at) == (3, (ago(99), "uid-1"), ago(99))
-    assert ranked.group == ("batch/v1", "Job", "ci", "rule-0", False, "")
+    assert ranked.group == ("keepLast", "batch/v1", "Job", "ci", "rule-0", False, "")
 
 
 def test_failed_object_is_counted_apart_only_with_keep_last_failed():
     failed = job(failed=ago(9))
 
-    assert ranked_of(failed, keepLast=3, keepLastFailed=1).group[4]
-    assert not ranked_of(failed, keepLast=3).group[4]
+    assert ranked_of(failed, keepLast=3, keepLastFailed=1).group[5]
+    assert not ranked_of(failed, keepLast=3).group[5]
 
 
 @pytest.mark.parametrize(

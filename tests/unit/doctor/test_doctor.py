@@ -31,10 +31,23 @@ from shared.doctor.wiring import check_brokers, check_coverage, check_sources, c
 from shared.doctor.workloads import check_workloads, describe_pod, describe_trouble
 from shared.installation.inventory import PARTS, Inventory, Listed
 from shared.installation.place import Place
-from shared.installation.rbac import Right, needs_of, state_needs
+from shared.installation.rbac import DELETERS, Right, needs_of, state_needs
+from shared.messages import Timer
 from shared.safeguards.state_schema import NAME as STATE
 from shared.safeguards.state_schema import Trip, with_loop, with_trip
-from tests.builders import FIXTURES, JOB, NOW, POD, TRAINJOB, ago, having, kind_rule, later, shipped_kinds
+from tests.builders import (
+    BARE_TRAINJOB,
+    FIXTURES,
+    JOB,
+    NOW,
+    POD,
+    TRAINJOB,
+    ago,
+    having,
+    kind_rule,
+    later,
+    shipped_kinds,
+)
 
 ROOT = Path(__file__).parents[3]
 PLACE = Place("ttl-after-finished", manifests=str(ROOT / "knative"), overlay="mine")
@@ -138,7 +151,7 @@ def test_forbidden_list_is_no_proof_of_absence():
 
 def test_missing_trigger_of_a_function_fails():
     assert set(wrong(check_triggers(inventory(), PLACE))) == {
-        f"Trigger {one}" for one in ("schedule", "timers", "sweep")
+        f"Trigger {one}" for one in ("schedule", "timers", "enforce", "sweep")
     }
 
 
@@ -164,6 +177,26 @@ def test_missing_dead_letter_sink_fails():
 def test_subscriber_in_another_namespace_is_not_checked():
     trigger = having(fixture("trigger-ready"), "spec.subscriber.ref.namespace", "elsewhere")
     assert "Trigger expire" not in wrong(check_triggers(inventory(Trigger=[trigger], Knative_Service=[]), PLACE))
+
+
+@pytest.mark.parametrize(
+    ("filters", "got"),
+    [
+        ([{"exact": {"type": Timer.type}}], "timers of expire and enforce"),
+        ([], "timers of expire and enforce"),
+        ([{"exact": {"type": Timer.type, "purpose": "enforce"}}], "timers of enforce"),
+        ([{"exact": {"type": "another"}}], "no timer"),
+    ],
+)
+def test_trigger_that_does_not_get_exactly_the_timers_of_its_purpose_fails(filters, got):
+    trigger = having(fixture("trigger-ready"), "spec.filters", filters)
+    trouble = wrong(check_triggers(inventory(Trigger=[trigger]), PLACE))["Trigger expire"]
+    assert trouble == f"expected a filter for {Timer.type} with purpose: expire, got one that matches {got}"
+
+
+def test_filter_in_a_dialect_that_only_knative_evaluates_is_not_checked():
+    trigger = having(fixture("trigger-ready"), "spec.filters", [{"cesql": "type = 'x'"}])
+    assert "Trigger expire" not in wrong(check_triggers(inventory(Trigger=[trigger]), PLACE))
 
 
 # Sources
@@ -494,10 +527,15 @@ def test_needed_rights_follow_from_the_kind():
         Right("", "events", "create"),
         Right("", "namespaces", "get"),
         Right("", "namespaces", "list"),
+        Right("", "resourcequotas", "list"),
         Right("apiregistration.k8s.io", "apiservices", "list"),
     }
     # A TTL that can only be an annotation is found in a list of metadata, and the object is then read.
-    assert Right("trainer.kubeflow.org", "trainjobs", "get") in needs_of("sweep", (TRAINJOB,))
+    assert Right("trainer.kubeflow.org", "trainjobs", "get") in needs_of("sweep", (BARE_TRAINJOB,))
+    # A TrainJob may inherit its TTL from its runtime.
+    runtimes = {Right("trainer.kubeflow.org", one, "get") for one in ("trainingruntimes", "clustertrainingruntimes")}
+    assert all(runtimes <= needs_of(role, (TRAINJOB,)) for role in DELETERS)
+    assert not runtimes & (needs_of("source", (TRAINJOB,)) | needs_of("watch", (TRAINJOB,)))
     # A Pod stays while its Job works.
     assert Right("batch", "jobs", "get") in needs_of("expire", (POD,))
 
@@ -553,20 +591,31 @@ def test_mounted_kind_gets_its_manifests_from_the_users_rules():
     )
 
 
+OF_TRAINJOBS = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
+
+
+@pytest.mark.parametrize("resource", OF_TRAINJOBS)
+def test_missing_right_on_an_inherited_ttl_gets_the_component_of_the_kind_that_inherits(resource):
+    account = Account("expire", "expire", needs_of("expire", (TRAINJOB,)))
+    allowed = {right: right.resource != resource for right in account.needs}
+    (finding,) = [one for one in report_rights(account, allowed, PLACE) if one.level is Level.FAIL]
+    assert finding.fix == f"kubectl apply -f {ROOT}/knative/components/kind-trainjob/rbac.yaml"
+
+
 def test_kind_without_rights_warns_if_all_kinds_are_enabled():
     needs = needs_of("expire", (JOB, TRAINJOB))
     account = Account("expire", "expire", needs)
     allowed = {right: right.resource in {"events", "namespaces", "jobs"} and right.verb != "list" for right in needs}
-    apiservices = {"apiservices": Level.FAIL}
+    of_no_kind = {"apiservices": Level.FAIL, "resourcequotas": Level.FAIL}
     levels = {one.what.split()[-1]: one.level for one in report_rights(account, allowed, PLACE, is_named=False)}
-    assert levels == apiservices | {
+    assert levels == of_no_kind | {
         "events": Level.OK,
         "namespaces": Level.OK,
         "jobs": Level.FAIL,
-        "trainjobs": Level.WARN,
+        **dict.fromkeys(OF_TRAINJOBS, Level.WARN),
     }
     named = {one.what.split()[-1]: one.level for one in report_rights(account, allowed, PLACE)}
-    assert named == levels | {"trainjobs": Level.FAIL}
+    assert named == levels | dict.fromkeys(OF_TRAINJOBS, Level.FAIL)
     nothing = {one.level for one in report_rights(account, dict.fromkeys(needs, False), PLACE, is_named=False)}
     assert Level.FAIL in nothing  # namespaces and Events are of no kind
 

@@ -14,11 +14,13 @@ from shared.errors import ForbiddenError
 from shared.installation.delete_guard import guard, not_checked
 from shared.installation.guard_status import GuardState, compare_guard
 from shared.installation.place import Place
+from shared.installation.stop_guard import stop_guard
 from tests.builders import JOB, POD, having, kind_rule, without
 
 NAMESPACE = "ttl-after-finished"
 PLACE = Place(NAMESPACE, manifests="knative")
 POLICY, BINDING = guard([JOB], NAMESPACE)
+STOPS = stop_guard([JOB], NAMESPACE)
 EXPIRE = Account("expire", "expire", frozenset())
 OTHER_RULE = JOB.model_copy(update={"finished": POD.finished})
 
@@ -75,18 +77,43 @@ def test_guard_is_current_only_if_this_version_generates_the_same(policy, bindin
     assert compare_guard([JOB], NAMESPACE, policy, binding) is state
 
 
-def test_current_guard_reports_its_unchecked_conditions():
-    (finding,) = check(Server([POLICY], [BINDING]))
-    assert (finding.level, finding.what) == (Level.OK, "delete guard")
-    assert finding.detail.startswith("jobs.batch; not checked by the API server: ")
-    assert "clock" in finding.detail
+def test_current_guards_report_their_unchecked_conditions():
+    findings = check(Server([POLICY, STOPS[0]], [BINDING, STOPS[1]]))
+    assert [(one.level, one.what) for one in findings] == [(Level.OK, "delete guard"), (Level.OK, "stop guard")]
+    for finding in findings:
+        assert finding.detail.startswith("jobs.batch; not checked by the API server: ")
+        assert "clock" in finding.detail
+
+
+@pytest.mark.parametrize(
+    ("stops", "what"),
+    [
+        (([], []), "stop guard missing"),
+        (([stop_guard([OTHER_RULE], NAMESPACE)[0]], [STOPS[1]]), "stop guard stale"),
+        (([stop_guard([JOB], "elsewhere")[0]], [STOPS[1]]), "stop guard of others"),
+        (([having(STOPS[0], "spec.failurePolicy", "Ignore")], [STOPS[1]]), "stop guard altered"),
+    ],
+)
+def test_stop_guard_problem_names_the_command_that_fixes_it(stops, what):
+    policies, bindings = stops
+    _, finding = check(Server([POLICY, *policies], [BINDING, *bindings]))
+    assert (finding.level, finding.what) == (Level.WARN, what)
+    assert "manifests jobs.batch --only=guard" in finding.fix
+
+
+def test_kind_that_cannot_be_stopped_needs_no_stop_guard():
+    unstoppable = POD.model_copy(update={"deadline": None})
+    (finding,) = check(Server(*([one] for one in guard([unstoppable], NAMESPACE))), rules=(unstoppable,))
+    assert finding.what == "delete guard"
 
 
 def test_guard_problem_names_its_kinds_and_the_command_that_fixes_it():
     workflow = kind_rule("workflows.argoproj.io")
     place = Place(NAMESPACE, manifests="knative", mounted_kinds=frozenset({"workflows.argoproj.io"}))
     stale = guard([OTHER_RULE], NAMESPACE)
-    findings = {one.what: one for one in check(Server([stale[0]], [stale[1]]), (JOB, POD, workflow), place=place)}
+    server = Server([stale[0], STOPS[0]], [stale[1], STOPS[1]])
+    rules = (JOB, *(rule.model_copy(update={"deadline": None}) for rule in (POD, workflow)))
+    findings = {one.what: one for one in check(server, rules, place=place) if one.level is not Level.OK}
     assert findings.keys() == {"delete guard missing", "delete guard stale"}
     assert "pods, workflows.argoproj.io" in findings["delete guard missing"].detail
     assert findings["delete guard missing"].fix == (
@@ -97,7 +124,8 @@ def test_guard_problem_names_its_kinds_and_the_command_that_fixes_it():
 
 
 def test_rules_of_one_kind_make_one_guard():
-    rules = [kind_rule("mpijobs-v1.kubeflow.org"), kind_rule("mpijobs-v2beta1.kubeflow.org")]
+    names = ("mpijobs-v1.kubeflow.org", "mpijobs-v2beta1.kubeflow.org")
+    rules = [kind_rule(name).model_copy(update={"deadline": None}) for name in names]
     policy, binding = guard(rules, NAMESPACE)
     server: Any = Server([policy], [binding])
     (finding,) = asyncio.run(
@@ -108,7 +136,7 @@ def test_rules_of_one_kind_make_one_guard():
 
 def test_account_with_another_name_is_reported_as_unbound():
     mine = Account("mine", "sweep", frozenset())
-    _, finding = check(Server([POLICY], [BINDING]), accounts=(EXPIRE, mine))
+    *_, finding = check(Server([POLICY, STOPS[0]], [BINDING, STOPS[1]]), accounts=(EXPIRE, mine))
     assert "system:serviceaccount:ttl-after-finished:mine" in finding.detail
     assert "--user=system:serviceaccount:ttl-after-finished:mine" in finding.fix
 
@@ -130,7 +158,8 @@ def test_cluster_without_admission_policies_warns():
 
 
 def test_unchecked_conditions_are_listed_once_if_kinds_differ():
-    run, workflow = kind_rule("taskruns.tekton.dev"), kind_rule("workflows.argoproj.io")
+    names = ("taskruns.tekton.dev", "workflows.argoproj.io")
+    run, workflow = (kind_rule(name).model_copy(update={"deadline": None}) for name in names)
     assert not_checked([run]) != not_checked([workflow])
     policies, bindings = zip(*(guard([one], NAMESPACE) for one in (run, workflow)), strict=True)
     (finding,) = check(Server(policies, bindings), (run, workflow))

@@ -13,15 +13,30 @@ from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from shared.usecases.expire import Expiry
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep_pages import FULL_READS_MAX
-from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, created, ended, job, later, namespace, pod, trainjob
+from tests.builders import (
+    BARE_TRAINJOB,
+    JOB,
+    NOW,
+    POD,
+    ago,
+    annotated,
+    created,
+    ended,
+    job,
+    later,
+    namespace,
+    pod,
+    trainjob,
+)
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 from tests.sweeps import sweep_with
 from tests.unit.core.ttl.test_precedence import DONE, rules
 from tests.unit.evaluation.test_evaluator import named
+from tests.unit.evaluation.test_quotas import quota
 
 pytestmark = pytest.mark.anyio
 
-KINDS = Catalogue((JOB, POD, TRAINJOB))
+KINDS = Catalogue((JOB, POD, BARE_TRAINJOB))
 
 
 class Bench:
@@ -72,6 +87,12 @@ class Bench:
         (annotated(DONE, ttl="1d"), NO_POLICY, NOW),
         (DONE, rules(ttl="3m"), later(80)),
         (DONE, rules(ttl="3m", keepLast=3), NOW),
+        (DONE, rules(ttl="3m", maxCount=3), NOW),
+        (DONE, rules(maxCount=3), NOW),
+        (DONE, rules(ttl="3m", whenQuotaAbove="90%"), NOW),
+        (DONE, rules(whenQuotaAbove="90%"), NOW),
+        (annotated(DONE, ttl="never"), rules(maxCount=3), None),
+        (annotated(DONE, hold="why"), rules(maxCount=3), None),
         (annotated(DONE, hold="why"), rules(ttl="0s"), None),
         (DONE, rules(ttl="never"), None),
         (DONE, rules(when="object.spec.nothing > 1", ttl="1s"), None),
@@ -91,11 +112,22 @@ async def test_schedule_with_a_known_namespace_applies_its_max_ttl():
     assert await bench.schedule(DONE, get_cached) is None
 
 
-async def test_schedule_requests_the_rank_of_a_finished_object():
-    bench = Bench(rules(ttl="1h", keepLast=3))
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"ttl": "1h", "keepLast": 3}, NOW),
+        ({"ttl": "1h", "maxCount": 3}, NOW),
+        ({"maxCount": 3}, NOW),
+        ({"ttl": "1h", "whenQuotaAbove": "90%"}, NOW),
+        ({"whenQuotaAbove": "90%"}, None),
+        ({"ttl": "1s", "maxCount": 3}, ago(99)),
+    ],
+)
+async def test_schedule_requests_the_rank_of_a_finished_object(settings, expected):
+    bench = Bench(rules(**settings))
     await bench.evaluator.namespaces.get("ci")
 
-    assert await bench.schedule(DONE, bench.evaluator.namespaces.get_cached) == NOW
+    assert await bench.schedule(DONE, bench.evaluator.namespaces.get_cached) == expected
 
 
 # expire
@@ -112,6 +144,40 @@ async def test_keep_last_deletes_older_objects_without_a_sweep():
     for timer in answer.timers:
         await bench.expiry().expire(timer)
     assert bench.cluster.names == {"job-002", "job-003"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"ttl": "1d"}])
+async def test_max_count_deletes_the_oldest_objects_without_a_sweep(settings):
+    bench = Bench(rules(maxCount=2, **settings))
+    for number in range(3):
+        bench.cluster.put(named(number, complete=ago(10 - number)))
+
+    answer = await bench.expire(named(3, complete=ago(1)))
+
+    due = {timer.ref.name: timer.due_at for timer in answer.timers}
+    assert due == {"job-000": ago(10), "job-001": ago(9)} | ({"job-003": later(86_399)} if settings else {})
+    for timer in answer.timers:
+        await bench.expiry().expire(timer)
+    assert bench.cluster.names == {"job-002", "job-003"}
+    assert {(one.reason, one.due_at, one.lateness_seconds) for one in bench.telemetry.deletions} == {
+        ("over-count", ago(8), 8.0),  # the third object pushed the first beyond the limit
+        ("over-count", ago(1), 1.0),
+    }
+
+
+async def test_quota_deletes_the_oldest_objects_without_a_sweep():
+    bench = Bench(rules(ttl="1d", whenQuotaAbove="50%", notBefore="5s"))
+    bench.cluster.put(quota(hard=6, used=4))
+    for number in range(3):
+        bench.cluster.put(named(number, complete=ago(10 - number)))
+
+    answer = await bench.expire(named(3, complete=ago(1)))
+
+    assert {timer.ref.name: timer.due_at for timer in answer.timers} == {"job-000": ago(5), "job-003": later(86_399)}
+    for timer in answer.timers:
+        await bench.expiry().expire(timer)
+    assert bench.cluster.names == {"job-001", "job-002", "job-003", "objects"}
+    assert [(one.reason, one.lateness_seconds) for one in bench.telemetry.deletions] == [("over-quota", 0.0)]
 
 
 @pytest.mark.parametrize(("settings", "expected"), [({"propagation": "Foreground"}, "Foreground"), ({}, "Background")])
@@ -206,6 +272,28 @@ async def test_sweep_keeps_the_newest_objects_of_keep_last():
     await bench.sweep()
 
     assert bench.cluster.names == {"job-004", "job-005"}
+
+
+async def test_sweep_deletes_what_is_beyond_max_count():
+    bench = Bench(rules(match={"kinds": ["trainjobs"]}, maxCount=2))
+    for number in range(6):
+        bench.cluster.put(trainjob(complete=ago(60 - number), name=f"train-{number}", uid=f"train-{number}"))
+
+    await bench.sweep()
+
+    assert bench.cluster.names == {"train-4", "train-5"}
+
+
+async def test_sweep_deletes_until_the_quota_is_not_above():
+    bench = Bench(rules(ttl="1d", whenQuotaAbove="50%", notBefore="5s"))
+    bench.cluster.put(quota(hard=8, used=6))
+    for number in range(6):
+        bench.cluster.put(named(number, complete=ago(60 - number)))
+
+    for _ in range(2):
+        await bench.sweep()
+
+    assert bench.cluster.names == {"objects", *(f"job-00{number}" for number in range(2, 6))}
 
 
 async def test_sweep_lists_metadata_only_if_no_policy_sets_a_ttl_for_the_kind():

@@ -5,7 +5,7 @@ import pytest
 from shared.core.decide import Expire, Ignore, Reason
 from shared.errors import ForbiddenError
 from shared.evaluation.ranks import FALLEN_MAX
-from tests.builders import ago, having
+from tests.builders import ago, annotated, having
 from tests.unit.core.ttl.test_precedence import DONE, rules
 from tests.unit.evaluation.test_evaluator import Bench, named
 
@@ -147,3 +147,67 @@ async def test_rank_lists_again_after_a_new_policy(bench):
     bench.policy = rules(ttl="0s", keepLast=2)
 
     assert (await bench.decide(obj)).reason is Reason.KEPT_LAST
+
+
+# maxCount
+
+
+async def test_max_count_lets_all_but_the_newest_go(bench):
+    bench.policy = rules(maxCount=3)
+    bench.pile(6)
+
+    decisions = [await bench.decide(named(n, complete=ago(6 - n))) for n in range(6)]
+
+    assert [one.reason for one in decisions] == [Reason.OVER_COUNT] * 3 + [Reason.NO_TTL] * 3
+    assert [(one.facts.counted.newer, one.facts.counted.total) for one in decisions] == [(5 - n, 6) for n in range(6)]
+    assert decisions[1].facts.counted.since == ago(2)
+    assert bench.cluster.counted() == {"list": 1}
+
+
+async def test_max_count_counts_held_objects_but_not_terminating_ones(bench):
+    bench.policy = rules(maxCount=1)
+    bench.cluster.put(having(named(1, complete=ago(1)), "metadata.deletionTimestamp", "2026-03-14T15:00:00Z"))
+    bench.cluster.put(named(2, complete=ago(5), hold="why"))
+    bench.cluster.put(named(3, complete=ago(9)))
+
+    assert (await bench.decide(named(2, complete=ago(5)))).reason is Reason.NO_TTL
+    assert (await bench.decide(named(3, complete=ago(9)))).reason is Reason.OVER_COUNT
+
+
+async def test_max_count_returns_the_oldest_objects_first_and_bounded(bench):
+    bench.policy = rules(maxCount=2)
+    bench.pile(FALLEN_MAX + 10, annotations={})
+    last = FALLEN_MAX + 9
+
+    evaluation = await bench.evaluated(named(last, complete=ago(1)))
+
+    assert evaluation.decision.reason is Reason.NO_TTL
+    assert [one.ref.name for one in evaluation.fallen] == [f"job-{n:03}" for n in range(FALLEN_MAX)]
+
+
+async def test_max_count_does_not_return_objects_that_stay(bench):
+    bench.policy = rules(maxCount=1)
+    bench.cluster.put(named(0, complete=ago(20), hold="why"))
+    bench.cluster.put(annotated(named(1, complete=ago(15)), ttl="never"))
+    bench.cluster.put(named(2, complete=ago(10)))
+    bench.cluster.put(named(3, complete=ago(1)))
+
+    evaluation = await bench.evaluated(named(3, complete=ago(1)))
+
+    assert [one.ref.name for one in evaluation.fallen] == ["job-002"]
+
+
+async def test_max_count_deletes_nothing_when_objects_may_not_be_listed(bench):
+    bench.policy = rules(maxCount=1)
+    bench.cluster.fail("list", ForbiddenError("jobs is forbidden"))
+
+    decision = await bench.decide(DONE)
+
+    assert (decision.reason, decision.facts.problem) == (Reason.NO_TTL, "jobs is forbidden")
+
+
+async def test_object_that_is_due_by_its_ttl_is_not_counted(bench):
+    bench.policy = rules(ttl="1s", maxCount=1)
+
+    assert (await bench.decide(DONE)).reason is Reason.EXPIRED
+    assert bench.cluster.calls == []

@@ -7,13 +7,13 @@ from shared.errors import ForbiddenError, TryLaterError
 from shared.messages import ObjectDeleted, TimersSet
 from shared.safeguards.brake import REASON_CHARACTERS_MAX, start_deletions, stop_deletions
 from shared.safeguards.shared_state import CACHED_SECONDS, UNREAD
-from shared.safeguards.state_schema import Stop, Trip, parse_state, with_stop, with_trip
+from shared.safeguards.state_schema import BrakeStop, Trip, parse_state, with_stop, with_trip
 from tests.builders import NOW, not_none
 from tests.installation import Installation
 
 pytestmark = pytest.mark.anyio
 
-STOP = Stop(NOW, "the dashboards look wrong", "ann")
+STOP = BrakeStop(NOW, "the dashboards look wrong", "ann")
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ async def test_stop_and_start_write_the_state_and_an_event(at):
     before = await stop_deletions(at.state, at.write_event, STOP)
     assert before is None
     assert parse_state(at.state.data).stop == STOP
-    second = Stop(NOW, "still wrong", "bob")
+    second = BrakeStop(NOW, "still wrong", "bob")
     assert await stop_deletions(at.state, at.write_event, second) == STOP
     assert await start_deletions(at.state, at.write_event, by="bob") == second
     assert await start_deletions(at.state, at.write_event, by="bob") is None
@@ -212,7 +212,7 @@ async def test_stop_works_when_its_event_cannot_be_written(at):
 
 
 async def test_stop_with_a_long_reason_cuts_the_reason(at):
-    await stop_deletions(at.state, at.write_event, Stop(NOW, "x" * 2_000_000, "ann"))
+    await stop_deletions(at.state, at.write_event, BrakeStop(NOW, "x" * 2_000_000, "ann"))
     assert len(not_none(parse_state(at.state.data).stop).why) == REASON_CHARACTERS_MAX
 
 

@@ -15,7 +15,7 @@ from shared.safeguards.breaker import KEPT_NAMES_MAX, release_breaker
 from shared.safeguards.recreation import name_of
 from shared.safeguards.shared_state import CACHED_SECONDS, UNREAD
 from shared.safeguards.state_schema import LOOPS_MAX, Trip, parse_state, with_loop, with_trip
-from shared.usecases.expire_timers import CLOCKS_APART_MAX
+from shared.usecases.next_timers import CLOCKS_APART_MAX
 from tests.builders import JOB, NOW, ago, having, job, later, not_none
 from tests.installation import Installation
 
@@ -165,7 +165,7 @@ async def test_breaker_keeps_the_count_of_a_delete_without_an_answer_that_was_ca
 
 
 async def test_breaker_does_not_count_a_delete_that_was_not_sent(at, monkeypatch):
-    monkeypatch.setattr("shared.usecases.expire.EXPIRE_SECONDS_MAX", 0.01)
+    monkeypatch.setattr("shared.usecases.timer_handler.ATTEMPT_SECONDS_MAX", 0.01)
     process = at.process(everywhere=Rate(0.001, burst=1), breaker=BreakerLimits(count=1))
     ask_brake = process.safeguards.ask_brake
 

@@ -18,6 +18,7 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.process import build
 from shared.core.kinds.catalogue import Catalogue
+from shared.core.objects import format_instant
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot
 from shared.source.watch import SWEEP_PAUSE_SECONDS
@@ -490,3 +491,46 @@ def test_exempt_namespace_causes_no_event():
     bench.server.watches["jobs"] = [[changed(job(complete=ago(60), ttl=1)), None]]
 
     assert bench.run().broker.events == []
+
+
+# Deadlines
+
+
+RUNNING = annotated(having(job(), "status.startTime", "2026-03-14T15:00:00Z"), active_deadline="1h")
+
+
+@pytest.mark.parametrize(
+    ("obj", "count"),
+    [
+        pytest.param(RUNNING, 1, id="waits"),
+        pytest.param(annotated(RUNNING, active_deadline="1s"), 1, id="over"),
+        pytest.param(annotated(RUNNING, active_deadline="soon"), 1, id="malformed"),
+        pytest.param(annotated(RUNNING, deadline_exceeded="2026-03-14T15:00:01Z"), 1, id="undone"),
+        pytest.param(annotated(RUNNING, active_deadline="never"), 0, id="never"),
+        pytest.param(annotated(RUNNING, hold="look at it"), 0, id="held"),
+        pytest.param(having(RUNNING, "spec.suspend", True), 0, id="suspended"),
+        pytest.param(having(RUNNING, "spec.activeDeadlineSeconds", 60), 0, id="native"),
+    ],
+)
+def test_running_object_causes_an_event_if_its_deadline_matters(bench, obj, count):
+    bench.server.watches["jobs"] = [[changed(obj), None]]
+
+    assert len(bench.run().broker.events) == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [({"default_active_deadline": "1h"}, 1), ({}, 0), ({"default_active_deadline": "1h", "exempt": "true"}, 0)],
+)
+def test_default_of_the_namespace_makes_the_deadline_of_a_new_object_matter(bench, settings, count):
+    bench.server.namespace = namespace(**settings)
+    bench.server.watches["jobs"] = [[changed(having(job(), "status.startTime", format_instant(ago(1)))), None]]
+
+    assert len(bench.run().broker.events) == count
+
+
+def test_finished_object_is_watched_for_its_ttl_and_not_for_its_deadline(bench):
+    done = annotated(job(complete=ago(10)), active_deadline="1s")
+    bench.server.watches["jobs"] = [[changed(done), changed(annotated(done, ttl="1m"), "7"), None]]
+
+    assert [json.loads(event.data)["metadata"]["resourceVersion"] for event in bench.run().broker.events] == ["7"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.messages import Purpose, Timer
 from shared.standalone.trigger_files import ManifestError, read_triggers
 from shared.standalone.triggers import Trigger
 
@@ -209,7 +210,7 @@ SHIPPED = {
     UPDATE: ["schedule"],
     "dev.knative.apiserver.resource.delete": [],
     "dev.ttlafterfinished.timer.set": ["timers"],
-    "dev.ttlafterfinished.timer.fired": ["expire"],
+    "dev.ttlafterfinished.timer.fired": [],
     "dev.knative.sources.ping": ["sweep"],
     "dev.ttlafterfinished.sweep.continue": ["sweep"],
     "dev.ttlafterfinished.object.deleted": [],
@@ -222,7 +223,13 @@ def test_shipped_triggers_deliver_each_type_to_its_functions(type_, functions):
     assert [trigger.subscriber for trigger in read_triggers(KNATIVE) if trigger.matches(event)] == functions
 
 
-@pytest.mark.parametrize("name", ["schedule", "timers", "expire", "sweep"])
+@pytest.mark.parametrize("purpose", Purpose)
+def test_shipped_triggers_deliver_a_timer_to_the_function_of_its_purpose(purpose):
+    event = {**JOB_ADDED, "type": Timer.type, "purpose": purpose.value}
+    assert [trigger.subscriber for trigger in read_triggers(KNATIVE) if trigger.matches(event)] == [purpose.value]
+
+
+@pytest.mark.parametrize("name", ["schedule", "timers", "expire", "enforce", "sweep"])
 def test_shipped_function_has_its_service_and_its_trigger(name):
     service, trigger = yaml.safe_load_all((KNATIVE / f"{name}.yaml").read_text())
     container = service["spec"]["template"]["spec"]["containers"][0]

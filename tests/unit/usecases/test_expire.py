@@ -14,7 +14,8 @@ from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLate
 from shared.evaluation.evaluator import Evaluator
 from shared.messages import ATTEMPTS_COUNTED_MAX, ObjectDeleted, Purpose, Timer, TimersSet
 from shared.standalone.trigger_files import read_triggers
-from shared.usecases.expire import DECISIONS_MAX, EXPIRE_SECONDS_MAX, Expiry
+from shared.usecases.expire import Expiry
+from shared.usecases.timer_handler import ATTEMPT_SECONDS_MAX, DECISIONS_MAX
 from tests.builders import (
     JOB,
     NOW,
@@ -430,7 +431,7 @@ async def test_expire_counts_failed_attempts_up_to_a_bound(expiry, cluster):
 
 
 async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expiry, cluster, monkeypatch):
-    monkeypatch.setattr("shared.usecases.expire.EXPIRE_SECONDS_MAX", 0.01)
+    monkeypatch.setattr("shared.usecases.timer_handler.ATTEMPT_SECONDS_MAX", 0.01)
     cluster.put(DUE)
 
     async def hang(*_):
@@ -444,7 +445,7 @@ async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expir
 
 def test_expire_replies_before_the_trigger_and_the_engine_time_out():
     (trigger,) = (one for one in read_triggers(ROOT / "knative" / "base") if one.name == "expire")
-    assert min(not_none(trigger.delivery.timeout).total_seconds(), LIMITS.delivery_seconds) > EXPIRE_SECONDS_MAX
+    assert min(not_none(trigger.delivery.timeout).total_seconds(), LIMITS.delivery_seconds) > ATTEMPT_SECONDS_MAX
 
 
 # Owners

@@ -23,7 +23,7 @@ from tests.sweeps import sweep_with
 from tests.unit.core.ttl.test_precedence import rules
 
 SLOW = 9.0
-"""Seconds of a read: longer than facts count, and short enough for two of them within `EXPIRE_SECONDS_MAX`."""
+"""Seconds of a read: longer than facts count, and short enough for two of them within `ATTEMPT_SECONDS_MAX`."""
 
 
 def loop_time():

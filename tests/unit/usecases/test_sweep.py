@@ -17,13 +17,13 @@ from shared.ports import PASSED_OVER
 from shared.usecases import sweep_pages
 from shared.usecases.expire import Expiry
 from shared.usecases.sweep_pages import FULL_READS_MAX
-from tests.builders import JOB, POD, TRAINJOB, ago, annotated, ended, having, job, later, pod, trainjob
+from tests.builders import BARE_TRAINJOB, JOB, POD, ago, annotated, ended, having, job, later, namespace, pod, trainjob
 from tests.fakes import FakeClock, FakeCluster, FakePublisher, FakeTelemetry
 from tests.sweeps import sweep_with
 
 pytestmark = pytest.mark.anyio
 
-KINDS = Catalogue((JOB, POD, TRAINJOB))
+KINDS = Catalogue((JOB, POD, BARE_TRAINJOB))
 START = SweepStep()
 
 
@@ -242,7 +242,7 @@ async def test_sweeps_of_several_kinds_hold_one_large_page_at_a_time(bench, monk
         for number in range(3):
             bench.cluster.put(annotated(having(kind, "metadata.name", f"{kind['kind'].lower()}s-{number}"), ttl="0s"))
     large = Large(bench, monkeypatch)
-    kinds = [f"{rule.api_version}/{rule.kind}" for rule in (JOB, POD, TRAINJOB)]
+    kinds = [f"{rule.api_version}/{rule.kind}" for rule in (JOB, POD, BARE_TRAINJOB)]
 
     await asyncio.gather(*(bench.sweep(SweepStep(kinds=(kind,))) for kind in kinds))
 
@@ -264,7 +264,7 @@ async def test_sweep_of_other_kinds_continues_when_deletions_of_a_large_page_han
     monkeypatch.setattr(bench.cluster, "delete", hang)
     stuck = asyncio.ensure_future(bench.sweep(SweepStep(kinds=("batch/v1/Job",))))
     await asyncio.sleep(0)
-    await bench.sweep(SweepStep(kinds=(f"{TRAINJOB.api_version}/TrainJob",)))
+    await bench.sweep(SweepStep(kinds=(f"{BARE_TRAINJOB.api_version}/TrainJob",)))
     stuck.cancel()
 
     assert bench.cluster.names == {"stuck"}
@@ -624,7 +624,7 @@ async def test_sweep_counts_its_verdicts_over_all_steps():
     counts, steps = await counted(bench)
 
     assert steps > 1
-    expected = {"looked_at": 9, "deleted": 3, "would_delete": 0, "timers_set": 2, "kept": 4}
+    expected = {"looked_at": 9, "deleted": 3, "would_delete": 0, "would_stop": 0, "timers_set": 2, "kept": 4}
     assert counts == {**expected, "failed": 0, "already_gone": 0}
 
 
@@ -661,6 +661,16 @@ async def test_sweep_in_a_dry_run_counts_what_it_would_delete():
     assert (counts["would_delete"], counts["deleted"], counts["kept"]) == (3, 0, 1)
 
 
+async def test_sweep_in_a_dry_run_counts_what_it_would_stop():
+    bench = Bench(dry_run=True)
+    bench.put(2, prefix="late", active_deadline="1s")
+    bench.put(1, prefix="unfinished")
+
+    counts, _ = await counted(bench)
+
+    assert (counts["would_stop"], counts["would_delete"], counts["kept"]) == (2, 0, 1)
+
+
 async def test_sweep_records_the_finalizers_of_a_deletion(bench):
     held = job(complete=ago(60), ttl=30)
     held["metadata"]["finalizers"] = ["example.com/backup"]
@@ -669,3 +679,96 @@ async def test_sweep_records_the_finalizers_of_a_deletion(bench):
     await bench.sweep()
 
     assert bench.telemetry.finalizers == ["example.com/backup"]
+
+
+# Deadlines
+
+
+def running(seconds, *, make=job, deadline="1h", **parts):
+    """An object that has run for so long."""
+    obj = having(make(**parts), "status.startTime", ago(seconds).isoformat().replace("+00:00", "Z"))
+    return obj if deadline is None else annotated(obj, active_deadline=deadline)
+
+
+async def test_sweep_sets_timers_for_deadlines_and_stops_nothing(bench):
+    for name, seconds in (("over", 3_700), ("now", 3_600), ("soon", 3_600 - 1_199), ("later", 3_600 - 1_200)):
+        bench.cluster.put(running(seconds, name=name, uid=name))
+
+    assert await bench.sweep() is None
+
+    assert {(timer.ref.name, timer.purpose, timer.due_at) for timer in bench.timers()} == {
+        ("over", "enforce", bench.clock.now()),
+        ("now", "enforce", bench.clock.now()),
+        ("soon", "enforce", later(1_199)),
+    }
+    assert {call.verb for call in bench.cluster.calls} <= {"list", "list-metadata"}
+    assert bench.published(ObjectDeleted) == []
+
+
+async def test_sweep_deletes_no_running_object_at_its_deadline_itself(bench):
+    bench.cluster.put(annotated(running(3_700), on_deadline="delete"))
+
+    await bench.sweep()
+    assert bench.cluster.deleted == []
+    assert [timer.purpose for timer in bench.timers()] == ["enforce"]
+
+
+async def test_sweep_deletes_finished_objects_beside_running_ones(bench):
+    bench.put(3, complete=ago(60), ttl=30)
+    bench.cluster.put(running(3_700, name="runs", uid="runs"))
+    bench.cluster.put(annotated(job(complete=ago(60), ttl=30, name="ended", uid="ended"), active_deadline="1s"))
+
+    await bench.sweep()
+    assert bench.cluster.names == {"runs"}
+
+
+@pytest.mark.parametrize(
+    ("obj", "events"),
+    [
+        (running(60, deadline="soon"), ["InvalidDeadline"]),
+        (running(60, deadline="0"), ["InvalidDeadline"]),
+        (annotated(running(60, deadline=None), on_deadline="explode"), ["InvalidDeadline"]),
+        (annotated(running(60), deadline_exceeded=ago(10)), ["StopUndone"]),
+        (annotated(running(60), ttl="soon"), ["InvalidTtl"]),
+        (annotated(running(60, deadline="soon"), ttl="soon"), ["InvalidDeadline", "InvalidTtl"]),
+        (annotated(having(running(60), "spec.ttlSecondsAfterFinished", 5), ttl="1h"), ["OverriddenTtl"]),
+        (annotated(running(60, deadline="soon"), hold="x"), []),
+        (running(60), []),
+    ],
+)
+async def test_sweep_reports_what_a_running_object_sets_in_vain(bench, obj, events):
+    bench.cluster.put(obj)
+
+    await bench.sweep()
+    assert sorted(reason for _, reason, _ in bench.cluster.events) == events
+
+
+async def test_sweep_of_a_kind_by_metadata_reads_only_objects_with_a_deadline(bench):
+    bench.cluster.serve_only(BARE_TRAINJOB)
+    conditions = [{"type": "Suspended", "status": "False", "lastTransitionTime": "2026-03-14T14:00:00Z"}]
+    bench.put(30, trainjob, "plain", conditions=conditions)
+    bench.cluster.put(running(4_000, make=trainjob, conditions=conditions, name="asked", uid="asked"))
+
+    await bench.sweep()
+    counted = bench.cluster.counted()
+    assert (counted["list-metadata"], counted["list"], counted["get"]) in {(1, 0, 1), (0, 1, 0)}
+
+
+async def test_sweep_in_a_dry_run_reports_what_would_be_stopped():
+    bench = Bench(dry_run=True)
+    bench.cluster.put(running(3_700))
+
+    await bench.sweep()
+    assert bench.telemetry.verdicts() == [("would-stop", "deadline-exceeded")]
+    assert bench.timers() == []
+
+
+async def test_sweep_repeats_for_the_deadline_what_it_could_not_evaluate(bench):
+    """A Job of a namespace that sets a deadline, with an owner that cannot be read now."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "owner-uid", "controller": True}
+    bench.cluster.put(namespace(default_active_deadline="1h"))
+    bench.cluster.put(having(running(3_700, deadline=None), "metadata.ownerReferences", [owner]))
+    bench.cluster.fail("get", TryLaterError("busy"), on="owner")
+
+    await bench.sweep()
+    assert "enforce" in {timer.purpose for timer in bench.timers()}

@@ -19,7 +19,7 @@ from shared.bootstrap.process import build
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError, TtlError
-from shared.messages import ObjectDeleted, SweepStep, Timer
+from shared.messages import ObjectDeleted, ObjectStopped, SweepStep, Timer
 from shared.ports import Verdict
 from tests.builders import shipped_kinds
 from tests.fakes import FakePublisher, FakeTelemetry
@@ -86,6 +86,25 @@ def test_deletion_is_counted_with_its_lateness():
     assert value(metrics, "ttl_deletion_lateness_seconds_bucket", kind="Job", by="expire", le="0.05") == 1
     assert value(metrics, "ttl_deletion_lateness_seconds_sum", kind="Job", by="sweep") == 700
     assert value(metrics, "ttl_missed_by_events_total", kind="Job") == 1
+
+
+def test_stop_is_counted_with_its_lateness_from_the_deadline():
+    metrics = of()
+    stop = {"started_at": DUE, "deadline_from": "annotation", "due_at": DUE, "stopped_at": DUE, "stops": 1}
+    for seconds in (0.04, -0.2):
+        metrics.object_stopped(ObjectStopped(ref=ref(), lateness_seconds=seconds, **stop), by="enforce")
+
+    counted = {"verdict": "stopped", "kind": "Job", "reason": "deadline-exceeded", "by": "enforce"}
+    assert value(metrics, "ttl_objects_total", **counted) == 2
+    assert value(metrics, "ttl_stop_lateness_seconds_bucket", kind="Job", by="enforce", le="0.05") == 2
+    assert value(metrics, "ttl_stop_lateness_seconds_sum", kind="Job", by="enforce") == 0.04
+    assert value(metrics, "ttl_deletion_lateness_seconds_sum", kind="Job", by="enforce") is None
+
+
+def test_dead_letter_about_a_stop_is_counted_with_its_type():
+    metrics = of()
+    metrics.dead_letter(ObjectStopped.type, 422)
+    assert value(metrics, "ttl_dead_letters_total", type=ObjectStopped.type, code="422") == 1
 
 
 def test_negative_lateness_counts_as_zero():

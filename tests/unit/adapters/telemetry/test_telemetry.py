@@ -8,7 +8,7 @@ import pytest
 from shared.adapters.telemetry.logs import LogTelemetry
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
-from shared.messages import ObjectDeleted
+from shared.messages import ObjectDeleted, ObjectStopped
 from shared.ports import Verdict
 from tests.builders import shipped_kinds
 
@@ -44,3 +44,33 @@ def test_sweep_line_names_the_kind_as_kubectl_does(logged):
     (rule,) = shipped_kinds().of("velero.io", "Backup")
     LogTelemetry().swept(rule)
     assert logged() == [{"kind": "backups.velero.io"}]
+
+
+def test_stop_is_logged_with_its_deadline_and_its_lateness(logged):
+    telemetry = LogTelemetry()
+    stop = {"started_at": DUE, "deadline_from": "policy rule ci", "due_at": DUE, "stopped_at": DUE, "stops": 2}
+
+    telemetry.object_stopped(ObjectStopped(ref=JOB, lateness_seconds=0.04, **stop), by="enforce")
+
+    (line,) = logged()
+    assert (line["reason"], line["deadline_from"], line["stops"]) == ("deadline-exceeded", "policy rule ci", 2)
+    assert line["lateness_seconds"] == 0.04
+    assert telemetry.counts[Verdict.STOPPED] == 1
+
+
+def test_dry_run_counts_each_object_that_it_would_stop_once(logged):
+    telemetry = LogTelemetry()
+    for _ in range(2):
+        telemetry.record(Verdict.WOULD_STOP, JOB, Reason.DEADLINE_EXCEEDED, by="enforce")
+    telemetry.record(Verdict.WOULD_DELETE, BACKUP, Reason.EXPIRED, by="expire")
+
+    assert {verdict: len(uids) for verdict, uids in telemetry.would.items()} == {
+        Verdict.WOULD_DELETE: 1,
+        Verdict.WOULD_STOP: 1,
+    }
+
+
+@pytest.mark.parametrize("reason", [Reason.INVALID_DEADLINE, Reason.STOP_UNDONE])
+def test_deadline_that_needs_a_person_is_logged_as_a_warning(reason, caplog):
+    LogTelemetry().record(Verdict.KEPT, JOB, reason, by="enforce")
+    assert [one.levelname for one in caplog.records] == ["WARNING"]

@@ -4,7 +4,8 @@ import pytest
 
 from shared.core.kinds.admission import express, rule_version
 from shared.core.kinds.rule import KindRule
-from tests.builders import JOB, POD, kind_rules
+from shared.core.kinds.stop_text import is_merged
+from tests.builders import JOB, POD, kind_rules, not_none
 
 
 def rule(**finished):
@@ -82,3 +83,29 @@ def test_rule_version_depends_only_on_how_the_kind_finishes():
     versions = {rule_version([one]) for one in kind_rules().values() if not one.never_finishes}
     assert len(versions) == sum(not one.never_finishes for one in kind_rules().values())
     assert rule_version([JOB, POD]) != rule_version([JOB])
+
+
+def test_stopped_object_counts_as_finished_if_its_kind_does_not_finish_by_the_stop():
+    finished = express([JOB]).finished
+    assert " ? true : (oldObject.metadata.?annotations[?'ttlafterfinished.dev/deadline-exceeded']" in finished
+    assert "oldObject.?spec.?suspend.orValue(dyn(null)) == true" in finished
+    assert "deadline-exceeded" not in express([POD]).finished
+
+
+def test_values_of_a_stop_are_compared_one_by_one():
+    patch = {"spec": {"a": 1, "b": {"c-d": "x"}}, "metadata": {"annotations": {"e/f": "true"}}}
+    assert list(is_merged("oldObject", patch)) == [
+        "oldObject.?spec.?a.orValue(dyn(null)) == 1",
+        "oldObject.?spec.?b[?'c-d'].orValue(dyn(null)) == 'x'",
+        "oldObject.?metadata.?annotations[?'e/f'].orValue(dyn(null)) == 'true'",
+    ]
+
+
+def test_rule_version_depends_on_the_stop_but_not_on_the_start():
+    deadline = not_none(JOB.deadline)
+    paused = not_none(deadline.stop).model_copy(update={"patch": {"spec": {"paused": True}}})
+    other_stop = JOB.model_copy(update={"deadline": deadline.model_copy(update={"stop": paused})})
+    other_start = JOB.model_copy(update={"deadline": deadline.model_copy(update={"started_at": ("metadata.x",)})})
+
+    assert rule_version([JOB]) == rule_version([other_start])
+    assert len({rule_version([one]) for one in (JOB, other_stop, JOB.model_copy(update={"deadline": None}))}) == 3

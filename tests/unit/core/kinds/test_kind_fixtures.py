@@ -18,8 +18,11 @@ def test_rule_gives_the_expected_finish_and_ttl_of_each_fixture(name):
     assert {case["object"]["kind"] for case in cases} == {rule.kind}
 
     reported = {case["name"]: finish_and_ttl(case["object"], rule, with_ttl="ttl" in case["expect"]) for case in cases}
+    expected = {case["name"]: {"at": None, "outcome": None} | case["expect"] for case in cases}
 
-    assert reported == {case["name"]: {"at": None, "outcome": None} | case["expect"] for case in cases}
+    for expect in expected.values():
+        expect.pop("deadline", None)
+    assert reported == expected
 
 
 def finish_and_ttl(obj, rule, *, with_ttl):

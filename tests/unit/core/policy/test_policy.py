@@ -95,6 +95,23 @@ def test_policy_without_limits_limits_nothing():
         (ruled(keepLastBy="owner"), "rules.0", "keepLastBy: expected keepLast or keepLastFailed beside it"),
         (ruled(keepLast=1, keepLastBy="name"), "rules.0.keepLastBy", "got 'name'"),
         (ruled(keepLast=1, keepLastBy={"label": ""}), "rules.0.keepLastBy", "expected owner, namespace"),
+        (ruled(maxCount=0), "rules.0.maxCount", "greater than or equal to 1"),
+        (ruled(maxCount=-1), "rules.0.maxCount", "greater than or equal to 1"),
+        (ruled(maxCount=10**20), "rules.0.maxCount", "less than or equal to 1000000"),
+        (ruled(maxCount="many"), "rules.0.maxCount", "valid integer"),
+        (ruled(countBy="owner"), "rules.0", "countBy: expected maxCount beside it"),
+        (ruled(maxCount=9, countBy="name"), "rules.0.countBy", "got 'name'"),
+        (
+            ruled(keepLast=3, keepLastFailed=5, maxCount=4),
+            "rules.0",
+            "expected at least 5, which the rule",
+        ),
+        *(
+            (ruled(whenQuotaAbove=value), "rules.0.whenQuotaAbove", "expected a percentage from 1% to 99%, such as 90%")
+            for value in ("90", 90, 0.9, "0%", "-1%", "100%", "120%", "9.5%", "%", True)
+        ),
+        (ruled(notBefore="10m"), "rules.0", "notBefore: expected whenQuotaAbove beside it"),
+        (ruled(whenQuotaAbove="90%", notBefore=-1), "rules.0.notBefore", "got '-1'"),
         (ruled(ttls="1h"), "rules.0.ttls", "not permitted"),
         (ruled(name="a b"), "rules.0.name", "match pattern"),
         (ruled(match={"kinds": []}), "rules.0.match.kinds", "at least 1"),
@@ -104,11 +121,20 @@ def test_policy_without_limits_limits_nothing():
             "rules.0.match.labels.matchExpressions.0",
             "expected `values` with In and NotIn",
         ),
-        ({"rules": [{"name": "a", "match": {"kinds": ["jobs"]}}]}, "rules.0", "at least one of ttl, keepLast"),
+        ({"rules": [{"name": "a", "match": {"kinds": ["jobs"]}}]}, "rules.0", "at least one of ttl, activeDeadline"),
         (
             {"rules": [{"name": "a", "match": {"kinds": ["jobs"]}, "minAge": 1, "jitter": 1}]},
             "rules.0",
-            "expected a ttl beside them",
+            "jitter: expected a ttl, maxCount or whenQuotaAbove beside it",
+        ),
+        (
+            {
+                "rules": [
+                    {"name": "a", "match": {"kinds": ["jobs"]}, "activeDeadline": "1h", "propagation": "Foreground"}
+                ]
+            },
+            "rules.0",
+            "propagation: expected a ttl, maxCount, whenQuotaAbove or onDeadline: delete beside it",
         ),
         ({"rules": [ruled()["rules"][0]] * 2}, "rules", "expected unique names, got 'one' twice"),
         ({"budget": {"breaker": {"share": "200%"}}}, "budget.breaker.share", "up to 100%, got '200%'"),

@@ -60,7 +60,6 @@ NOT_READ = {
     "hexadecimal": "0x10",
     "a lone surrogate": "\ud800",
     "a null byte": "1h\x00",
-    "thirteen digits": "1000000000000",
     "thirteen digits with a unit": "0000000000001s",
 }
 
@@ -76,7 +75,9 @@ def test_malformed_duration_is_rejected(text):
         parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["3153600001", "36501d", "36500d1s", "5215w", "999999999999w999999999999d"])
+@pytest.mark.parametrize(
+    "text", ["3153600001", "1" + 20 * "0", "36501d", "36500d1s", "5215w", "999999999999w999999999999d"]
+)
 def test_duration_of_more_than_a_century_is_rejected(text):
     with pytest.raises(ValueError, match=f"^expected at most {DURATION_MAX.days}d, got '{text}'$"):
         parse_duration(text)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from shared.core.kinds.rule import NativeTtl, Outcome
+from shared.core.kinds.native_ttl import NativeTtl
+from shared.core.kinds.rule import Outcome
 from shared.core.objects import format_instant, get_annotations, ref_of
 from shared.core.ttl import edits
 from shared.core.ttl.durations import parse_duration

@@ -6,6 +6,7 @@ from shared.core.decide import Context, Reason, decide
 from shared.core.namespaces import namespace_of, plain_namespace
 from shared.core.policy.policy import NO_POLICY, Policy
 from tests.builders import (
+    BARE_TRAINJOB,
     JOB,
     NOW,
     POD,
@@ -27,7 +28,7 @@ from tests.builders import (
 from tests.unit.core.test_decide import expire, ignore, verdict, wait
 
 HOME = plain_namespace("ci")
-OPT_IN = TRAINJOB.model_copy(update={"opt_in": "it is a handle to data"})
+OPT_IN = BARE_TRAINJOB.model_copy(update={"opt_in": "it is a handle to data"})
 CLUSTERED = JOB.model_copy(update={"scope": "Cluster"})
 DONE = job(complete=ago(100))
 FAILED = job(failed=ago(100))
@@ -316,7 +317,7 @@ class TestOptIn:
     @pytest.mark.parametrize("kinds", [["*"], ["train*"], ["*.kubeflow.org"]])
     def test_pattern_sets_no_ttl_for_an_opt_in_kind(self, kinds):
         assert decided(self.OBJ, rules(match={"kinds": kinds}, ttl="1s"), OPT_IN) == ignore("no-ttl")
-        assert decided(self.OBJ, rules(match={"kinds": kinds}, ttl="1s"), TRAINJOB)[0] == "expire"
+        assert decided(self.OBJ, rules(match={"kinds": kinds}, ttl="1s"), BARE_TRAINJOB)[0] == "expire"
 
     def test_namespace_default_sets_no_ttl_for_an_opt_in_kind(self):
         assert decided(self.OBJ, rule=OPT_IN, place=namespace_of(namespace(default_ttl="1s"))) == ignore("no-ttl")

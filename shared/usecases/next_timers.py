@@ -1,4 +1,4 @@
-"""When `expire` and `sweep` set the next timer of an object.
+"""When `expire`, `enforce` and `sweep` set the next timer of an object.
 
 A timer fires by the clock of the timer engine, and an object is due by the clock of the API server. `fired_at` is an
 instant that the engine's clock has reached: the due time of the timer that fired.
@@ -62,7 +62,7 @@ def spread_at(ref: ObjectRef, facts: Facts, *, now: datetime) -> datetime | None
     return jittered(ref.uid, now, jitter) if jitter else None
 
 
-def timers_for(due: Iterable[tuple[ObjectRef, datetime | None]]) -> TimersSet | None:
+def timers_for(due: Iterable[tuple[ObjectRef, datetime | None]], *, purpose: Purpose) -> TimersSet | None:
     """One timer for each object that has a due time; None if no object has one."""
-    timers = tuple(Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=at) for ref, at in due if at is not None)
+    timers = tuple(Timer(ref=ref, purpose=purpose, due_at=at) for ref, at in due if at is not None)
     return TimersSet(timers=timers) if timers else None

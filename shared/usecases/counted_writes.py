@@ -1,4 +1,4 @@
-"""The DELETE of `expire`: what the safeguards count of it, and what a 409 means.
+"""The writes of `expire` and `enforce`: what the safeguards count of them, and what a 409 to a DELETE means.
 
 The safeguards count an object as deleted as soon as they let it pass. If it is kept after all, they are informed.
 
@@ -10,14 +10,18 @@ The API server answers 409 in three cases, and only a new read tells them apart:
   `orphan` or `foregroundDeletion` is the only finalizer.
 """
 
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
 
+from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Decision
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_in, ref_of
+from shared.core.objects import get_in, get_text, ref_of
 from shared.errors import ConflictError, PermanentError
-from shared.ports import Cluster, Propagation
+from shared.ports import Cluster, Propagation, Snapshot
 from shared.safeguards.safeguards import Delayed, Denied, Safeguards
+
+_T = TypeVar("_T")
 
 REFUSALS_MAX = 2
 """DELETEs of one unchanged object that the API server may answer with 409; then the refusal is final."""
@@ -59,8 +63,8 @@ async def ask_safeguards(
     return stopped
 
 
-def propagation_of(decision: Decision) -> Propagation | None:
-    """The propagation of the policy rule that sets the TTL; None if no rule sets both."""
+def propagation_of(decision: Decision | StopDecision) -> Propagation | None:
+    """The propagation of the policy rule that sets the TTL or the deadline; None if no rule sets both."""
     rule = decision.facts.policy_rule
     return rule.propagation if rule else None
 
@@ -77,21 +81,62 @@ async def delete_counted(
 
     A DELETE without an answer counts as a deletion, since the object may be gone.
     """
-    if safeguards is None:
-        return await _send_delete(cluster, rule, obj, propagation=propagation)
+    send = _send_delete(cluster, rule, obj, propagation=propagation)
+    is_accepted = await (_counted(safeguards, rule, obj, send) if safeguards else send)
+    if safeguards and is_accepted:
+        safeguards.deleted(obj)
+    elif safeguards:
+        safeguards.not_deleted(rule, ref_of(obj))
+    return is_accepted
+
+
+async def stop_counted(
+    cluster: Cluster, safeguards: Safeguards | None, rule: KindRule, obj: dict[str, Any], patch: Mapping[str, Any]
+) -> Snapshot:
+    """Patch exactly the object that was read, and inform the safeguards of the result.
+
+    A patch without an answer counts as a stop, since the object may have been stopped.
+
+    Args:
+        cluster: The API server.
+        safeguards: None for no safeguards.
+        rule: The object's kind.
+        obj: The object: its uid and its resourceVersion are the preconditions.
+        patch: The JSON merge patch.
+
+    Returns:
+        The object as it is stored now.
+
+    Raises:
+        ConflictError: The object has changed, or is gone.
+        TryLaterError: The API server is busy or away.
+        PermanentError: The API server refuses for good.
+    """
+    send = _send_patch(cluster, rule, obj, patch)
+    stored = await (_counted(safeguards, rule, obj, send) if safeguards else send)
+    if safeguards:
+        safeguards.stopped(rule, ref_of(obj))
+    return stored
+
+
+async def _counted(safeguards: Safeguards, rule: KindRule, obj: dict[str, Any], send: Awaitable[_T]) -> _T:
+    """Send a write; inform the safeguards if it was refused, or had no answer."""
     try:
-        is_accepted = await _send_delete(cluster, rule, obj, propagation=propagation)
+        return await send
     except (ConflictError, PermanentError):
         safeguards.not_deleted(rule, ref_of(obj))
         raise
     except BaseException:  # also when the time limit cuts it off
         safeguards.maybe_deleted(ref_of(obj))
         raise
-    if is_accepted:
-        safeguards.deleted(obj)
-    else:
-        safeguards.not_deleted(rule, ref_of(obj))
-    return is_accepted
+
+
+async def _send_patch(cluster: Cluster, rule: KindRule, obj: dict[str, Any], patch: Mapping[str, Any]) -> Snapshot:
+    """Patch exactly the object that was read; see `stop_counted`. Without both preconditions, nothing is sent."""
+    exact = {"uid": get_text(obj, "metadata.uid"), "resourceVersion": get_text(obj, "metadata.resourceVersion")}
+    if not all(exact.values()):
+        raise PermanentError("stop: expected metadata.uid and metadata.resourceVersion, got an object without them")
+    return await cluster.patch(rule, ref_of(obj), {**patch, "metadata": {**patch.get("metadata", {}), **exact}})
 
 
 async def _send_delete(

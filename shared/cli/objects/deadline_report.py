@@ -1,0 +1,149 @@
+"""The decision about the active deadline of one object, as JSON and as lines of text."""
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from shared.cli.objects.time_text import describe_instant, instant_as_json
+from shared.core.deadlines.decide_stop import Stop, StopDecision
+from shared.core.decide import Ignore, Reason, Wait
+from shared.core.facts import DeadlineFacts, Facts
+from shared.core.kinds.rule import KindRule
+from shared.core.ttl.durations import format_duration
+
+STOP_WORDS = {
+    Reason.TERMINATING: "it is already being deleted",
+    Reason.HELD: "annotation ttlafterfinished.dev/hold is set, which also keeps it from being stopped",
+    Reason.NEVER_FINISHES: "objects of its kind never finish",
+    Reason.EXEMPT: "annotation ttlafterfinished.dev/exempt is set on its namespace",
+    Reason.INVALID_POLICY: "its namespace or the policy has an invalid setting",
+    Reason.INVALID_DEADLINE: "the value that sets its deadline is invalid",
+    Reason.NEVER: "its deadline is never",
+    Reason.FINISHED: "it has finished",
+    Reason.SUSPENDED: "it is suspended, and the clock of its deadline starts again when it is resumed",
+    Reason.STOP_UNDONE: "it was stopped at its deadline and runs again; it is not stopped again",
+    Reason.CANNOT_STOP: "its kind has no way to stop an object",
+    Reason.ENFORCED_BY_CONTROLLER: "the deadline field of its kind is set, and the controller of the kind enforces it",
+    Reason.START_TIME_UNKNOWN: "its start time is unknown",
+    Reason.NAMESPACE_UNREAD: "its namespace could not be read, and may be exempt",
+    Reason.OWNER_UNFINISHED: "its controller owner has not finished, or the owner's state is unknown",
+    Reason.DISPATCHED: "another cluster dispatched it here",
+    Reason.AGGREGATED_API: "an aggregated API server serves its kind, or may serve it, and may ignore preconditions",
+    Reason.UNKNOWN_SHAPE: "its kind or the shape of its status is unknown",
+    Reason.NO_DEADLINE: "no source sets a deadline",
+    Reason.ALREADY_STOPPED: "it is stopped already",
+    Reason.NOT_DUE: "its deadline is not over",
+    Reason.SERVER_CLOCK_AHEAD: "its deadline is over only by the Date of the API server, whose clock is ahead",
+    Reason.DEADLINE_EXCEEDED: "its deadline is over",
+}
+"""Each reason of a decision about a deadline in one sentence."""
+
+
+def deadline_as_json(stop: StopDecision | None) -> dict[str, Any]:
+    """Return the documented JSON of the active deadline; what is unknown or not set is null.
+
+    Args:
+        stop: The decision about the deadline; None if the kind of the object has no rule.
+    """
+    active, due_at = (stop.facts.active, stop.facts.due_at) if stop else (None, None)
+    deadline = active.deadline if active else None
+    return {
+        "seconds": int(deadline.after.total_seconds()) if deadline and deadline.after is not None else None,
+        "from": deadline.source if deadline else None,
+        "startedAt": instant_as_json(active.started_at if active else None),
+        "dueAt": instant_as_json(due_at if deadline else None),
+        "decision": _word(stop),
+        "reason": str(stop.reason if stop else Reason.UNKNOWN_SHAPE),
+    }
+
+
+def is_stop_ahead(stop: StopDecision | None) -> bool:
+    """Return whether the object will be stopped, now or later, if nothing changes."""
+    return stop is not None and not isinstance(stop, Ignore)
+
+
+def describe_deadline(stop: StopDecision, rule: KindRule, now: datetime) -> Iterator[str]:
+    """Describe the deadline of an object: how long, by which source, since when, and what happens or why not.
+
+    Yield no line if no source sets a deadline and the object was never stopped.
+
+    Args:
+        stop: The decision about the deadline.
+        rule: The rule of the object's kind.
+        now: The time of the decision.
+    """
+    active, reason = stop.facts.active, stop.reason
+    is_silent = active.deadline is None and active.mark is None
+    if is_silent and reason not in (Reason.INVALID_DEADLINE, Reason.ENFORCED_BY_CONTROLLER):
+        return
+    if active.deadline is not None:
+        yield _describe_setting(active, reason, now)
+    if active.mark is not None:
+        times = "once at its deadline," if active.mark.stops == 1 else f"{active.mark.stops} times, the last time"
+        yield f"stopped {times} at {describe_instant(active.mark.at, now)}"
+    yield describe_stop_fate(stop, rule, now)
+
+
+def describe_held_deadline(stop: StopDecision) -> str:
+    """Say what a hold does to the deadline of a running object; an empty text if it has none."""
+    facts, deadline = stop.facts, stop.facts.active.deadline
+    if facts.finish.finished is not False or deadline is None or deadline.after is None:
+        return ""
+    if facts.active.enforced_by:
+        return f"note: {facts.active.enforced_by} enforces {deadline.source} despite the hold"
+    after = format_duration(deadline.after)
+    return f"it is not stopped until the release, even if its deadline is over: {after}, by {deadline.source}"
+
+
+def describe_stop_fate(stop: StopDecision, rule: KindRule, now: datetime) -> str:
+    """Say in one sentence what happens at the deadline, and when; or why nothing does."""
+    match stop:
+        case Wait(until, reason):
+            late = f", {STOP_WORDS[reason]}" if reason is Reason.SERVER_CLOCK_AHEAD else ""
+            when = f"at {describe_instant(until, now)}"
+            return f"it is {_describe_action(stop.facts, rule, when)}{late}"
+        case Stop(since):
+            over = f"the deadline was over at {describe_instant(since, now)}"
+            return f"it is {_describe_action(stop.facts, rule, 'now')}; {over}"
+        case Ignore(Reason.ENFORCED_BY_CONTROLLER, facts):
+            return _describe_controller(facts, now)
+        case Ignore(Reason.ALREADY_STOPPED, facts) if facts.active.mark is None:
+            return "not stopped (already-stopped): another client has stopped it already"
+        case Ignore(reason, facts):
+            problem = f": {facts.problem}" if facts.problem else ""
+            return f"not stopped ({reason}): {STOP_WORDS[reason]}{problem}"
+
+
+def _describe_setting(active: DeadlineFacts, reason: Reason, now: datetime) -> str:
+    """`6h, by annotation …; runs since 2026-01-02T03:04:05Z (4h ago)`."""
+    deadline, started_at = active.deadline, active.started_at
+    if deadline is None or deadline.after is None:
+        return f"never, by {deadline.source}" if deadline else "none"
+    moved = f", shortened by {active.moved_by}" if active.moved_by else ""
+    is_running = reason not in (Reason.SUSPENDED, Reason.ALREADY_STOPPED, Reason.FINISHED)
+    since = f"; runs since {describe_instant(started_at, now)}" if started_at and is_running else ""
+    return f"{format_duration(deadline.after)}, by {deadline.source}{moved}{since}"
+
+
+def _describe_action(facts: Facts, rule: KindRule, when: str) -> str:
+    """`stopped now, by the patch {"spec": {"suspend": true}}`, or `deleted now`."""
+    stop = rule.deadline.stop if rule.deadline else None
+    if facts.active.deletes or stop is None:
+        return f"deleted {when}"
+    return f"stopped {when}, by the patch {json.dumps(stop.patch)}"
+
+
+def _describe_controller(facts: Facts, now: datetime) -> str:
+    who = facts.active.enforced_by or "the controller of its kind"
+    if facts.problem:
+        return f"not stopped (enforced-by-controller): {who} reads this field, and it is invalid: {facts.problem}"
+    when = f", at {describe_instant(facts.due_at, now)}" if facts.due_at else ""
+    field = facts.active.deadline.source if facts.active.deadline else "its deadline field"
+    return f"not stopped by ttl-after-finished (enforced-by-controller): {who} enforces {field}{when}"
+
+
+def _word(stop: StopDecision | None) -> str:
+    if stop is not None and stop.reason is Reason.ALREADY_STOPPED:
+        return "stopped"
+    return "ignore" if stop is None else type(stop).__name__.lower()

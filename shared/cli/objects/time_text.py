@@ -1,0 +1,24 @@
+"""Instants as the commands print them."""
+
+from datetime import datetime, timedelta
+
+from shared.core.objects import format_instant
+from shared.core.ttl.durations import format_duration
+
+
+def describe_time(instant: datetime, now: datetime) -> str:
+    """Return `in 5m` or `3h ago`."""
+    distance = instant - now
+    if distance < timedelta(0):
+        return f"{format_duration(now - instant)} ago"
+    return f"in {format_duration(distance)}"
+
+
+def describe_instant(instant: datetime, now: datetime) -> str:
+    """Return `2026-01-02T03:04:05Z (in 5m)`."""
+    return f"{format_instant(instant)} ({describe_time(instant, now)})"
+
+
+def instant_as_json(instant: datetime | None) -> str | None:
+    """Return an instant as RFC 3339 in UTC; None, which is null, if it is unknown."""
+    return None if instant is None else format_instant(instant)

@@ -1,0 +1,91 @@
+"""The deadlines that annotations set on an object or a Namespace."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.core.objects import ANNOTATION_DOMAIN, quote
+from shared.core.ttl.durations import or_never, parse_duration
+from shared.core.ttl.ttl import Origin
+
+ACTIVE_DEADLINE = "active-deadline"
+"""The annotation that sets the deadline of an object."""
+
+ON_DEADLINE = "on-deadline"
+"""The annotation that sets what is done at the deadline."""
+
+_NEVER = "never"
+_ACTIONS = ("stop", "delete")
+
+
+class InvalidDeadlineError(ValueError):
+    """A value that sets a deadline cannot be read; the message names the field and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """How long an object may run.
+
+    Attributes:
+        source: The annotation, field or policy rule that sets it.
+        after: The time from its start, or its last resume; None for `never`.
+        origin: The type of the source.
+    """
+
+    source: str
+    after: timedelta | None
+    origin: Origin = "object"
+
+    def due_at(self, started_at: datetime | None) -> datetime | None:
+        """The instant at which the object is stopped; None for `never`, or without a known start."""
+        if self.after is None or started_at is None:
+            return None
+        try:
+            return started_at + self.after
+        except OverflowError:
+            return datetime.max.replace(tzinfo=started_at.tzinfo)
+
+
+def read_deadline(name: str, value: Any, *, origin: Origin = "object", may_be_never: bool = True) -> Deadline:
+    """Read the value of an annotation that is a duration of more than zero, or `never`.
+
+    Args:
+        name: The annotation, without its domain.
+        value: Its value.
+        origin: The type of the source.
+        may_be_never: Whether `never` is a value.
+
+    Raises:
+        InvalidDeadlineError: The value is anything else.
+    """
+    source = f"{ANNOTATION_DOMAIN}/{name}"
+    if value == _NEVER and may_be_never:
+        return Deadline(source, None, origin)
+    if not isinstance(value, str):
+        raise InvalidDeadlineError(f"annotation {source}: expected text, got {quote(value)}")
+    try:
+        after = parse_duration(value)
+    except ValueError as error:
+        expected = or_never(error) if may_be_never else str(error)
+        raise InvalidDeadlineError(f"annotation {source}: {expected}") from None
+    if not after:
+        raise InvalidDeadlineError(f"annotation {source}: expected a duration of more than 0, got {quote(value)}")
+    return Deadline(source, after, origin)
+
+
+def annotated_deadline(annotations: Mapping[str, Any]) -> Deadline | None:
+    """The deadline that an object's own annotation sets.
+
+    Args:
+        annotations: The object's annotations, without their domain.
+
+    Raises:
+        InvalidDeadlineError: An annotation about the deadline has a malformed value.
+    """
+    action = annotations.get(ON_DEADLINE)
+    if ON_DEADLINE in annotations and action not in _ACTIONS:
+        source = f"annotation {ANNOTATION_DOMAIN}/{ON_DEADLINE}"
+        raise InvalidDeadlineError(f"{source}: expected one of {', '.join(_ACTIONS)}, got {quote(action)}")
+    value = annotations.get(ACTIVE_DEADLINE)
+    return None if ACTIVE_DEADLINE not in annotations else read_deadline(ACTIVE_DEADLINE, value)

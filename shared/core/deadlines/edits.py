@@ -1,0 +1,71 @@
+"""Build the edits by which `set` sets and removes the active deadline of one object."""
+
+from typing import Any, Literal
+
+from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE, InvalidDeadlineError, read_deadline
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
+from shared.core.ttl.edits import Edit, check_changeable
+
+Action = Literal["stop", "delete"]
+"""What is done at the deadline."""
+
+
+def check_deadline(value: str) -> None:
+    """Check a value of `set_deadline`.
+
+    Raises:
+        ValueError: It is neither a duration of more than zero nor `never`.
+    """
+    try:
+        read_deadline(ACTIVE_DEADLINE, value)
+    except InvalidDeadlineError as error:
+        raise ValueError(str(error).removeprefix(f"annotation {ANNOTATION_DOMAIN}/{ACTIVE_DEADLINE}: ")) from None
+
+
+def set_deadline(obj: Any, rule: KindRule, value: str | None, action: Action | None) -> Edit:
+    """Set the deadline of an object, what is done at the deadline, or both.
+
+    Args:
+        obj: The object.
+        rule: Its kind rule.
+        value: A duration of more than zero, or `never`; None to leave the deadline as it is.
+        action: What is done at the deadline; None to leave that as it is.
+
+    Raises:
+        ValueError: The value cannot be read, or the object cannot be stopped; the message says why.
+    """
+    check_changeable(obj, rule)
+    if value is not None:
+        check_deadline(value)
+    if value != "never":
+        _check_stoppable(obj, rule, action)
+    wanted: dict[str, str | None] = {ACTIVE_DEADLINE: value, ON_DEADLINE: action}
+    return Edit({name: text for name, text in wanted.items() if text is not None})
+
+
+def unset_deadline(obj: Any) -> Edit | None:
+    """Remove the annotations that set the deadline; None if there are none.
+
+    The mark of a stop stays: without it a stopped object would count as one that a person suspended.
+    """
+    removed = {name: None for name in (ACTIVE_DEADLINE, ON_DEADLINE) if name in get_annotations(obj)}
+    return Edit(removed) if removed else None
+
+
+def merge_edits(*edits: Edit | None) -> Edit | None:
+    """Merge edits of different annotations into one; None if there are none."""
+    present = [one for one in edits if one is not None]
+    if not present:
+        return None
+    annotations = {name: value for one in present for name, value in one.annotations.items()}
+    fields = {path: value for one in present for path, value in one.fields.items()}
+    return Edit(annotations, fields, tuple(sentence for one in present for sentence in one.message))
+
+
+def _check_stoppable(obj: Any, rule: KindRule, action: Action | None) -> None:
+    if rule.deadline is None:
+        raise ValueError(f"the kind rule of {rule.name} has no `deadline`, so it is unknown when a {rule.kind} started")
+    if rule.deadline.cannot_stop and (action or get_annotations(obj).get(ON_DEADLINE)) != "delete":
+        why = f"a {rule.kind} cannot be stopped: {rule.deadline.cannot_stop}"
+        raise ValueError(f"{why}; to have it deleted at its deadline, add --on-deadline delete")

@@ -1,0 +1,48 @@
+"""Read from an unfinished object since when it runs, and whether it is suspended or stopped."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from shared.core.instants import find_instant
+from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.kinds.predicates import UnknownShapeError, holds
+
+_NO_CONDITION: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The present run of an unfinished object, from its start or its last resume.
+
+    Attributes:
+        started_at: When the run started; None if that is unknown. It may be too late, but never too early.
+        is_suspended: Whether its clock does not run.
+    """
+
+    started_at: datetime | None
+    is_suspended: bool = False
+
+
+def run_of(obj: Any, rule: DeadlineRule) -> Run | None:
+    """The present run of an unfinished object; None if the object has a shape that the rule does not expect."""
+    try:
+        is_suspended = rule.suspended is not None and holds(rule.suspended, obj)
+        return Run(find_instant(rule.started_at, obj, _NO_CONDITION), is_suspended)
+    except UnknownShapeError:
+        return None
+
+
+def is_merged(obj: Any, patch: Mapping[str, Any]) -> bool:
+    """Return whether an object already has all values of a JSON merge patch."""
+    if not isinstance(obj, dict):
+        return False
+    for key, wanted in patch.items():
+        present = obj.get(key)
+        if isinstance(wanted, dict):
+            if not is_merged(present, wanted):
+                return False
+        elif type(present) is not type(wanted) or present != wanted:
+            return False
+    return True

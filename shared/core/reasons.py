@@ -1,0 +1,183 @@
+"""The reasons of decisions, each with its meaning and what an operator can do."""
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """Why an object is kept or deleted: the same word in log lines, metrics, JSON output and test ids.
+
+    The text of each member is its meaning, and what an operator can do: docs/reference/reasons.md is made from it.
+    """
+
+    EXPIRED = "expired"
+    """The TTL of the object is over. The object is deleted, unless a safeguard denies or delays the DELETE.
+
+    To keep the object, run `kubectl ttl hold KIND/NAME --reason WHY`.
+    """
+    OVER_COUNT = "over-count"
+    """The group of the object has more finished objects than `maxCount` of a policy rule, and the object is among the
+    oldest. It is deleted before its TTL is over, or without a TTL, unless a safeguard denies or delays the DELETE.
+
+    To keep the object, run `kubectl ttl hold KIND/NAME --reason WHY`, or set a higher `maxCount`.
+    """
+    OVER_QUOTA = "over-quota"
+    """A ResourceQuota is used above `whenQuotaAbove` of a policy rule, and the object is among the oldest of those that
+    the rule may delete. It is deleted before its TTL is over, unless a safeguard denies or delays the DELETE.
+
+    To keep the object, run `kubectl ttl hold KIND/NAME --reason WHY`, or increase the quota.
+    """
+    NOT_DUE = "not-due"
+    """The TTL of the finished object, or the active deadline of the running object, is not over yet.
+
+    To keep the object longer, run `kubectl ttl set KIND/NAME TIME` or `kubectl ttl hold KIND/NAME --reason WHY`.
+    """
+    SERVER_CLOCK_AHEAD = "server-clock-ahead"
+    """The API server's clock is more than 60 s ahead of the clock of this process. The object is due by the first clock
+    only. It is kept until it is due by both.
+
+    Compare the clocks with `kubectl ttl doctor`, and set the clock that is wrong.
+    """
+    TERMINATING = "terminating"
+    """The object has a `metadata.deletionTimestamp`. A DELETE of it was accepted before.
+
+    If the object does not go, `kubectl ttl explain KIND/NAME` prints which finalizers it waits for.
+    """
+    HELD = "held"
+    """The object has the annotation `ttlafterfinished.dev/hold`.
+
+    To end the hold, run `kubectl ttl release KIND/NAME`.
+    """
+    NEVER_FINISHES = "never-finishes"
+    """The kind rule has `neverFinishes`. Objects of the kind are never deleted.
+
+    Nothing. `kubectl ttl kinds KIND` prints why the kind never finishes.
+    """
+    EXEMPT = "exempt"
+    """The namespace has the annotation `ttlafterfinished.dev/exempt: "true"`.
+
+    To end the exemption, run `kubectl annotate namespace NAME ttlafterfinished.dev/exempt-`.
+    """
+    INVALID_POLICY = "invalid-policy"
+    """An annotation of the namespace has a malformed value, or a policy rule cannot be evaluated for the object.
+
+    Correct the value. The Event `InvalidPolicy` and `kubectl ttl explain KIND/NAME` name it.
+    """
+    INVALID_TTL = "invalid-ttl"
+    """A TTL annotation of the object, or the TTL field of its kind, has a malformed value.
+
+    Correct the value. To remove the annotations, run `kubectl ttl set KIND/NAME --unset`.
+    """
+    UNFINISHED = "unfinished"
+    """The object has not finished.
+
+    Nothing. `kubectl ttl kinds KIND` prints when objects of the kind count as finished.
+    """
+    LEFT_TO_CONTROLLER = "left-to-controller"
+    """The TTL field of the kind is set. The controller of the kind acts on it, and the kind rule has `native: leave`.
+
+    To set a TTL for ttl-after-finished, run `kubectl ttl set KIND/NAME TIME`.
+    """
+    NO_TTL = "no-ttl"
+    """No annotation, TTL field, policy rule or namespace default sets a TTL for the object.
+
+    Set a TTL on the object with `kubectl ttl set KIND/NAME TIME`, in a policy rule, or as the default of the namespace.
+    """
+    NEVER = "never"
+    """The TTL of the object is `never`.
+
+    To set another TTL, run `kubectl ttl set KIND/NAME TIME`.
+    """
+    FINISH_TIME_UNKNOWN = "finish-time-unknown"
+    """The object finished, and no field shows when.
+
+    Set an instant, which needs no finish time: `kubectl ttl set KIND/NAME 2026-01-02T03:04:05Z`.
+    """
+    NAMESPACE_UNREAD = "namespace-unread"
+    """The Namespace was not read. It may be exempt, set a default, or set a maximum.
+
+    Allow `get` and `list` on namespaces to the process, or to the person who runs the command.
+    """
+    INHERITED_UNREAD = "inherited-unread"
+    """The object may inherit its TTL from another object to which it refers, and that object was not read.
+
+    Allow `get` on the kind of that object, or set a TTL on the object itself: `kubectl ttl set KIND/NAME TIME`.
+    """
+    OWNER_UNFINISHED = "owner-unfinished"
+    """The controller owner of the object has not finished, or its state is unknown.
+
+    Wait for the owner. To delete the object before its owner, set `ttlafterfinished.dev/owner: ignore` on the object.
+    """
+    DISPATCHED = "dispatched"
+    """Another cluster created the object here, and still has to read its result.
+
+    Set the TTL on the original, or allow the deletion by a policy rule with `onDispatched: delete`.
+    """
+    AGGREGATED_API = "aggregated-api"
+    """An aggregated API server serves the kind, or may serve it, and may ignore the preconditions of a DELETE.
+
+    Allow `list` on APIServices. If the server checks the preconditions, set `preconditions: honoured` in a kind rule.
+    """
+    KEPT_LAST = "kept-last"
+    """A policy rule with `keepLast` or `keepLastFailed` keeps the object as one of the newest of its group.
+
+    Wait: the object is due once enough newer objects of the group have finished.
+    """
+    UNKNOWN_SHAPE = "unknown-shape"
+    """The object does not have the shape that the rule of its kind expects.
+
+    Compare the object with `kubectl ttl kinds KIND`. If your version of the kind differs, write a kind rule.
+    """
+    DEADLINE_EXCEEDED = "deadline-exceeded"
+    """The object runs for longer than its active deadline. It is stopped, unless a safeguard denies or delays that.
+
+    To let the object run longer, set `ttlafterfinished.dev/active-deadline` on it.
+    """
+    NO_DEADLINE = "no-deadline"
+    """No annotation, policy rule or namespace default sets an active deadline for the object.
+
+    To set one, annotate the object with `ttlafterfinished.dev/active-deadline`, or set `activeDeadline` in a policy.
+    """
+    FINISHED = "finished"
+    """The object has finished, so its active deadline no longer applies.
+
+    Nothing.
+    """
+    SUSPENDED = "suspended"
+    """The object is suspended. The clock of its active deadline does not run, and starts again when the object is
+    resumed.
+
+    Nothing.
+    """
+    ALREADY_STOPPED = "already-stopped"
+    """The object was stopped at its active deadline, or another client has stopped it.
+
+    Nothing. If the object does not finish, look at the controller of its kind.
+    """
+    STOP_UNDONE = "stop-undone"
+    """The object was stopped at its active deadline and runs again. Either a controller undid the stop, or the
+    object was resumed after each of three stops. It is not stopped again.
+
+    Correct the controller or client that resumes the object. To let the object be stopped again, remove the annotation
+    `ttlafterfinished.dev/deadline-exceeded`.
+    """
+    CANNOT_STOP = "cannot-stop"
+    """The object has an active deadline, and its kind rule has `cannotStop`, or no `deadline` at all.
+
+    `kubectl ttl kinds KIND` prints why. If the rule has `cannotStop`, the annotation
+    `ttlafterfinished.dev/on-deadline: delete` has the object deleted instead.
+    """
+    ENFORCED_BY_CONTROLLER = "enforced-by-controller"
+    """The deadline field of the kind is set. The controller of the kind enforces it, and ttl-after-finished does not.
+
+    To set a deadline for ttl-after-finished, remove the field.
+    """
+    INVALID_DEADLINE = "invalid-deadline"
+    """An annotation about the active deadline has a malformed value.
+
+    Correct the value. The Event `InvalidDeadline` and `kubectl ttl explain KIND/NAME` name it.
+    """
+    START_TIME_UNKNOWN = "start-time-unknown"
+    """The object has an active deadline, and no field shows when the object started.
+
+    Nothing, if the object has not started yet. Else compare the object with `kubectl ttl kinds KIND`.
+    """

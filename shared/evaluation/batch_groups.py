@@ -1,0 +1,192 @@
+"""The decisions of the loop about one object of a batch, and the groups that show which of them applies."""
+
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from shared.core.capacity import BEYOND_COUNT, FULL_PRESSURE, WITHIN_COUNT, QuotaPressure, QuotaUsage
+from shared.core.decide import Context, Decision, Expire, Facts, Ignore, Reason
+from shared.core.objects import ObjectRef
+from shared.core.ranks import (
+    Leaving,
+    RankedObject,
+    RankGroup,
+    RankGroups,
+    find_counted,
+    find_pressed,
+    find_ranked,
+    is_kept,
+)
+from shared.errors import PermanentError
+from shared.evaluation.quotas import KnownQuotas
+
+_Run = Callable[[Context], Awaitable[tuple[Decision, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDecisions:
+    """The decisions of the loop about one object under one policy, each without the fact that the one before lacks.
+
+    Attributes:
+        usual: With no limit in effect.
+        beyond: If the object is beyond maxCount; empty if no rule has one.
+        pressed: If the object has to go because of a quota; empty if no rule has whenQuotaAbove.
+    """
+
+    usual: tuple[Decision, ...]
+    beyond: tuple[Decision, ...] = ()
+    pressed: tuple[Decision, ...] = ()
+
+    @classmethod
+    async def find(cls, run: _Run, context: Context) -> "LoopDecisions":
+        """Run the loop, once more for each limit that may take effect."""
+        usual = await run(context)
+        facts = usual[-1].facts
+        beyond: tuple[Decision, ...] = ()
+        pressed: tuple[Decision, ...] = ()
+        if facts.count_rule is not None:
+            beyond = await run(replace(context, counted=BEYOND_COUNT))
+        if facts.quota_rule is not None:
+            pressed = await run(replace(context, counted=WITHIN_COUNT, pressure=FULL_PRESSURE))
+        return cls(usual, beyond, pressed)
+
+    @property
+    def needs_owner(self) -> bool:
+        """Return whether the owner of the object may keep it."""
+        return any(map(_needs_owner, (*self.usual, *self.beyond, *self.pressed)))
+
+
+def _needs_owner(decision: Decision) -> bool:
+    return Reason.OWNER_UNFINISHED in (decision.reason, decision.facts.unread)
+
+
+def _kept_by(decision: Decision) -> Reason | None:
+    return decision.reason if isinstance(decision, Ignore) else None
+
+
+@dataclass(slots=True)
+class BatchGroups:
+    """The objects of a batch that the rules of one policy count."""
+
+    _groups: RankGroups = field(default_factory=RankGroups)
+    _pressed_groups: defaultdict[RankGroup, list[RankedObject]] = field(default_factory=lambda: defaultdict(list))
+    _pressed: dict[str, RankedObject] = field(default_factory=dict)
+    _leaving: dict[tuple[RankGroup, Sequence[QuotaUsage]], Leaving] = field(default_factory=dict)
+    _waiting: list[tuple[RankedObject, RankedObject | None]] = field(default_factory=list)
+    _live: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+
+    def add(self, ref: ObjectRef, owner: ObjectRef | None, decisions: LoopDecisions) -> None:
+        """Add an object under the fields of the policy rules that count it."""
+        self._live[_place_of(ref)] += decisions.usual[0].reason is not Reason.TERMINATING
+        first = decisions.usual[0]
+        if ranked := find_ranked(ref, first.reason, first.facts):
+            self._groups.add(ranked)
+        if counted := _counted(ref, decisions):
+            self._groups.add(counted)
+        if decisions.pressed:
+            last = decisions.pressed[-1]
+            owner = owner if any(map(_needs_owner, decisions.pressed)) else None
+            if pressed := find_pressed(ref, _kept_by(last), last.facts, owner=owner):
+                self._waiting.append((pressed, ranked))
+
+    def settle(self, unfinished: Mapping[str, bool]) -> None:
+        """Put the objects in order, once all are added; neither keepLast nor an owner keeps an object for a quota.
+
+        Args:
+            unfinished: Whether each owner that may keep an object is unfinished, by uid.
+        """
+        self._groups.sort()
+        for pressed, ranked in self._waiting:
+            is_ranked_out = ranked is None or not is_kept(self._groups.count_newer(ranked), ranked.kept)
+            if is_ranked_out and not (pressed.owner and unfinished.get(pressed.owner.uid, True)):
+                self._pressed_groups[pressed.group].append(pressed)
+                self._pressed[pressed.ref.uid] = pressed
+        for objects in self._pressed_groups.values():
+            objects.sort(key=lambda one: one.place)
+
+    def choose(
+        self,
+        ref: ObjectRef,
+        decisions: LoopDecisions,
+        quotas: KnownQuotas,
+        *,
+        read_at: datetime,
+        owner_unfinished: bool,
+    ) -> Decision:
+        """The decision at which the loop ends if it has the facts."""
+
+        def pick(chain: Sequence[Decision]) -> Decision:
+            """The first decision whose missing fact keeps the object, or keeps it from being due sooner."""
+            counted = (self._count(ref, one) for one in chain)
+            return next(one for one in counted if _applies(one, owner_unfinished=owner_unfinished))
+
+        usual = pick(decisions.usual)
+        facts = usual.facts
+        if isinstance(usual, Expire) or facts.unread not in (Reason.OVER_COUNT, Reason.OVER_QUOTA):
+            return usual
+        if facts.unread is Reason.OVER_COUNT and (ranked := _counted(ref, decisions)):
+            counted = self._groups.count(ranked, listed=ranked)
+            if counted.since is not None:
+                return _with(pick(decisions.beyond), counted=counted)
+            usual = _with(usual, counted=counted)
+        if facts.quota_rule is None or facts.ttl is None:
+            return _with(usual, unread=None)
+        if isinstance(quotas, PermanentError):
+            return _with(usual, unread=Reason.OVER_QUOTA, problem=str(quotas))
+        pressure = self._pressure(ref, quotas, facts, read_at)
+        if pressure.is_over(facts.quota_rule.when_quota_above or 0):
+            usual = _with(pick(decisions.pressed), counted=usual.facts.counted)
+        return _with(usual, pressure=pressure, unread=None)
+
+    def _pressure(self, ref: ObjectRef, quotas: Sequence[QuotaUsage], facts: Facts, read_at: datetime) -> QuotaPressure:
+        pressure = QuotaPressure(tuple(quotas), read_at=read_at)
+        percent = facts.quota_rule.when_quota_above or 0 if facts.quota_rule else 0
+        if not pressure.excess(percent):
+            return pressure
+        pressure, pressed = replace(pressure, live=self._live[_place_of(ref)]), self._pressed.get(ref.uid)
+        older = None if pressed is None else self._find_leaving(pressed.group, pressure).count_older(pressed)
+        return replace(pressure, older=older)
+
+    def _find_leaving(self, group: RankGroup, pressure: QuotaPressure) -> Leaving:
+        """The oldest objects of a group, as many as have to go."""
+        known = self._leaving.get((group, pressure.quotas))
+        if known is None:
+            known = self._leaving[group, pressure.quotas] = Leaving(pressure)
+            for one in self._pressed_groups[group]:
+                if known.must_include(one):
+                    known.objects.append(one)
+        return known
+
+    def _count(self, ref: ObjectRef, decision: Decision) -> Decision:
+        """The decision, with the number of objects of its group that finished later."""
+        ranked = find_ranked(ref, decision.reason, decision.facts)
+        return decision if ranked is None else _with(decision, newer=self._groups.count_newer(ranked))
+
+
+def _counted(ref: ObjectRef, decisions: LoopDecisions) -> RankedObject | None:
+    """How maxCount counts an object."""
+    if not decisions.beyond:
+        return None
+    last = decisions.beyond[-1]
+    return find_counted(ref, _kept_by(last), last.facts)
+
+
+def _place_of(ref: ObjectRef) -> tuple[str, str, str]:
+    return ref.api_version, ref.kind, ref.namespace
+
+
+def _with(decision: Decision, **facts: Any) -> Decision:
+    return replace(decision, facts=replace(decision.facts, **facts))
+
+
+def _applies(decision: Decision, *, owner_unfinished: bool) -> bool:
+    """Return whether the loop ends at a decision: the fact that it lacks does not change it."""
+    facts = decision.facts
+    if _needs_owner(decision):
+        return owner_unfinished
+    if decision.reason is Reason.KEPT_LAST:
+        rule = facts.keep_last_rule
+        return is_kept(facts.newer, rule.kept_of(facts.finish.outcome) if rule else None)
+    return True

@@ -1,0 +1,122 @@
+"""The stop guard: admission policies that make the API server reject a change that `enforce` must never make.
+
+The right to patch a kind cannot be limited to some fields. The stop guard limits it: our accounts may change an object
+only as the `stop.patch` of its kind rule says, and only while it runs and is not held or exempt.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
+from shared.core.kinds.admission import express, rule_version
+from shared.core.kinds.cel_text import list_of, optional_key
+from shared.core.kinds.rule import KindRule
+from shared.core.kinds.stop_text import is_merged
+from shared.core.objects import ANNOTATION_DOMAIN, STOP_GUARD_PREFIX
+from shared.installation.delete_guard import Guarded, binds, kept, known_shape, make_guard
+from shared.installation.kind_manifests import label_of
+from shared.installation.rbac import STOPPERS
+
+NOT_CHECKED = (
+    "the start, the deadline and the clock; policies and defaults of namespaces; whether an owner is unfinished; "
+    "whether the kind's own controller enforces a deadline; the preconditions of the patch"
+)
+"""The conditions that `decide_stop` checks, and the API server cannot check."""
+
+_SET_BY_SERVER = ("generation", "managedFields", "resourceVersion")
+_MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION))
+_MARK = f"object.metadata.?annotations[?'{_MARKS[0]}'].hasValue()"
+_NEVER = f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/active-deadline'].orValue('') != 'never'"
+
+_Patch = Mapping[str, Any]
+
+
+def can_stop(rules: Sequence[KindRule]) -> bool:
+    """Return whether objects of a kind are stopped by a patch, so that the kind has a stop guard."""
+    return any(rule.deadline and rule.deadline.stop for rule in rules)
+
+
+def stop_guard_name(rule: KindRule) -> str:
+    """Return the name of a kind's stop guard, which is also the name of its binding."""
+    return f"{STOP_GUARD_PREFIX}{label_of(rule)}"
+
+
+def stop_guard(
+    rules: Sequence[KindRule], namespace: str, others: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Make the admission policy and the binding for the stops of one kind.
+
+    Args:
+        rules: All rules of one kind, of which at least one has a stop.
+        namespace: The namespace of the installation whose accounts the policy binds.
+        others: The names of other users that the policy binds.
+    """
+    expressions = express(rules)
+    return make_guard(
+        stop_guard_name(rules[0]),
+        Guarded("stop-guard", "ttl-after-finished-stops", STOPPERS, "UPDATE", NOT_CHECKED),
+        rules,
+        variables=expressions.variables,
+        validations=_validations(rules),
+        condition=binds(namespace, others, accounts=STOPPERS),
+    )
+
+
+def _validations(rules: Sequence[KindRule]) -> Iterator[tuple[str, str]]:
+    """Yield each CEL validation with the message of the API server if the validation fails."""
+    rule, expressions, version = rules[0], express(rules), rule_version(rules)
+    by = f"version {version} of the rule for {rule.name}"
+    yield from kept(rule)
+    yield _NEVER, f"opted out: the {rule.kind} has the annotation {ANNOTATION_DOMAIN}/active-deadline: never"
+    yield from known_shape(rule, expressions, version)
+    yield f"!({expressions.finished})", f"finished: the {rule.kind} has finished by {by}"
+    yield _MARK, f"mark: expected the annotation {_MARKS[0]} with the stop"
+    yield _is_stopped(rules), f"change: expected no change of the {rule.kind} but the stop of {by}"
+
+
+def _is_stopped(rules: Sequence[KindRule]) -> str:
+    """Return the CEL condition that the new object is the old object with the stop of its version, and nothing else."""
+    whole = "false"
+    for rule in reversed(rules):
+        if rule.deadline and rule.deadline.stop:
+            is_known = f"oldObject.apiVersion in {list_of(rule.api_versions)}"
+            is_stop = " && ".join(_is_the_stop(rule.deadline.stop.patch))
+            whole = f"{is_known} && {is_stop}" if whole == "false" else f"{is_known} ? ({is_stop}) : ({whole})"
+    return whole
+
+
+def _is_the_stop(patch: _Patch) -> Iterator[str]:
+    """Yield the conditions that the new object has all values of the patch and the mark, and no other change."""
+    metadata = patch.get("metadata", {})
+    yield from _is_same_beside("oldObject", "object", (*patch, "metadata"))
+    yield from _is_same_beside("oldObject.metadata", "object.metadata", ("annotations", "labels", *_SET_BY_SERVER))
+    for name, marks in (("annotations", _MARKS), ("labels", ())):
+        yield from _is_same_but(_both(f"metadata.?{name}"), metadata.get(name, {}), marks)
+    for name in sorted({*patch} - {"metadata"}):
+        yield from _is_same_but(_both(f"?{name}"), patch[name])
+    yield from is_merged("object", patch)
+
+
+def _both(path: str) -> tuple[str, str]:
+    """Return the CEL expressions of a map of the old object and of the new one; an absent map counts as empty."""
+    return f"oldObject.{path}.orValue({{}})", f"object.{path}.orValue({{}})"
+
+
+def _is_same_but(both: tuple[str, str], patch: _Patch, free: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the conditions that two maps differ only where a merge patch has values, and in `free` keys."""
+    old, new = both
+    yield from _is_same_beside(old, new, (*patch, *free))
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            inner = f"{optional_key(old, key)}.orValue({{}})", f"{optional_key(new, key)}.orValue({{}})"
+            yield from _is_same_but(inner, value)
+
+
+def _is_same_beside(old: str, new: str, keys: Sequence[str]) -> Iterator[str]:
+    """Yield the conditions that two maps have the same entries, except for some keys."""
+    if not keys:
+        yield f"{new} == {old}"
+        return
+    others = list_of(sorted({*keys}))
+    yield f"{old}.all(key, key in {others} || key in {new} && {new}[key] == {old}[key])"
+    yield f"{new}.all(key, key in {others} || key in {old})"

@@ -1,0 +1,40 @@
+"""The types of fields that several messages have; each refuses what could not be sent or logged."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, Field
+
+from shared.core.objects import ObjectRef
+
+NAME_CHARACTERS_MAX = 500
+"""Characters of a sweep's id and of a kind's name in a step; a sweep writes shorter ones."""
+
+
+def _in_utc(instant: datetime) -> datetime:
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("expected an instant between the years 1 and 9999 in UTC") from None
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("expected printable text")
+    return text
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX), AfterValidator(_printable)]
+"""A text of a message that log lines and Kubernetes Events quote."""
+
+
+def identified_ref(ref: ObjectRef) -> ObjectRef:
+    """Require a name and a uid, by which a timer finds its object, in text that can be sent."""
+    for field, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name), ("uid", ref.uid)):
+        if not value or not value.isprintable():
+            raise ValueError(f"{field}: expected printable text that is not empty")
+    for field, value in (("namespace", ref.namespace), ("name", ref.name)):
+        if {"/", "%"} & set(value):
+            raise ValueError(f"{field}: expected a name without / and %")
+    return ref

@@ -1,0 +1,325 @@
+"""Active deadlines on a real kube-apiserver with the real Job controller, through `run` as a user starts it."""
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shared.core.objects import parse_instant
+from tests.builders import not_none
+from tests.integration.conftest import Api, Run
+from tests.integration.test_run import POD_SPEC, Cluster
+
+Start = Callable[..., Run]
+OURS = "ttlafterfinished.dev/"
+AT_ONCE_SECONDS = 1.0
+POLICY_HEAD = "apiVersion: ttlafterfinished.dev/v1\nkind: Policy\n"
+
+
+def ours(**annotations: str) -> dict[str, str]:
+    return {f"{OURS}{key.replace('_', '-')}": value for key, value in annotations.items()}
+
+
+class Running(Cluster):
+    """Jobs that run in one namespace: no kubelet ends their Pods."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        super().__init__(api, namespace)
+        self.namespace = f"/api/v1/namespaces/{namespace}"
+
+    def start(self, name: str, **annotations: str) -> datetime:
+        """Create a Job with annotations of ours, and wait until the Job controller has started it.
+
+        Returns:
+            Its start time.
+        """
+        self.create_job(name, annotations=ours(**annotations))
+        return not_none(self.api.wait(f"the start of {name}", lambda: self.started_at(name)))
+
+    def started_at(self, name: str) -> datetime | None:
+        text = self.job(name)["status"].get("startTime")
+        return parse_instant(text) if text else None
+
+    def pods_of(self, job: str) -> list[Any]:
+        selector = f"labelSelector=batch.kubernetes.io/job-name%3D{job}"
+        return list(self.api.call("GET", f"{self.pods}?{selector}")["items"])
+
+    def is_suspended(self, name: str) -> bool:
+        return bool(self.job(name)["spec"].get("suspend"))
+
+    def await_stop(self, name: str, seconds: float = 30) -> Any:
+        """Wait until a Job is stopped; return it as it is then."""
+        return self.api.wait(
+            f"the stop of {name}", lambda: job if (job := self.job(name))["spec"].get("suspend") else None, seconds
+        )
+
+    def resume(self, name: str) -> datetime:
+        """Resume a Job as a user does, and wait for its next start; the Job controller has seen the stop before."""
+        self.api.wait(f"the suspension of {name}", lambda: suspended_at(self.job(name)))
+        self.api.call("PATCH", f"{self.jobs}/{name}", {"spec": {"suspend": False}})
+        return not_none(self.api.wait(f"the next start of {name}", lambda: self.started_at(name)))
+
+    def events(self, reason: str) -> list[Any]:
+        """The Kubernetes Events of a reason in the namespace."""
+        listed = self.api.call("GET", f"{self.namespace}/events")["items"]
+        return [event for event in listed if event["reason"] == reason]
+
+    def await_event(self, reason: str, name: str) -> str:
+        """Wait for an Event about an object; return its message."""
+
+        def find() -> Any:
+            return [one for one in self.events(reason) if one["involvedObject"]["name"] == name]
+
+        message: str = self.api.wait(f"the Event {reason} about {name}", find)[0]["message"]
+        return message
+
+    def annotate_namespace(self, **annotations: str) -> None:
+        self.api.call("PATCH", self.namespace, {"metadata": {"annotations": ours(**annotations)}})
+
+
+def is_marked(obj: Any) -> bool:
+    return f"{OURS}deadline-exceeded" in obj["metadata"].get("annotations", {})
+
+
+def mark_of(obj: Any) -> tuple[datetime, int]:
+    """When `enforce` stopped an object, and how often."""
+    annotations = obj["metadata"]["annotations"]
+    return parse_instant(annotations[f"{OURS}deadline-exceeded"]), int(annotations[f"{OURS}stops"])
+
+
+def suspended_at(job: Any) -> datetime | None:
+    """When the Job controller suspended a Job, by its condition."""
+    for condition in job["status"].get("conditions", []):
+        if condition["type"] == "Suspended" and condition["status"] == "True":
+            return parse_instant(condition["lastTransitionTime"])
+    return None
+
+
+def written_at(obj: Any, field: str) -> datetime:
+    """When a field of the spec was last written, by the API server's own record: an independent witness of a stop."""
+    times = [
+        entry["time"] for entry in obj["metadata"]["managedFields"] if field in entry["fieldsV1"].get("f:spec", {})
+    ]
+    return max(parse_instant(text) for text in times)
+
+
+def sleep_until(at: datetime) -> None:
+    time.sleep(max(0.0, (at - datetime.now(UTC)).total_seconds()))
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+@pytest.fixture
+def cluster(api: Api, namespace: str) -> Running:
+    return Running(api, namespace)
+
+
+@pytest.fixture
+def write_policy(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "policy.yaml"
+        path.write_text(POLICY_HEAD + text)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def start_seen(cluster: Running, start_run: Start) -> Start:
+    """Start `run`, and wait until its watch has brought an object: what follows is seen by an event."""
+
+    def start(*options: str) -> Run:
+        run = start_run("--kinds", "jobs", "-v", *options)
+        cluster.api.wait("the first sweep", lambda: "sweep ended" in run.text)
+        cluster.create_job("witness", annotations=ours(active_deadline="15m"))
+        cluster.api.wait("the timer of the witness", lambda: re.search(r'timer-set .*/witness"', run.text))
+        return run
+
+    return start
+
+
+def test_job_is_suspended_at_its_deadline_resumed_stopped_again_and_deleted_by_its_ttl(
+    cluster: Running, start_seen: Start
+) -> None:
+    run = start_seen()
+    started = cluster.start("train", active_deadline="3s", ttl="6s")
+    first = cluster.await_stop("train")
+
+    assert written_at(first, "f:suspend") >= started + seconds(3)
+    assert mark_of(first)[1] == 1
+    message = cluster.await_event("DeadlineExceeded", "train")
+    assert message.startswith(f"ran for longer than 3s, its deadline by {OURS}active-deadline; stopped by ")
+    cluster.api.wait("the end of its Pods", lambda: not cluster.pods_of("train"))
+
+    resumed = cluster.resume("train")
+    second = cluster.await_stop("train")
+
+    assert resumed >= mark_of(first)[0].replace(microsecond=0)
+    assert written_at(second, "f:suspend") >= resumed + seconds(3)
+    assert mark_of(second)[1] == 2
+
+    suspended = cluster.api.wait("its suspension", lambda: suspended_at(cluster.job("train")))
+    cluster.api.wait("its deletion", lambda: cluster.job("train") is None)
+
+    assert datetime.now(UTC) >= max(suspended, mark_of(second)[0]) + seconds(6)
+    assert len(re.findall(r"\bstopped .*/train\"", run.text)) == 2
+
+
+def test_job_with_activeDeadlineSeconds_is_left_to_its_controller(cluster: Running, start_seen: Start) -> None:  # noqa: N802 - the field
+    run = start_seen()
+    cluster.start("native", active_deadline="3s")
+    cluster.api.call("PATCH", f"{cluster.jobs}/native", {"spec": {"activeDeadlineSeconds": 5}})
+    cluster.api.wait("its end by its controller", lambda: "DeadlineExceeded" in str(cluster.job("native")["status"]))
+
+    job = cluster.job("native")
+    assert not job["spec"]["suspend"]
+    assert not is_marked(job)
+    assert re.search(r'kept .*/native".*enforced-by-controller', run.text)
+    assert cluster.events("DeadlineExceeded") == []
+
+
+@pytest.mark.parametrize("before", ["1h", None], ids=["shortened", "set"])
+def test_deadline_below_the_running_time_stops_the_job_at_once(
+    cluster: Running, start_seen: Start, before: str | None
+) -> None:
+    start_seen()
+    started = cluster.start("long", **({"active_deadline": before} if before else {}))
+    sleep_until(started + seconds(3))
+    assert not cluster.is_suspended("long")
+    cluster.annotate("long", active_deadline="2s")
+    cluster.await_stop("long", AT_ONCE_SECONDS)
+
+
+@pytest.mark.parametrize("after", ["1h", "never", None], ids=["raised", "never", "removed"])
+def test_deadline_that_is_raised_or_removed_while_the_job_runs_stops_nothing(
+    cluster: Running, start_seen: Start, after: str | None
+) -> None:
+    start_seen()
+    started = cluster.start("patient", active_deadline="3s")
+    cluster.start("control", active_deadline="3s")
+    sleep_until(started + seconds(1.5))
+    cluster.annotate("patient", active_deadline=after)
+    cluster.await_stop("control")
+    sleep_until(started + seconds(5))
+
+    assert not cluster.is_suspended("patient")
+
+
+def test_hold_set_while_the_job_runs_keeps_it_running_until_the_release(cluster: Running, start_seen: Start) -> None:
+    start_seen()
+    started = cluster.start("held", active_deadline="3s")
+    sleep_until(started + seconds(1.5))
+    cluster.annotate("held", hold="looking at it")
+    sleep_until(started + seconds(5))
+    assert not cluster.is_suspended("held")
+
+    cluster.annotate("held", hold=None)
+    cluster.await_stop("held", AT_ONCE_SECONDS)
+
+
+def test_job_that_is_suspended_has_no_deadline_until_it_is_resumed(cluster: Running, start_seen: Start) -> None:
+    start_seen()
+    metadata = {"name": "queued", "annotations": ours(active_deadline="2s")}
+    spec = {"suspend": True, "template": {"spec": POD_SPEC}}
+    cluster.api.call("POST", cluster.jobs, {"metadata": metadata, "spec": spec})
+    time.sleep(4)
+    assert not is_marked(cluster.job("queued"))
+
+    resumed = cluster.resume("queued")
+    stopped = cluster.await_stop("queued")
+    assert is_marked(stopped)
+    assert written_at(stopped, "f:suspend") >= resumed + seconds(2)
+
+
+def test_job_that_is_resumed_after_each_stop_is_stopped_three_times_and_reported(
+    cluster: Running, start_seen: Start
+) -> None:
+    run = start_seen()
+    cluster.start("again", active_deadline="1s")
+    for stops in (1, 2, 3):
+        assert mark_of(cluster.await_stop("again"))[1] == stops
+        cluster.resume("again")
+    message = cluster.await_event("StopUndone", "again")
+    time.sleep(3)
+
+    assert not cluster.is_suspended("again")
+    assert mark_of(cluster.job("again"))[1] == 3
+    assert "stopped 3 times" in message
+    assert len(re.findall(r"\bstopped .*/again\"", run.text)) == 3
+    assert len(re.findall(r"stop-undone", run.text)) < 10, "a loop"
+
+
+def test_namespace_default_and_maximum_set_the_deadline(cluster: Running, start_seen: Start) -> None:
+    cluster.annotate_namespace(default_active_deadline="3s", max_active_deadline="4s")
+    start_seen()
+    by_default = cluster.start("by-default")
+    by_maximum = cluster.start("by-maximum", active_deadline="1h")
+    cluster.start("never", active_deadline="never")
+
+    assert written_at(cluster.await_stop("by-default"), "f:suspend") >= by_default + seconds(3)
+    assert written_at(cluster.await_stop("by-maximum"), "f:suspend") >= by_maximum + seconds(4)
+    assert "longer than 3s, its deadline by" in cluster.await_event("DeadlineExceeded", "by-default")
+    assert "longer than 4s; the namespace's max" in cluster.await_event("DeadlineExceeded", "by-maximum")
+    assert not cluster.is_suspended("never")
+
+
+def test_policy_rule_sets_the_deadline_of_the_jobs_that_it_matches(
+    cluster: Running, start_seen: Start, write_policy: Callable[[str], str]
+) -> None:
+    rules = "rules: [{name: short, match: {kinds: [jobs], annotations: {example.com/tier: ci}}, activeDeadline: 2s}]\n"
+    start_seen("--policy", write_policy(rules))
+    cluster.create_job("ci-1", annotations={"example.com/tier": "ci"})
+    cluster.start("other")
+    started = not_none(cluster.api.wait("the start", lambda: cluster.started_at("ci-1")))
+
+    assert written_at(cluster.await_stop("ci-1"), "f:suspend") >= started + seconds(2)
+    assert "policy rule short" in cluster.await_event("DeadlineExceeded", "ci-1")
+    assert not cluster.is_suspended("other")
+
+
+def test_on_deadline_delete_deletes_the_job(cluster: Running, start_seen: Start) -> None:
+    start_seen()
+    started = cluster.start("gone", active_deadline="2s", on_deadline="delete")
+    cluster.api.wait("the deletion", lambda: cluster.job("gone") is None)
+
+    assert datetime.now(UTC) >= started + seconds(2)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon", "1" + 20 * "0"])
+def test_malformed_deadline_is_reported_and_stops_nothing(cluster: Running, start_seen: Start, value: str) -> None:
+    start_seen()
+    cluster.start("odd", active_deadline=value)
+    message = cluster.await_event("InvalidDeadline", "odd")
+    time.sleep(1)
+
+    assert message.startswith("not stopped: annotation ttlafterfinished.dev/active-deadline: expected ")
+    assert f"got '{value}'" in message
+    assert not cluster.is_suspended("odd")
+
+
+def test_budget_spaces_the_stops(cluster: Running, start_seen: Start, write_policy: Callable[[str], str]) -> None:
+    start_seen("--policy", write_policy("budget: {global: {perSecond: 0.5, burst: 1}}\n"))
+    names = ["one", "two", "three"]
+    for name in names:
+        cluster.start(name, active_deadline="2s")
+    cluster.api.wait("the stops", lambda: all(cluster.is_suspended(name) for name in names))
+    at = sorted(written_at(cluster.job(name), "f:suspend") for name in names)
+
+    assert at[2] - at[0] >= seconds(3), "three stops at one every two seconds"
+
+
+def test_breaker_counts_stops(cluster: Running, start_seen: Start, write_policy: Callable[[str], str]) -> None:
+    run = start_seen("--policy", write_policy("budget: {breaker: {count: 2, window: 10m}}\n"))
+    names = ["one", "two", "three", "four"]
+    for name in names:
+        cluster.start(name, active_deadline="2s")
+    cluster.api.wait("the breaker", lambda: "breaker-open" in run.text)
+    time.sleep(3)
+
+    assert sum(cluster.is_suspended(name) for name in names) == 2
