@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.installation import log_of, ttl
+from tests.e2e.installation import DATA_PLANE, FUNCTIONS, log_of, log_of_data_plane, ttl
 
-LOG_CHARACTERS_MAX = 6_000
-"""Of each function's log, in the report of a failed test."""
+LOG_CHARACTERS_MAX = 3_000
+"""Of each log, in the report of a failed test."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,11 +25,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add what `doctor` says and what the functions logged to the report of a failed test: the cluster ends with it."""
+    """Add what `doctor`, Knative and the functions report to the report of a failed test: the cluster ends with it."""
     report = yield
     if report.failed and Path(__file__).parent in item.path.parents:
         with suppress(Exception):
             report.sections.append(("doctor", ttl("doctor").stdout))
-            for function in ("schedule", "timers", "expire", "enforce", "sweep"):
+            for deployment in DATA_PLANE:
+                report.sections.append((f"log of {deployment}", log_of_data_plane(deployment)[-LOG_CHARACTERS_MAX:]))
+            for function in FUNCTIONS:
                 report.sections.append((f"log of {function}", log_of(function)[-LOG_CHARACTERS_MAX:]))
     return report

@@ -18,6 +18,7 @@ from tests.e2e.cluster import create, kubectl, server_pid, wait
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "ttl-after-finished"
+KNATIVE = "knative-eventing"
 IMAGE = "ghcr.io/ttl-after-finished/ttl-after-finished"
 FUNCTIONS = ("schedule", "timers", "expire", "enforce", "sweep")
 
@@ -36,8 +37,19 @@ _PODSPECABLE = {
 }
 
 
+DATA_PLANE = ("imc-dispatcher", "mt-broker-filter", "mt-broker-ingress")
+"""The Deployments of Knative Eventing through which each event goes."""
+
+
 def prepare() -> None:
-    """What Knative Serving brings, where only its CRDs are."""
+    """Bring what Knative Serving brings, where only its CRDs are, and restart the data plane of Knative Eventing.
+
+    The data plane keeps connections and settings of the installation before, whose Pods are gone.
+    """
+    deployments = [f"deployment/{name}" for name in DATA_PLANE]
+    kubectl("-n", KNATIVE, "rollout", "restart", *deployments)
+    for deployment in deployments:
+        kubectl("-n", KNATIVE, "rollout", "status", deployment, "--timeout=2m")
     if not kubectl("get", "clusterrole", _PODSPECABLE["metadata"]["name"], "--ignore-not-found"):  # type: ignore[index]
         kubectl("apply", "-f", "-", given=json.dumps(_PODSPECABLE))
 
@@ -174,11 +186,23 @@ def _link(path: Path, target: str) -> None:
 
 
 def log_of(function: str) -> str:
-    """What a function's Pods wrote so far."""
+    """What a function's Pods wrote so far, those of earlier installations first."""
     if server_pid():
-        return "".join(log.read_text() for log in _pods_here().glob(f"{NAMESPACE}_{function}-*/*.log"))
+        return _logs_here(f"{NAMESPACE}_{function}-*")
     selector = f"serving.knative.dev/service={function}"
     return kubectl("-n", NAMESPACE, "logs", "-l", selector, "-c", "user-container", "--tail=-1")
+
+
+def log_of_data_plane(deployment: str) -> str:
+    """What the Pods of a Deployment of Knative Eventing wrote so far."""
+    if server_pid():
+        return _logs_here(f"{KNATIVE}_{deployment}-*")
+    return kubectl("-n", KNATIVE, "logs", f"deployment/{deployment}", "--tail=-1")
+
+
+def _logs_here(pods: str) -> str:
+    logs = sorted(_pods_here().glob(f"{pods}/*.log"), key=lambda log: log.stat().st_mtime)
+    return "".join(log.read_text() for log in logs)
 
 
 def _pods_here() -> Path:

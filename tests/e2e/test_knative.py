@@ -233,7 +233,8 @@ def test_object_is_deleted_after_the_channel_loses_its_events(witness: Witness) 
     ended(things[0])
     kill("timers")  # so that there are events in it, which it tries again
     dispatcher = "messaging.knative.dev/role=dispatcher"
-    kubectl("-n", "knative-eventing", "delete", "pod", "-l", dispatcher, "--grace-period=0", "--force", "--wait=false")
+    forced = ("--grace-period=0", "--force", "--wait=false")
+    kubectl("-n", installation.KNATIVE, "delete", "pod", "-l", dispatcher, *forced)
     things += make_jobs("no-channel", 3, "true", ttl="1s")
     for thing in things:
         gone(witness, thing)
@@ -540,7 +541,7 @@ def guarded(extended: Path) -> Iterator[None]:
 
 def _authenticate(state: str) -> None:
     feature = json.dumps({"data": {"authentication-oidc": state}})
-    kubectl("-n", "knative-eventing", "patch", "configmap", "config-features", "--type=merge", "-p", feature)
+    kubectl("-n", installation.KNATIVE, "patch", "configmap", "config-features", "--type=merge", "-p", feature)
 
 
 def _are_policies_taken() -> bool:

@@ -108,6 +108,7 @@ def installed(before: list[Object], tmp_path_factory: pytest.TempPathFactory) ->
     assert joining.returncode == 0, joining.stderr
     kubectl("apply", "-f", "-", given=joining.stdout)
     installation.wait_until_ready()
+    wait("the end of a sweep", swept, 120)
     yield since
     kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
     kubectl("delete", "--ignore-not-found", "-f", "-", given=joining.stdout)
@@ -189,6 +190,15 @@ def tick() -> None:
     type_ = "dev.knative.sources.ping"
     headers = {"Ce-Id": "tick", "Ce-Source": "/e2e", "Ce-Specversion": "1.0", "Ce-Type": type_}
     assert post(f"tick-{next(_ticks)}", broker_url(), {**headers, "Content-Type": "application/json"}, "{}") == 202
+
+
+def swept() -> bool:
+    """Post a tick, and return whether a sweep ends soon: Knative reports readiness before it delivers each event."""
+    tick()
+    try:
+        return bool(wait("the Event of a sweep", lambda: installation.events("Swept"), 10))
+    except AssertionError:
+        return False
 
 
 def doctor() -> str:
