@@ -42,16 +42,22 @@ DATA_PLANE = ("imc-dispatcher", "mt-broker-filter", "mt-broker-ingress")
 
 
 def prepare() -> None:
-    """Bring what Knative Serving brings, where only its CRDs are, and restart the data plane of Knative Eventing.
+    """Bring what Knative Serving brings, where only its CRDs are, and restart Knative Eventing."""
+    restart_knative()
+    if not kubectl("get", "clusterrole", _PODSPECABLE["metadata"]["name"], "--ignore-not-found"):  # type: ignore[index]
+        kubectl("apply", "-f", "-", given=json.dumps(_PODSPECABLE))
 
-    The data plane keeps connections and settings of the installation before, whose Pods are gone.
+
+def restart_knative() -> None:
+    """Restart all processes of Knative Eventing, which keep connections and settings of the installation before.
+
+    If `authentication-oidc` changes while they run, they may never agree: the dispatcher then sends events without the
+    token that the filter requires.
     """
-    deployments = [f"deployment/{name}" for name in DATA_PLANE]
+    deployments = kubectl("-n", KNATIVE, "get", "deployments", "-o", "name").split()
     kubectl("-n", KNATIVE, "rollout", "restart", *deployments)
     for deployment in deployments:
         kubectl("-n", KNATIVE, "rollout", "status", deployment, "--timeout=2m")
-    if not kubectl("get", "clusterrole", _PODSPECABLE["metadata"]["name"], "--ignore-not-found"):  # type: ignore[index]
-        kubectl("apply", "-f", "-", given=json.dumps(_PODSPECABLE))
 
 
 def two_minute_start() -> None:

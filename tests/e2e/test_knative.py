@@ -527,6 +527,7 @@ def guarded(extended: Path) -> Iterator[None]:
     """overlays/production, as docs/explanation/callers.md switches tokens on; without unread monitors."""
     assert extended
     _authenticate("enabled")
+    installation.restart_knative()
     wait("the feature", _are_policies_taken)
     kubectl("-n", installation.NAMESPACE, "delete", "brokers.eventing.knative.dev", "default")
     installation.apply(PRODUCTION, without="" if MONITORING in kubectl("api-versions") else MONITORING)

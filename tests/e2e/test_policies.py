@@ -251,13 +251,13 @@ def test_objects_of_other_kinds_are_deleted_on_time(witnesses: Witnesses) -> Non
 
 @pytest.mark.usefixtures("unswept")
 def test_object_that_runs_again_is_kept_until_it_finishes_again(witnesses: Witnesses) -> None:
-    things = [make(kind, "again", keep=4) for kind in KINDS]
+    things = [make(kind, "again", keep=15) for kind in KINDS]
     for thing in things:
         finish(thing)
     passes(1)
     for thing in things:
         run_again(thing)
-    passes(4)  # the timers of the first run fire
+    passes(15)  # the timers of the first run fire
     assert all(is_there(thing) for thing in things)
     for thing in things:
         finish(thing)
