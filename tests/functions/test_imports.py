@@ -17,7 +17,6 @@ HTTP_CLIENT = {
     "aiohttp",
     "aiosignal",
     "attr",
-    "backports",
     "frozenlist",
     "idna",
     "multidict",

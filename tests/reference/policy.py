@@ -13,8 +13,6 @@ budget:
   perNamespace: {perSecond: 10, burst: 20}
   breaker: {count: 1000, share: 50%, atLeast: 100, window: 10m}
 recreation: {times: 5, window: 10m}
-archives:
-  main: {url: "s3://bucket/prefix?region=eu-1", keep: 90d, encryption: {sse: "aws:kms"}}
 rules:
   - name: failed-ci
     match:
@@ -36,7 +34,6 @@ rules:
   - name: everything-else
     match: {kinds: ["*"], namespaces: {except: ["kube-*"]}}
     ttl: 1w
-    archive: {to: main, grace: 24h, logs: true}
 """
 
 
@@ -63,14 +60,8 @@ def _in_order(reported):
 
 
 def _references(field):
-    refs = [field.get("$ref", ""), field.get("items", {}).get("$ref", ""), *(one["$ref"] for one in _values(field))]
+    refs = [field.get("$ref", ""), field.get("items", {}).get("$ref", "")]
     return [ref.rpartition("/")[2] for ref in refs if ref]
-
-
-def _values(field):
-    """The types of the values of a mapping with any names."""
-    values = [field.get("additionalProperties"), *field.get("patternProperties", {}).values()]
-    return [one for one in values if isinstance(one, dict) and "$ref" in one]
 
 
 def _used_by(name, reported):
@@ -89,7 +80,7 @@ def _fields(definition):
         (
             code(name),
             _type_of(field),
-            "required" if name in needed else code(_default_of(field)),
+            "required" if name in needed else code(field.get("default", "")),
             field["description"],
         )
         for name, field in definition["properties"].items()
@@ -97,16 +88,9 @@ def _fields(definition):
     return table(("Field", "Type", "Default", "Meaning"), rows)
 
 
-def _default_of(field):
-    default = field.get("default", "")
-    return str(default).lower() if isinstance(default, bool) else default
-
-
 def _type_of(field):
     if (refs := _references(field)) and "$ref" in field:
         return f"[{refs[0]}](#{refs[0].lower()})"
-    if refs and _values(field):
-        return f"mapping of names to [{refs[0]}](#{refs[0].lower()})"
     if "items" in field:
         return f"list of {_type_of(field['items'])}"
     if "enum" in field or "const" in field:
@@ -126,7 +110,7 @@ def _scalar(field):
         return "duration"
     if field.get("pattern", "").endswith("%$"):
         return "percentage"
-    return field["type"] + _range(field)
+    return {"integer": "integer", "number": "number", "string": "string"}[field["type"]] + _range(field)
 
 
 def _range(field):

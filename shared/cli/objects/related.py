@@ -27,9 +27,7 @@ from shared.ports import Snapshot
 OWNERS_MAX = 8
 """The most owners that are read up the chain: Pod, TaskRun, PipelineRun and so on."""
 
-_DELETED_LATER = frozenset(
-    {Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_TO_CONTROLLER, Reason.TERMINATING, Reason.NOT_ARCHIVED}
-)
+_DELETED_LATER = frozenset({Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_TO_CONTROLLER, Reason.TERMINATING})
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""`archive`: the commands about archived objects."""
