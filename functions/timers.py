@@ -2,10 +2,10 @@
 
 import functions_framework.aio
 
-from shared.adapters.events.cloudevents import Event, parse_message
+from shared.adapters.events.archive_events import parse_timers
+from shared.adapters.events.cloudevents import Event
 from shared.bootstrap.process import Process
 from shared.bootstrap.start import start
-from shared.messages import TimersSet
 
 # The framework loads this file when the process starts, so due timers do not wait for a first request.
 process = start(Process.start_timers)
@@ -14,5 +14,5 @@ process = start(Process.start_timers)
 @functions_framework.aio.http
 @process.answering
 async def timers(event: Event) -> None:
-    """Accept `timer.set`, and acknowledge it once it is durable; publish `timer.fired` to the Broker when it is due."""
-    await process.set_timers(parse_message(event, TimersSet))
+    """Accept `timer.set` and `object.archived`; acknowledge them once durable; publish `timer.fired` when due."""
+    await process.set_timers(parse_timers(event))

@@ -37,6 +37,18 @@ class AbsentKindError(PermanentError):
     """The API server does not serve the kind."""
 
 
+class MissingLogError(PermanentError):
+    """There is no log: the Pod is gone, or the container has not started."""
+
+
+class AbsentDocumentError(PermanentError):
+    """The archive has no document under a key."""
+
+
+class DamagedDocumentError(PermanentError):
+    """A stored document is not what was archived: its digest or its form is wrong."""
+
+
 class TryLaterError(TtlError):
     """The API server, the Broker or the timer engine is busy or away: send the event again after a while.
 
@@ -47,6 +59,10 @@ class TryLaterError(TtlError):
     def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+
+
+class UnreachableLogError(TryLaterError):
+    """The node of a Pod does not answer, or the log broke off: it may be read later, while the Pod exists."""
 
 
 class OutdatedError(TryLaterError):

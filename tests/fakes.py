@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from shared.devserver.apiserver import Resource, Store
 from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES
 from shared.devserver.apiserver.versions import copied
 from shared.errors import PermanentError
-from shared.messages import Message, ObjectDeleted, ObjectStopped, Timer
+from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped, Timer
 from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable, Verdict
 from tests.builders import NOW, having, kind_rules, namespace
 from tests.store_cluster import PAGE_SIZE, StoreCluster
@@ -188,6 +188,11 @@ class FakeCluster(StoreCluster):
         items = [obj for obj in page.items if obj["metadata"]["name"] not in refs]
         return replace(page, items=items, unreadable=[Unreadable(refs[name], self.unreadable[name]) for name in refs])
 
+    async def logs(self, pod: ObjectRef, container: str, *, bytes_max: int) -> AsyncGenerator[bytes]:
+        self._call("log", pod.name)
+        async for chunk in super().logs(pod, container, bytes_max=bytes_max):
+            yield chunk
+
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         self._call("event", ref.name)
         self._make_namespace(ref.namespace)
@@ -332,6 +337,8 @@ class FakeTelemetry:
     records: list[Recorded] = field(default_factory=list)
     deletions: list[ObjectDeleted] = field(default_factory=list)
     stops: list[ObjectStopped] = field(default_factory=list)
+    archives: list[ObjectArchived] = field(default_factory=list)
+    unarchived: list[tuple[str, str, bool]] = field(default_factory=list)
     missed: int = 0
     problems: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     swept_kinds: list[str] = field(default_factory=list)
@@ -367,6 +374,14 @@ class FakeTelemetry:
     def object_stopped(self, stopped: ObjectStopped, *, by: str) -> None:
         self.note(by, f"stopped {stopped.ref} {stopped.ref.uid}")
         self.stops.append(stopped)
+
+    def archived(self, archived: ObjectArchived, *, size: int, by: str) -> None:
+        self.note(by, f"archived {archived.ref} {archived.ref.uid} {archived.resource_version} {size}")
+        self.archives.append(archived)
+
+    def not_archived(self, ref: ObjectRef, archive: str, finished_at: datetime | None, *, failed: bool = False) -> None:
+        self.note("archive", f"not archived {ref} {ref.uid} in {archive} failed={failed}")
+        self.unarchived.append((ref.name, archive, failed))
 
     def problem(self, message: str, **fields: object) -> None:
         self.note("problem", f"{message} {fields}")

@@ -1,7 +1,7 @@
 """The Cluster port over the store of the embedded API server, without HTTP."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from email.utils import format_datetime
@@ -19,9 +19,10 @@ from shared.devserver.apiserver import DeleteOptions, Query, Resource, StatusErr
 from shared.devserver.apiserver.discovery import discover
 from shared.devserver.apiserver.errors import no_such_resource
 from shared.devserver.apiserver.patches import merge_patch
+from shared.devserver.apiserver.pod_logs import read_log
 from shared.devserver.apiserver.resources import EVENTS
 from shared.devserver.apiserver.versions import copied
-from shared.errors import AbsentKindError, ConflictError, PermanentError
+from shared.errors import AbsentKindError, ConflictError, ForbiddenError, MissingLogError, PermanentError
 from shared.ports import EventLevel, Page, Propagation, Snapshot
 
 PAGE_SIZE = 500
@@ -113,6 +114,19 @@ class StoreCluster:
         if metadata_only:
             items = [{name: obj[name] for name in ("apiVersion", "kind", "metadata")} for obj in items]
         return Page(items, read_at, page.continue_token, page.resource_version)
+
+    async def logs(self, pod: ObjectRef, container: str, *, bytes_max: int) -> AsyncGenerator[bytes]:
+        def act() -> Any:
+            return read_log(self.store, pod.namespace, pod.name, container, bytes_max=bytes_max)
+
+        try:
+            text, _ = await self.request("LOG", "Pod", pod, act)
+        except ForbiddenError:
+            raise
+        except PermanentError as error:
+            raise MissingLogError(str(error)) from None
+        if text:
+            yield text
 
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         digest = hashlib.sha256(f"{ref}/{ref.uid}/{reason}/{message}".encode()).hexdigest()[:16]

@@ -12,7 +12,7 @@ from shared.adapters.telemetry.logs import LogTelemetry
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.scope import Scope
-from shared.ports import Clock, Cluster, Publisher, Telemetry, Timers
+from shared.ports import Archives, Clock, Cluster, Publisher, Telemetry, Timers
 from shared.safeguards.state_schema import HOME
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class ProcessConfig:
         cluster: The Kubernetes API; None to connect when it is first needed.
         publisher: Sends events to the Broker; None for the sink of the settings.
         timers: The timer engine; None to start one when it is first needed.
+        archives: The archives of the policy; None to open each when it is first needed.
     """
 
     settings: Settings
@@ -55,6 +56,7 @@ class ProcessConfig:
     cluster: Cluster | None = None
     publisher: Publisher | None = None
     timers: Timers | None = None
+    archives: Archives | None = None
 
     def policy(self) -> Policy:
         """Return the policy in force."""

@@ -3,8 +3,6 @@
 Each port is made when it is first needed. So `schedule`, which needs no API server, never imports its client.
 """
 
-import functools
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,15 +15,20 @@ from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
-from shared.core.timing import horizon, sweep_ahead
+from shared.core.timing import horizon
+from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.pod_logs import PodLogs
 from shared.messages import TimersSet
-from shared.ports import Cluster, Publisher, Timers
+from shared.ports import Archives, Cluster, Publisher, Timers
 from shared.safeguards.safeguards import Safeguards
-from shared.safeguards.shared_state import Runtime
+from shared.usecases.archive import Archival
+from shared.usecases.archive_writer import ArchiveWriter
+from shared.usecases.byte_gate import ArchiveGates
 from shared.usecases.deadletter import DeadLetters
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
+from shared.usecases.object_handler import shared_fields
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.sweep_pages import LargePages
@@ -49,6 +52,8 @@ class Process:
         safeguards: Returns the safeguards.
         engine: The timer engine.
         events: Writes Kubernetes Events about the installation.
+        archives: The archives of the policy.
+        children: Returns what finds the children of an object.
     """
 
     config: ProcessConfig
@@ -57,6 +62,8 @@ class Process:
     safeguards: Once[Safeguards]
     engine: TimerEngine
     events: InstallationEvents
+    archives: Archives
+    children: Once[Children]
     _large_pages: LargePages = field(default_factory=LargePages)
 
     def access(self) -> "Access | None":
@@ -104,8 +111,10 @@ class Process:
             horizon=horizon(config.settings.sweep_interval),
         )
 
-    async def set_timers(self, wanted: TimersSet) -> None:
-        """See `shared.usecases.timers`."""
+    async def set_timers(self, wanted: TimersSet | None) -> None:
+        """Set the timers of an event, if it has any; see `shared.usecases.timers`."""
+        if wanted is None:
+            return
         await set_timers(
             wanted,
             timers=self.start_timers(),
@@ -132,6 +141,17 @@ class Process:
         """Make the use case that stops objects at their active deadline."""
         return Enforcement.like(await self.expiry("enforce"))
 
+    async def archival(self) -> Archival:
+        """Make the use case that archives finished objects."""
+        expiry = await self.expiry("archive")
+        gates = self._archive_gates
+        writer = ArchiveWriter(self.archives, await self.children(), PodLogs(expiry.cluster), gates)
+        return Archival(**shared_fields(expiry), writer=writer, gate=gates.objects)
+
+    @cached_property
+    def _archive_gates(self) -> ArchiveGates:
+        return ArchiveGates.of(self.config.settings.archive_bytes)
+
     async def sweeper(self) -> Sweep:
         """Make the use case that lists all objects and deletes those that are due."""
         expiry = await self.expiry("sweep")
@@ -148,6 +168,7 @@ class Process:
             namespace=self.config.namespace,
             write_event=self.events.write_swept,
             large_pages=self._large_pages,
+            dry_run=expiry.dry_run,
         )
 
     @cached_property
@@ -189,42 +210,3 @@ class Process:
         await self.engine.stop()
         if self.safeguards.made:
             await self.safeguards.made.flush()
-
-
-def build(config: ProcessConfig) -> Process:
-    """Build the process of a configuration; it connects and starts nothing."""
-    settings = config.settings
-
-    async def build_cluster() -> Cluster:
-        from shared.adapters.kubernetes.access import get_access  # noqa: PLC0415 - as above
-        from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - 240 ms that only some functions need
-
-        return await connect(access=get_access(settings))
-
-    async def build_evaluator() -> Evaluator:
-        return Evaluator(
-            await cluster(), config.kinds, config.policy, telemetry=config.telemetry, only=config.namespace
-        )
-
-    async def build_safeguards() -> Safeguards:
-        from shared.adapters.kubernetes import state_configmap as state  # noqa: PLC0415 - loads the Kubernetes client
-
-        write_event = functools.partial(events.write_in, config.home_namespace)
-        return state.build_safeguards(
-            state.StateLocation(await cluster(), config.home_namespace, write_event),
-            lambda: config.policy().limits,
-            Runtime(config.clock, time.monotonic, config.telemetry),
-            namespace=config.namespace,
-            horizon=sweep_ahead(settings.sweep_interval),
-        )
-
-    cluster = Once(build_cluster, config.cluster)
-    events = InstallationEvents(settings, cluster)
-    return Process(
-        config=config,
-        cluster=cluster,
-        evaluator=Once(build_evaluator),
-        safeguards=Once(build_safeguards),
-        engine=TimerEngine(settings, config.clock, config.timers),
-        events=events,
-    )

@@ -12,8 +12,9 @@ from contextvars import ContextVar
 from shared.adapters.config.settings import log_form, read_settings
 from shared.adapters.telemetry.logs import configure_logging, is_json
 from shared.bootstrap.admission import build_admission
+from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.process import Process, build
+from shared.bootstrap.process import Process
 from shared.errors import TtlError
 
 _loading: ContextVar[Process | None] = ContextVar("loading", default=None)

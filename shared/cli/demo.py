@@ -55,12 +55,19 @@ async def demo(verbose: bool) -> None:
 def _print_result(show: "Show") -> None:
     problems = [f"{actor.kind} {actor.name}: {actor.problem}" for actor in show.actors if actor.problem]
     problems += [f"{actor.kind} {actor.name}: not deleted" for actor in show.left_over]
+    problems += [
+        f"{actor.kind} {actor.name}: not restored"
+        for actor in show.actors
+        if actor.is_restored and not actor.restored_as
+    ]
     if problems:
         raise TtlError("; ".join(problems))
+    restored = sum(bool(actor.restored_as) for actor in show.actors)
     late = [(one.gone_at - one.due_at).total_seconds() for one in show.actors if one.gone_at and one.due_at]
     kept = sum(actor.ttl is None for actor in show.actors)
     click.echo(
-        f"{len(late)} deleted on time (none early, at most {max(late) * 1000:.0f} ms late), {kept} kept as expected"
+        f"{len(late)} deleted on time (none early, at most {max(late) * 1000:.0f} ms late), {kept} kept as expected, "
+        f"{restored} archived first and restored"
     )
 
 
@@ -79,7 +86,8 @@ def _state(actor: "Actor", now: datetime) -> tuple[str, str, str, str]:
     if actor.problem:
         return finished, "", f"[bold red]{actor.problem}", ""
     if actor.gone_at and actor.due_at:
-        return finished, "", "[green]deleted", f"{(actor.gone_at - actor.due_at).total_seconds() * 1000:.0f} ms"
+        state = "restored" if actor.restored_as else "deleted"
+        return finished, "", f"[green]{state}", f"{(actor.gone_at - actor.due_at).total_seconds() * 1000:.0f} ms"
     if actor.finished_at is None:
         return finished, "", "running", ""
     if actor.due_at is None:

@@ -11,10 +11,20 @@ from rich.text import Text
 
 import shared
 from shared.adapters.clock import SystemClock
+from shared.adapters.config.settings import read_settings
 from shared.cli.input.command import command
-from shared.cli.input.options import Options, cluster_options, home_namespace, namespace_option, output_option
+from shared.cli.input.options import (
+    Options,
+    cluster_options,
+    home_namespace,
+    known_kinds,
+    namespace_option,
+    output_option,
+    read_policy,
+)
 from shared.cli.input.target import connected
 from shared.cli.output.width import terminal_width, wrap, wrap_command
+from shared.doctor.archives import ArchivePolicy
 from shared.doctor.examine import examine
 from shared.doctor.findings import Finding, Level, as_json
 from shared.installation.defaults import HOME
@@ -30,6 +40,13 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 @click.option(
     "--overlay", default="", metavar="FOLDER", help="The overlay that is installed, for the commands in the output."
 )
+@click.option(
+    "--policy",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Check the archives of this policy, with the credentials of this machine. Default: $TTL_POLICY, else the "
+    "installed policy.",
+)
 @cluster_options
 @output_option
 async def doctor(options: Options, *, overlay: str, output: str) -> None:
@@ -44,13 +61,24 @@ async def doctor(options: Options, *, overlay: str, output: str) -> None:
         options=options.flags,
     )
     async with connected(options) as cluster:
-        findings = await examine(cluster, SystemClock(), place, version=shared.__version__)
+        local = _read_local(options.policy)
+        findings = await examine(cluster, SystemClock(), place, version=shared.__version__, local=local)
     if output == "json":
         click.echo(as_json(findings))
     else:
         _print(findings)
     if any(one.level is not Level.OK for one in findings):
         raise SystemExit(1)
+
+
+def _read_local(given: Path | None) -> ArchivePolicy | None:
+    """Read the policy file of this machine; None if none is named."""
+    settings = read_settings()
+    path = given or settings.policy
+    if path is None:
+        return None
+    policy = read_policy(path, known_kinds(None))
+    return ArchivePolicy(policy, str(path), is_local=True, cluster=settings.cluster_name)
 
 
 def _print(findings: list[Finding]) -> None:

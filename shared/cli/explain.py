@@ -8,6 +8,8 @@ from datetime import datetime
 import click
 
 from shared.adapters.clock import SystemClock
+from shared.cli.archive.gone import explain_gone
+from shared.cli.archive.reachable import archives_of
 from shared.cli.deleters.in_force import read_in_force
 from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard
 from shared.cli.input.command import command
@@ -20,12 +22,12 @@ from shared.cli.input.options import (
     output_option,
     read_policy,
 )
-from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, split_target
+from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.explanation import as_text
 from shared.cli.objects.object_report import ExplainContext, as_json
 from shared.cli.objects.offline import find_offline
-from shared.cli.objects.preview import ObjectPreview, find_one, no_cyclic_collection
+from shared.cli.objects.preview import AbsentObjectError, ObjectPreview, find_one, no_cyclic_collection
 from shared.cli.output.messages import inform, show_count
 from shared.cli.output.width import terminal_width
 from shared.core.objects import parse_instant
@@ -55,6 +57,8 @@ async def explain(
 ) -> None:
     """Show the decision about an object, its reason and what to do; then its finish time, its TTL and its deadline.
 
+    If the object does not exist, the archives of the policy are searched for it.
+
     The installed policy applies, unless --policy or $TTL_POLICY names another. With -f, only a named policy applies.
     """
     if filename is not None:
@@ -80,9 +84,21 @@ async def explain(
         rules, name = parse_target(target, force.kinds)
         rule = await find_rule(cluster, rules, target[0])
         place = namespace_of(options) if rule.scope == "Namespaced" else ""
-        one = await find_one(
-            cluster, rule, kinds=force.kinds, namespace=place, name=name, policy=chosen.policy, flags=force.flags
-        )
+        try:
+            one = await find_one(
+                cluster,
+                rule,
+                kinds=force.kinds,
+                namespace=place,
+                name=name,
+                policy=chosen.policy,
+                flags=force.flags,
+                archives=archives_of(force, chosen),
+            )
+        except AbsentObjectError as error:
+            ref, cluster_name = ref_to(rule, place, name), force.cluster_name
+            await explain_gone(error, ref, rule, chosen, cluster=cluster_name, flags=force.flags, output=output)
+            return
         guard = await read_guard(cluster, force.kinds.of(rule.group, rule.kind), force.home)
         # A running object can only be stopped, and a finished one only be deleted.
         ahead = one.stop if one.stop and is_stop_ahead(one.stop) else one.decision

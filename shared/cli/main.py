@@ -23,6 +23,7 @@ COMMANDS = {
     "hold": "hold:hold",
     "release": "hold:release",
     "set": "set_command:set_ttl",
+    "archive": "archive.group:archive",
     "kinds": "kinds:kinds",
     "doctor": "doctor:doctor",
 }

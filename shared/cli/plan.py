@@ -9,6 +9,7 @@ import click
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.cli.archive.reachable import archives_of
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, looped_until
 from shared.cli.input.command import command
@@ -23,28 +24,28 @@ from shared.cli.input.options import (
 )
 from shared.cli.input.target import connected, find_kinds, is_absent
 from shared.cli.objects.deadline_report import is_stop_ahead
+from shared.cli.objects.kept_warnings import name_some, warn_about_kept
 from shared.cli.objects.object_report import as_json, is_ahead
 from shared.cli.objects.plan_table import print_table
 from shared.cli.objects.preview import Preview, find_all
 from shared.cli.output.messages import warn
 from shared.cli.output.width import echo, output_console
+from shared.cli.policies.archive_warnings import describe_archives
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.deadline_warnings import describe_deadlines
 from shared.cli.policies.policy_warnings import LIMIT, PolicyWarning, check_limit, describe_safeguards, find_unused
 from shared.core.decide import Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import ObjectRef, printable
+from shared.core.objects import printable
 from shared.core.policy.policy import Policy
 from shared.errors import TtlError
 from shared.evaluation.batch import BatchResult
 from shared.evaluation.served import list_served, list_unserved
+from shared.ports import Archives
 
 TOO_MANY = 3
 """The exit code if a policy would delete more objects at once than the limit."""
-
-_SHOWN = 5
-"""The most objects that a message names."""
 
 
 @command()
@@ -100,7 +101,10 @@ async def plan(
         new, old = force.choose(policy), force.choose(against) if policy else None
         policies = [old.policy, new.policy] if old else [new.policy]
         names, named_by = (",".join(enabled), "TTL_KINDS") if enabled else (kinds, "--kinds")
-        preview = await _preview(cluster, force.kinds, policies, kinds=names, named_by=named_by, namespace=namespace)
+        archives = archives_of(force, *([new, old] if old else [new]))
+        preview = await _preview(
+            cluster, force.kinds, policies, kinds=names, named_by=named_by, namespace=namespace, archives=archives
+        )
     if enabled:
         warn(f"only {', '.join(enabled)}, set by TTL_KINDS; for every kind, set --kinds all")
     is_compared = old is not None
@@ -159,10 +163,8 @@ def _warn_about(
     for text, count in missing.items() if not is_compared else ():
         warn(f"{count} due, now or later: {printable(text)}", fg="yellow")
     if looped := [one.ref for one, _ in ahead if looped_until(force, one.ref, one.now)]:
-        warn(f"{len(looped)} kept for a while: their names are in a recreate loop: {_shown(looped)}", fg="yellow")
-    if preview.saved:
-        what = "with a saved TTL and no hold: the TTL has no effect until `kubectl ttl release` puts it back"
-        warn(f"{len(preview.saved)} {what}: {_shown(preview.saved)}")
+        warn(f"{len(looped)} kept for a while: their names are in a recreate loop: {name_some(looped)}", fg="yellow")
+    warn_about_kept(preview)
     unreadable = bool(force.policy_problem) and not in_force.is_known
     return not (preview.refused or preview.unreadable or unread or unreadable)
 
@@ -174,10 +176,6 @@ def _is_unread(one: BatchResult) -> bool:
     return one.decisions[-1].reason is Reason.NAMESPACE_UNREAD or may_stop
 
 
-def _shown(refs: Sequence[ObjectRef]) -> str:
-    return printable(", ".join(map(str, refs[:_SHOWN])) + (", ..." if len(refs) > _SHOWN else ""))
-
-
 async def _preview(
     cluster: KubernetesCluster,
     rules: Catalogue,
@@ -186,6 +184,7 @@ async def _preview(
     kinds: str,
     named_by: str,
     namespace: str,
+    archives: Archives | None,
 ) -> Preview:
     """Decide about every object of the named kinds, and warn about kinds and objects that could not be read.
 
@@ -196,7 +195,7 @@ async def _preview(
     served = await list_served(wanted, cluster=cluster, namespace=namespace)
     for word in list_unserved(split_kinds(kinds), served):  # the operator named the kind
         warn(f"{word}: not served by {cluster.server}{', or cluster-scoped' if namespace else ''}")
-    preview = await find_all(cluster, served, policies=policies, kinds=rules, namespace=namespace)
+    preview = await find_all(cluster, served, policies=policies, kinds=rules, namespace=namespace, archives=archives)
     for rule, error in preview.refused:
         warn(printable(f"{rule.plural}: {error}"))
     for left_out in preview.unreadable:
@@ -221,17 +220,18 @@ def _print_comparison(
     warning = check_limit(comparison, new.policy.limits, limit)
     safeguards = list(describe_safeguards(comparison, new.policy.limits))
     deadlines = list(describe_deadlines(comparison, new.policy))
+    archives = list(describe_archives(comparison, new.policy))
     if output == "json":
         names = {"policy": str(new), "inForce": str(in_force)}
         click.echo(
-            json.dumps(as_document(comparison, names, warning, safeguards, deadlines))
+            json.dumps(as_document(comparison, names, warning, safeguards, deadlines, archives))
         )  # indenting takes a second more
     else:
         echo(f"{new}, compared with {in_force}; (+8): 8 more than under {in_force}")
         show(output_console(), comparison, everything=everything)
         if unused := ", ".join(find_unused(comparison, new.policy)):
             echo(f"no finished object gets its TTL from: {unused}")
-    for sentence in (*safeguards, *(printable(one) for one in deadlines)):
+    for sentence in (*safeguards, *(printable(one) for one in (*deadlines, *archives))):
         warn(sentence, fg="yellow")
     if warning.is_raised:
         confirm = "" if yes else f". The exit code is {TOO_MANY}; to confirm, set --yes or a higher --limit"

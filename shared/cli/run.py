@@ -17,8 +17,9 @@ from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry, configure_logging
 from shared.adapters.timers.sqlite_file import TimerFile
 from shared.adapters.timers.sqlite_lock import OwnedError
+from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig, read_config
-from shared.bootstrap.process import Process, build
+from shared.bootstrap.process import Process
 from shared.cli.deleters.brakes import find_stop
 from shared.cli.input.command import command
 from shared.cli.input.options import (

@@ -9,9 +9,9 @@ import click
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.retrying import retrying
 from shared.adapters.telemetry.logs import configure_logging
+from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.bootstrap.once import Once
-from shared.bootstrap.process import build
 from shared.bootstrap.publishing import build_publisher
 from shared.cli.input.command import command
 from shared.cli.input.options import (

@@ -3,7 +3,7 @@
 A hold keeps the object. Otherwise the first source that sets a TTL takes precedence: the object's annotations, the TTL
 field of its kind, the TTL that it inherits from an object to which it refers, the policy rules in order, the defaults
 of its namespace. The namespace's max-ttl shortens every TTL except `never`. A rule's minAge and the number of newest
-objects that a rule keeps apply to every TTL.
+objects that a rule keeps apply to every TTL. An object that has to be archived is kept until it is.
 """
 
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from shared.core.archive.gate import apply_gate
 from shared.core.case import Case, is_of_kind
 from shared.core.dispatchers import Dispatcher, find_dispatcher
 from shared.core.facts import Context, Facts, Reason
@@ -29,7 +30,7 @@ from shared.core.ttl.ttl import InvalidTtlError, Ttl, is_left_to_controller
 
 Evaluated = tuple[Reason | None, Facts]
 
-_OF_MISSING_FACTS = frozenset({Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST})
+_OF_MISSING_FACTS = frozenset({Reason.OWNER_UNFINISHED, Reason.AGGREGATED_API, Reason.KEPT_LAST, Reason.NOT_ARCHIVED})
 
 
 def evaluate(obj: Any, rule: KindRule, context: Context, *, finish: Finish | None = None) -> Evaluated:
@@ -113,7 +114,7 @@ def _find(  # noqa: PLR0913 - all that sets when an object is due
     """The reason and the facts with a limit that takes effect, or with none."""
     due = find_due(ruling, fallback, finished_at=case.finish.at, max_ttl=max_ttl, early=early)
     reason = _reason_to_keep(case, due, ruling, dispatcher=dispatcher)
-    return reason, Facts(
+    facts = Facts(
         case.finish,
         ttl=due.ttl,
         due_at=due.at,
@@ -130,6 +131,7 @@ def _find(  # noqa: PLR0913 - all that sets when an object is due
         quota_rule=ruling.quota_rule,
         pressure=case.context.pressure if ruling.quota_rule is not None else None,
     )
+    return apply_gate(case, facts) if reason is None else (reason, facts)
 
 
 def _evaluate_early(case: Case, ruling: Ruling, find: Callable[[RuleTtl], Evaluated], usual: Evaluated) -> Evaluated:

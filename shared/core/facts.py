@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.capacity import Counted, QuotaPressure
 from shared.core.deadlines.deadline import Deadline
 from shared.core.deadlines.mark import Mark
@@ -35,6 +36,8 @@ class Context:
             objects that refer to that object.
         counted: The place in the group that maxCount limits; None if it was not counted.
         pressure: The quotas that limit the number of objects of the kind; None if they were not read.
+        archived: Whether an archive has acknowledged the object; None if that was not found out. It counts only for
+            the resource version that it names.
     """
 
     policy: Policy = NO_POLICY
@@ -45,6 +48,7 @@ class Context:
     inherited: InheritedFact | None = None
     counted: Counted | None = None
     pressure: QuotaPressure | None = None
+    archived: ArchiveFact | None = None
 
 
 NOTHING_KNOWN = Context()
@@ -87,7 +91,8 @@ class Facts:
         policy_rule: The policy rule that sets the TTL, if one does.
         keep_last_rule: The policy rule whose keepLast or keepLastFailed counts the object, if one does.
         group: The group of that rule to which the object belongs.
-        moved_by: The setting that moved `due_at` away from finish plus TTL: max-ttl or a minAge.
+        moved_by: The setting that moved `due_at` away from finish plus TTL: max-ttl, a minAge, or the grace of an
+            archive.
         overridden: The kind's own TTL field, if its controller acts on it before `due_at` or although a reason keeps
             the object.
         owner: The controller owner that keeps the object.
@@ -102,6 +107,9 @@ class Facts:
         pressure: The quotas, if they were read.
         early: The limit by which the object is due before its time; None if no limit takes effect.
         unread: The fact that was not read, and may make the object due sooner; None if there is none.
+        archiving: How the object is archived before it is deleted; None if no archive is wanted, or if another reason
+            keeps the object.
+        archived: What is known about the acknowledgement of that archive; None if that was not found out.
     """
 
     finish: Finish
@@ -126,6 +134,8 @@ class Facts:
     pressure: QuotaPressure | None = None
     early: Reason | None = None
     unread: Reason | None = None
+    archiving: Archiving | None = None
+    archived: ArchiveFact | None = None
 
     def summary(self) -> str:
         """`finished 2026-01-02T03:04:05Z, due 2026-01-02T04:04:05Z by spec.ttlSecondsAfterFinished`."""

@@ -27,6 +27,9 @@ DEFAULTS = {"default-ttl": None, "default-ttl-succeeded": Outcome.SUCCEEDED, "de
 """The annotations that set a default TTL, with the outcome of each; None for any outcome."""
 
 
+ARCHIVE = "archive"
+"""The annotation that opts an object, or all objects of a namespace, in to an archive or out of it."""
+
 DEFAULT_DEADLINE = "default-active-deadline"
 MAX_DEADLINE = "max-active-deadline"
 
@@ -46,6 +49,7 @@ class Namespace:
         default_deadline: The deadline of objects for which no other source sets one.
         max_deadline: The longest deadline; None for no limit.
         is_exempt: Whether all objects in it are kept.
+        archive: The value of its annotation `archive`; None if it has none.
         problem: The annotation that cannot be read, and what was expected; empty if all can be read.
     """
 
@@ -58,6 +62,7 @@ class Namespace:
     default_deadline: Deadline | None = None
     max_deadline: timedelta | None = None
     is_exempt: bool = False
+    archive: str | None = None
     problem: str = ""
 
     @property
@@ -101,6 +106,7 @@ def namespace_of(obj: Any) -> Namespace:
             _get_deadline(settings, DEFAULT_DEADLINE),
             _max_deadline(settings),
             _is_exempt(settings),
+            _archive(settings),
             is_cut=is_cut,
         )
     except (InvalidTtlError, InvalidDeadlineError) as error:
@@ -152,3 +158,11 @@ def _is_exempt(settings: Mapping[str, Any]) -> bool:
     if value not in ("true", "false"):
         raise InvalidTtlError(f'annotation {ANNOTATION_DOMAIN}/exempt: expected "true" or "false", got {quote(value)}')
     return bool(value == "true")
+
+
+def _archive(settings: Mapping[str, Any]) -> str | None:
+    """The value as text; which values are valid, the archives of the policy decide."""
+    value = settings.get(ARCHIVE)
+    if ARCHIVE in settings and not isinstance(value, str):
+        raise InvalidTtlError(f"annotation {ANNOTATION_DOMAIN}/{ARCHIVE}: expected text, got {quote(value)}")
+    return value

@@ -56,6 +56,10 @@ class RankedObject:
         return self.finished_at, self.ref.uid
 
 
+_MAY_GO = (None, Reason.NOT_ARCHIVED)
+"""What does not keep an object for ever: an object whose archive is unknown may go once it is archived."""
+
+
 def find_ranked(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedObject | None:
     """Return how keepLast counts an object; None if no rule does, its finish time is unknown, or it is terminating."""
     rule, outcome, finished_at = facts.keep_last_rule, facts.finish.outcome, facts.finish.at
@@ -86,7 +90,7 @@ def find_counted(ref: ObjectRef, reason: Reason | None, facts: Facts) -> RankedO
         group=("maxCount", *_place_of(ref), rule.name, False, facts.count_group),
         kept=rule.max_count or 0,
         finished_at=finished_at,
-        due_at=facts.due_at if reason is None else None,
+        due_at=facts.due_at if reason in _MAY_GO else None,
     )
 
 
@@ -102,7 +106,7 @@ def find_pressed(
         owner: The controller owner that keeps it if unfinished.
     """
     rule, finished_at = facts.quota_rule, facts.finish.at
-    if rule is None or finished_at is None or reason is not None:
+    if rule is None or finished_at is None or reason not in _MAY_GO:
         return None
     percent = rule.when_quota_above or 0
     group: RankGroup = ("whenQuotaAbove", *_place_of(ref), "", False, "")

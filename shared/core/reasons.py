@@ -122,6 +122,29 @@ class Reason(StrEnum):
 
     Wait: the object is due once enough newer objects of the group have finished.
     """
+    NOT_ARCHIVED = "not-archived"
+    """An archive has to acknowledge exactly this version of the object before it is deleted, and has not yet, or that
+    is unknown.
+
+    Wait. If it lasts, the Event `NotArchived` and `kubectl ttl explain KIND/NAME` name the problem. To delete the
+    object without an archive, set `ttlafterfinished.dev/archive: "false"` on it.
+    """
+    INVALID_ARCHIVE = "invalid-archive"
+    """The annotation `ttlafterfinished.dev/archive` of the object or its namespace has another value than `true`,
+    `false` and the name of an archive of the policy.
+
+    Correct the value. The Event `InvalidArchive` and `kubectl ttl explain KIND/NAME` name it.
+    """
+    ARCHIVED = "archived"
+    """The archive has acknowledged this version of the object.
+
+    Nothing.
+    """
+    NO_ARCHIVE = "no-archive"
+    """No policy rule and no annotation has the object archived.
+
+    To archive the object, set `archive` in a policy rule that matches it.
+    """
     UNKNOWN_SHAPE = "unknown-shape"
     """The object does not have the shape that the rule of its kind expects.
 
@@ -161,7 +184,8 @@ class Reason(StrEnum):
     `ttlafterfinished.dev/deadline-exceeded`.
     """
     CANNOT_STOP = "cannot-stop"
-    """The object has an active deadline, and its kind rule has `cannotStop`, or no `deadline` at all.
+    """The object has an active deadline, and its kind rule has `cannotStop`, or no `deadline` at all. Or it would be
+    deleted at its deadline, and has to be archived, which is done when it finishes.
 
     `kubectl ttl kinds KIND` prints why. If the rule has `cannotStop`, the annotation
     `ttlafterfinished.dev/on-deadline: delete` has the object deleted instead.

@@ -18,13 +18,14 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.discovery import resource_path
 from shared.adapters.kubernetes.watched_versions import Memory
+from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.process import build
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import format_instant, get_text
 from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
 from shared.devserver.apiserver.store import Store
+from shared.devserver.demo_archive import archive_url, restore_one, write_policy
 from shared.devserver.demo_objects import (
     Actor,
     cast,
@@ -52,10 +53,12 @@ class Show:
     Args:
         cluster: A connection that the runner does not use.
         clock: The clock for finish times and deletion times.
+        archive: The URL of the archive.
     """
 
-    def __init__(self, cluster: KubernetesCluster, clock: Clock) -> None:
+    def __init__(self, cluster: KubernetesCluster, clock: Clock, archive: str) -> None:
         self.actors = cast()
+        self._archive = archive
         self._cluster, self._clock = cluster, clock
         self._rules = {rule.kind: rule for rule in read_catalogue().parse_names(("jobs.batch", "pods")).rules}
 
@@ -70,6 +73,7 @@ class Show:
             acts = [group.create_task(self._finish(actor)) for actor in self.actors if actor.finish_after is not None]
             await asyncio.wait(acts)
             await self._settle()
+            await self._restore()
             for watch in watches:
                 watch.cancel()
 
@@ -83,6 +87,17 @@ class Show:
         while self.left_over and self._clock.now() < max(dues) + PATIENCE:  # noqa: ASYNC110 - a deadline in wall time
             await asyncio.sleep(0.05)
         await asyncio.sleep(1)  # time for a wrong deletion of an object that must stay
+
+    async def _restore(self) -> None:
+        """Restore the archived objects that are gone, and give the runner time to delete them by mistake."""
+        kinds, name = read_catalogue(), read_settings(environment={}).cluster_name
+        for actor in self.actors:
+            if actor.is_restored and actor.gone_at is not None:
+                place = (NAMESPACE, actor.kind, actor.name)
+                actor.restored_as = await restore_one(
+                    self._archive, self._cluster, kinds, place=place, cluster_name=name
+                )
+        await asyncio.sleep(1)
 
     async def _version(self, rule: KindRule) -> str:
         return (await self._cluster.list_page(rule, namespace=NAMESPACE, limit=1)).resource_version
@@ -116,8 +131,13 @@ class Show:
     async def _watch(self, rule: KindRule, version: str) -> None:
         async for change in self._cluster.watch(rule, version, namespace=NAMESPACE):
             for actor in self.actors:
-                if change.type == "DELETED" and actor.uid == get_text(change.obj, "metadata.uid"):
+                if change.type != "DELETED":
+                    continue
+                uid = get_text(change.obj, "metadata.uid")
+                if uid == actor.uid:
                     actor.gone_at = self._clock.now()
+                elif uid == actor.restored_as:
+                    actor.restored_as = ""
 
 
 @asynccontextmanager
@@ -148,12 +168,13 @@ async def running_show() -> AsyncIterator[tuple[str, Show, asyncio.Task[None]]]:
     """
     with tempfile.TemporaryDirectory(prefix="ttl-demo-") as home:
         async with api_server(Path(home)) as (what, kubeconfig):
-            settings = read_settings({"TTL_TIMERS_PATH": f"{home}/timers.db"}, environment={})
+            values = {"TTL_TIMERS_PATH": f"{home}/timers.db", "TTL_POLICY": str(write_policy(Path(home)))}
+            settings = read_settings(values, environment={})
             cluster = await connect(kubeconfig=str(kubeconfig), memory=Memory())
             show_cluster = await connect(kubeconfig=str(kubeconfig))
             config = read_config(settings, cluster=cluster, home_namespace="")
             runner = asyncio.create_task(Runner(build(config), cluster).run())
-            show = Show(show_cluster, config.clock)
+            show = Show(show_cluster, config.clock, archive_url(Path(home)))
             playing = asyncio.create_task(show.play())
             try:
                 yield what, show, playing

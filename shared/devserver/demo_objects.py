@@ -22,8 +22,10 @@ class Actor:
         annotations: Our annotations, without their domain.
         owner: The name of the Job that controls the object; empty for none.
         later: Annotations that the demo sets one second after the finish.
+        is_restored: Whether the demo restores the object from the archive after its deletion.
         finished_at: When the object finished; None until then.
         gone_at: When a watch saw its deletion; None until then.
+        restored_as: The uid of the restored object; empty until then.
         uid: The uid that the API server gave it.
     """
 
@@ -37,8 +39,10 @@ class Actor:
     annotations: dict[str, str] = field(default_factory=dict)
     owner: str = ""
     later: dict[str, str] = field(default_factory=dict)
+    is_restored: bool = False
     finished_at: datetime | None = None
     gone_at: datetime | None = None
+    restored_as: str = ""
     uid: str = ""
 
     @property
@@ -58,6 +62,9 @@ class Actor:
         return "early" if self.due_at is None or self.gone_at < self.due_at else ""
 
 
+_ARCHIVED = {"ttl": "3s", "archive": "main"}
+
+
 def cast() -> list[Actor]:
     """Return the objects of the demo."""
     return [
@@ -68,6 +75,7 @@ def cast() -> list[Actor]:
         Actor("Job", "release", "hold: kept until it is removed", 1, None, ttl_field=1, annotations={"hold": "audit"}),
         Actor("Job", "backup", "finished, but no TTL is set", 1, None),
         Actor("Job", "import", "invalid TTL: kept, and reported", 1, None, annotations={"ttl": "5 minutes"}),
+        Actor("Job", "deploy", "archived first, restored later", 1, 3, annotations=_ARCHIVED, is_restored=True),
         Actor("Job", "training", "has a TTL, but is running", None, None, ttl_field=1),
         Actor("Pod", "hello", "annotation ttl: 4s", 1, 4, annotations={"ttl": "4s"}),
         Actor("Pod", "crash", "annotation ttl-failed: 6s", 2, 6, "failed", annotations={"ttl-failed": "6s"}),

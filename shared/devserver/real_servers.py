@@ -29,8 +29,18 @@ _EC_KEY = (bytes.fromhex("30310201010420"), bytes.fromhex("a00a06082a8648ce3d030
 
 def find_assets() -> Path | None:
     """Return the folder with the binaries; None if they are not installed."""
+    return _find_folder(_NEEDED)
+
+
+def find_program(name: str) -> Path | None:
+    """Return a binary that is beside those of envtest; None if it is not installed."""
+    folder = _find_folder((name,))
+    return folder / name if folder else None
+
+
+def _find_folder(needed: Sequence[str]) -> Path | None:
     for folder in (os.getenv(ASSETS_VARIABLE), _ASSETS_DEFAULT):
-        if folder and all(Path(folder, name).exists() for name in _NEEDED):
+        if folder and all(Path(folder, name).exists() for name in needed):
             return Path(folder)
     return None
 

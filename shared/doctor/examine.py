@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_text, parse_instant
 from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_sweep, check_timers
+from shared.doctor.archives import ArchivePolicy, check_archives
 from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known
 from shared.doctor.delete_guard import check_guard
 from shared.doctor.findings import Finding, fail, warn
@@ -18,6 +20,7 @@ from shared.doctor.wiring import check_brokers, check_coverage, check_sources, c
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, environment_of, name_of, path_of, read_inventory, read_list
+from shared.installation.mounted import read_policy
 from shared.installation.place import Place
 from shared.ports import Clock
 
@@ -65,7 +68,9 @@ class _Installation:
     now: datetime
 
 
-async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, version: str) -> list[Finding]:
+async def examine(
+    cluster: KubernetesCluster, clock: Clock, place: Place, *, version: str, local: ArchivePolicy | None = None
+) -> list[Finding]:
     """Run all checks that apply to an installation.
 
     Args:
@@ -73,6 +78,7 @@ async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, ver
         clock: This machine's clock.
         place: The installation.
         version: The version of this program.
+        local: A policy file of this machine, whose archives are checked instead of those of the installed policy.
     """
     try:
         findings, now = await check_server(cluster, clock)
@@ -81,14 +87,28 @@ async def examine(cluster: KubernetesCluster, clock: Clock, place: Place, *, ver
     found = await read_inventory(cluster, place.namespace)
     variant = variant_of(found)
     if not variant.knative and not variant.standalone:
-        return [*findings, *check_unread(found, place), *await check_run_only(cluster, found, place, now=now)]
+        findings += [*check_unread(found, place), *await check_run_only(cluster, found, place, now=now)]
+        return findings + (await check_archives(cluster, read_catalogue(), local, clock, place=place) if local else [])
     place = replace(place, shipped=variant.overlay, is_customized=is_customized(found))
     known = read_known(found, place)
     place = replace(place, mounted_kinds=known.mounted)
     configured = check_settings(found, known.catalogue, place)
     installation = _Installation(cluster, place, found, variant, known, configured, now)
     findings += [*_check_variant(variant, place), *check_version(found, version, place)]
-    return [*findings, *await _check_objects(installation), *await _check_activity(installation)]
+    findings += [*await _check_objects(installation), *await _check_activity(installation)]
+    given = local or _installed_archives(installation)
+    return findings + (await check_archives(cluster, known.catalogue, given, clock, place=place) if given else [])
+
+
+def _installed_archives(installation: _Installation) -> ArchivePolicy | None:
+    """Return the installed policy if it has archives; None also if it cannot be read, which other checks report."""
+    settings = installation.configured.settings
+    try:
+        name, policy = read_policy(installation.found, installation.known.catalogue, installation.place.namespace)
+    except TtlError:
+        return None
+    cluster = settings.cluster_name if settings else ""
+    return ArchivePolicy(policy, name, is_local=False, cluster=cluster) if policy.archives else None
 
 
 def _check_variant(variant: Variant, place: Place) -> Iterator[Finding]:

@@ -147,7 +147,7 @@ async def _missing_binding(cluster: "KubernetesCluster", account: Account, place
 
     Without them, adding the rights of a single kind does not help.
     """
-    if account.role not in ("expire", "enforce", "sweep", "source", "standalone"):
+    if account.role not in ("expire", "enforce", "archive", "sweep", "source", "standalone"):
         return None
     name = f"ttl-after-finished-{account.role}"
     for kind in ("ClusterRole", "ClusterRoleBinding"):
@@ -168,7 +168,7 @@ def _fix(account: Account, rights: list[Right], place: Place) -> str:
     The rights on a kind come by an aggregated ClusterRole; other rights by a new role and its binding.
     """
     group, resource = _granted_with(rights[0])
-    if account.role in ("expire", "enforce", "sweep", "source", "standalone"):
+    if account.role in ("expire", "enforce", "archive", "sweep", "source", "standalone"):
         if paths := list(_shipped(account.role, group, resource)):
             return place.apply_files(*paths)
         if _is_of_kind(rights[0]):

@@ -13,7 +13,7 @@ from shared.installation.place import Place
 from shared.messages import Purpose, Timer
 from shared.standalone.triggers import Filter
 
-FUNCTIONS = ("schedule", "timers", "expire", "enforce", "sweep")
+FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep")
 """The functions that need a Trigger of their name."""
 
 PUBLISHERS = ("timers", "sweep")

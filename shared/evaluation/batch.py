@@ -16,6 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from shared.core.archive.archiving import ArchiveFact
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
 from shared.core.decide import Context, Decision, Reason, decide
 from shared.core.finish import Finish
@@ -38,6 +39,9 @@ IsUnfinished = Callable[[ObjectRef], Awaitable[bool]]
 
 FindInherited = Callable[[Any, KindRule], Awaitable[InheritedFact]]
 """See `shared.evaluation.ttl_sources.TtlSources.get`."""
+
+FindArchived = Callable[[Any, KindRule, Context], Awaitable[ArchiveFact | None]]
+"""See `shared.evaluation.archive_check.ArchiveCheck.find`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,12 @@ class BatchEvaluator:
     Attributes:
         policies: Each object is evaluated under each policy.
         find_inherited: Reads the object from which another inherits its TTL; None if none can be read.
+        find_archived: Finds out whether an archive has acknowledged an object; None if no archive can be reached.
     """
 
     policies: Sequence[Policy]
     find_inherited: FindInherited | None = None
+    find_archived: FindArchived | None = None
     _cases: list[_BatchCase] = field(default_factory=list)
     _unfinished: dict[str, bool] = field(default_factory=dict)
     _groups: tuple[BatchGroups, ...] = field(init=False)
@@ -110,7 +116,8 @@ class BatchEvaluator:
             quotas: The quotas that limit the number of objects of the kind, or why they could not be listed.
         """
         ref, owner, finish = ref_of(snapshot.obj), get_controller(snapshot.obj), None
-        find_fact = _assuming(problem, partial(self._inherited, snapshot.obj, rule))
+        of_object = (snapshot.obj, rule)
+        find_fact = _assuming(problem, partial(self._inherited, *of_object), partial(self._archived, *of_object))
         stored: list[LoopDecisions] = []
         stops: list[tuple[StopDecision, ...]] = []
         for policy, groups in zip(self.policies, self._groups, strict=True):
@@ -130,6 +137,11 @@ class BatchEvaluator:
         if self.find_inherited is None:
             raise PermanentError("the object from which it inherits its TTL cannot be read")
         return await self.find_inherited(obj, rule)
+
+    async def _archived(self, obj: Any, rule: KindRule, context: Context) -> ArchiveFact | None:
+        if self.find_archived is None:
+            raise PermanentError("the archive cannot be read from here")
+        return await self.find_archived(obj, rule, context)
 
     async def settle(self, is_unfinished: IsUnfinished) -> list[BatchResult]:
         """Return the decisions about each object, in the order in which the objects were added.
@@ -185,16 +197,19 @@ async def _run(
     find_fact: FindFact, snapshot: Snapshot, rule: KindRule, finish: Finish | None, context: Context
 ) -> tuple[Decision, ...]:
     on_the_way, _ = await decide_with(decide, find_fact, snapshot, rule, context=context, finish=finish)
-    return tuple(one for one in on_the_way if _is_final(one)) or (on_the_way[-1],)
+    return (*(one for one in on_the_way[:-1] if one.reason not in _FOUND), on_the_way[-1])
 
 
-def _is_final(decision: Decision) -> bool:
-    """Return whether the decision may count: not if the TTL that it lacks was then found."""
-    return decision.reason is not Reason.INHERITED_UNREAD or bool(decision.facts.problem)
+_FOUND = frozenset({Reason.INHERITED_UNREAD, Reason.NOT_ARCHIVED})
+"""Reasons of decisions that do not count if another one follows: the fact that they lack was then found."""
 
 
-def _assuming(problem: str, find_inherited: Callable[[], Awaitable[InheritedFact]]) -> FindFact:
-    """Find only an inherited TTL: assume that neither the owner nor the rank keeps the object."""
+def _assuming(
+    problem: str,
+    find_inherited: Callable[[], Awaitable[InheritedFact]],
+    find_archived: Callable[[Context], Awaitable[ArchiveFact | None]],
+) -> FindFact:
+    """Find only an inherited TTL and the archive: assume that neither the owner nor the rank keeps the object."""
 
     async def find_fact(reason: Reason, context: Context) -> Context:
         match reason:
@@ -206,6 +221,8 @@ def _assuming(problem: str, find_inherited: Callable[[], Awaitable[InheritedFact
                 return replace(context, owner_unfinished=False)
             case Reason.KEPT_LAST:
                 return replace(context, newer=sys.maxsize)
+            case Reason.NOT_ARCHIVED:
+                return replace(context, archived=await find_archived(context))
         return context
 
     return find_fact

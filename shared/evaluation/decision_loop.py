@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from shared.core.archive.decide_archive import ArchiveDecision
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Context, Decision, Expire, Reason
 from shared.core.finish import Finish
@@ -21,16 +22,17 @@ _MISSING = frozenset(
         Reason.OWNER_UNFINISHED,
         Reason.AGGREGATED_API,
         Reason.KEPT_LAST,
+        Reason.NOT_ARCHIVED,
     }
 )
 """Reasons that also apply while a fact is missing."""
 
 
-DecisionT = TypeVar("DecisionT", bound=Decision | StopDecision)
-"""A decision about the TTL, or about the active deadline."""
+DecisionT = TypeVar("DecisionT", bound=Decision | StopDecision | ArchiveDecision)
+"""A decision about the TTL, the active deadline, or the archive."""
 
 Decide = Callable[..., DecisionT]
-"""`decide`, or `decide_stop`, which has the same arguments."""
+"""`decide`, `decide_stop` or `decide_archive`, which have the same arguments."""
 
 
 async def decide_with(  # noqa: PLR0913 - all inputs of a decision

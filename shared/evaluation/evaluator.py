@@ -1,8 +1,8 @@
 """Evaluate an object that was read: read only the facts that `decide` needs, and decide.
 
 These facts are the namespace if it may matter, the owner if it may keep the object, the rank if a rule keeps the
-newest objects, and the object from which a TTL may be inherited. If a fact cannot be read, the object is kept, and the
-reason names the fact.
+newest objects, the object from which a TTL may be inherited, and the archive if one is wanted. If a fact cannot be
+read, the object is kept, and the reason names the fact.
 """
 
 import asyncio
@@ -11,24 +11,26 @@ from dataclasses import InitVar, dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Generic
 
-from shared.core.capacity import QuotaPressure
+from shared.core.archive.decide_archive import ArchiveDecision, decide_archive, may_archive
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
-from shared.core.decide import Context, Decision, Ignore, Reason, Wait, decide, may_expire
+from shared.core.decide import Context, Decision, Expire, Ignore, Wait, decide, may_expire
 from shared.core.facts import NOTHING_KNOWN
-from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_controller, get_text
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ranks import RankedObject
+from shared.errors import PermanentError
+from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.decision_loop import Decide, DecisionT, decide_with
+from shared.evaluation.fact_finder import FactFinder
 from shared.evaluation.lost_marks import LostMarks
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.owners import Owners
 from shared.evaluation.quotas import Quotas
-from shared.evaluation.ranks import FALLEN_MAX, Ranks
+from shared.evaluation.ranks import Ranks
 from shared.evaluation.ttl_sources import TtlSources
-from shared.ports import Cluster, Snapshot, Telemetry
+from shared.ports import Archives, Cluster, Snapshot, Telemetry
 
 DECIDED_SECONDS = 1.0
 """How long a decision to delete counts. After that, the object is evaluated again: the owner is read, and the rank
@@ -54,7 +56,7 @@ class Evaluation(Generic[DecisionT]):
     at: float = 0.0
 
 
-AnyEvaluation = Evaluation[Decision] | Evaluation[StopDecision]
+AnyEvaluation = Evaluation[Decision] | Evaluation[StopDecision] | Evaluation[ArchiveDecision]
 
 
 @dataclass
@@ -67,6 +69,7 @@ class Evaluator:
         policy: Returns the present policy.
         telemetry: Receives a problem if namespaces may not be read, or the API server's clock is too far ahead.
         only: The only namespace of this process; empty for all.
+        archives: The archives of the policy; None if this process can reach none.
     """
 
     cluster: Cluster
@@ -74,11 +77,13 @@ class Evaluator:
     policy: Callable[[], Policy] = lambda: NO_POLICY
     telemetry: InitVar[Telemetry | None] = None
     only: InitVar[str] = ""
+    archives: Archives | None = None
     namespaces: Namespaces = field(init=False)
     owners: Owners = field(init=False)
     ranks: Ranks = field(init=False)
     ttl_sources: TtlSources = field(init=False)
     quotas: Quotas = field(init=False)
+    archive_check: ArchiveCheck = field(init=False)
     lost_marks: LostMarks = field(init=False, default_factory=LostMarks)
     _telemetry: Telemetry | None = field(init=False)
     _is_ahead: bool = field(init=False)
@@ -89,6 +94,7 @@ class Evaluator:
         self.namespaces = Namespaces(self.cluster, telemetry, only)
         self.owners, self.quotas = Owners(self.cluster, self.kinds), Quotas(self.cluster, telemetry)
         self.ranks = Ranks(self.cluster, self.owners, self.ttl_sources)
+        self.archive_check = ArchiveCheck(self.archives)
 
     async def decide(self, snapshot: Snapshot, rule: KindRule) -> Decision:
         """Evaluate an object, and return the decision alone.
@@ -108,7 +114,29 @@ class Evaluator:
         Raises:
             TryLaterError: The API server is busy or away.
         """
-        return await self._evaluate(decide, snapshot, rule)
+        found = await self._evaluate(decide, snapshot, rule)
+        archived = found.decision.facts.archived
+        if not isinstance(found.decision, Expire) or archived is None or archived.is_read_back:
+            return found
+        return await self._read_back(found, snapshot, rule)
+
+    async def _read_back(self, found: Evaluation[Decision], snapshot: Snapshot, rule: KindRule) -> Evaluation[Decision]:
+        """Decide again about a due object by what its archive holds now."""
+        obj, context = snapshot.obj, replace(found.context, archived=None)
+        try:
+            context = replace(context, archived=await self.archive_check.read_back(obj, rule, found.context))
+            context = replace(context, namespace=await self.namespaces.get(_namespace_of(obj)))
+            problem = ""
+        except PermanentError as error:
+            problem = str(error)
+        decision = decide(obj, rule, snapshot.read_at, context, ahead=snapshot.ahead)
+        if problem:
+            decision = replace(decision, facts=replace(decision.facts, problem=problem))
+        return replace(found, decision=decision, context=context, at=_now())
+
+    async def evaluate_archive(self, snapshot: Snapshot, rule: KindRule) -> Evaluation[ArchiveDecision]:
+        """Decide whether an object is archived now; see `evaluate`."""
+        return await self._evaluate(decide_archive, snapshot, rule)
 
     async def evaluate_stop(self, snapshot: Snapshot, rule: KindRule) -> Evaluation[StopDecision]:
         """Decide about the active deadline of an object, by what this process knows of its stops; see `evaluate`."""
@@ -118,7 +146,7 @@ class Evaluator:
     async def _evaluate(self, decide: Decide[DecisionT], snapshot: Snapshot, rule: KindRule) -> Evaluation[DecisionT]:
         self._report_clock(snapshot.ahead)
         name, owner = _namespace_of(snapshot.obj), get_controller(snapshot.obj)
-        finder = _FactFinder(self, snapshot, rule)
+        finder = FactFinder(self, snapshot, rule)
         context = Context(
             self.policy(), self.namespaces.get_cached(name), owner is not None, aggregated=rule.may_be_aggregated
         )
@@ -159,64 +187,12 @@ class Evaluator:
         """Return whether a deadline may be set for an object, by its metadata and the cached namespace."""
         return may_stop(obj, rule, self._cached_context(obj))
 
+    def may_archive(self, obj: Any, rule: KindRule) -> bool:
+        """Return whether an archive may be wanted for an object, by its metadata and the cached namespace."""
+        return may_archive(obj, rule, self._cached_context(obj))
+
     def _cached_context(self, obj: Any) -> Context:
         return Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj)))
-
-
-@dataclass(slots=True)
-class _FactFinder:
-    """Finds the facts about one object.
-
-    Attributes:
-        fallen: Objects of its group that have to be evaluated because of this object.
-    """
-
-    evaluator: Evaluator
-    snapshot: Snapshot
-    rule: KindRule
-    fallen: Sequence[RankedObject] = ()
-
-    async def find(self, reason: Reason, context: Context) -> Context:
-        """See `FindFact`."""
-        context = await (self._find_rank if reason in _OF_RANKS else self._find)(reason, context)
-        if reason is Reason.NAMESPACE_UNREAD or context.namespace is not None:
-            # A slow read of another fact may have made the namespace too old.
-            namespace = await self.evaluator.namespaces.get(_namespace_of(self.snapshot.obj))
-            context = replace(context, namespace=namespace)
-        return context
-
-    async def _find(self, reason: Reason, context: Context) -> Context:
-        evaluator, obj = self.evaluator, self.snapshot.obj
-        match reason:
-            case Reason.OWNER_UNFINISHED:
-                owner = get_controller(obj)
-                is_unfinished = owner is not None and await evaluator.owners.is_unfinished(owner)
-                return replace(context, owner_unfinished=is_unfinished)
-            case Reason.INHERITED_UNREAD:
-                return replace(context, inherited=await evaluator.ttl_sources.get(obj, self.rule))
-            case Reason.AGGREGATED_API:
-                return replace(context, aggregated=await evaluator.cluster.is_aggregated(self.rule))
-        return context
-
-    async def _find_rank(self, reason: Reason, context: Context) -> Context:
-        evaluator, obj, rule = self.evaluator, self.snapshot.obj, self.rule
-        match reason:
-            case Reason.KEPT_LAST:
-                rank = await evaluator.ranks.rank(obj, rule, context)
-                self.fallen = rank.fallen
-                return replace(context, newer=rank.newer)
-            case Reason.OVER_COUNT:
-                rank = await evaluator.ranks.rank(obj, rule, context, "maxCount")
-                self.fallen = (*self.fallen, *rank.fallen)
-                return replace(context, counted=rank.counted)
-        quotas = await evaluator.quotas.of(_namespace_of(obj), rule, after=finish_of(obj, rule).at)
-        pressure = QuotaPressure(quotas, read_at=self.snapshot.read_at)
-        pressure, leaving = await evaluator.ranks.press(obj, rule, context, pressure)
-        self.fallen = (*self.fallen, *leaving[:FALLEN_MAX])
-        return replace(context, pressure=pressure)
-
-
-_OF_RANKS = frozenset({Reason.KEPT_LAST, Reason.OVER_COUNT, Reason.OVER_QUOTA})
 
 
 def _now() -> float:

@@ -27,6 +27,7 @@ class Installed:
         kinds_named: The names in TTL_KINDS; empty for all kinds that can finish, and if the settings cannot be read.
         enabled: The names of the kinds that the installation may delete; None if the settings cannot be read.
         dry_run: Whether the installation deletes nothing.
+        cluster_name: The name of the cluster in the archives.
         is_alone: Whether the installation is only the Deployment `standalone`, which needs its Lease to delete.
     """
 
@@ -39,6 +40,7 @@ class Installed:
     enabled: frozenset[str] | None = None
     dry_run: bool = False
     is_alone: bool = False
+    cluster_name: str = "default"
 
 
 async def read_installed(cluster: "KubernetesCluster", namespace: str) -> Installed | None:
@@ -78,4 +80,10 @@ def find_installed(found: Inventory, namespace: str) -> Installed | None:
     except (ValueError, SettingsError):
         return installed
     enabled = frozenset(rule.name for rule in rules)
-    return replace(installed, kinds_named=settings.kinds, enabled=enabled, dry_run=settings.dry_run)
+    return replace(
+        installed,
+        kinds_named=settings.kinds,
+        enabled=enabled,
+        dry_run=settings.dry_run,
+        cluster_name=settings.cluster_name,
+    )

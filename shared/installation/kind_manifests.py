@@ -29,6 +29,7 @@ _ENFORCE_STOPS_COMMENT = (
 _ENFORCE_DELETES_COMMENT = (
     "Deletes an object at its active deadline if the object asks for that: on-deadline is delete."
 )
+_ARCHIVE_COMMENT = "Reads the object again, with its children and the logs of its Pods, and stores them in the archive."
 _SWEEP_COMMENT = "Lists all objects and deletes those that are due."
 _SWEEP_READS_COMMENT = (
     "Lists all objects and deletes those that are due. If only an annotation can set the TTL, reads the object first."
@@ -128,6 +129,7 @@ def _roles(rules: list[KindRule]) -> Iterator[Manifest]:
     roles = (
         ("expire", "expire", _EXPIRE_COMMENT + also),
         ("enforce", "enforce", _ENFORCE_STOPS_COMMENT if can_stop else _ENFORCE_COMMENT),
+        ("archive", "archive", _ARCHIVE_COMMENT),
         ("sweep", "sweep", sweep_comment + also),
         ("source", "watch", _WATCH_COMMENT),
     )

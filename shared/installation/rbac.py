@@ -3,6 +3,7 @@
 expire      get the object of a timer and delete it; list the kind if a policy ranks the objects of a group
 enforce     get the object of a timer; patch it, if objects of the kind are stopped by a patch; list the kind if the
             breaker of a policy has a share
+archive     get the object of a timer; list and get its children, and get the logs of Pods. It can write nothing
 sweep       list all objects and delete those that are due; get, if only an annotation can set the TTL: then the list
             contains metadata only
 source      get, list, watch: an ApiServerSource checks these rights before it starts
@@ -29,6 +30,7 @@ from shared.safeguards.state_schema import NAME as STATE
 EVERY_KIND = {
     "expire": ("get", "list", "delete"),
     "enforce": ("get", "list"),
+    "archive": ("get",),
     "sweep": ("list", "delete"),
     "source": ("get", "list", "watch"),
     "watch": ("list", "watch"),
@@ -37,6 +39,7 @@ EVERY_KIND = {
 NAMESPACES = {
     "expire": ("get",),
     "enforce": ("get",),
+    "archive": ("get",),
     "sweep": ("get", "list"),
     "watch": ("get",),
     "standalone": ("get", "list"),
@@ -50,6 +53,9 @@ DELETERS = ("expire", "sweep", "standalone")
 
 STOPPERS = ("enforce", "standalone")
 """The roles that stop objects."""
+
+ARCHIVERS = ("archive", "standalone")
+"""The roles that archive objects with their children."""
 
 OWNERS: Mapping[str, tuple[str, str]] = {
     "pods": ("batch", "jobs"),
@@ -113,6 +119,8 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
             needed.add(Right(group, rule.plural, "get"))
         if role in STOPPERS and rule.deadline and rule.deadline.stop:
             needed.add(Right(group, rule.plural, "patch"))
+        if role in ARCHIVERS:
+            needed |= _of_children(rule)
         if role in WRITERS:
             needed |= {Right(*OWNERS[rule.name], "get")} if rule.name in OWNERS else set()
         if role in DELETERS:
@@ -124,6 +132,15 @@ def needs_of(role: str, rules: Iterable[KindRule]) -> frozenset[Right]:
 def delete_at_deadline(rules: Iterable[KindRule]) -> frozenset[Right]:
     """Return the rights that `enforce` needs to delete objects at their deadline; they are an opt-in."""
     return frozenset(Right(rule.group, rule.plural, "delete") for rule in rules if rule.deadline)
+
+
+def _of_children(rule: KindRule) -> set[Right]:
+    """The rights to archive the children of an object, and the logs of Pods."""
+    children = {(child.group, child.plural) for child in rule.children}
+    rights = {Right(group, plural, verb) for group, plural in children for verb in ("get", "list")}
+    if ("", "pods") in {*children, (rule.group, rule.plural)}:
+        rights.add(Right("", "pods/log", "get"))
+    return rights
 
 
 def _ttl_sources(rule: KindRule) -> tuple[TtlSourceKind, ...]:

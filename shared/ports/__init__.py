@@ -1,5 +1,6 @@
 """The protocols through which the use cases reach the outside; the adapters and the tests' fakes implement them."""
 
+from shared.ports.archive import Archive, Archives, ConfirmingArchive, Stored
 from shared.ports.cluster import (
     PASSED_OVER,
     Cluster,
@@ -16,8 +17,11 @@ from shared.ports.telemetry import Telemetry
 
 __all__ = [
     "PASSED_OVER",
+    "Archive",
+    "Archives",
     "Clock",
     "Cluster",
+    "ConfirmingArchive",
     "CountedTimers",
     "EventLevel",
     "EventReason",
@@ -27,6 +31,7 @@ __all__ = [
     "Publisher",
     "Snapshot",
     "State",
+    "Stored",
     "Telemetry",
     "Timers",
     "Unreadable",

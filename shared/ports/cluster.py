@@ -1,6 +1,6 @@
 """The API server, as the use cases see it."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol
@@ -159,6 +159,20 @@ class Cluster(Protocol):
                 present state of the cluster.
             resource_version: Without a token: exactly the state that another LIST showed.
             metadata_only: Only apiVersion, kind and metadata of each object.
+        """
+        ...
+
+    def logs(self, pod: ObjectRef, container: str, *, bytes_max: int) -> AsyncGenerator[bytes]:
+        """Read the log of a container of a Pod in chunks, from its beginning; of a restart, only the newest log.
+
+        Args:
+            pod: The Pod.
+            container: The name of the container.
+            bytes_max: The log ends after this number of bytes.
+
+        Raises:
+            MissingLogError: There is no log: the Pod is gone, or the container has not started.
+            UnreachableLogError: The node of the Pod does not answer, or not in time; the log may be read later.
         """
         ...
 

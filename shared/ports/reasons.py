@@ -18,6 +18,12 @@ class Verdict(StrEnum):
     """The active deadline of the object is over, and the process is a dry run."""
     TIMER_SET = "timer-set"
     """The object has a timer."""
+    ARCHIVED = "archived"
+    """The archive of the object has acknowledged it."""
+    ALREADY_ARCHIVED = "already-archived"
+    """The archive of the object had acknowledged this version of it before."""
+    WOULD_ARCHIVE = "would-archive"
+    """The object has to be archived, and the process is a dry run."""
     KEPT = "kept"
     """The object is kept."""
     FAILED = "failed"
@@ -78,6 +84,18 @@ class EventReason(StrEnum):
 
     A policy rule cannot be evaluated for the object, or an annotation of the Namespace has a malformed value. The
     object, or everything in the Namespace, is kept.
+    """
+    NOT_ARCHIVED = "NotArchived"
+    """The object.
+
+    The object is due, and is kept until its archive has acknowledged exactly this version of it. The message names the
+    archive and the problem.
+    """
+    INVALID_ARCHIVE = "InvalidArchive"
+    """The object, or its Namespace.
+
+    The annotation about the archive has a malformed value, or names no archive of the policy. The object, or everything
+    in the Namespace, is kept.
     """
     OVERRIDDEN_TTL = "OverriddenTtl"
     """The object.

@@ -7,7 +7,7 @@ from typing import Protocol
 from shared.core.decide import Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
-from shared.messages import ObjectDeleted, ObjectStopped
+from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports.reasons import Verdict
 
 
@@ -53,6 +53,27 @@ class Telemetry(Protocol):
         Args:
             stopped: The object.
             by: The function that stopped it.
+        """
+        ...
+
+    def archived(self, archived: ObjectArchived, *, size: int, by: str) -> None:
+        """Record that an archive has acknowledged an object.
+
+        Args:
+            archived: The object.
+            size: Its size in the archive, in bytes; 0 if it was stored before.
+            by: The function that stored it.
+        """
+        ...
+
+    def not_archived(self, ref: ObjectRef, archive: str, finished_at: datetime | None, *, failed: bool = False) -> None:
+        """Record that an archive has not acknowledged an object that has finished.
+
+        Args:
+            ref: The object.
+            archive: The name of the archive.
+            finished_at: When the object finished; None if that is unknown.
+            failed: Whether an attempt to store it has failed.
         """
         ...
 

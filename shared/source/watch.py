@@ -27,7 +27,7 @@ from shared.messages import Message, SweepStep
 from shared.ports import PASSED_OVER, Clock, Telemetry
 from shared.source.outbox import Outbox
 from shared.usecases.enforce_reports import is_reported_at_once
-from shared.usecases.schedule import is_stop_near
+from shared.usecases.schedule import is_archived_now, is_stop_near
 
 ABSENT_PAUSE_SECONDS = 10.0
 """The pause before the next attempt to watch a kind that is no longer served, or only in another way."""
@@ -44,7 +44,7 @@ _TYPES = {"ADDED": "add", "MODIFIED": "update"}
 _FORWARDED = frozenset({Reason.NAMESPACE_UNREAD, Reason.INHERITED_UNREAD, Reason.KEPT_LAST})
 """Reasons to send an object although it is ignored: a function has to read a fact."""
 
-_INVALID = frozenset({Reason.INVALID_TTL, Reason.INVALID_POLICY})
+_INVALID = frozenset({Reason.INVALID_TTL, Reason.INVALID_POLICY, Reason.INVALID_ARCHIVE})
 
 Send = Callable[[Event], Awaitable[object]]
 Publish = Callable[[Message], Awaitable[object]]
@@ -138,7 +138,9 @@ class KindWatch:
                 self.cluster.memory.forget(ref.uid)
             return
         decision = await self._decide(change)
-        is_forwarded = decision.reason in _FORWARDED or decision.facts.unread is not None
+        is_forwarded = (
+            decision.reason in _FORWARDED or decision.facts.unread is not None or self._is_archived(change, decision)
+        )
         is_reported = is_reported_at_once(decision, change.obj, self.rule)
         is_relevant = not isinstance(decision, Ignore) or is_forwarded or is_reported
         data = json.dumps(change.obj, separators=(",", ":")).encode() if is_relevant else b""
@@ -159,9 +161,15 @@ class KindWatch:
         return decision
 
     def _is_stop_near(self, change: WatchEvent) -> bool:
+        return is_stop_near(change.obj, self.rule, self._cached_context(change), self.clock.now())
+
+    def _is_archived(self, change: WatchEvent, decision: Decision | StopDecision) -> bool:
+        """Return whether the object has finished and has to be archived, with or without a TTL."""
+        return is_archived_now(change.obj, self.rule, self.clock.now(), self._cached_context(change), decision)
+
+    def _cached_context(self, change: WatchEvent) -> Context:
         name = get_text(change.obj, "metadata.namespace")
-        context = Context(self.evaluator.policy(), self.evaluator.namespaces.get_cached(name))
-        return is_stop_near(change.obj, self.rule, context, self.clock.now())
+        return Context(self.evaluator.policy(), self.evaluator.namespaces.get_cached(name))
 
     async def _decide_by(self, decide: Decide[DecisionT], change: WatchEvent) -> DecisionT:
         """Decide about a changed object; read its namespace if it matters and is not cached, but no owner or group."""

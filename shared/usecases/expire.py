@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar
 
-from shared.core.decide import Decision
+from shared.core.decide import Decision, Reason
 from shared.core.facts import Facts
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import OutdatedError, TryLaterError
-from shared.evaluation.evaluator import Evaluation
-from shared.messages import ObjectDeleted, Purpose, Timer
+from shared.evaluation.evaluator import AnyEvaluation, Evaluation
+from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import EventReason, Snapshot, Verdict
+from shared.usecases.archive_reports import find_unarchived_event
 from shared.usecases.expire_reports import ObjectEvent, find_event
-from shared.usecases.next_timers import spread_at
+from shared.usecases.next_timers import archive_later, spread_at
 from shared.usecases.object_handler import Handled
 from shared.usecases.timer_handler import DECISIONS_MAX, TimerHandler
 
@@ -29,7 +30,8 @@ class Expiry(TimerHandler):
 
     async def expire(self, timer: Timer) -> Handled | None:
         """Delete the timer's object if it is due; see `TimerHandler.handle`."""
-        return await self.handle(timer)
+        answer = await self.handle(timer)
+        return archive_later(answer, timer, now=self.clock.now()) if isinstance(answer, TimersSet) else answer
 
     async def act(self, rule: KindRule, snapshot: Snapshot, *, missed_before: datetime) -> Handled | None:
         """Evaluate one object of a LIST, and carry out the decision.
@@ -64,7 +66,30 @@ class Expiry(TimerHandler):
         return await self.evaluator.evaluate(snapshot, rule)
 
     def _find_event(self, rule: KindRule, obj: dict[str, Any], decision: Any) -> ObjectEvent | None:
-        return find_event(rule, obj, decision)
+        now = self.clock.now()
+        return find_event(rule, obj, decision) or find_unarchived_event(obj, decision, now=now)
+
+    async def _carry_out(
+        self,
+        evaluation: AnyEvaluation,
+        rule: KindRule,
+        snapshot: Snapshot,
+        *,
+        missed_before: datetime | None = None,
+        fired_at: datetime | None = None,
+    ) -> Handled | None:
+        answer = await TimerHandler._carry_out(  # noqa: SLF001 - the class with slots has no working `super()`
+            self, evaluation, rule, snapshot, missed_before=missed_before, fired_at=fired_at
+        )
+        facts, ref = evaluation.decision.facts, ref_of(snapshot.obj)
+        if evaluation.decision.reason is not Reason.NOT_ARCHIVED or facts.archiving is None:
+            return answer
+        self.telemetry.not_archived(ref, facts.archiving.to, facts.finish.at)
+        if self.dry_run or facts.archiving.native:
+            return answer
+        timer = Timer(ref=ref, purpose=Purpose.ARCHIVE, due_at=self.clock.now())
+        others = answer.timers if isinstance(answer, TimersSet) else ()
+        return TimersSet(timers=(timer, *others))
 
     def _spread_at(self, ref: ObjectRef, facts: Facts) -> datetime | None:
         return spread_at(ref, facts, now=self.clock.now())

@@ -12,7 +12,11 @@ from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.messages import ObjectDeleted
 from shared.ports import EventReason
 
-_INVALID = {Reason.INVALID_TTL: EventReason.INVALID_TTL, Reason.INVALID_POLICY: EventReason.INVALID_POLICY}
+_INVALID = {
+    Reason.INVALID_TTL: EventReason.INVALID_TTL,
+    Reason.INVALID_POLICY: EventReason.INVALID_POLICY,
+    Reason.INVALID_ARCHIVE: EventReason.INVALID_ARCHIVE,
+}
 """Reasons of Events about values that cannot be read."""
 
 _CLOCK_AHEAD = (

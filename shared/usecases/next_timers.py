@@ -8,11 +8,15 @@ import math
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from shared.core.decide import Decision, Expire, Ignore, Reason, Wait
 from shared.core.facts import Facts
 from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds, jitter_of, jittered
 from shared.messages import ATTEMPTS_COUNTED_MAX, Purpose, Timer, TimersSet
 from shared.ports import Snapshot
+
+SOON = timedelta(minutes=10)
+"""If an object is due within this time, its namespace is read when the timer fires, and not at once."""
 
 CLOCKS_APART_MAX = timedelta(minutes=5)
 """How far the timer engine's clock may be ahead of the API server's; a timer that is further ahead is forged."""
@@ -62,7 +66,50 @@ def spread_at(ref: ObjectRef, facts: Facts, *, now: datetime) -> datetime | None
     return jittered(ref.uid, now, jitter) if jitter else None
 
 
+def expire_at(decision: Decision, now: datetime) -> datetime | None:
+    """When to read a finished object; None if only a change can make it due."""
+    facts = decision.facts
+    if facts.unread is not None and not isinstance(decision, Expire):
+        return now  # a limit may make this object, or one that it pushes out of its group, due at once
+    match decision:
+        case Wait(due_at) | Expire(due_at):
+            return due_at
+        case Ignore(Reason.NAMESPACE_UNREAD):
+            # Objects that this one pushes out of its group are due now, whenever this one is due.
+            is_ranked = facts.keep_last_rule or facts.count_rule or facts.quota_rule
+            is_soon = not is_ranked and facts.due_at is not None and facts.due_at - now < SOON
+            return facts.due_at if is_soon else now
+        case Ignore(Reason.KEPT_LAST | Reason.INHERITED_UNREAD):
+            return now
+        case Ignore(Reason.NOT_ARCHIVED):
+            return None  # `archive` sets the timer; another archiver marks the object, which is an event
+        case _:
+            return None
+
+
 def timers_for(due: Iterable[tuple[ObjectRef, datetime | None]], *, purpose: Purpose) -> TimersSet | None:
     """One timer for each object that has a due time; None if no object has one."""
     timers = tuple(Timer(ref=ref, purpose=purpose, due_at=at) for ref, at in due if at is not None)
     return TimersSet(timers=timers) if timers else None
+
+
+def archive_later(timers: TimersSet, fired: Timer, *, now: datetime) -> TimersSet:
+    """The timers of an answer; that of the archive waits longer with each attempt.
+
+    If an archive acknowledges an object and does not have it later, `expire` and `archive` would otherwise set timers
+    for each other without a pause.
+
+    Args:
+        timers: The answer.
+        fired: The timer that fired.
+        now: This process's present.
+    """
+    retry = retry_of(fired, least=0.0, now=now)
+    due_at = retry.due_at if fired.attempts else now
+    update = {"due_at": due_at, "attempts": retry.attempts}
+    return TimersSet(
+        timers=tuple(
+            one.model_copy(update=update) if one.purpose is Purpose.ARCHIVE and one.ref == fired.ref else one
+            for one in timers.timers
+        )
+    )

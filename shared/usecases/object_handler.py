@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self
 
+from shared.core.archive.decide_archive import ToArchive
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decide import Expire, Ignore, Wait
 from shared.core.facts import Facts
@@ -18,7 +19,7 @@ from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
 from shared.errors import OutdatedError, PermanentError, TtlError
 from shared.evaluation.evaluator import AnyEvaluation, Evaluator
-from shared.messages import ObjectDeleted, ObjectStopped, Purpose, TimersSet
+from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, Purpose, TimersSet
 from shared.ports import Clock, Cluster, EventReason, HandlingReason, Snapshot, Telemetry, Verdict
 from shared.safeguards.reasons import Safeguard
 from shared.safeguards.safeguards import Delayed, Denied, Safeguards
@@ -26,7 +27,7 @@ from shared.usecases.counted_writes import ask_safeguards, delete_counted, propa
 from shared.usecases.expire_reports import ObjectEvent, deletion_of, list_finalizers, wanted_since
 from shared.usecases.next_timers import engine_now, timers_for, wait_until
 
-Handled = ObjectDeleted | ObjectStopped | TimersSet
+Handled = ObjectArchived | ObjectDeleted | ObjectStopped | TimersSet
 """What a handler answers."""
 
 
@@ -66,7 +67,7 @@ class ObjectHandler:
     @classmethod
     def like(cls, other: "ObjectHandler") -> Self:
         """Make a handler of another purpose that shares everything else."""
-        return cls(**{one.name: getattr(other, one.name) for one in fields(other)})
+        return cls(**shared_fields(other))
 
     @abstractmethod
     async def _evaluate(self, snapshot: Snapshot, rule: KindRule) -> AnyEvaluation:
@@ -110,6 +111,8 @@ class ObjectHandler:
         ref = ref_of(snapshot.obj)
         await self._report_decision(rule, snapshot.obj, evaluation.decision)
         match evaluation.decision:
+            case ToArchive():
+                return None  # `Archival` carries it out itself
             case Ignore(reason, facts):
                 self._record(Verdict.KEPT, ref, reason, detail=facts.problem)
                 return self._timers((one.ref, one.due_at) for one in evaluation.fallen)
@@ -196,3 +199,8 @@ class ObjectHandler:
         except TtlError as error:  # the verdict does not depend on the Event
             about = {"object": str(ref), "api_version": ref.api_version}
             self.telemetry.problem("could not write an Event", **about, error=str(error))
+
+
+def shared_fields(handler: ObjectHandler) -> dict[str, Any]:
+    """What handlers of all purposes have, by name."""
+    return {one.name: getattr(handler, one.name) for one in fields(ObjectHandler)}

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.core.archive.decide_archive import ToArchive, decide_archive, may_archive
 from shared.core.deadlines.deadline import ACTIVE_DEADLINE
 from shared.core.deadlines.decide_stop import Stop, StopDecision, decide_stop, may_stop
 from shared.core.deadlines.run import run_of
-from shared.core.decide import Context, Decision, Expire, Ignore, Reason, Wait, decide
+from shared.core.decide import Context, Decision, Ignore, Reason, Wait, decide
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
@@ -17,9 +18,7 @@ from shared.errors import EventError
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Clock, HandlingReason, Telemetry, Verdict
 from shared.usecases.enforce_reports import is_reported_at_once
-
-SOON = timedelta(minutes=10)
-"""If an object is due within this time, its namespace is read when the timer fires, and not at once."""
+from shared.usecases.next_timers import expire_at
 
 NEW = timedelta(seconds=30)
 """How long after its start, its deadline or a write of its spec or metadata the events of an object cause reads."""
@@ -83,10 +82,25 @@ def _find_timer(
 ) -> tuple[Decision | StopDecision, Purpose, datetime | None]:
     """The decision about the object, and when the function of which purpose reads it; None for no timer."""
     decision = decide(obj, rule, now, context)
+    if decision.facts.finish.finished and is_archived_now(obj, rule, now, context, decision):
+        return decision, Purpose.ARCHIVE, now
     if decision.facts.finish.finished is not False or not is_stop_near(obj, rule, context, now):
-        return decision, Purpose.EXPIRE, _expire_at(decision, now)
+        return decision, Purpose.EXPIRE, expire_at(decision, now)
     stop = decide_stop(obj, rule, now, context, finish=decision.facts.finish)
     return stop, Purpose.ENFORCE, _enforce_at(stop, obj, rule, now)
+
+
+def is_archived_now(
+    obj: Any, rule: KindRule, now: datetime, context: Context, decision: Decision | StopDecision
+) -> bool:
+    """Return whether `archive` reads a finished object now: an archive is wanted, or its unread namespace may want one.
+
+    `archive` then sets the timer of the deletion.
+    """
+    if not may_archive(obj, rule, context):
+        return False
+    archiving = decide_archive(obj, rule, now, context, finish=decision.facts.finish)
+    return isinstance(archiving, ToArchive) or archiving.reason is Reason.NAMESPACE_UNREAD
 
 
 def is_stop_near(obj: Any, rule: KindRule, context: Context, now: datetime) -> bool:
@@ -102,25 +116,6 @@ def is_stop_near(obj: Any, rule: KindRule, context: Context, now: datetime) -> b
         return True
     run = run_of(obj, rule.deadline)
     return run is not None and run.started_at is not None and now - run.started_at < NEW
-
-
-def _expire_at(decision: Decision, now: datetime) -> datetime | None:
-    """When to read a finished object; None if only a change can make it due."""
-    facts = decision.facts
-    if facts.unread is not None and not isinstance(decision, Expire):
-        return now  # a limit may make this object, or one that it pushes out of its group, due at once
-    match decision:
-        case Wait(due_at) | Expire(due_at):
-            return due_at
-        case Ignore(Reason.NAMESPACE_UNREAD):
-            # Objects that this one pushes out of its group are due now, whenever this one is due.
-            is_ranked = facts.keep_last_rule or facts.count_rule or facts.quota_rule
-            is_soon = not is_ranked and facts.due_at is not None and facts.due_at - now < SOON
-            return facts.due_at if is_soon else now
-        case Ignore(Reason.KEPT_LAST | Reason.INHERITED_UNREAD):
-            return now
-        case _:
-            return None
 
 
 def _enforce_at(decision: StopDecision, obj: Any, rule: KindRule, now: datetime) -> datetime | None:

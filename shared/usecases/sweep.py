@@ -6,11 +6,13 @@ objects.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import cast
 
+from shared.core.archive.decide_archive import ToArchive
 from shared.core.finish import finish_of
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
@@ -19,11 +21,13 @@ from shared.core.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served
-from shared.messages import Message, ObjectDeleted, SweepStep, Timer, TimersSet
-from shared.ports import PASSED_OVER, Clock, Cluster, EventReason, Page, Publisher, Snapshot, Telemetry, WriteEvent
+from shared.messages import Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
+from shared.ports import PASSED_OVER, Clock, Cluster, Page, Publisher, Snapshot, Telemetry, Verdict, WriteEvent
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
+from shared.usecases.next_timers import timers_for
 from shared.usecases.sweep_counts import SweepCounts
+from shared.usecases.sweep_end import report_end
 from shared.usecases.sweep_pages import Found, LargePages, PageReader
 from shared.usecases.sweep_timers import publish_timers, retries_of
 
@@ -36,6 +40,7 @@ STEP_TIME = timedelta(seconds=20)
 QUEUE_MAX = 500
 """Objects in the queue: one page, so that the lister is at most a page ahead of the workers."""
 
+_log = logging.getLogger("ttl")
 _Queue = asyncio.Queue[tuple[KindRule, Found]]
 
 
@@ -71,6 +76,7 @@ class Sweep:
         namespace: Only this namespace; empty for all.
         write_event: Writes the Event at the end of a sweep; None for no Event.
         large_pages: The turns of all sweeps of this process.
+        dry_run: Set no timers for archives.
     """
 
     cluster: Cluster
@@ -85,6 +91,7 @@ class Sweep:
     namespace: str = ""
     write_event: WriteEvent | None = None
     large_pages: LargePages = field(default_factory=LargePages)
+    dry_run: bool = False
 
     async def sweep(self, step: SweepStep) -> SweepStep | None:
         """Run one step.
@@ -119,7 +126,7 @@ class Sweep:
         passed_over = tuple(dict.fromkeys((*step.passed_over, *work.passed_over)))
         if rest is None:
             self.telemetry.sweep_ended(step.sweep_id, counts.so_far(), whole=step.whole)
-            await self._report_end(step, passed_over)
+            await report_end(step, passed_over, self._served, write_event=self.write_event, telemetry=self.telemetry)
             return None
         return rest.model_copy(update={"passed_over": passed_over, "counts": counts.so_far()})
 
@@ -205,16 +212,28 @@ class Sweep:
             work.timers.extend(retries_of(ref, rule, snapshot, error, now=self.clock.now()))
         except PermanentError as error:
             await work.expiry.report(ref, error)
+        except Exception as error:  # noqa: BLE001 - a bug that one object brings out must not keep the others
+            _log.exception("sweep failed on an object")
+            work.counts.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=work.expiry.by)
         else:
             await self._pass_on(message, work)
 
     async def _act(self, rule: KindRule, snapshot: Snapshot, work: _Step) -> Message | None:
-        """Delete a finished object that is due; return the timer of a running object that reaches its deadline soon."""
+        """Delete a finished object that is due, or return the timer that an object needs."""
         if self.evaluator.may_stop(snapshot.obj, rule) and finish_of(snapshot.obj, rule).finished is False:
             if self.evaluator.may_expire(snapshot.obj, rule):
                 await work.expiry.report_ttl(rule, snapshot)
             return await work.enforcement.find_timers(rule, snapshot)
-        return await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
+        message = await work.expiry.act(rule, snapshot, missed_before=work.missed_before)
+        return message or await self._archive_later(rule, snapshot)
+
+    async def _archive_later(self, rule: KindRule, snapshot: Snapshot) -> TimersSet | None:
+        """The timer for an object that is not due, and that the events did not have archived when it finished."""
+        if self.dry_run or not self.evaluator.may_archive(snapshot.obj, rule):
+            return None
+        decision = (await self.evaluator.evaluate_archive(snapshot, rule)).decision
+        due = [(ref_of(snapshot.obj), self.clock.now())] if isinstance(decision, ToArchive) else []
+        return timers_for(due, purpose=Purpose.ARCHIVE)
 
     async def _pass_on(self, message: Message | None, work: _Step) -> None:
         if isinstance(message, TimersSet):
@@ -226,19 +245,3 @@ class Sweep:
                 await self.publisher.publish(message)
             except TtlError as error:  # the object is deleted anyway
                 self.telemetry.problem("could not publish a deletion", error=str(error))
-
-    async def _report_end(self, step: SweepStep, passed_over: Sequence[str]) -> None:
-        """Write an Event about the end of a sweep, so that a sweep with nothing to do is visible."""
-        if self.write_event is None or not step.whole:
-            return
-        try:
-            kinds = ", ".join(rule.name for rule in await self._served()) or "no kinds"
-            message = f"saw the last of {kinds}: sweep {step.sweep_id}, steps: {step.step + 1}"
-            if passed_over:
-                await self.write_event(
-                    EventReason.SWEPT_IN_PART, f"could not list {', '.join(passed_over)}; {message}", "Warning"
-                )
-            else:
-                await self.write_event(EventReason.SWEPT, message, "Normal")
-        except TtlError as error:  # the sweep has ended anyway
-            self.telemetry.problem("could not write an Event", error=str(error))

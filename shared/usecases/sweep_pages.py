@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, ref_of
@@ -47,13 +48,12 @@ class PageReader:
         if rule.scope == "Namespaced":
             await self.evaluator.namespaces.prime()
         policy = self.evaluator.policy()
-        in_full = rule.ttl is not None or policy.sets_ttl_for(rule) or policy.sets_deadline_for(rule)
+        by_policy = policy.sets_ttl_for(rule) or policy.sets_deadline_for(rule) or policy.archives_kind(rule)
+        in_full = rule.ttl is not None or by_policy
         page = await self.cluster.list_page(
             rule, namespace=self.namespace, continue_token=token, metadata_only=not in_full
         )
-        wanted = [
-            obj for obj in page.items if self.evaluator.may_expire(obj, rule) or self.evaluator.may_stop(obj, rule)
-        ]
+        wanted = [obj for obj in page.items if self._is_wanted(obj, rule)]
         if not in_full and len(wanted) <= FULL_READS_MAX:
             return page, [ref_of(obj) for obj in wanted]
         if in_full:
@@ -65,6 +65,10 @@ class PageReader:
         page = replace(page, is_large=page.is_large or listed.is_large)
         # If the objects are large, the full page ends sooner; the remaining objects are read one by one.
         return page, [full.get(ref.uid, ref) for ref in map(ref_of, wanted)]
+
+    def _is_wanted(self, obj: Any, rule: KindRule) -> bool:
+        evaluator = self.evaluator
+        return evaluator.may_expire(obj, rule) or evaluator.may_stop(obj, rule) or evaluator.may_archive(obj, rule)
 
 
 class LargePages:

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from datetime import datetime
+from typing import ClassVar
 
 from shared.core.decide import Ignore, Wait
 from shared.core.kinds.rule import KindRule
@@ -25,7 +26,13 @@ ATTEMPT_SECONDS_MAX = 20.0
 
 @dataclass(frozen=True, slots=True)
 class TimerHandler(ObjectHandler):
-    """Handles the timers of one purpose, one object at a time."""
+    """Handles the timers of one purpose, one object at a time.
+
+    Attributes:
+        attempt_seconds: How long one attempt may take.
+    """
+
+    attempt_seconds: ClassVar[float] = ATTEMPT_SECONDS_MAX
 
     async def handle(self, timer: Timer) -> Handled | None:
         """Act on the timer's object if it is due; answer with what happened.
@@ -40,12 +47,12 @@ class TimerHandler(ObjectHandler):
             PermanentError: The API server refuses for good.
         """
         try:
-            async with asyncio.timeout(ATTEMPT_SECONDS_MAX):
+            async with asyncio.timeout(self.attempt_seconds):
                 return await self._handle_enabled(timer)
         except TryLaterError as error:
             return self._retry(timer, str(error), least=error.retry_after_seconds)
         except TimeoutError:
-            return self._retry(timer, f"no decision within {ATTEMPT_SECONDS_MAX:g} s")
+            return self._retry(timer, f"no decision within {self.attempt_seconds:g} s")
 
     async def _handle_enabled(self, timer: Timer) -> Handled | None:
         if not self.catalogue.of(timer.ref.group, timer.ref.kind):

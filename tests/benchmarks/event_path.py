@@ -30,8 +30,8 @@ from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watched_versions import Memory
+from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.bootstrap.process import build
 from shared.core.objects import format_instant
 from shared.devserver.apiserver.app import EmbeddedApiServer
 from shared.devserver.apiserver.serve import serve, write_kubeconfig
@@ -41,7 +41,7 @@ from shared.standalone.runner import Runner
 ROOT = Path(__file__).parents[2]
 RECORDED = ("functions/", "shared/")
 LEFT_OUT = ("shared/devserver/", "shared/doctor/", "shared/cli/")
-DATA = ("shared/ports/", "shared/messages.py", "shared/errors.py")
+DATA = ("shared/ports/", "shared/messages/", "shared/errors.py")
 BACKGROUND = ("Runner._sweep_on_reload", "Runner._sweep_on_release", "Runner._tick")
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 SECONDS_MAX = 20

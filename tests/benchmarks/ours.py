@@ -15,8 +15,8 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.events.cloudevents import event_of
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import configure_logging
+from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.process import build
 from shared.cli import run as command_run
 from shared.cli.input.command import Command
 from shared.cli.input.options import Options, cluster_options

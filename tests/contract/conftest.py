@@ -19,9 +19,11 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.connect import connect
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
 from shared.devserver.real_servers import ASSETS_VARIABLE, RealServer, find_assets, real_server
+from shared.devserver.s3_server import s3_server
 from shared.ports import Cluster
 from tests.builders import not_none
 from tests.contract.definitions import DEFINITIONS, Crds
+from tests.s3_servers import required_s3_program
 from tests.store_cluster import StoreCluster
 
 MERGE = "application/merge-patch+json"
@@ -166,6 +168,13 @@ def real():
     with real_server(not_none(assets), fsync=False, apiserver_args=["--watch-cache-sizes=secrets#0"]) as server:
         if server.has_controllers():
             server.start_controllers(["garbage-collector-controller"], qps=500, burst=500)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """An S3 server for all tests; they keep apart by their buckets."""
+    with s3_server(required_s3_program()) as server:
         yield server
 
 

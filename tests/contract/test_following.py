@@ -10,8 +10,8 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.kubernetes import discovery
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watched_versions import Memory
+from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.bootstrap.process import build
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant
 from shared.source import watch, watches

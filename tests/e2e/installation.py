@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 NAMESPACE = "ttl-after-finished"
 KNATIVE = "knative-eventing"
 IMAGE = "ghcr.io/ttl-after-finished/ttl-after-finished"
-FUNCTIONS = ("schedule", "timers", "expire", "enforce", "sweep")
+FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep")
 
 # A part of Knative Serving's own installation, for clusters that have its CRDs and play the rest.
 _PODSPECABLE = {
@@ -133,6 +133,11 @@ def durable_folder() -> dict[str, str]:
     if server_pid() is None:
         return {}
     return {"TTL_TIMERS_PATH": str(Path(os.environ["KUBECONFIG"]).parent / "e2e-timers.db")}
+
+
+def shared_folder(name: str) -> Path | None:
+    """A folder that all Pods share, if they are processes of this machine; None for another cluster."""
+    return None if server_pid() is None else Path(os.environ["KUBECONFIG"]).parent / name
 
 
 def wait_until_ready() -> None:

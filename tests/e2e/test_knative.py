@@ -482,6 +482,7 @@ IDLE = {
     "source": {("get", "*")},
     "expire": {("list", "*"), ("update", "*"), *_RUNTIMES},
     "enforce": {("list", "*"), ("update", "*"), ("patch", "pods"), ("patch", "trainjobs")},
+    "archive": {("get", "*"), ("list", "*")},
     "sweep": {("update", "*"), ("get", "namespaces"), ("list", "resourcequotas"), *_RUNTIMES},
 }
 """Rights that no test uses here, by account.
@@ -493,6 +494,7 @@ IDLE = {
 - `get` of `sweep` on namespaces: a sweep lists all namespaces, and gets only one that was created after the LIST.
 - `_RUNTIMES`: the cluster has no runtimes of TrainJobs.
 - `patch` of `enforce`: only a Job is stopped.
+- `archive`: without a policy nothing is archived.
 """
 
 

@@ -7,7 +7,7 @@ from functions_framework.aio import create_asgi_app
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.bootstrap.process import build
+from shared.bootstrap.build import build
 from shared.bootstrap.start import loading_for
 from tests.builders import ROOT
 from tests.functions.wire import STRUCTURED, TAKEN, timer

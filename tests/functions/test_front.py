@@ -12,7 +12,7 @@ import pytest
 from shared.adapters.events import http_limits as front
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.events.request_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
-from shared.bootstrap.process import build
+from shared.bootstrap.build import build
 from shared.standalone.functions_server import load_functions, serve_functions
 from tests.builders import ROOT, ago, job
 from tests.functions.test_processes import running

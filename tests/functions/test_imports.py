@@ -17,6 +17,7 @@ HTTP_CLIENT = {
     "aiohttp",
     "aiosignal",
     "attr",
+    "backports",
     "frozenlist",
     "idna",
     "multidict",

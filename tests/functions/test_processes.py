@@ -173,6 +173,8 @@ async def test_each_function_answers_in_its_own_process(name, server, tmp_path):
     elif name == "expire":
         assert ObjectDeleted.model_validate_json(answer.event().data).ref.name == DUE["metadata"]["name"]
         assert server.answered == ["GET", "GET", "DELETE"]  # the object, its namespace
+    elif name == "archive":  # no policy: the timer of the deletion
+        assert TimersSet.model_validate_json(answer.event().data).timers[0].purpose == "expire"
     else:
         assert (answer.status, answer.body) == (204, b"")
     assert (malformed.status, malformed.text[:3]) == (400, "id:")

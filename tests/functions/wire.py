@@ -14,8 +14,8 @@ import aiohttp
 from multidict import CIMultiDictProxy
 
 from shared.adapters.events.cloudevents import TICK, Event, parse_event
+from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.bootstrap.process import build
 from shared.standalone.functions_server import Application, load_functions, serve_functions
 from tests.builders import ago, job, stamp
 
@@ -45,6 +45,7 @@ TAKEN: dict[str, tuple[str, Any]] = {
     "timers": (SET, {"timers": [timer()]}),
     "expire": (FIRED, timer()),
     "enforce": (FIRED, timer(purpose="enforce")),
+    "archive": (FIRED, timer(purpose="archive")),
     "sweep": (TICK, None),
 }
 

@@ -22,8 +22,8 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
+from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.process import build
 from shared.devserver.real_servers import RealServer, real_server
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ObjectDeleted, Timer, TimersSet

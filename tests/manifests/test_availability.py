@@ -38,7 +38,7 @@ def availability_of(objects):
 @pytest.mark.parametrize("others", [(), ("prometheus",), ("timers-sqlite", "dead-letter", "prometheus")])
 def test_functions_of_every_deletion_have_two_pods(others):
     objects = composed(*others, "high-availability")
-    assert sorted(availability_of(objects)) == ["enforce", "expire", "schedule"]
+    assert sorted(availability_of(objects)) == ["archive", "enforce", "expire", "schedule"]
 
 
 @pytest.mark.parametrize("timers", [(), ("timers-sqlite",)])
@@ -65,7 +65,7 @@ def test_every_disruption_budget_of_an_overlay_can_be_met(folder):
 
 def test_production_functions_with_metrics_do_not_scale_to_zero():
     objects = build(KNATIVE / "overlays/production")
-    for name in ("expire", "enforce", "sweep", "deadletter", "timers"):
+    for name in ("expire", "enforce", "archive", "sweep", "deadletter", "timers"):
         assert replicas(objects, name)[0] >= 1, f"{name}: list prometheus after the functions' components"
 
 

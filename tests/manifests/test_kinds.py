@@ -17,7 +17,7 @@ from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_
 pytestmark = needs_kubectl
 
 FOLDER = "/etc/ttl-after-finished-kinds"
-READERS = {"schedule", "expire", "enforce", "sweep"}
+READERS = {"schedule", "expire", "enforce", "archive", "sweep"}
 ORDERS = [
     *(pytest.param(order, "base", READERS, id="-".join(order)) for order in permutations(("kinds", "policy"))),
     pytest.param(("dead-letter", "timers-sqlite", "kinds", "policy", "eventpolicy"), "base", READERS, id="tokens"),
@@ -85,7 +85,7 @@ def test_config_map_holds_every_file_of_the_folder():
     assert config["data"] == {path.name: path.read_text() for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("function", ["schedule", "expire", "enforce", "sweep"])
+@pytest.mark.parametrize("function", ["schedule", "expire", "enforce", "archive", "sweep"])
 def test_invalid_rule_ends_the_function_with_file_and_line(function, tmp_path):
     rule = (KNATIVE / "components/kinds/rules/renders.example.com.yaml").read_text()
     (tmp_path / "renders.example.com.yaml").write_text(rule.replace("propagation: Background", "propagation: Later"))

@@ -17,7 +17,18 @@ from shared.adapters.config.settings import Settings, read_settings
 from shared.adapters.events.cloudevents import TICK
 from shared.cli.main import COMMANDS
 from shared.installation.rbac import Right, lease_needs, needs_of, state_needs
-from shared.messages import Message, ObjectDeleted, ObjectStopped, Purpose, SweepStep, Timer, TimersSet
+from shared.messages import (
+    ArchiveDone,
+    ArchiveRequest,
+    Message,
+    ObjectArchived,
+    ObjectDeleted,
+    ObjectStopped,
+    Purpose,
+    SweepStep,
+    Timer,
+    TimersSet,
+)
 from shared.safeguards.state_schema import NAME as STATE
 from shared.standalone.trigger_files import read_triggers
 from shared.standalone.triggers import Delivery, Filter, Trigger
@@ -47,6 +58,7 @@ REPLIES = {
     "timers": set(),
     "expire": {ObjectDeleted.type, TimersSet.type},
     "enforce": {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
+    "archive": {ObjectArchived.type, TimersSet.type},
     "sweep": {SweepStep.type},
 }
 PUBLISHED = {"timers": {Timer.type}, "sweep": {ObjectDeleted.type, TimersSet.type}}
@@ -445,7 +457,7 @@ def test_trigger_retries_for_the_documented_time(name):
     delivery = of_kind(build(KNATIVE / "base"), "Trigger")[name]["spec"]["delivery"]
     pauses = Delivery.model_validate(delivery)
     waited = sum(pauses.pause_seconds(retries) for retries in range(pauses.retry))
-    assert round(waited) == {"schedule": 3, "timers": 51, "expire": 3, "enforce": 3, "sweep": 127}[name]
+    assert round(waited) == {"schedule": 3, "timers": 51, "expire": 3, "enforce": 3, "archive": 3, "sweep": 127}[name]
     assert pauses.backoff_policy == "exponential"
     assert pauses.timeout
 
@@ -491,7 +503,8 @@ def test_each_bounded_cycle_is_a_cycle(bounded):
 
 def test_sender_of_every_event_type_is_known():
     sent = {type_ for types in (*REPLIES.values(), *PUBLISHED.values()) for type_ in types}
-    assert sent == {message.type for message in Message.__subclasses__()}
+    of_foreign_archivers = {ArchiveRequest.type, ArchiveDone.type}
+    assert sent == {message.type for message in Message.__subclasses__()} - of_foreign_archivers
 
 
 def test_every_request_event_has_a_receiver():

@@ -12,7 +12,7 @@ from shared import __version__
 from shared.adapters.telemetry.metrics import Metrics
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
-from shared.messages import ObjectDeleted, ObjectStopped, SweepStep, Timer
+from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped, SweepStep, Timer
 from shared.ports import Verdict
 from tests.builders import shipped_kinds
 from tests.fakes import FakePublisher, FakeTelemetry
@@ -60,6 +60,9 @@ async def measured():
     metrics.deleted(ObjectDeleted(ref=ref, due_at=now, deleted_at=now, **outcome), by="expire", missed=True)
     stopped = {"started_at": None, "deadline_from": "", "lateness_seconds": 1.0, "stops": 1}
     metrics.object_stopped(ObjectStopped(ref=ref, due_at=now, stopped_at=now, **stopped), by="enforce")
+    archived = {"resource_version": "1", "digest": "", "location": "", "archived_at": now}
+    metrics.archived(ObjectArchived(ref=ref, archive="main", **archived), size=1, by="archive")
+    metrics.not_archived(ref, "main", now, failed=True)
     metrics.problem("a problem")
     metrics.dead_letter(Timer.type, 422)
     metrics.swept(shipped_kinds().of("batch", "Job")[0])
@@ -178,7 +181,7 @@ def relabelled(rules, address, *, container="user-container"):
 
 def test_scraped_functions_do_not_scale_to_zero():
     objects = composed("dead-letter", "prometheus")
-    for name in ("expire", "enforce", "sweep", "deadletter", "timers"):
+    for name in ("expire", "enforce", "archive", "sweep", "deadletter", "timers"):
         template = of_kind(objects, "Service", "serving.knative.dev")[name]["spec"]["template"]
         assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == "1", name
 

@@ -52,7 +52,7 @@ def _names(consumers, event_type):
 
 
 def _messages():
-    return [one for one in Message.__subclasses__() if one.__module__ == Message.__module__]
+    return [one for one in Message.__subclasses__() if one.__module__.startswith("shared.messages.")]
 
 
 def _linked(message):

@@ -16,7 +16,8 @@ from shared.adapters.telemetry.scraping import PendingTimersCollector
 from tests.reference.texts import code, fill, joined, table
 
 LABELS = {
-    "by": "The function that acted: `schedule`, `expire`, `enforce`, `sweep` or `timers`.",
+    "archive": "The name of an archive of the policy.",
+    "by": "The function that acted: `schedule`, `expire`, `enforce`, `archive`, `sweep` or `timers`.",
     "code": "The HTTP status of the last answer to the event.",
     "function": "The function that answered.",
     "kind": "A known kind. If several groups have a kind of this name, with the group: `Backup.velero.io`.",

@@ -13,6 +13,8 @@ budget:
   perNamespace: {perSecond: 10, burst: 20}
   breaker: {count: 1000, share: 50%, atLeast: 100, window: 10m}
 recreation: {times: 5, window: 10m}
+archives:
+  main: {url: "s3://bucket/prefix?region=eu-1", keep: 90d, encryption: {sse: "aws:kms"}}
 rules:
   - name: failed-ci
     match:
@@ -34,6 +36,7 @@ rules:
   - name: everything-else
     match: {kinds: ["*"], namespaces: {except: ["kube-*"]}}
     ttl: 1w
+    archive: {to: main, grace: 24h, logs: true}
 """
 
 
@@ -60,8 +63,14 @@ def _in_order(reported):
 
 
 def _references(field):
-    refs = [field.get("$ref", ""), field.get("items", {}).get("$ref", "")]
+    refs = [field.get("$ref", ""), field.get("items", {}).get("$ref", ""), *(one["$ref"] for one in _values(field))]
     return [ref.rpartition("/")[2] for ref in refs if ref]
+
+
+def _values(field):
+    """The types of the values of a mapping with any names."""
+    values = [field.get("additionalProperties"), *field.get("patternProperties", {}).values()]
+    return [one for one in values if isinstance(one, dict) and "$ref" in one]
 
 
 def _used_by(name, reported):
@@ -80,7 +89,7 @@ def _fields(definition):
         (
             code(name),
             _type_of(field),
-            "required" if name in needed else code(field.get("default", "")),
+            "required" if name in needed else code(_default_of(field)),
             field["description"],
         )
         for name, field in definition["properties"].items()
@@ -88,9 +97,16 @@ def _fields(definition):
     return table(("Field", "Type", "Default", "Meaning"), rows)
 
 
+def _default_of(field):
+    default = field.get("default", "")
+    return str(default).lower() if isinstance(default, bool) else default
+
+
 def _type_of(field):
     if (refs := _references(field)) and "$ref" in field:
         return f"[{refs[0]}](#{refs[0].lower()})"
+    if refs and _values(field):
+        return f"mapping of names to [{refs[0]}](#{refs[0].lower()})"
     if "items" in field:
         return f"list of {_type_of(field['items'])}"
     if "enum" in field or "const" in field:
@@ -110,7 +126,7 @@ def _scalar(field):
         return "duration"
     if field.get("pattern", "").endswith("%$"):
         return "percentage"
-    return {"integer": "integer", "number": "number", "string": "string"}[field["type"]] + _range(field)
+    return field["type"] + _range(field)
 
 
 def _range(field):

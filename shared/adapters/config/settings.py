@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from shared.adapters.config.setting_values import check_server, split_kinds, split_words, strip_token
 from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
+from shared.usecases.byte_gate import ARCHIVE_BYTES_MAX
 
 # Variables that Kubernetes sets in a Pod for each Service of the namespace; a Service may be named `ttl`.
 _SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT|_PORT$|_PORT_\d+_")
@@ -70,6 +71,12 @@ class Settings(BaseModel):
 
     Read by: sweep, run.
     """
+    archive_bytes: int = Field(default=ARCHIVE_BYTES_MAX, alias="TTL_ARCHIVE_BYTES", ge=1024 * 1024)
+    """How many bytes of objects and logs are on the way to an archive at once, at least 1048576 (1 MiB). The default is
+    64 MiB. A larger object is archived alone.
+
+    Read by: archive, run.
+    """
     timers_path: Path | None = Field(default=None, alias="TTL_TIMERS_PATH")
     """The SQLite file of the timers. The default is `timers.db`. `run` has one for each cluster, in your state folder.
 
@@ -80,6 +87,13 @@ class Settings(BaseModel):
     is `ttl-after-finished`, and for `run` the namespace of its Lease.
 
     Read by: expire, sweep, deadletter, run, commands.
+    """
+    cluster_name: str = Field(
+        default="default", alias="TTL_CLUSTER", pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+    )
+    """The name of this cluster in the keys of an archive. Set it if several clusters store in one archive.
+
+    Read by: archive, expire, sweep, run, commands.
     """
     metrics_port: int | None = Field(default=None, alias="TTL_METRICS_PORT", ge=1, le=65_535)
     """The port that serves Prometheus metrics. If it is not set, there are no metrics.

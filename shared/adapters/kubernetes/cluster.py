@@ -12,7 +12,8 @@ from urllib.parse import quote
 from kubernetes.aio.client import ApiClient
 
 from shared.adapters.kubernetes.bodies import ListReader, WatchEvent, parse_watch_line, read_outcome, typed
-from shared.adapters.kubernetes.discovery import VersionedApiServer, object_path, resource_path
+from shared.adapters.kubernetes.container_logs import LoggingApiServer
+from shared.adapters.kubernetes.discovery import object_path, resource_path
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.adapters.kubernetes.watched_versions import Memory
@@ -36,7 +37,7 @@ _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class KubernetesCluster(VersionedApiServer):
+class KubernetesCluster(LoggingApiServer):
     """A cluster: implements `shared.ports.Cluster`, and watches.
 
     Args:

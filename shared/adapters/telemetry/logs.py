@@ -13,7 +13,7 @@ from typing import IO, Any
 from shared.core.decide import Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
-from shared.messages import ObjectDeleted, ObjectStopped
+from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import Verdict
 
 _log = logging.getLogger("ttl")
@@ -88,6 +88,23 @@ class LogTelemetry:
         )
         _log.info(str(Verdict.STOPPED), extra={"fields": fields})
 
+    def archived(self, archived: ObjectArchived, *, size: int, by: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        self.counts[Verdict.ARCHIVED] += 1
+        fields = _fields(
+            **_identity(archived.ref),
+            archive=archived.archive,
+            location=archived.location,
+            size=size or None,
+            children=archived.children or None,
+            logs=archived.logs or None,
+            by=by,
+        )
+        _log.info(str(Verdict.ARCHIVED), extra={"fields": fields})
+
+    def not_archived(self, ref: ObjectRef, archive: str, finished_at: datetime | None, *, failed: bool = False) -> None:
+        """See `shared.ports.Telemetry`; `record` logs the verdict."""
+
     def problem(self, message: str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""
         self.counts["problem"] += 1
@@ -126,10 +143,14 @@ _LEVELS = {
     Verdict.TIMER_SET: logging.INFO,
     Verdict.WOULD_DELETE: logging.INFO,
     Verdict.WOULD_STOP: logging.INFO,
+    Verdict.WOULD_ARCHIVE: logging.INFO,
+    Verdict.ALREADY_ARCHIVED: logging.DEBUG,
     Verdict.ALREADY_GONE: logging.INFO,
     Verdict.FAILED: logging.ERROR,
 }
-_UNEXPECTED = {Reason.INVALID_TTL, Reason.INVALID_POLICY, Reason.INVALID_DEADLINE, Reason.STOP_UNDONE}
+_UNEXPECTED = {
+    *(Reason.INVALID_TTL, Reason.INVALID_POLICY, Reason.INVALID_DEADLINE, Reason.INVALID_ARCHIVE, Reason.STOP_UNDONE)
+}
 _REPORTED = ("deleted", "would_delete", "would_stop", "failed")
 """The counts for which the end of a partial sweep is logged."""
 

@@ -21,6 +21,7 @@ from prometheus_client import (
 )
 
 from shared import __version__
+from shared.adapters.telemetry.archive_metrics import ArchiveMetrics
 from shared.adapters.telemetry.measured_publisher import MeasuredPublisher
 from shared.adapters.telemetry.metric_values import EVENT_TYPES, LATENESS_SECONDS, OTHER, STATUSES, WAIT_SECONDS
 from shared.adapters.telemetry.scraping import PendingTimersCollector, run_in_loop, serve_registry
@@ -29,7 +30,7 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef
 from shared.errors import TtlError
-from shared.messages import ObjectDeleted, ObjectStopped
+from shared.messages import ObjectArchived, ObjectDeleted, ObjectStopped
 from shared.ports import Publisher, Telemetry, Verdict
 
 _PROBLEMS_MAX = 50
@@ -57,38 +58,30 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         counter = partial(Counter, registry=self.registry)
         gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry)
 
         Info("ttl_build", "The version of this process.", registry=self.registry).info({"version": __version__})
-        gauge("ttl_sweep_interval_seconds", "The time between two sweeps: TTL_SWEEP_INTERVAL.").set(
-            sweep_interval.total_seconds()
-        )
+        interval = gauge("ttl_sweep_interval_seconds", "The time between two sweeps: TTL_SWEEP_INTERVAL.")
+        interval.set(sweep_interval.total_seconds())
         self._objects = counter(
             "ttl_objects_total", "Verdicts about objects, with the reason.", ["verdict", "kind", "reason", "by"]
         )
-        self._lateness = Histogram(
+        self._lateness = histogram(
             "ttl_deletion_lateness_seconds",
             "The time from the instant at which an object was due to its accepted DELETE.",
             ["kind", "by"],
             buckets=LATENESS_SECONDS,
-            registry=self.registry,
         )
-        self._stop_lateness = Histogram(
+        self._stop_lateness = histogram(
             "ttl_stop_lateness_seconds",
             "The time from the active deadline of an object to its accepted stop.",
             ["kind", "by"],
             buckets=LATENESS_SECONDS,
-            registry=self.registry,
         )
-        self._missed = counter(
-            "ttl_missed_by_events_total",
-            "Deletions of objects that a sweep found overdue: no event led to them.",
-            ["kind"],
-        )
-        self._problems = counter(
-            "ttl_problems_total",
-            "Problems that concern no single object, by the message of their log line.",
-            ["problem"],
-        )
+        missed = "Deletions of objects that a sweep found overdue: no event led to them."
+        self._missed = counter("ttl_missed_by_events_total", missed, ["kind"])
+        problems = "Problems that concern no single object, by the message of their log line."
+        self._problems = counter("ttl_problems_total", problems, ["problem"])
         self._answers = counter(
             "ttl_events_total", "Events that functions answered, by HTTP status.", ["function", "status"]
         )
@@ -98,18 +91,17 @@ class Metrics:
         self._dead = counter(
             "ttl_dead_letters_total", "Events that the Broker sent to the dead letter sink.", ["type", "code"]
         )
-        self._waits = Histogram(
+        self._waits = histogram(
             "ttl_budget_wait_seconds",
             "The time to the slot that an object got while the budget was exhausted.",
             ["kind"],
             buckets=WAIT_SECONDS,
-            registry=self.registry,
         )
         self._breaker = gauge("ttl_breaker_open", "1 while the breaker is open and nothing is deleted.")
         self._stopped = gauge("ttl_stopped", "1 while deletions are stopped by kubectl ttl stop.")
-        self._loops = counter(
-            "ttl_recreate_loops_total", "Recreate loops: names that exist again after each deletion.", ["kind"]
-        )
+        loops = "Recreate loops: names that exist again after each deletion."
+        self._loops = counter("ttl_recreate_loops_total", loops, ["kind"])
+        self._archives = ArchiveMetrics(self.registry)
         self._swept = gauge(
             "ttl_sweep_last_end_timestamp_seconds", "When a sweep last listed the last page of a kind.", ["kind"]
         )
@@ -132,6 +124,7 @@ class Metrics:
         """See `shared.ports.Telemetry`."""
         self._next.deleted(deleted, by=by, missed=missed, finalizers=finalizers)
         kind = self._label(deleted.ref)
+        self._archives.forget(deleted.ref)
         self._objects.labels(Verdict.DELETED, kind, deleted.reason, by).inc()
         self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # negative if clocks differ
         if missed:
@@ -143,6 +136,18 @@ class Metrics:
         kind = self._label(stopped.ref)
         self._objects.labels(Verdict.STOPPED, kind, Reason.DEADLINE_EXCEEDED, by).inc()
         self._stop_lateness.labels(kind, by).observe(max(stopped.lateness_seconds, 0.0))  # as above
+
+    def archived(self, archived: ObjectArchived, *, size: int, by: str) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.archived(archived, size=size, by=by)
+        kind = self._label(archived.ref)
+        self._objects.labels(Verdict.ARCHIVED, kind, "", by).inc()
+        self._archives.archived(archived, kind, size=size)
+
+    def not_archived(self, ref: ObjectRef, archive: str, finished_at: datetime | None, *, failed: bool = False) -> None:
+        """See `shared.ports.Telemetry`."""
+        self._next.not_archived(ref, archive, finished_at, failed=failed)
+        self._archives.not_archived(ref, archive, finished_at, failed=failed)
 
     def problem(self, message: str, **fields: object) -> None:
         """See `shared.ports.Telemetry`."""

@@ -34,6 +34,7 @@ class PolicyInForce:
         why: Why there is no policy, or why it is unknown.
         is_known: Whether this is the policy in force, or the one that the operator named.
         differs: That the leading `run` uses another policy; empty if it does not, or if its Lease does not say.
+        is_local: Whether it is a file of this machine: then a folder that it names is one of this machine, too.
     """
 
     policy: Policy
@@ -41,6 +42,7 @@ class PolicyInForce:
     why: str = ""
     is_known: bool = True
     differs: str = ""
+    is_local: bool = False
 
     def __str__(self) -> str:
         """Return its name, or `no policy`."""
@@ -100,6 +102,14 @@ class InForce:
         return self.problem or (self.installed.problem if self.installed else "")
 
     @property
+    def cluster_name(self) -> str:
+        """The name of the cluster in the archives: of $TTL_CLUSTER if it is set, else of the installation."""
+        settings = read_settings()
+        if self.installed is None or "cluster_name" in settings.model_fields_set:
+            return settings.cluster_name
+        return self.installed.cluster_name
+
+    @property
     def leader(self) -> Leader | None:
         """The leading `run`; None if none is known. The Lease of the installation itself does not count."""
         others = [one.leader for one in self.states if not (self.installed and one.namespace == self.home)]
@@ -124,7 +134,7 @@ class InForce:
             return PolicyInForce(NO_POLICY, why="set by the operator")
         path = None if asked == Path(CLUSTER) else asked or read_settings().policy
         if path is not None:
-            return PolicyInForce(read_policy(path, self.kinds), str(path))
+            return PolicyInForce(read_policy(path, self.kinds), str(path), is_local=True)
         problem = self.policy_problem
         if asked and (problem or self.installed is None):
             raise TtlError(problem or f"nothing is installed in namespace {self.home}: expected a file, or none")

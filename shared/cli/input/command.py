@@ -18,8 +18,10 @@ from shared.errors import TtlError
 
 EXIT_CODES = {
     "0": "The command succeeded.",
-    "1": "The command failed, or a check of it failed. Standard error has the message.",
-    "2": "An option, an argument or an environment variable is wrong.",
+    "1": "The command failed, or a check of it failed. Standard error has the message. For `archive diff`: the objects "
+    "differ.",
+    "2": "An option, an argument or an environment variable is wrong. For `archive diff`: the objects cannot be "
+    "compared.",
     "3": "Only `plan --policy`: more objects would be deleted at once than `--limit`.",
     "130, 143": "Ctrl-C (SIGINT) or SIGTERM ended the command early. `run` and `watch` exit with 0 instead.",
 }

@@ -35,6 +35,8 @@ class Options:
         kinds: Kinds, comma separated, or `all`.
         kinds_dir: A directory of kind rules.
         policy: A policy file, or `none`.
+        archive: The name of an archive of the policy.
+        cluster: The name of a cluster in the archive.
     """
 
     kubeconfig: str | None = None
@@ -43,6 +45,8 @@ class Options:
     kinds: str = ""
     kinds_dir: Path | None = None
     policy: Path | None = None
+    archive: str = ""
+    cluster: str = ""
 
     @property
     def flags(self) -> tuple[str, ...]:

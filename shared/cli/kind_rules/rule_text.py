@@ -41,9 +41,11 @@ def describe_rule(rule: KindRule) -> Iterator[tuple[str, list[str]]]:
         "finish time": [_in_turn(number, describe_time(source)) for number, source in enumerate(rule.finished_at)],
         "its own TTL": list(describe_ttl(rule.ttl)) if rule.ttl else [],
         **(describe_deadline(rule.deadline) if rule.deadline else {}),
+        "restored": [f"suspended, with {json.dumps(rule.create_suspended)}" if rule.create_suspended else ""],
         "opt-in": [f"{rule.opt_in}; {_OPT_IN}" if rule.opt_in else ""],
         "its owner": ["keeps it until the owner finishes" if rule.while_owner_unfinished == "keep" else ""],
         "dependents": [_DEPENDENTS[rule.dependents]],
+        "children": [_describe_children(rule)],
         "deleted": ["" if rule.never_finishes else f"with propagation {rule.propagation}"],
         "others": [_describe_cleaner(one) for one in rule.cleaners],
         "finalizers": [f"{name}: {does}" for name, does in rule.finalizers.items()],
@@ -61,6 +63,11 @@ def _describe_end(rule: KindRule) -> Iterator[str]:
         yield f"not while {describe_test(rule.finished.unless)}"
     if rule.observed_generation:
         yield f"not while {rule.observed_generation} is behind metadata.generation"
+
+
+def _describe_children(rule: KindRule) -> str:
+    names = ", ".join(f"{child.kind} of {child.group}" if child.group else child.kind for child in rule.children)
+    return f"{names}; stored with it where a policy rule has archive.children" if names else ""
 
 
 def _as_ended(test: str, outcome: Outcome) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from shared.cli.objects.advice import advise, advise_stop
+from shared.cli.objects.archive_report import archive_lines
 from shared.cli.objects.deadline_report import describe_deadline
 from shared.cli.objects.limit_lines import describe_grouping, limit_lines
 from shared.cli.objects.object_report import ExplainContext, describe_reason
@@ -55,6 +56,7 @@ _REASON_LINES = {
     Reason.OVER_QUOTA: "quota",
     Reason.LEFT_TO_CONTROLLER: "others",
     Reason.NO_TTL: "policy",
+    Reason.NOT_ARCHIVED: "archive",
 }
 """The line that explains a reason, and so follows the decision. A line `problem` always does."""
 
@@ -68,6 +70,7 @@ _DEPENDS_ON_POLICY = (
     Reason.EXPIRED,
     Reason.OVER_COUNT,
     Reason.OVER_QUOTA,
+    Reason.NOT_ARCHIVED,
 )
 """The reasons that another policy may change."""
 
@@ -94,6 +97,7 @@ def _lines(one: ObjectPreview, context: ExplainContext | None) -> Iterator[tuple
     if facts.keep_last_rule:
         yield "keepLast", _keep_last(facts, facts.keep_last_rule)
     yield from limit_lines(facts)
+    yield from (("archive", line) for line in archive_lines(facts, now))
     if context:
         yield "policy", context.chosen.message
     if facts.problem:

@@ -7,6 +7,7 @@ from typing import Any
 
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.deleters.obstacles import Obstacle
+from shared.cli.objects.archive_report import archive_as_json
 from shared.cli.objects.deadline_report import deadline_as_json
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_time, instant_as_json
@@ -60,6 +61,10 @@ WORDS = {
     Reason.NAMESPACE_UNREAD: "its namespace could not be read, and may be exempt",
     Reason.INHERITED_UNREAD: "it may inherit its TTL from another object, which could not be read",
     Reason.KEPT_LAST: "a policy rule keeps the newest objects; it is one of them, or its rank is unknown",
+    Reason.NOT_ARCHIVED: "an archive has to acknowledge this version of it first, and has not, or that is unknown",
+    Reason.ARCHIVED: "an archive has acknowledged this version of it",
+    Reason.NO_ARCHIVE: "no source has it archived",
+    Reason.INVALID_ARCHIVE: "the annotation about its archive is invalid",
     Reason.UNKNOWN_SHAPE: "its kind or the shape of its status is unknown",
 }
 """Each reason of a decision in one sentence."""
@@ -99,6 +104,7 @@ def as_json(
         "keepLast": _keep_last_as_json(facts),
         "maxCount": _max_count_as_json(facts),
         "quota": _quota_as_json(facts),
+        "archive": archive_as_json(facts),
         "decision": type(decision).__name__.lower(),
         "reason": str(decision.reason),
         "deadline": deadline_as_json(stop),

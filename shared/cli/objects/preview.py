@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from shared.cli.objects.archive_lookups import ArchiveLookups
 from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
 from shared.core.deadlines.decide_stop import StopDecision
-from shared.core.decide import Decision, Reason
+from shared.core.decide import Context, Decision, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import Namespace
@@ -18,16 +19,21 @@ from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.policy import NO_POLICY, Policy
 from shared.core.ttl.edits import describe_saved
 from shared.errors import PermanentError, TtlError
+from shared.evaluation.archive_check import ArchiveCheck
 from shared.evaluation.batch import BatchEvaluator, BatchResult
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.owners import Owners
 from shared.evaluation.quotas import Quotas
 from shared.evaluation.ttl_sources import TtlSources
-from shared.ports import Cluster, Page, Snapshot, Unreadable
+from shared.ports import Archives, Cluster, Page, Snapshot, Unreadable
 
 if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
     from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+
+class AbsentObjectError(TtlError):
+    """The object that a command asks for does not exist."""
 
 
 LISTS_AT_ONCE = 4
@@ -77,9 +83,12 @@ async def find_all(
     policies: Sequence[Policy],
     kinds: Catalogue,
     namespace: str,
+    archives: Archives | None = None,
 ) -> Preview:
-    """List every object of the kinds once, and decide about it under each policy."""
-    batch, namespaces = BatchEvaluator(policies, TtlSources(cluster).get), Namespaces(cluster, only=namespace)
+    """List every object of the kinds once, and decide about it under each policy; `archives` is asked if needed."""
+    lookups = ArchiveLookups(ArchiveCheck(archives)) if archives else None
+    batch = BatchEvaluator(policies, TtlSources(cluster).get, lookups.find if lookups else None)
+    namespaces = Namespaces(cluster, only=namespace)
     quotas = Quotas(cluster)
     refused: list[tuple[KindRule, TtlError]] = []
     saved: list[ObjectRef] = []
@@ -89,12 +98,15 @@ async def find_all(
     async def evaluate_page(page: Page, rule: KindRule, *, aggregated: bool) -> None:
         unreadable.extend(page.unreadable)
         await namespaces.prime()
-        for obj in page.items:
-            namespace, problem = await _read_namespace(namespaces, obj)
+        read = [await _read_namespace(namespaces, obj) for obj in page.items]
+        if lookups:
+            of_page = [(obj, found) for obj, (found, _) in zip(page.items, read, strict=True)]
+            await lookups.prime([(obj, rule, Context(one, found)) for obj, found in of_page for one in policies])
+        for obj, (of_object, problem) in zip(page.items, read, strict=True):
             snapshot = Snapshot(obj, page.read_at, page.ahead)
             is_limited = any(one.limits_by_quota(rule) for one in policies)
             known = await quotas.find(get_text(obj, "metadata.namespace"), rule) if is_limited else ()
-            await batch.add(snapshot, rule, namespace, problem=problem, aggregated=aggregated, quotas=known)
+            await batch.add(snapshot, rule, of_object, problem=problem, aggregated=aggregated, quotas=known)
             if describe_saved(obj, rule):
                 saved.append(ref_of(obj))
 
@@ -172,6 +184,7 @@ async def find_one(
     name: str,
     policy: Policy = NO_POLICY,
     flags: tuple[str, ...] = (),
+    archives: Archives | None = None,
 ) -> ObjectPreview:
     """Read one object by its name, and decide about it.
 
@@ -183,16 +196,19 @@ async def find_one(
         name: Its name.
         policy: The policy to apply.
         flags: The flags that make kubectl use this cluster, for suggested commands.
+        archives: The archives of the policy; None if it has none.
 
     Raises:
-        TtlError: It does not exist.
+        AbsentObjectError: It does not exist.
     """
     snapshot = await cluster.get(rule, ObjectRef(rule.api_version, rule.kind, namespace, name, ""))
     if snapshot is None:
         place = f" in namespace {namespace}" if namespace else ""
-        raise TtlError(f"{rule.kind} {name} does not exist{place}")
-    evaluator = Evaluator(cluster, kinds, lambda: policy)
+        raise AbsentObjectError(f"{rule.kind} {name} does not exist{place}")
+    evaluator = Evaluator(cluster, kinds, lambda: policy, archives=archives)
     decision = await evaluator.decide(snapshot, rule)
+    if archives is not None and decision.facts.archiving is None:
+        decision = await _with_archive(decision, evaluator, snapshot, rule)
     its_namespace, _ = await _read_namespace(evaluator.namespaces, snapshot.obj)
     stop = (await evaluator.evaluate_stop(snapshot, rule)).decision
     owner = await read_owner(snapshot.obj, evaluator.owners)
@@ -201,3 +217,13 @@ async def find_one(
         deleting_owners = await find_deleting_owners(snapshot.obj, evaluator, flags=flags)
         related = replace(related, deleting_owners=deleting_owners)
     return ObjectPreview(ref_of(snapshot.obj), decision, snapshot.read_at, related, stop)
+
+
+async def _with_archive(decision: Decision, evaluator: Evaluator, snapshot: Snapshot, rule: KindRule) -> Decision:
+    """The decision with what is known about the archive, also if another reason keeps the object."""
+    facts = (await evaluator.evaluate_archive(snapshot, rule)).decision.facts
+    if facts.archiving is None:
+        return decision
+    problem = decision.facts.problem or facts.problem
+    known = replace(decision.facts, archiving=facts.archiving, archived=facts.archived, problem=problem)
+    return replace(decision, facts=known)

@@ -27,7 +27,9 @@ from shared.ports import Snapshot
 OWNERS_MAX = 8
 """The most owners that are read up the chain: Pod, TaskRun, PipelineRun and so on."""
 
-_DELETED_LATER = frozenset({Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_TO_CONTROLLER, Reason.TERMINATING})
+_DELETED_LATER = frozenset(
+    {Reason.KEPT_LAST, Reason.OWNER_UNFINISHED, Reason.LEFT_TO_CONTROLLER, Reason.TERMINATING, Reason.NOT_ARCHIVED}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ def warn(text: str, *, fg: str | None = None, bold: bool = False) -> None:
         click.secho(text, fg=fg, bold=bold, err=True)
 
 
+def confirm(question: str) -> None:
+    """Ask on the terminal, and end the command unless the answer is yes."""
+    click.confirm(question, abort=True, err=True)
+
+
 def show_progress(text: str) -> None:
     """Replace the current line of a terminal on standard error; an empty text clears the line."""
     if sys.stderr.isatty() and not is_json():

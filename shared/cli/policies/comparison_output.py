@@ -125,6 +125,7 @@ def as_document(
     warning: PolicyWarning,
     safeguards: Sequence[str],
     deadlines: Sequence[str] = (),
+    archives: Sequence[str] = (),
 ) -> Any:
     """Return the documented JSON; counts are {"inForce": 3, "new": 5}, instants are RFC 3339 in UTC.
 
@@ -134,6 +135,7 @@ def as_document(
         warning: How many objects the new policy would delete at once.
         safeguards: The effect of the new policy's budget and breaker, in sentences.
         deadlines: Where a deadline of the new policy has no effect, in sentences.
+        archives: Where an archive of the new policy has no effect, in sentences.
     """
     return {
         **names,
@@ -155,6 +157,7 @@ def as_document(
         },
         "safeguards": list(safeguards),
         "deadlines": list(deadlines),
+        "archives": list(archives),
     }
 
 

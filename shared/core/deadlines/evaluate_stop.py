@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from shared.core.archive.wanted import InvalidArchiveError, find_archiving
 from shared.core.case import Case, is_of_kind
 from shared.core.deadlines.deadline import ON_DEADLINE, Deadline, InvalidDeadlineError, annotated_deadline
 from shared.core.deadlines.mark import STOPS_MAX, InvalidMarkError, Mark, read_mark
@@ -117,7 +118,22 @@ class _Running:
         rule = self.case.rule
         if rule.deadline is None:
             return f"the kind rule of {rule.name} has no `deadline`, so it is unknown how to stop a {rule.kind}"
-        return "" if facts.active.deletes else rule.deadline.cannot_stop or ""
+        return self._archive_problem() if facts.active.deletes else rule.deadline.cannot_stop or ""
+
+    def _archive_problem(self) -> str:
+        """Why the object cannot be deleted at its deadline: it is archived when it finishes, and not before."""
+        try:
+            # A rule may match by the outcome, which is known only at the finish.
+            found = [find_archiving(self._ended(outcome)) for outcome in (None, *Outcome)]
+        except NamespaceUnreadError:
+            return ""  # then the namespace is read before the object is deleted
+        except (InvalidArchiveError, UnreadableRuleError) as error:
+            return str(error)
+        archiving = next((one for one in found if one is not None), None)
+        return f"{archiving.source} archives it when it finishes; set onDeadline: stop" if archiving else ""
+
+    def _ended(self, outcome: Outcome | None) -> Case:
+        return replace(self.case, finish=replace(self.case.finish, outcome=outcome))
 
     def is_kept_by_owner(self, facts: Facts) -> bool:
         """Return whether an unfinished owner is the right object to stop: the object's own annotation did not ask."""

@@ -1,16 +1,14 @@
 """The part of a kind rule about active deadlines; `shared.core.kinds.rule` shows the whole schema."""
 
-from typing import Any, Self
+from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from shared.core.kinds.merge_patch import MergePatch
 from shared.core.kinds.native_ttl import NativeDeadline
 from shared.core.kinds.predicates import Predicate, RuleModel, Word
 from shared.core.kinds.times import FROM_FINISHING_CONDITION, ConditionTime, TimeSource, finish_sources
-
-_PATCHED = {"spec", "metadata", "status"}
-_METADATA = {"annotations", "labels"}
 
 
 class StopRule(RuleModel):
@@ -19,19 +17,9 @@ class StopRule(RuleModel):
     A kind without a status subresource may be stopped by a patch of its status.
     """
 
-    patch: dict[str, Any] = Field(min_length=1)
+    patch: MergePatch
     ends: Predicate | None = None
     ended_at: tuple[TimeSource, ...] = ()
-
-    @field_validator("patch")
-    @classmethod
-    def _is_about_the_spec(cls, patch: dict[str, Any]) -> dict[str, Any]:
-        metadata = patch.get("metadata", {})
-        is_of_metadata = isinstance(metadata, dict) and set(metadata) <= _METADATA
-        if not set(patch) <= _PATCHED or not is_of_metadata or not all(patch.values()):
-            expected = "expected a merge patch of spec, status, metadata.labels or metadata.annotations"
-            raise PydanticCustomError("patch", "{expected}", {"expected": expected})
-        return patch
 
     @model_validator(mode="after")
     def _ends_at_a_known_time(self) -> Self:

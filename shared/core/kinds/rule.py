@@ -59,11 +59,17 @@ file. The whole schema:
                                      #     controller finishes the object
         endedAt: [SOURCE]            #     when the stop was complete; if left out, when the condition in ends changed
       cannotStop: why                #   instead of stop: objects can only be deleted, if a person asks for that
+    createSuspended: {spec: {suspend: true}}   # the merge patch with which a new object does not run until a person
+                                     #   removes these fields: `archive restore --suspended` needs it
     whileOwnerUnfinished: keep       # kept while its controller owner is unfinished, whichever source sets the TTL; or
                                      #   delete (the default): kept then only if a policy or a namespace sets the TTL
     dependents: held                 # the default: objects that it controls are kept while it is unfinished; free: they
                                      #   may be deleted at any time; kept: they are kept while it exists, because it
                                      #   would create another
+    children:                        # what it creates by itself or by its children, with owner references: an archive
+                                     #   stores it too. An owner comes before what it owns: TaskRun, then Pod. Leave
+                                     #   out what shows nothing about a run, such as Services and ConfigMaps
+      - {apiVersions: [v1], kind: Pod, plural: pods}
     propagation: Background          # or Foreground, Orphan: sent with every DELETE
     preconditions: honoured          # for a kind of an aggregated API server that checks the uid and resourceVersion of
                                      #   a DELETE. If left out, objects of an aggregated API server are kept
@@ -88,7 +94,10 @@ from typing import Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from shared.core.kinds.api_versions import check_one_group
+from shared.core.kinds.child_kind import ChildKind
 from shared.core.kinds.deadline_rule import DeadlineRule
+from shared.core.kinds.merge_patch import MergePatch
 from shared.core.kinds.native_ttl import NativeTtl
 from shared.core.kinds.predicates import ApiVersion, Path, Predicate, RuleModel, Word
 from shared.core.kinds.times import FROM_FINISHING_CONDITION, TimeSource, finish_sources
@@ -149,8 +158,10 @@ class KindRule(RuleModel):
     finished_at: tuple[TimeSource, ...] = ()
     ttl: NativeTtl | None = None
     deadline: DeadlineRule | None = None
+    create_suspended: MergePatch | None = None
     while_owner_unfinished: Literal["keep", "delete"] = "delete"
     dependents: Literal["free", "held", "kept"] = "held"
+    children: tuple[ChildKind, ...] = ()
     propagation: Literal["Background", "Foreground", "Orphan"] = "Background"
     preconditions: Literal["honoured"] | None = None
     opt_in: Word | None = None
@@ -162,9 +173,15 @@ class KindRule(RuleModel):
     @field_validator("api_versions")
     @classmethod
     def _of_one_group(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
-        if len({version.rpartition("/")[0] for version in versions}) > 1:
-            raise PydanticCustomError("one_group", "expected versions of one group")
-        return versions
+        return check_one_group(versions)
+
+    @field_validator("children")
+    @classmethod
+    def _named_once(cls, children: tuple[ChildKind, ...]) -> tuple[ChildKind, ...]:
+        names = [(child.group, child.kind) for child in children]
+        if twice := next((kind for group, kind in names if names.count((group, kind)) > 1), ""):
+            raise PydanticCustomError("named_once", "expected {kind} once in children", {"kind": twice})
+        return children
 
     @field_validator("finished_at")
     @classmethod
@@ -178,8 +195,8 @@ class KindRule(RuleModel):
     @model_validator(mode="after")
     def _finishes_or_never(self) -> Self:
         if self.never_finishes:
-            if self.finished or self.finished_at or self.ttl or self.deadline:
-                message = "expected no finished, finishedAt, ttl and deadline beside neverFinishes"
+            if self.finished or self.finished_at or self.ttl or self.deadline or self.children:
+                message = "expected no finished, finishedAt, ttl, deadline and children beside neverFinishes"
                 raise PydanticCustomError("never", message)
         elif not self.finished or not self.finished_at:
             raise PydanticCustomError("finishes", "expected both finished and finishedAt, or neverFinishes")

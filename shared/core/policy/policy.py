@@ -9,6 +9,7 @@ A policy is one YAML file:
       perNamespace: {perSecond: 10, burst: 20}
       breaker: {count: 1000, share: 50%, atLeast: 100, window: 10m}
     recreation: {times: 5, window: 10m}   # a name deleted so often that exists again is kept for the window
+    archives: {main: {url: "s3://bucket/prefix"}}   # by name: see shared.core.policy.archives
     rules:                           # in order: the first rule that matches and has a ttl sets the TTL
       - name: failed-ci              # unique
         match:                       # all fields that are set must match; kinds is required
@@ -34,13 +35,14 @@ A policy is one YAML file:
         countBy: owner               # what makes a group: as in keepLastBy
         whenQuotaAbove: 90%          # of a ResourceQuota on count/PLURAL.GROUP: above it, the oldest with a TTL are due
         notBefore: 10m               # ... early, but each at least so long after its finish; 10m is the default
+        archive: {to: main, grace: 24h, logs: false, children: true}   # archived before it is deleted. Not with age
 
 If a field should not limit a rule, leave it out: an empty list or mapping is rejected, except for `owners` and `rules`.
 
-minAge, keepLast, keepLastFailed, onDispatched, maxCount and whenQuotaAbove apply to every object that matches,
-whichever source sets its TTL. A rule without a ttl sets only these. If several rules match, the largest minAge counts.
-The first rule with keepLast or keepLastFailed counts, and so do the first with onDispatched, with maxCount, and with
-whenQuotaAbove.
+minAge, keepLast, keepLastFailed, onDispatched, maxCount, whenQuotaAbove and archive apply to every object that
+matches, whichever source sets its TTL. A rule without a ttl sets only these. If several rules match, the largest
+minAge counts. The first rule with keepLast or keepLastFailed counts, and so do the first with onDispatched, with
+maxCount, with whenQuotaAbove, and with archive.
 
 maxCount and whenQuotaAbove delete no object that a hold, an exempt namespace, `never`, keepLast or minAge keeps. For
 owners and dispatchers, they count as the ttl of a policy rule. Objects that are kept fill the group, too: the newest
@@ -56,9 +58,11 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import KindRule
+from shared.core.policy.archives import ArchiveDestination, ArchiveName, find_archive_problems
+from shared.core.policy.candidates import Candidate, prepare_rule
 from shared.core.policy.limits import BudgetLimits, Limits, RecreationLimits
 from shared.core.policy.matching import Match, is_glob
-from shared.core.policy.policy_rule import Candidate, PolicyRule, prepare_rule
+from shared.core.policy.policy_rule import PolicyRule
 
 
 class Policy(RuleModel):
@@ -74,6 +78,11 @@ class Policy(RuleModel):
     )
     recreation: RecreationLimits = Field(
         default=RecreationLimits(), description="When the deletions of one name count as a recreate loop."
+    )
+    archives: dict[ArchiveName, ArchiveDestination] = Field(
+        default={},
+        max_length=100,
+        description="The archives, by name. A rule with archive, or an annotation, refers to one of them.",
     )
     rules: tuple[PolicyRule, ...] = Field(
         default=(),
@@ -99,7 +108,8 @@ class Policy(RuleModel):
         Raises:
             ValidationError: A word names no kind, several kinds, or one that never finishes; a pattern matches none.
         """
-        rules, errors = [], []
+        rules: list[PolicyRule] = []
+        errors: list[InitErrorDetails] = []
         for index, rule in enumerate(self.rules):
             names: list[str] = []
             for place, word in enumerate(rule.match.kinds):
@@ -113,6 +123,8 @@ class Policy(RuleModel):
                     )
             match = rule.match.model_copy(update={"kinds": tuple(dict.fromkeys(names))})
             rules.append(rule.model_copy(update={"match": match}))
+        matched = [(rule.archive, [one for one in kinds.rules if rule.match.is_about(one)]) for rule in rules]
+        errors += find_archive_problems(matched, self.archives)
         if errors:
             raise ValidationError.from_exception_data("Policy", errors)
         return self.model_copy(update={"rules": tuple(rules)})
@@ -147,6 +159,10 @@ class Policy(RuleModel):
     @cached_property
     def _by_kind(self) -> dict[tuple[str, str, str], tuple[Candidate, ...]]:
         return {}
+
+    def archives_kind(self, kind: KindRule) -> bool:
+        """Return whether a rule has objects of a kind archived."""
+        return any(one.archives for one in self.candidates(kind))
 
     def sets_deadline_for(self, kind: KindRule) -> bool:
         """Return whether a rule sets a deadline for objects of a kind."""

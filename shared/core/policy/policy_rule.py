@@ -3,7 +3,6 @@
 The fields of the whole file, with an example of each, are in shared.core.policy.policy.
 """
 
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Literal, Self
@@ -13,10 +12,11 @@ from pydantic import model_validator as checked
 
 from shared.core.deadlines.deadline import Deadline
 from shared.core.kinds.predicates import RuleModel
-from shared.core.kinds.rule import KindRule, Outcome
+from shared.core.kinds.rule import Outcome
+from shared.core.policy.archives import RuleArchive
 from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
-from shared.core.policy.matching import Duration, Match, Test
-from shared.core.policy.outcome_ttl import OUTCOMES, AnyDeadline, AnyLasting
+from shared.core.policy.matching import Duration, Match
+from shared.core.policy.outcome_ttl import AnyDeadline, AnyLasting
 from shared.core.policy.percents import Percent
 from shared.core.ttl.ttl import Ttl
 
@@ -117,14 +117,22 @@ class PolicyRule(RuleModel):
         description="The time over which the deletions are spread of objects that a sweep finds overdue. Needs ttl, "
         "maxCount or whenQuotaAbove.",
     )
+    archive: RuleArchive | None = Field(
+        default=None,
+        description="Archives an object before it is deleted, whatever sets its TTL. Of the rules that match, the "
+        "first with an archive counts. It cannot be combined with match.age.",
+    )
 
     @checked(mode="after")
     def _is_consistent(self) -> Self:
-        if self.ttl is None and self.active_deadline is None and not self.constrains:
-            fields = "ttl, activeDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge and onDispatched"
+        if self.ttl is None and self.active_deadline is None and self.archive is None and not self.constrains:
+            fields = "ttl, activeDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge, onDispatched"
+            fields += " and archive"
             raise ValueError(f"expected at least one of {fields}")
         if self.on_deadline and self.active_deadline is None:
             raise ValueError("onDeadline: expected an activeDeadline beside it")
+        if self.on_deadline == "delete" and self.archive is not None:
+            raise ValueError("onDeadline: expected stop beside archive: objects are archived when they finish")
         if not self.counts and self.keep_last_by.by != "namespace":
             raise ValueError("keepLastBy: expected keepLast or keepLastFailed beside it")
         self._check_age()
@@ -139,6 +147,8 @@ class PolicyRule(RuleModel):
             raise ValueError("activeDeadline: expected no age in match; the deadline counts from the start")
         if self.on_dispatched:
             raise ValueError("onDispatched: expected no age in match; set minAge to keep such objects for a time")
+        if self.archive is not None:
+            raise ValueError("archive: expected no age in match; objects are archived when they finish")
 
     def _check_deletion(self) -> None:
         if self.ttl is not None or self.limits:
@@ -211,38 +221,3 @@ class PolicyRule(RuleModel):
         """The TTLs that it sets, by outcome."""
         by_outcome = self.ttl.by_outcome if self.ttl else ()
         return {outcome: Ttl(self.source, after=after, origin="policy") for outcome, after in by_outcome}
-
-
-@dataclass(slots=True)
-class Candidate:
-    """A rule that matches a kind, prepared for many objects of that kind.
-
-    Attributes:
-        rule: The rule.
-        tests: The tests that an object must pass, except for its age.
-        ttls: The TTLs that it sets, by outcome; empty if the kind is opt-in and the rule does not name it.
-        kept: How many of the newest objects of a group are kept, by outcome.
-        constrains: Whether it has a field that applies whichever source sets the TTL.
-        deadline: The deadline that it sets; None if the kind is opt-in and the rule does not name it.
-        limits: Whether it limits objects by count or by quota; False if the kind is opt-in and the rule does not name
-            it.
-    """
-
-    rule: PolicyRule
-    tests: tuple[Test, ...]
-    ttls: dict[Outcome | None, Ttl]
-    kept: dict[Outcome | None, int]
-    constrains: bool
-    deadline: Deadline | None
-    limits: bool
-
-
-def prepare_rule(rule: PolicyRule, kind: KindRule) -> Candidate:
-    """Prepare a rule that matches a kind."""
-    tests = rule.match.tests()
-    if (when := rule.when) is not None:
-        tests = (*tests, lambda subject: when.of(subject) is True)
-    may_set_ttl = not kind.opt_in or rule.match.names(kind)
-    kept = {outcome: kept for outcome in OUTCOMES if (kept := rule.kept_of(outcome)) is not None}
-    ttls, deadline = (rule.ttls, rule.deadline) if may_set_ttl else ({}, None)
-    return Candidate(rule, tests, ttls, kept, rule.constrains, deadline, limits=may_set_ttl and rule.limits)

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 from shared.core.expressions import ExpressionError
 from shared.core.objects import get_in, parse_instant
+from shared.core.policy.candidates import Candidate
 from shared.core.policy.conditions import Grouping
 from shared.core.policy.matching import Subject
-from shared.core.policy.policy_rule import Candidate, PolicyRule
+from shared.core.policy.policy_rule import PolicyRule
 from shared.core.ttl.ttl import Ttl
 
 ALWAYS = datetime.min.replace(tzinfo=UTC)
@@ -142,6 +143,16 @@ def find_deadline_rule(subject: Subject, candidates: tuple[Candidate, ...]) -> P
     """
     setting = (one for one in candidates if one.deadline is not None)
     return next((one.rule for one in setting if matches(one, subject)), None)
+
+
+def find_archive_rule(subject: Subject, candidates: tuple[Candidate, ...]) -> PolicyRule | None:
+    """The first matching rule that has objects archived; None if no rule does.
+
+    Raises:
+        UnreadableRuleError: A rule that may matter has no result for this object.
+        NamespaceUnreadError: A rule that may matter needs the namespace, which was not read.
+    """
+    return next((one.rule for one in candidates if one.archives and matches(one, subject)), None)
 
 
 def matches(candidate: Candidate, subject: Subject) -> bool:

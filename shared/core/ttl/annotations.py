@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
-from shared.core.namespaces import DEFAULT_DEADLINE, MAX_DEADLINE, Namespace
+from shared.core.namespaces import ARCHIVE, DEFAULT_DEADLINE, MAX_DEADLINE, Namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
 from shared.core.ttl.edits import HELD_TTL
 
@@ -44,6 +44,12 @@ OF_OBJECTS: Mapping[str, Meaning] = {
         "`ignore`",
         "ignore",
         "Deletes the object even if its controller owner has not finished. Other values do nothing.",
+    ),
+    ARCHIVE: Meaning(
+        "`true`, `false`, or the name of an archive of the policy",
+        "main",
+        "Whether and where the object is archived before its deletion. `true` means the archive of the policy rule, or "
+        "the only archive of the policy. With another value, the object is kept.",
     ),
     ACTIVE_DEADLINE: Meaning(
         "A duration of more than 0, or `never`",
@@ -84,6 +90,11 @@ OF_NAMESPACES: Mapping[str, Meaning] = {
     ),
     MAX_DEADLINE: Meaning(
         "A duration of more than 0", "7d", "The longest deadline in the namespace. A longer one is shortened to it."
+    ),
+    ARCHIVE: Meaning(
+        "`true`, `false`, or the name of an archive of the policy",
+        "main",
+        "The same as on an object, for all objects in the namespace without an annotation of their own.",
     ),
     "exempt": Meaning("`true` or `false`", "true", "If `true`, every object in the namespace is kept."),
 }

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from shared.devserver.apiserver.discovery import AGGREGATED, discover
 from shared.devserver.apiserver.errors import StatusError, bad_request, method_not_allowed
 from shared.devserver.apiserver.patches import parse_patch
+from shared.devserver.apiserver.pod_logs import read_log
 from shared.devserver.apiserver.requests import (
     RequestTarget,
     is_true,
@@ -79,13 +80,19 @@ class EmbeddedApiServer:
         target = parse_target(self.store.resources, path)
         if target is None:
             return PlainTextResponse("404 page not found\n", 404)
-        handle = (_ON_OBJECT if target.name else _ON_COLLECTION).get(request.method)
+        handle = _handlers(target).get(request.method)
         if handle is None:
             raise method_not_allowed()
         return await handle(self, request, target)
 
     async def _get(self, request: Request, target: RequestTarget) -> Response:
         return self._object(request, target, self.store.get(target.resource, target.namespace, target.name))
+
+    async def _log(self, request: Request, target: RequestTarget) -> Response:
+        container, limit = (request.query_params.get(name, "") for name in ("container", "limitBytes"))
+        bytes_max = parse_int(limit) if limit else None
+        log = read_log(self.store, target.namespace, target.name, container, bytes_max=bytes_max)
+        return Response(log, media_type="text/plain")
 
     async def _list(self, request: Request, target: RequestTarget) -> Response:
         view = parse_accept(request.headers.get("accept", ""))
@@ -161,6 +168,13 @@ _ON_COLLECTION: dict[str, Handler] = {
     "POST": EmbeddedApiServer._create,  # noqa: SLF001
     "DELETE": EmbeddedApiServer._delete_collection,  # noqa: SLF001
 }
+_ON_LOG: dict[str, Handler] = {"GET": EmbeddedApiServer._log}  # noqa: SLF001
+
+
+def _handlers(target: RequestTarget) -> dict[str, Handler]:
+    if target.subresource == "log":
+        return _ON_LOG
+    return _ON_OBJECT if target.name else _ON_COLLECTION
 
 
 def _json(content: Any, code: int = 200, *, media_type: str = "application/json") -> Response:

@@ -12,7 +12,7 @@ from shared.devserver.apiserver.deletion import DeleteOptions, check_dry_run
 from shared.devserver.apiserver.errors import bad_request, no_such_resource, unsupported_media_type
 from shared.devserver.apiserver.listing import Query
 from shared.devserver.apiserver.protobuf import decode_protobuf
-from shared.devserver.apiserver.resources import Registry, Resource
+from shared.devserver.apiserver.resources import PODS, Registry, Resource
 from shared.devserver.apiserver.versions import WriteOptions
 
 _DELETE_PARAMETERS = ("propagationPolicy", "dryRun", "orphanDependents", "gracePeriodSeconds")
@@ -29,7 +29,7 @@ class RequestTarget:
         resource: The resource.
         namespace: The namespace; empty for all namespaces and for a cluster-scoped resource.
         name: The name of the object; empty for the collection.
-        subresource: `status`, or empty.
+        subresource: `status`, `log` of a Pod, or empty.
     """
 
     resource: Resource
@@ -64,7 +64,8 @@ def _target(resource: Resource | None, namespace: str, rest: list[str]) -> Reque
     name, subresource, *more = (*rest, "", "")[: max(2, len(rest))]
     if resource is None or more or (namespace and not resource.namespaced):
         raise no_such_resource()
-    if subresource and not (subresource == "status" and resource.has_status):
+    is_served = (subresource == "status" and resource.has_status) or (subresource == "log" and resource is PODS)
+    if subresource and not is_served:
         raise no_such_resource()
     return RequestTarget(resource, namespace, name, subresource)
 

@@ -5,8 +5,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from shared.adapters.config.settings import read_settings
+from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.process import build
 from shared.cli.input.target import name_served
 from shared.messages import SweepStep
 from tests.fakes import FakeCluster, FakePublisher

@@ -3,8 +3,9 @@
 import pytest
 
 from shared.adapters.config.settings import read_settings
+from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.process import Process, build
+from shared.bootstrap.process import Process
 from shared.bootstrap.start import loading_for, start
 from shared.errors import TtlError
 

@@ -105,6 +105,26 @@ def test_kinds_prints_a_rule_as_json(folder):
     assert len(json.loads(run("-o", "json").stdout)) == len(kind_rules())
 
 
+def test_kinds_prints_the_children_of_a_kind():
+    parts = dict(describe_rule(kind_rules()["jobsets.jobset.x-k8s.io"]))
+
+    assert parts["children"] == ["Job of batch, Pod; stored with it where a policy rule has archive.children"]
+    assert "children" not in dict(describe_rule(kind_rules()["pod"]))
+    children = json.loads(run("jobsets.jobset.x-k8s.io", "-o", "json").stdout)["rule"]["children"]
+    assert [child["kind"] for child in children] == ["Job", "Pod"]
+
+
+def test_kinds_test_rejects_invalid_children_with_their_place(folder, tmp_path):
+    child = {"apiVersions": ["v1"], "kind": "pod", "plural": "pods"}
+    (folder / "renders.yaml").write_text(yaml.safe_dump(RULE | {"children": [child]}, sort_keys=False))
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(RENDER))
+
+    result = run("test", tmp_path / "cases.yaml", "--rule", folder / "renders.yaml")
+
+    assert result.exit_code == 1
+    assert "children.0.kind" in result.output
+
+
 def test_unknown_kind_is_an_error():
     result = run("jbo")
     assert result.exit_code == 1

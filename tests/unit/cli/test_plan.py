@@ -331,6 +331,7 @@ async def test_comparison_as_json_is_complete():
         "limit": {"dueNow": 0, "stoppedNow": 0, "limit": 1000, "isExceeded": False},
         "safeguards": ["c"],
         "deadlines": [],
+        "archives": [],
     }
 
 

@@ -151,7 +151,7 @@ def test_forbidden_list_is_no_proof_of_absence():
 
 def test_missing_trigger_of_a_function_fails():
     assert set(wrong(check_triggers(inventory(), PLACE))) == {
-        f"Trigger {one}" for one in ("schedule", "timers", "enforce", "sweep")
+        f"Trigger {one}" for one in ("schedule", "timers", "enforce", "archive", "sweep")
     }
 
 
@@ -182,8 +182,8 @@ def test_subscriber_in_another_namespace_is_not_checked():
 @pytest.mark.parametrize(
     ("filters", "got"),
     [
-        ([{"exact": {"type": Timer.type}}], "timers of expire and enforce"),
-        ([], "timers of expire and enforce"),
+        ([{"exact": {"type": Timer.type}}], "timers of expire and enforce and archive"),
+        ([], "timers of expire and enforce and archive"),
         ([{"exact": {"type": Timer.type, "purpose": "enforce"}}], "timers of enforce"),
         ([{"exact": {"type": "another"}}], "no timer"),
     ],

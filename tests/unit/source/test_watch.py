@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import json
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +16,15 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.kubernetes.bodies import WatchEvent
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.watched_versions import Memory
+from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.bootstrap.process import build
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import format_instant
 from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.ports import PASSED_OVER, Page, Snapshot
 from shared.source.watch import SWEEP_PAUSE_SECONDS
 from shared.source.watches import REFUSED_SECONDS_MAX, RESTART_SECONDS, SERVED_POLL_SECONDS, KindWatches
+from tests.archives import archiving
 from tests.builders import JOB, NOW, POD, TRAINJOB, ago, annotated, ended, having, job, namespace, pod
 from tests.fakes import FakeClock, FakeTelemetry
 from tests.simulation.virtualloop import VirtualLoop
@@ -111,6 +113,7 @@ class Bench:
         self.broker, self.telemetry, self.clock = Broker(), FakeTelemetry(), FakeClock()
         self.kinds = kinds
         self.refusal = None
+        self.policies: Any = None
 
     def run(self, seconds=MINUTE):
         """Watch for so long, or until no kind may be watched."""
@@ -123,6 +126,7 @@ class Bench:
                 clock=self.clock,
                 telemetry=self.telemetry,
                 cluster=self.server,
+                policies=self.policies,
             )
             evaluator = await build(config).evaluator()
             watches = KindWatches(config, self.server, evaluator, send=self.broker.send, publish=self.broker.publish)
@@ -176,6 +180,30 @@ def test_ignored_object_causes_no_event(bench, obj):
     bench.server.watches["jobs"] = [[changed(obj), None]]
 
     assert bench.run().broker.events == []
+
+
+@pytest.mark.parametrize(
+    ("obj", "is_sent"),
+    [
+        pytest.param(job(complete=ago(10)), True, id="finished-without-ttl"),
+        pytest.param(DONE, True, id="finished-with-a-ttl"),
+        pytest.param(job(ttl=60), False, id="unfinished"),
+        pytest.param(annotated(DONE, archive="false", ttl="never"), False, id="opted-out"),
+        pytest.param(annotated(DONE, hold="look at it"), False, id="held"),
+    ],
+)
+def test_finished_object_that_has_to_be_archived_causes_an_event(bench, obj, is_sent):
+    bench.policies = SimpleNamespace(policy=archiving)
+    bench.server.watches["jobs"] = [[changed(obj), None]]
+
+    assert bool(bench.run().broker.events) is is_sent
+
+
+def test_invalid_archive_is_reported(bench):
+    bench.policies = SimpleNamespace(policy=archiving)
+    bench.server.watches["jobs"] = [[changed(annotated(DONE, archive="elsewhere")), None]]
+
+    assert "invalid-archive" in bench.run().problems()
 
 
 def test_deletion_causes_no_event(bench):

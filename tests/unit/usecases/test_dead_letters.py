@@ -12,8 +12,8 @@ from shared.adapters.config.settings import Settings
 from shared.adapters.events.answers import answering
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event
 from shared.adapters.events.dead_letter_events import letter_of, read_letter
+from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.bootstrap.process import build
 from shared.errors import ForbiddenError, TryLaterError
 from shared.usecases import deadletter
 from shared.usecases.deadletter import PROBLEMS_MAX, DeadLetter, DeadLetters

@@ -14,8 +14,8 @@ from shared.adapters.config.settings import read_settings
 from shared.adapters.telemetry import scraping
 from shared.adapters.telemetry.metrics import Metrics
 from shared.adapters.telemetry.scraping import SCRAPES_MAX
+from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
-from shared.bootstrap.process import build
 from shared.core.decide import Reason
 from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError, TtlError

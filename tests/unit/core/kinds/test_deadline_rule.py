@@ -82,5 +82,5 @@ def test_bad_deadline_is_a_clear_error(block, message):
 
 def test_kind_that_never_finishes_has_no_deadline():
     rule = {"apiVersions": ["v1"], "kind": "Lamp", "plural": "lamps", "neverFinishes": "why", "deadline": deadline()}
-    with pytest.raises(ValidationError, match="expected no finished, finishedAt, ttl and deadline"):
+    with pytest.raises(ValidationError, match="expected no finished, finishedAt, ttl, deadline and children"):
         KindRule.model_validate(rule)

@@ -1,0 +1,174 @@
+"""The port `Archive` over a store: keys, compression, digests."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+
+from shared.adapters.archive.codec import (
+    DOCUMENT_BYTES_MAX,
+    CodecError,
+    compress,
+    compress_stream,
+    decompress,
+    decompress_stream,
+)
+from shared.adapters.archive.probe import ProbeResult, probe_store
+from shared.adapters.archive.store import FileStore
+from shared.core.archive.document import Document
+from shared.core.archive.layout import ArchiveKey, is_log, parse_key, unquote_part
+from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError, TryLaterError
+from shared.ports.archive import Stored, StoredFile
+
+_INLINE_BYTES_MAX = 256 * 1024  # compressing that takes about 0.2 ms; more is done in a thread
+_OVERHEAD = 64 * 1024  # what a frame of zstd may add to data that it cannot compress
+_FIX = "delete it: if the object still exists, it is archived again"
+
+_log = logging.getLogger("ttl")
+
+
+class StoreArchive:
+    """An archive in a store of files."""
+
+    def __init__(self, name: str, store: FileStore) -> None:
+        self._name, self._store = name, store
+
+    @property
+    def name(self) -> str:
+        """Its name in the policy."""
+        return self._name
+
+    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+        """Store a document, unless its key is stored already; see the port."""
+        data = document.to_bytes()
+        try:
+            body = compress(data) if len(data) <= _INLINE_BYTES_MAX else await asyncio.to_thread(compress, data)
+        except OverflowError:
+            raise PermanentError(
+                f"archive {self._name}: cannot store {self._store.location(key.path)}: the document has {len(data)} "
+                f"bytes, expected at most {DOCUMENT_BYTES_MAX}; the object is not archived and not deleted"
+            ) from None
+        try:
+            return self._stored(key, await self._store.put(key.path, body))
+        except KeyError:
+            where = self._store.location(key.path)
+            raise TryLaterError(f"archive {self._name}: cannot store {where}: it was deleted a moment later") from None
+
+    async def find(self, key: ArchiveKey) -> Stored | None:
+        """Return what is stored under a key; see the port."""
+        try:
+            return self._stored(key, await self._store.head(key.path))
+        except KeyError:
+            return None
+
+    async def read(self, key: ArchiveKey) -> Document:
+        """Read a document and check its digest; see the port."""
+        try:
+            body = await self._store.get(key.path, DOCUMENT_BYTES_MAX + _OVERHEAD)
+            is_small = len(body) <= _INLINE_BYTES_MAX
+            document = _parse(body) if is_small else await asyncio.to_thread(_parse, body)
+        except KeyError:
+            raise self._absent(key.path) from None
+        except OverflowError:
+            raise self._damaged(key.path, f"it has more than {DOCUMENT_BYTES_MAX} bytes") from None
+        except (CodecError, ValueError) as error:
+            raise self._damaged(key.path, str(error).partition("\n")[0]) from None
+        if document.digest != key.digest:
+            raise self._damaged(key.path, f"its digest is {document.digest}, expected {key.digest}")
+        return document
+
+    async def put_log(self, path: str, chunks: AsyncIterator[bytes]) -> int:
+        """Store a log in a stream; see the port."""
+        read = [0]
+        await self._store.put_stream(_checked(path), compress_stream(chunks, read))
+        return read[0]
+
+    async def read_log(self, path: str) -> AsyncIterator[bytes]:
+        """Read a log in chunks; see the port."""
+        try:
+            async for chunk in decompress_stream(self._store.get_stream(_checked(path))):
+                yield chunk
+        except KeyError:
+            raise self._absent(path) from None
+        except CodecError as error:
+            raise self._damaged(path, str(error)) from None
+
+    async def ls(self, prefix: str = "") -> AsyncIterator[Sequence[Stored]]:
+        """List the documents below a prefix; see the port."""
+        async for page in self._pages(prefix):
+            if documents := [self._stored(key, file) for file, key in page if key is not None]:
+                yield documents
+
+    async def folders(self, prefix: str) -> AsyncIterator[str]:
+        """List the names of the folders right below a prefix; see the port."""
+        async for name in self._store.folders(_checked(prefix)):
+            yield unquote_part(name)
+
+    async def delete(self, keys: Sequence[ArchiveKey]) -> None:
+        """Delete documents; see the port."""
+        await self.delete_files([key.path for key in keys])
+
+    async def files(self, prefix: str = "") -> AsyncIterator[Sequence[StoredFile]]:
+        """List documents and logs; see the port."""
+        async for page in self._pages(prefix):
+            yield [file for file, _ in page]
+
+    async def _pages(self, prefix: str) -> AsyncIterator[Sequence[tuple[StoredFile, ArchiveKey | None]]]:
+        """Documents with their keys, and logs with None; the number of the other files is logged."""
+        foreign, example = 0, ""
+        async for page in self._store.files(_checked(prefix)):
+            ours = []
+            for file in page:
+                key = _parse_key(file.path)
+                if key is not None or is_log(file.path):
+                    ours.append((file, key))
+                else:
+                    foreign, example = foreign + 1, example or file.path
+            if ours:
+                yield ours
+        if foreign:
+            where = self._store.location(example)
+            _log.warning("archive %s: skipped %d files that are no documents, such as %s", self._name, foreign, where)
+
+    async def delete_files(self, paths: Sequence[str]) -> None:
+        """Delete documents and logs by their paths; see the port."""
+        if paths:
+            await self._store.delete([_checked(path) for path in paths])
+
+    async def probe(self, name: str) -> ProbeResult:
+        """Write, read, list and delete a small file; see `shared.adapters.archive.probe`."""
+        return await probe_store(self._store, name)
+
+    def _stored(self, key: ArchiveKey, file: StoredFile) -> Stored:
+        return Stored(key, file.stored_at, file.size, self._store.location(file.path))
+
+    def _absent(self, path: str) -> AbsentDocumentError:
+        return AbsentDocumentError(f"archive {self._name}: nothing is stored at {self._store.location(path)}")
+
+    def _damaged(self, path: str, problem: str) -> DamagedDocumentError:
+        where = self._store.location(path)
+        return DamagedDocumentError(f"archive {self._name}: {where} is damaged: {problem}; {_FIX}")
+
+
+def _parse(body: bytes) -> Document:
+    return Document.parse(decompress(body))
+
+
+def _parse_key(path: str) -> ArchiveKey | None:
+    """The key of a document; None if the path is not exactly that of a key."""
+    try:
+        key = parse_key(path)
+    except ValueError:
+        return None
+    return key if key.path == path else None
+
+
+def _checked(path: str) -> str:
+    """A path that stays below the root of its store.
+
+    Raises:
+        ValueError: It does not.
+    """
+    parts = path.removesuffix("/").split("/") if path else []
+    if any(part in ("", ".", "..") for part in parts) or "\0" in path:
+        raise ValueError(f"expected a path without empty parts, . and .., got {path!r}")
+    return path

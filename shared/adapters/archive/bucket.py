@@ -1,0 +1,185 @@
+"""A store in a bucket of S3, Google Cloud Storage or Azure."""
+
+from __future__ import annotations  # obstore has the types of its dictionaries for type checkers only
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
+
+from shared.adapters.archive.bucket_errors import BUCKET_ERRORS, convert_bucket_error, is_absent
+from shared.adapters.archive.quiet_exit import wait_at_exit
+from shared.adapters.archive.store import PAGE_MAX, whole_second_after
+from shared.core.archive.destination import Destination
+from shared.errors import PermanentError, TryLaterError
+from shared.ports.archive import StoredFile
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+
+AnyBucket = AzureStore | GCSStore | MemoryStore | S3Store
+
+OPERATION_SECONDS = 60.0
+"""How long one call may take, with all its attempts. The timers do the longer retries."""
+
+_PATH_BYTES_MAX = 1_024  # of S3, Google Cloud Storage and Azure
+_PART_BYTES = 5 * 1024 * 1024  # the least that S3 takes
+_PARTS_AT_ONCE = 1
+_DELETES_AT_ONCE = 16
+_Returned = TypeVar("_Returned")
+
+
+class BucketStore:
+    """A store in a bucket."""
+
+    def __init__(self, name: str, destination: Destination, bucket: AnyBucket) -> None:
+        self._name, self._destination, self._bucket = name, destination, bucket
+        wait_at_exit()
+
+    def location(self, path: str = "") -> str:
+        """The URL of a path."""
+        return self._destination.location(path)
+
+    async def put(self, path: str, data: bytes) -> StoredFile:
+        """Store a file, unless its path exists.
+
+        The answer of a put can be lost, and a conflict does not say that the file exists (S3: 409). So the bucket is
+        always asked for the file. Its answer also gives the time of the acceptance.
+        """
+        self._check_length(path)
+        put = obstore.put_async(self._bucket, path, data, mode="create", use_multipart=False)
+        conflict: Exception | None = None
+        try:
+            await self._within(put, "store", path)
+        except AlreadyExistsError as error:
+            conflict = error
+        try:
+            file = await self.head(path)
+        except KeyError:
+            if conflict:
+                raise self._error(conflict, "store", path) from None
+            what = self._what("store", path)
+            raise TryLaterError(f"{what}: the bucket accepted it and does not have it; check its rules") from None
+        if conflict is None and file.size != len(data):
+            what = self._what("store", path)
+            raise PermanentError(
+                f"{what}: the bucket has {file.size} of {len(data)} bytes; delete it, check the bucket"
+            )
+        return file
+
+    async def head(self, path: str) -> StoredFile:
+        """Return what is stored under a path."""
+        try:
+            return _file(await self._within(obstore.head_async(self._bucket, path), "look up", path))
+        except FileNotFoundError:
+            raise KeyError(path) from None
+
+    async def get(self, path: str, limit: int) -> bytes:
+        """Read a file."""
+        try:
+            result = await self._within(obstore.get_async(self._bucket, path), "read", path)
+            if result.meta["size"] > limit:
+                raise OverflowError
+            return bytes(await self._within(result.bytes_async(), "read", path))
+        except FileNotFoundError:
+            raise KeyError(path) from None
+
+    async def put_stream(self, path: str, chunks: AsyncIterator[bytes]) -> None:
+        """Store a file in a stream, and replace the file that exists; a short one is sent at once."""
+        self._check_length(path)
+        head = bytearray()
+        async for chunk in chunks:
+            head += chunk
+            if len(head) > _PART_BYTES:
+                break
+        else:
+            await self._within(obstore.put_async(self._bucket, path, bytes(head), use_multipart=False), "store", path)
+            return
+        await self._put_parts(path, bytes(head), chunks)
+
+    async def get_stream(self, path: str) -> AsyncIterator[bytes]:
+        """Read a file in chunks."""
+        try:
+            result = await self._within(obstore.get_async(self._bucket, path), "read", path)
+            stream = aiter(result.stream(min_chunk_size=256 * 1024))
+            while chunk := await self._within(_next(stream), "read", path):
+                yield bytes(chunk)
+        except FileNotFoundError:
+            raise KeyError(path) from None
+
+    async def files(self, prefix: str) -> AsyncIterator[Sequence[StoredFile]]:
+        """List the files below a prefix."""
+        pages = aiter(obstore.list(self._bucket, prefix or None, chunk_size=PAGE_MAX))
+        while page := await self._within(_next(pages), "list", prefix):
+            yield [_file(meta) for meta in page]
+
+    async def folders(self, prefix: str) -> AsyncIterator[str]:
+        """List the names of the folders right below a prefix."""
+        listed = obstore.list_with_delimiter_async(self._bucket, prefix or None)
+        for folder in sorted((await self._within(listed, "list", prefix))["common_prefixes"]):
+            yield folder.rstrip("/").rpartition("/")[2]
+
+    async def delete(self, paths: Sequence[str]) -> None:
+        """Delete files."""
+        if isinstance(self._bucket, S3Store):  # one request for 1,000 files, which does not fail for absent ones
+            await self._within(obstore.delete_async(self._bucket, list(paths)), "delete", paths[0])
+            return
+        for start in range(0, len(paths), _DELETES_AT_ONCE):
+            await asyncio.gather(*map(self._delete, paths[start : start + _DELETES_AT_ONCE]))
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self._within(obstore.delete_async(self._bucket, path), "delete", path)
+        except FileNotFoundError:
+            return
+
+    async def _put_parts(self, path: str, head: bytes, chunks: AsyncIterator[bytes]) -> None:
+        """Store a long file in parts; it has its name only when all of them are stored."""
+        writer = obstore.open_writer_async(self._bucket, path, buffer_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE)
+        await self._within(writer.write(head), "store", path)
+        async for chunk in chunks:
+            await self._within(writer.write(chunk), "store", path)
+        await self._within(writer.close(), "store", path)
+
+    async def _within(self, answer: Awaitable[_Returned], action: str, path: str) -> _Returned:
+        """Wait for an answer, and convert its errors but FileNotFoundError and AlreadyExistsError."""
+        try:
+            async with asyncio.timeout(OPERATION_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise TryLaterError(f"{self._what(action, path)}: no answer in {OPERATION_SECONDS:g} s") from None
+        except AlreadyExistsError:
+            raise
+        except FileNotFoundError as error:
+            if is_absent(error, action):
+                raise
+            raise self._error(error, action, path) from None
+        except BUCKET_ERRORS as error:
+            raise self._error(error, action, path) from None
+
+    def _error(self, error: Exception, action: str, path: str) -> Exception:
+        return convert_bucket_error(error, self._what(action, path), self._destination)
+
+    def _what(self, action: str, path: str) -> str:
+        return f"archive {self._name}: cannot {action} {self.location(path)}"
+
+    def _check_length(self, path: str) -> None:
+        length = len(f"{self._destination.path}/{path}".encode())
+        if length > _PATH_BYTES_MAX:
+            what = f"archive {self._name}: cannot store {self.location(path)}"
+            raise PermanentError(f"{what}: its key has {length} bytes, expected at most {_PATH_BYTES_MAX}")
+
+
+async def _next(found: AsyncIterator[_Returned]) -> _Returned | None:
+    """The next value; None at the end. The built-in `anext` with a default fails for the iterators of obstore."""
+    try:
+        return await anext(found)
+    except StopAsyncIteration:
+        return None
+
+
+def _file(meta: ObjectMeta) -> StoredFile:
+    return StoredFile(meta["path"], whole_second_after(meta["last_modified"]), meta["size"])

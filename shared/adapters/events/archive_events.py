@@ -1,0 +1,28 @@
+"""Parse the events of archives, which several functions accept beside their own."""
+
+from shared.adapters.events.cloudevents import Event, parse_message
+from shared.messages import ArchiveDone, ObjectArchived, Purpose, Timer, TimersSet
+
+
+def parse_timers(event: Event) -> TimersSet | None:
+    """Parse the timers to set: those of a `timer.set` event, or that of an `object.archived` event, if it has one.
+
+    Raises:
+        EventError: The event has another type, or its data is invalid.
+    """
+    if event.type != ObjectArchived.type:
+        return parse_message(event, TimersSet)
+    timer = parse_message(event, ObjectArchived).timer
+    return None if timer is None else TimersSet(timers=(timer,))
+
+
+def parse_archive_timer(event: Event) -> Timer:
+    """Parse what has an object archived: a `timer.fired` event, or `archive.done`, after which it is looked up again.
+
+    Raises:
+        EventError: The event has another type, or its data is invalid.
+    """
+    if event.type != ArchiveDone.type:
+        return parse_message(event, Timer)
+    done = parse_message(event, ArchiveDone)
+    return Timer(ref=done.ref, purpose=Purpose.ARCHIVE, due_at=done.archived_at)

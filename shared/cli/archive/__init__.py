@@ -1,0 +1,1 @@
+"""`archive`: the commands about archived objects."""

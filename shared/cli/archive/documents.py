@@ -1,0 +1,116 @@
+"""The documents of an archived object: read, and printed as YAML or JSON."""
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from shared.cli.archive.source import ArchiveSource
+from shared.core.archive.document import Document
+from shared.core.archive.layout import ArchiveKey, parse_key
+from shared.core.archive.verify import find_damage
+from shared.core.objects import format_instant, get_text, list_mappings, ref_of
+from shared.errors import DamagedDocumentError, TtlError
+from shared.ports.archive import Stored
+
+CHILDREN_MAX = 10_000
+"""The most children of one object that a command reads."""
+
+_Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_OTHER_NUMBER = re.compile(
+    r"[-+]?0o[0-7_]+|[-+]?0b[01_]+|[-+]?[0-9_.]+[eE][-+]?[0-9]+|[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?"
+)
+"""Texts that are numbers for some YAML parsers, and texts for this one."""
+
+
+class _Dumper(_Base):  # type: ignore[misc]  # chosen at run time
+    """Writes what every YAML parser reads as the same values; it uses no aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - yaml's signature
+        return True
+
+
+def _represent_text(dumper: Any, text: str) -> Any:
+    style = "|" if "\n" in text else "'" if _OTHER_NUMBER.fullmatch(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def as_yaml(obj: Any) -> str:
+    """Return an object as YAML, which kubectl reads back without a change."""
+    text: str = yaml.dump(
+        obj, Dumper=_Dumper, sort_keys=True, allow_unicode=True, default_flow_style=False, width=1_000
+    )
+    return text
+
+
+def as_text(objects: Sequence[dict[str, Any]], output: str) -> str:
+    """Return objects as YAML documents, or as JSON: one object, or a List of several."""
+    if output == "yaml":
+        return "---\n".join(as_yaml(one) for one in objects)
+    if len(objects) == 1:
+        return json.dumps(objects[0], indent=4, ensure_ascii=False) + "\n"
+    items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    return json.dumps(items, indent=4, ensure_ascii=False) + "\n"
+
+
+async def read_stored(source: ArchiveSource, key: ArchiveKey) -> Document:
+    """Read a document, and check that it is about the object that its key names.
+
+    Raises:
+        TtlError: It cannot be read, or it is damaged.
+    """
+    document = await source.archive.read(key)
+    if problem := find_damage(key, document):
+        raise DamagedDocumentError(f"archive {source.name}: {key.path} is damaged: {problem}")
+    return document
+
+
+async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Document) -> list[Document]:
+    """Read the children that were archived with an object.
+
+    Raises:
+        TtlError: One of them cannot be read or is none, or there are too many.
+    """
+    keys = document.record.children
+    if len(keys) > CHILDREN_MAX:
+        raise TtlError(f"expected at most {CHILDREN_MAX} children, got {len(keys)}: restore them one by one")
+    children = []
+    for path in keys:
+        try:
+            key = parse_key(path)
+        except ValueError as error:
+            raise DamagedDocumentError(f"archive {source.name}: {parent.path} is damaged: {error}") from None
+        child = await read_stored(source, key)
+        children.append(child)
+        if (key.cluster, key.namespace) != (parent.cluster, parent.namespace):
+            raise DamagedDocumentError(f"archive {source.name}: {key.path} is not a child of {parent.path}")
+    family = {parent.uid, *(ref_of(child.obj).uid for child in children)}
+    for child in children:
+        # Its record may name no parent, or another one: a document is stored once, whoever asks for it first.
+        owners = {get_text(owner, "uid") for owner in list_mappings(child.obj, "metadata.ownerReferences")}
+        if not owners & family:
+            problem = f"{ref_of(child.obj)} is not a child of {parent.path}"
+            raise DamagedDocumentError(f"archive {source.name}: {problem}")
+    return children
+
+
+def describe_record(document: Document, stored: Stored) -> str:
+    """Say in one line what was archived, when, and why."""
+    record = document.record
+    parts = [f"resource version {stored.key.resource_version}, archived {format_instant(record.archived_at)}"]
+    if record.finished_at:
+        parts.append(f"{record.outcome or 'finished'} {format_instant(record.finished_at)}")
+    if record.due_at:
+        by = f" by {record.ttl_from}" if record.ttl_from else ""
+        parts.append(f"due {format_instant(record.due_at)}{by}")
+    if record.children:
+        parts.append(f"children: {len(record.children)}")
+    if record.logs:
+        parts.append(f"logs: {len(record.logs)}")
+    redacted = "; the data of this Secret was not archived" if record.redacted else ""
+    return f"{ref_of(document.obj)}: {', '.join(parts)}{redacted}"

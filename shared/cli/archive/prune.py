@@ -1,0 +1,128 @@
+"""`archive prune` and `archive lifecycle`: the retention of an archive."""
+
+import os
+import sys
+import time
+from datetime import datetime, timedelta
+
+import click
+
+from shared.cli.archive.selection import duration_option
+from shared.cli.archive.source import (
+    ArchiveSource,
+    archive_option,
+    archive_options,
+    archive_policy_option,
+    find_archive,
+    open_source,
+)
+from shared.cli.input.command import command
+from shared.cli.input.options import Options, cluster_options, kinds_dir_option
+from shared.cli.output.messages import confirm, inform
+from shared.cli.output.width import echo
+from shared.core.archive.destination import parse_destination
+from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule
+from shared.core.objects import printable
+from shared.core.policy.archives import ArchiveDestination
+from shared.core.ttl.durations import format_duration
+from shared.errors import TtlError
+from shared.usecases.archive_retention import PruneReport, prune_archive
+
+_keep_option = click.option(
+    "--keep", callback=duration_option, metavar="TIME", help="How long documents are kept. Default: keep of the policy."
+)
+
+
+@command()
+@_keep_option
+@click.option("--all", "everything", is_flag=True, help="Delete all that has expired, even most of the archive.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--dry-run", is_flag=True, help="Only count what has expired.")
+@archive_options
+async def prune(options: Options, *, keep: timedelta | None, everything: bool, yes: bool, dry_run: bool) -> None:
+    """Delete the documents and logs that are older than `keep` of the archive, of all clusters.
+
+    Nothing is deleted if a list fails or comes back empty, or if more than half of the archive has expired. If a bucket
+    can do that itself, use its lifecycle rules instead: `archive lifecycle` prints them.
+    """
+    source = await open_source(options)
+    kept = _find_keep(source.name, source.destination, keep)
+    if not source.cluster:
+        inform(f"archive {source.name} is empty")
+        return
+    now = await _store_time(source)
+    found = await prune_archive(source.archive, kept, now, everything=everything, dry_run=True)
+    _check(found)
+    expired = f"{found.count.expired} files ({found.count.expired_bytes} bytes) are older than {format_duration(kept)}"
+    if dry_run or not found.count.expired:
+        echo(f"{expired}{'; dry run: nothing is deleted' if dry_run else ''}")
+        return
+    if not yes:
+        _confirm(expired, source.name)
+    report = await prune_archive(source.archive, kept, now, everything=everything)
+    _check(report)
+    echo(f"{report.deleted} files ({report.deleted_bytes} bytes) deleted from archive {source.name}")
+
+
+def _find_keep(name: str, destination: ArchiveDestination, keep: timedelta | None) -> timedelta:
+    """Return how long documents are kept.
+
+    Raises:
+        TtlError: Neither the policy nor the command says how long.
+        UsageError: The time is 0.
+    """
+    kept = keep if keep is not None else destination.keep
+    if kept is None:
+        raise TtlError(f"archive {name} has no `keep`, so its documents are kept for ever; set --keep TIME")
+    if not kept:
+        raise click.UsageError("--keep: expected more than 0: everything would be deleted")
+    return kept
+
+
+async def _store_time(source: ArchiveSource) -> datetime:
+    """Return an instant that the clock of the store has reached.
+
+    Raises:
+        TtlError: The store accepts no write, so that its clock is unknown.
+    """
+    probe = await source.archive.probe(f"prune-{os.getpid()}-{time.time_ns()}")
+    if probe.stored_at is None:
+        raise TtlError(f"nothing was deleted: the clock of the store is unknown: {probe.problems['write']}")
+    return probe.stored_at - timedelta(seconds=1)
+
+
+def _check(report: PruneReport) -> None:
+    """Raise an error if a round was skipped or has stopped."""
+    if problem := report.skipped or report.problem:
+        raise TtlError(printable(problem))
+
+
+def _confirm(expired: str, name: str) -> None:
+    if not sys.stdin.isatty():
+        raise TtlError(f"{expired}; nothing was deleted: set --yes to delete them without a question")
+    confirm(f"{expired}. Delete them from archive {name}?")
+
+
+@command()
+@_keep_option
+@click.option("-o", "--output", type=click.Choice(["json", "xml"]), default="json", help="The format. Default: json.")
+@archive_option
+@archive_policy_option
+@kinds_dir_option
+@cluster_options
+async def lifecycle(options: Options, *, keep: timedelta | None, output: str) -> None:
+    """Print the lifecycle rule with which the bucket of an archive deletes old documents itself.
+
+    Standard error has the command that applies the rule. It replaces all lifecycle rules of the bucket: add the rule to
+    those that the bucket has. `xml` is for the REST API of S3.
+    """
+    named = await find_archive(options)
+    kept = _find_keep(named.name, named.destination, keep)
+    destination = parse_destination(named.destination.url or "")
+    try:
+        rule = lifecycle_rule(destination, kept, output)
+        command = lifecycle_command(destination, f"lifecycle.{output}")
+    except ValueError as error:
+        raise TtlError(f"archive {named.name}: {error}") from None
+    click.echo(rule, nl=False)
+    inform(f"save it as lifecycle.{output}, and apply it in place of all rules that the bucket has: {command}")

@@ -1,0 +1,124 @@
+"""`archive restore`: create an archived object again."""
+
+import json
+import shlex
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import click
+
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.creation import ObjectCreation
+from shared.cli.archive.documents import read_children, read_stored
+from shared.cli.archive.get import version_options
+from shared.cli.archive.selected import find_stored, target_argument
+from shared.cli.archive.source import ArchiveSource, archive_options, open_source
+from shared.cli.input.command import command
+from shared.cli.input.options import Options, context_namespace_option
+from shared.cli.input.target import connected, split_target
+from shared.cli.objects.advice import commands_for
+from shared.cli.objects.object_report import describe_fate
+from shared.cli.output.messages import inform
+from shared.cli.output.width import echo
+from shared.core.archive.document import Document
+from shared.core.objects import format_instant, get_annotations, printable, ref_of
+from shared.core.ttl.ttl import advise_overridden, describe_overridden
+from shared.evaluation.evaluator import Evaluator
+from shared.usecases.archive_search import Wanted
+from shared.usecases.restore import Restored, RestoreOptions
+from shared.usecases.restore import restore as restore_documents
+
+
+@command()
+@target_argument
+@context_namespace_option
+@version_options
+@click.option("--suspended", is_flag=True, help="Create an object that would run again suspended.")
+@click.option("--yes-run-again", is_flag=True, help="Let an object run again that its controller runs once it exists.")
+@click.option("--children", is_flag=True, help="Also the children that were archived with the object.")
+@click.option("--no-hold", is_flag=True, help="Do not set a hold on the new object. Its TTL can then delete it.")
+@click.option("--dry-run", is_flag=True, help="Only let the API server check the object; nothing is created.")
+@archive_options
+async def restore(
+    options: Options,
+    *,
+    target: tuple[str, ...],
+    uid: str,
+    at: datetime | None,
+    resource_version: str,
+    suspended: bool,
+    yes_run_again: bool,
+    children: bool,
+    no_hold: bool,
+    dry_run: bool,
+) -> None:
+    """Create an archived object again, under its name, without the fields that the API server sets.
+
+    An existing object is never overwritten. An object that would run again, such as a Job, is rejected unless you set
+    --suspended or --yes-run-again. The new object is held until `kubectl ttl release`, so that its old TTL does not
+    delete it. The API server checks all objects before the first is created.
+    """
+    if suspended and yes_run_again:
+        raise click.UsageError("expected either --suspended or --yes-run-again, got both")
+    split_target(target)
+    async with connected(options) as cluster:
+        source = await open_source(options, cluster)
+        chosen = await find_stored(source, target, options, Wanted(uid, resource_version, at))
+        document = await read_stored(source, chosen.stored.key)
+        if others := chosen.describe_others():
+            inform(printable(f"note: {others}"))
+        documents = [document, *(await read_children(source, chosen.stored.key, document) if children else [])]
+        asked = RestoreOptions(
+            suspended=suspended, may_run=yes_run_again, hold=not no_hold, dry_run=dry_run, archive=source.name
+        )
+        restored = await restore_documents(documents, asked, creator=ObjectCreation(cluster), kinds=source.kinds)
+        for one, archived in zip(restored, documents, strict=True):
+            await _report(one, archived, source, cluster, options=options, dry_run=dry_run)
+    if not children and (count := len(document.record.children)):
+        echo(f"note: its {count} archived children are not restored; --children restores them as well")
+
+
+async def _report(
+    restored: Restored,
+    archived: Document,
+    source: ArchiveSource,
+    cluster: KubernetesCluster,
+    *,
+    options: Options,
+    dry_run: bool,
+) -> None:
+    """Print what was created, what differs from the archived object, and what its TTL does."""
+    ref = ref_of(restored.snapshot.obj)
+    does = "would be restored (dry run: nothing is created)" if dry_run else "is restored"
+    archived_at = format_instant(archived.record.archived_at)
+    echo(printable(f"{ref} {does}, as archived {archived_at}"))
+    for sentence in restored.notes:
+        echo(printable(sentence), indent=2)
+    for sentence in _state(restored, options.flags):
+        echo(printable(sentence), indent=2)
+    rule = restored.draft.rule
+    if rule is None:
+        echo("its kind has no rule: ttl-after-finished never deletes it", indent=2)
+        return
+    evaluator = Evaluator(cluster, source.kinds, lambda: source.policy)
+    decision = await evaluator.decide(restored.snapshot, rule)
+    echo(printable(describe_fate(decision, restored.snapshot.read_at)), indent=2)
+    if field := decision.facts.overridden:
+        overridden = describe_overridden(restored.snapshot.obj, rule, field)
+        echo(printable(f"note: {overridden}; {advise_overridden(field)}"), indent=2)
+    if "hold" in get_annotations(restored.snapshot.obj):
+        command = commands_for(("release",), ref, rule, flags=options.flags)["release"]
+        echo(f"to let its TTL apply again: {command}", indent=2)
+
+
+def _state(restored: Restored, flags: Sequence[str]) -> Iterator[str]:
+    """Say whether the object runs, and how to let a suspended object run."""
+    draft, ref = restored.draft, ref_of(restored.snapshot.obj)
+    if draft.runs:
+        yield "it runs again"
+    elif draft.is_suspended:
+        kind = draft.rule.name if draft.rule else ref.kind.lower()
+        place = ("-n", ref.namespace) if ref.namespace else ()
+        patch = ("--type=merge", "-p", json.dumps(draft.resume, separators=(",", ":")))
+        run = shlex.join(("kubectl", "patch", f"{kind}/{ref.name}", *place, *patch, *flags))
+        yield f"it is suspended; to let it run: `{run}`"

@@ -1,0 +1,216 @@
+"""The archive of a command: named in a policy, opened with the credentials of the environment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from shared.adapters.config.settings import read_settings
+from shared.cli.archive.reachable import check_reachable
+from shared.cli.deleters.in_force import InForce, read_in_force
+from shared.cli.input.options import (
+    CallableT,
+    Options,
+    cluster_options,
+    kinds_dir_option,
+    known_kinds,
+    read_policy,
+)
+from shared.cli.input.target import connected
+from shared.core.archive.layout import prefix_of
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.objects import printable
+from shared.core.policy.archives import ArchiveDestination
+from shared.core.policy.policy import Policy
+from shared.errors import TtlError
+from shared.ports.archive import Archive
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.archive.archive import StoreArchive
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+archive_option = click.option(
+    "--archive", metavar="NAME", default="", help="One of the policy's archives. Default: its only archive with a url."
+)
+archive_cluster_option = click.option(
+    "--cluster",
+    metavar="NAME",
+    default="",
+    help="The cluster's name in the archive. Default: $TTL_CLUSTER, else that of the installation.",
+)
+
+archive_policy_option = click.option(
+    "--policy",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The policy that names the archives. Default: $TTL_POLICY, else the installed policy.",
+)
+
+
+def archive_options(command: CallableT) -> CallableT:
+    """Add the options that name an archive to a command, except --namespace."""
+    command = kinds_dir_option(cluster_options(archive_cluster_option(command)))
+    return archive_option(archive_policy_option(command))
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSource:
+    """An open archive, and what a command needs to read it.
+
+    Attributes:
+        archive: The archive.
+        name: Its name in the policy.
+        destination: Its part of the policy.
+        cluster: The name of the cluster in the archive; empty if the archive has none.
+        kinds: All known kinds.
+        policy: The policy.
+    """
+
+    archive: "StoreArchive"
+    name: str
+    destination: ArchiveDestination
+    cluster: str
+    kinds: Catalogue
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class NamedArchive:
+    """An archive of a policy, before it is opened.
+
+    Attributes:
+        name: Its name in the policy.
+        destination: Its part of the policy.
+        kinds: All known kinds.
+        policy: The policy.
+        cluster: The usual name of the cluster in the archive.
+        is_local: Whether the policy is a file of this machine.
+    """
+
+    name: str
+    destination: ArchiveDestination
+    kinds: Catalogue
+    policy: Policy
+    cluster: str
+    is_local: bool
+
+
+async def find_archive(options: Options, cluster: "KubernetesCluster | None" = None) -> NamedArchive:
+    """Find the archive that the options name.
+
+    Args:
+        options: They name the policy and the archive.
+        cluster: A connected cluster, if the command has one; it is needed for the installed policy only.
+
+    Raises:
+        TtlError: There is no such archive.
+    """
+    settings = read_settings()
+    path: Path | None = options.policy or settings.policy
+    if path is not None:
+        kinds = known_kinds(options.kinds_dir)
+        policy = read_policy(path, kinds)
+        name = choose_archive(policy.archives, options.archive, f"policy {path}")
+        return NamedArchive(name, policy.archives[name], kinds, policy, settings.cluster_name, is_local=True)
+    if cluster is not None:
+        return _installed(await read_in_force(cluster, options), options.archive)
+    async with connected(options) as found:
+        return _installed(await read_in_force(found, options), options.archive)
+
+
+def _installed(force: InForce, asked: str) -> NamedArchive:
+    chosen = force.choose(None)
+    if not chosen.name:
+        raise TtlError(f"no policy names an archive: {printable(chosen.why)}; set --policy FILE")
+    name = choose_archive(chosen.policy.archives, asked, chosen.name)
+    destination = chosen.policy.archives[name]
+    return NamedArchive(name, destination, force.kinds, chosen.policy, force.cluster_name, is_local=False)
+
+
+async def open_source(options: Options, cluster: "KubernetesCluster | None" = None) -> ArchiveSource:
+    """Open the archive that the options name; see `find_archive`.
+
+    Raises:
+        TtlError: There is no such archive, or it cannot be read.
+    """
+    named = await find_archive(options, cluster)
+    check_reachable(named.name, named.destination, is_local=named.is_local)
+    archive = open_destination(named.name, named.destination)
+    found = await find_cluster(archive, options.cluster, usual=named.cluster, name=named.name)
+    return ArchiveSource(archive, named.name, named.destination, found, named.kinds, named.policy)
+
+
+def choose_archive(archives: Mapping[str, ArchiveDestination], asked: str, policy: str) -> str:
+    """Choose the archive that is asked for, or the only one that this program can read.
+
+    Args:
+        archives: The archives of the policy.
+        asked: The name that is asked for; empty for none.
+        policy: The name of the policy, for messages.
+
+    Raises:
+        TtlError: There is no such archive, or there are several.
+    """
+    if not archives:
+        raise TtlError(f"{policy} has no archives; expected `archives: {{NAME: {{url: …}}}}`: set --policy FILE")
+    readable = [name for name, one in archives.items() if one.url is not None]
+    if asked and asked not in archives:
+        raise TtlError(f"--archive: unknown archive {asked!r}; expected one of {', '.join(archives)}, as in {policy}")
+    if asked and asked not in readable:
+        raise TtlError(f"--archive: {_describe_foreign(asked, archives[asked])}")
+    if asked:
+        return asked
+    if not readable:
+        name, one = next(iter(archives.items()))
+        raise TtlError(f"{policy}: {_describe_foreign(name, one)}")
+    if len(readable) > 1:
+        raise TtlError(f"{policy} has several archives: choose one with --archive: {', '.join(readable)}")
+    return readable[0]
+
+
+def _describe_foreign(name: str, destination: ArchiveDestination) -> str:
+    where = f"the webhook {destination.webhook}" if destination.webhook else "Tekton Results"
+    return f"archive {name} is stored by {where}, which this program cannot read; use the tools of that archiver"
+
+
+def open_destination(name: str, destination: ArchiveDestination) -> "StoreArchive":
+    """Open an archive with a URL; nothing is sent before its first use.
+
+    Raises:
+        TtlError: The credentials are missing, or the URL cannot be used.
+    """
+    from shared.adapters.archive.open_archive import open_archive  # noqa: PLC0415 - loads the clients of all stores
+
+    encryption = destination.encryption
+    given = encryption.model_dump(by_alias=True, exclude_none=True) if encryption else None
+    return open_archive(name, destination.url or "", given)
+
+
+async def find_cluster(archive: Archive, asked: str, *, usual: str, name: str) -> str:
+    """Find the name of the cluster in the archive: the one that is asked for, else the usual one, else the only one.
+
+    Args:
+        archive: The archive.
+        asked: The name that is asked for; empty for none.
+        usual: The name of the installation or of the settings.
+        name: The name of the archive, for messages.
+
+    Returns:
+        The name; empty if nothing is archived.
+
+    Raises:
+        TtlError: The archive does not have the cluster, or has several.
+    """
+    clusters = [one async for one in archive.folders(prefix_of())]
+    if not clusters:
+        return ""
+    listed = ", ".join(clusters)
+    if asked and asked not in clusters:
+        raise TtlError(f"archive {name} has no cluster {asked!r}; expected one of {listed}")
+    if not asked and usual in clusters:
+        return usual
+    if not asked and len(clusters) > 1:
+        raise TtlError(f"archive {name} has several clusters: choose one with --cluster: {listed}")
+    return asked or clusters[0]

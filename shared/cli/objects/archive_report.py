@@ -1,0 +1,80 @@
+"""The archive of one object that still exists, as JSON and as lines of text."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from shared.cli.objects.time_text import describe_instant, instant_as_json
+from shared.core.facts import Facts, Reason
+from shared.core.ttl.durations import format_duration
+from shared.evaluation.batch import BatchResult
+
+_PROBLEMS_SHOWN = 3
+_TEKTON_RESULTS = "Tekton Results has not marked it as stored"
+
+
+def archive_lines(facts: Facts, now: datetime) -> Iterator[str]:
+    """Say what has the object archived, whether it is acknowledged, and when the grace ends.
+
+    Args:
+        facts: The facts about the object.
+        now: The time of the decision.
+    """
+    archiving, fact = facts.archiving, facts.archived
+    if archiving is None:
+        return
+    wanted = f"{archiving.to}, by {archiving.source}"
+    grace = format_duration(archiving.grace)
+    if fact is not None and fact.acknowledged_at is not None:
+        where = f": {fact.location}" if fact.location else ""
+        yield f"{wanted}; acknowledged {describe_instant(fact.acknowledged_at, now)}{where}"
+        if archiving.grace:
+            yield f"its grace of {grace} ends {describe_instant(fact.acknowledged_at + archiving.grace, now)}"
+        return
+    if fact is None or fact.problem:
+        yield f"{wanted}; whether it is acknowledged is unknown"
+    else:
+        why = _TEKTON_RESULTS if archiving.native else "this version of the object is not stored"
+        yield f"{wanted}; not acknowledged: {why}"
+    if archiving.grace:
+        yield f"its grace of {grace} begins with the acknowledgement"
+
+
+def archive_as_json(facts: Facts) -> dict[str, Any] | None:
+    """Return the documented JSON; null if no archive is wanted, or if another reason keeps the object."""
+    archiving, fact = facts.archiving, facts.archived
+    if archiving is None:
+        return None
+    acknowledged_at = fact.acknowledged_at if fact else None
+    is_known = fact is not None and not fact.problem
+    return {
+        "name": archiving.to,
+        "from": archiving.source,
+        "graceSeconds": int(archiving.grace.total_seconds()),
+        "acknowledged": acknowledged_at is not None if is_known else None,
+        "acknowledgedAt": instant_as_json(acknowledged_at),
+        "graceEndsAt": instant_as_json(acknowledged_at + archiving.grace if acknowledged_at else None),
+        "location": (fact.location or None) if fact else None,
+    }
+
+
+def describe_unarchived(objects: Sequence[BatchResult]) -> Iterator[str]:
+    """Say how many objects wait for their archive, for each archive, and how many of them are overdue.
+
+    Args:
+        objects: The decisions about each object; the last one counts.
+    """
+    waiting: dict[str, list[BatchResult]] = {}
+    for one in objects:
+        if one.decisions[-1].reason is Reason.NOT_ARCHIVED and (archiving := one.decisions[-1].facts.archiving):
+            waiting.setdefault(archiving.to, []).append(one)
+    for name, of_archive in sorted(waiting.items()):
+        overdue = sum((due := one.decisions[-1].facts.due_at) is not None and due <= one.now for one in of_archive)
+        late = (
+            f"; the TTL of {overdue} of them is over, so they are deleted when the grace after that ends"
+            if overdue
+            else ""
+        )
+        yield f"{len(of_archive)} kept until archive {name} has acknowledged them{late}"
+        problems = sorted({one.decisions[-1].facts.problem for one in of_archive} - {""})
+        yield from (f"they may be acknowledged already: {problem}" for problem in problems[:_PROBLEMS_SHOWN])

@@ -1,0 +1,61 @@
+"""What is wanted of an archive for one object, and what is known about its acknowledgement."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.core.objects import get_text
+
+
+@dataclass(frozen=True, slots=True)
+class Archiving:
+    """How an object is archived before it is deleted.
+
+    Attributes:
+        to: The name of the archive in the policy.
+        source: The policy rule or the annotation that has the object archived.
+        rule: The name of that policy rule, or of the one whose grace applies; empty if there is none.
+        grace: The time from the acknowledgement to the deletion.
+        logs: Whether the logs of Pods are archived.
+        children: Whether the objects that it owns are archived.
+        native: Whether another archiver marks the objects itself, so that nothing has to be stored.
+    """
+
+    to: str
+    source: str
+    rule: str = ""
+    grace: timedelta = timedelta(0)
+    logs: bool = False
+    children: bool = True
+    native: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveFact:
+    """Whether one resource version of one object is in an archive.
+
+    Attributes:
+        to: The name of the archive.
+        uid: The uid of the object.
+        resource_version: The resource version for which this is known.
+        acknowledged_at: When the archive acknowledged it; None if it has not.
+        is_read_back: Whether the stored bytes were read and compared. A caller that deletes must have done so.
+        location: Where it is stored.
+        digest: The SHA-256 of what is stored, in hexadecimal digits.
+        problem: Why it is not known, or why the acknowledgement does not count.
+    """
+
+    to: str
+    uid: str
+    resource_version: str
+    acknowledged_at: datetime | None = None
+    is_read_back: bool = False
+    location: str = ""
+    digest: str = ""
+    problem: str = ""
+
+    def is_about(self, obj: Any, archiving: Archiving) -> bool:
+        """Return whether it is about exactly this version of the object, in the archive that is wanted now."""
+        version = get_text(obj, "metadata.resourceVersion")
+        is_this_version = bool(version) and version == self.resource_version
+        return is_this_version and self.uid == get_text(obj, "metadata.uid") and self.to == archiving.to

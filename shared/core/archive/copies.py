@@ -1,0 +1,64 @@
+"""What is stored about one version of an object, and under which key: both come from the object alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from shared.core.archive.document import canonical, digest_of, without_secret_data
+from shared.core.archive.layout import ArchiveKey
+from shared.core.finish import finish_of
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import get_text, parse_instant, ref_of
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveCopy:
+    """One version of an object as an archive stores it.
+
+    Attributes:
+        key: The key.
+        text: The canonical JSON.
+        is_redacted: Whether the data of a Secret was left out.
+    """
+
+    key: ArchiveKey
+    text: bytes
+    is_redacted: bool = False
+
+
+def copy_of(obj: dict[str, Any], rule: KindRule | None, *, cluster: str, secrets: bool = False) -> ArchiveCopy:
+    """What is stored about an object that was read.
+
+    Args:
+        obj: The object as the API server sent it.
+        rule: The rule of its kind; None if there is none, so that its finish is unknown.
+        cluster: The name of the cluster in the keys.
+        secrets: Whether the data of Secrets is stored.
+
+    Raises:
+        ValueError: The object has no name, uid, resource version or creation time, or a value that JSON cannot express.
+    """
+    ref, version = ref_of(obj), get_text(obj, "metadata.resourceVersion")
+    for field, value in (("name", ref.name), ("uid", ref.uid), ("resourceVersion", version)):
+        if not value:
+            raise ValueError(f"metadata.{field}: expected text that is not empty")
+    kept = obj if secrets else without_secret_data(obj)
+    try:
+        text = canonical(kept)
+    except RecursionError:
+        raise ValueError("expected fewer levels of nested lists and mappings") from None
+    finish = finish_of(obj, rule) if rule is not None else None
+    at = finish.at if finish is not None else None
+    if at is None:
+        at = parse_instant(get_text(obj, "metadata.creationTimestamp"))
+    key = ArchiveKey(
+        cluster=cluster,
+        namespace=ref.namespace,
+        api_version=ref.api_version,
+        kind=ref.kind,
+        day=at.date(),
+        name=ref.name,
+        uid=ref.uid,
+        resource_version=version,
+        digest=digest_of(text),
+    )
+    return ArchiveCopy(key, text, is_redacted=kept is not obj)

@@ -1,0 +1,128 @@
+"""What is stored about one resource version: a line about the archiving, and the object as canonical JSON.
+
+The object is stored as the API server sent it, with its managedFields. Canonical JSON has sorted names, no spaces and
+no escapes but those that JSON needs, so that one object has one text and one digest in every process. The line is not
+a part of the digest: several archivers may store one version at different times, and the first of them takes effect.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic.alias_generators import to_camel
+
+from shared.core.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
+
+_Instant = Annotated[
+    datetime,
+    BeforeValidator(lambda value: value if isinstance(value, datetime) else parse_instant(value)),
+    PlainSerializer(format_instant),
+]
+
+
+class Record(BaseModel):
+    """The line about the archiving of one resource version.
+
+    Attributes:
+        archived_at: When the archiver stored it, by the clock of the API server.
+        finished_at: When the object finished; null if that is unknown, or if it is a child that has not finished.
+        outcome: How the object ended: `succeeded`, `failed`, or null.
+        due_at: When the object was due, as far as it was known.
+        ttl_from: The annotation, field, policy rule or namespace default that set the TTL.
+        rule: The policy rule that had the object archived; empty if an annotation did.
+        parent: The uid of the object whose archiving stored this child; empty for the object itself.
+        children: The keys of the children that were stored with it.
+        logs: The keys of the logs that were stored with it.
+        log_problems: What is missing of the logs and why, by container: `{"worker-0/main": "cut: …"}`.
+        redacted: Whether the data of a Secret was left out.
+    """
+
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+
+    archived_at: _Instant
+    finished_at: _Instant | None = None
+    outcome: str | None = None
+    due_at: _Instant | None = None
+    ttl_from: str = ""
+    rule: str = ""
+    parent: str = ""
+    children: tuple[str, ...] = ()
+    logs: tuple[str, ...] = ()
+    log_problems: dict[str, str] = Field(default_factory=dict)
+    redacted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What is stored about one resource version.
+
+    Attributes:
+        record: The line about the archiving.
+        text: The object as canonical JSON.
+    """
+
+    record: Record
+    text: bytes
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the text, in hexadecimal digits."""
+        return digest_of(self.text)
+
+    @property
+    def obj(self) -> dict[str, Any]:
+        """The object."""
+        found: dict[str, Any] = json.loads(self.text)
+        return found
+
+    def to_bytes(self) -> bytes:
+        """Both parts, before compression."""
+        return self.record.model_dump_json(by_alias=True).encode() + b"\n" + self.text
+
+    @classmethod
+    def parse(cls, data: bytes) -> "Document":
+        """Read both parts.
+
+        Raises:
+            ValueError: The data has another form.
+        """
+        line, separator, text = data.partition(b"\n")
+        if not separator:
+            raise ValueError("expected a line about the archiving, and the object in the next line")
+        return cls(Record.model_validate_json(line), text)
+
+
+def canonical(obj: Any) -> bytes:
+    """The canonical JSON of an object.
+
+    Raises:
+        ValueError: The object has a number that JSON cannot express.
+    """
+    text = json.dumps(obj, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def digest_of(text: bytes) -> str:
+    """The SHA-256 of a text, in hexadecimal digits."""
+    return hashlib.sha256(text).hexdigest()
+
+
+def without_secret_data(obj: dict[str, Any]) -> dict[str, Any]:
+    """A Secret without its data; any other object unchanged.
+
+    The names of the data stay, so that a person sees what is missing. So do the names of its annotations: many tools
+    write the applied object into an annotation of their own, with the data.
+    """
+    if (obj.get("apiVersion"), obj.get("kind")) != ("v1", "Secret"):
+        return obj
+    parts = [part for part in ("data", "stringData") if isinstance(obj.get(part), dict)]
+    empty: dict[str, Any] = {part: dict.fromkeys(obj[part], "") for part in parts}
+    metadata = obj.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if isinstance(metadata, dict) and isinstance(annotations, dict):
+        kept = {name: value if name.startswith(f"{ANNOTATION_DOMAIN}/") else "" for name, value in annotations.items()}
+        empty["metadata"] = {**metadata, "annotations": kept}
+    return {**obj, **empty}

@@ -1,0 +1,167 @@
+"""The object that a restore creates, made of an archived object; pure.
+
+A restored object is a new object: it gets another uid, and its controller starts it again unless it is created
+suspended, or unless its status is restored with it.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shared.core.archive.server_fields import without_server_fields
+from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
+from shared.core.deadlines.run import is_merged
+from shared.core.finish import finish_of
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, get_text, list_mappings, ref_of
+from shared.core.ttl.edits import hold
+
+HOLD_REASON = "restored from the archive"
+"""The value of the annotation `hold` on a restored object."""
+
+_INERT = {
+    ("", "ConfigMap"),
+    ("", "Event"),
+    ("", "PersistentVolumeClaim"),
+    ("", "Secret"),
+    ("", "ServiceAccount"),
+    ("coordination.k8s.io", "Lease"),
+    ("events.k8s.io", "Event"),
+}
+"""Kinds that run nothing."""
+
+_MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An object that a restore may create.
+
+    Attributes:
+        obj: The object.
+        rule: The rule of its kind; None if there is none.
+        notes: What was changed, in sentences.
+        is_suspended: Whether it has the patch with which it does not run.
+        resume: The merge patch that lets a suspended object run.
+        runs: Whether its controller runs it again once it is created.
+    """
+
+    obj: dict[str, Any]
+    rule: KindRule | None
+    notes: tuple[str, ...] = ()
+    is_suspended: bool = False
+    resume: Mapping[str, Any] = field(default_factory=dict)
+    runs: bool = True
+
+    @property
+    def suspending_patch(self) -> Mapping[str, Any]:
+        """The merge patch with which objects of the kind do not run; empty if the kind has none."""
+        return (self.rule and self.rule.create_suspended) or {}
+
+    def suspended(self) -> "Draft":
+        """The same object, suspended. Its kind must have a patch for that."""
+        patch, resume = self.suspending_patch, reverse_of(self.suspending_patch, self.obj)
+        return replace(self, obj=merged(self.obj, patch), is_suspended=True, resume=resume, runs=False)
+
+    def held(self) -> "Draft":
+        """The same object with a hold; without a change if it has one, or if objects of its kind are never deleted."""
+        if self.rule is None or "hold" in get_annotations(self.obj):
+            return self
+        try:
+            edit = hold(self.obj, self.rule, HOLD_REASON)
+        except ValueError:
+            return self
+        return replace(self, obj=merged(self.obj, edit.patch(self.obj)), notes=(*self.notes, *edit.message))
+
+
+def make_draft(
+    obj: dict[str, Any], rule: KindRule | None, *, stores_status: bool, lost_owners: Collection[str] = ()
+) -> Draft:
+    """Make the object that a restore may create; the archived object is not changed.
+
+    Args:
+        obj: The archived object.
+        rule: The rule of its kind; None if there is none.
+        stores_status: Whether the API server stores the status of a new object, because the kind has no subresource
+            for it.
+        lost_owners: The uids of owners that no longer exist.
+    """
+    draft = without_server_fields(obj, with_status=stores_status)
+    notes: list[str] = []
+    if lost := [one for one in list_mappings(draft, "metadata.ownerReferences") if one.get("uid") in lost_owners]:
+        draft = _without_owners(draft, lost_owners)
+        notes += [
+            f"its owner {get_text(one, 'kind')} {get_text(one, 'name')}, uid {get_text(one, 'uid')}, no longer exists: "
+            "the reference is left out"
+            for one in lost
+        ]
+    annotations = get_in(draft, "metadata.annotations")
+    if isinstance(annotations, dict) and any(name in annotations for name in _MARKS):
+        draft = merged(draft, {"metadata": {"annotations": dict.fromkeys(_MARKS)}})
+        notes.append("the mark of its stop at a deadline is left out: the new object was not stopped")
+    if isinstance(get_in(obj, "spec.ephemeralContainers"), list) and obj.get("kind") == "Pod":
+        notes.append("its ephemeral containers are left out: a new Pod cannot have any")
+    return _with_state(Draft(draft, rule, tuple(notes)), stores_status=stores_status)
+
+
+def _with_state(draft: Draft, *, stores_status: bool) -> Draft:
+    """The same draft, with whether it is suspended, and whether it would run."""
+    obj, rule, patch = draft.obj, draft.rule, draft.suspending_patch
+    if patch and is_merged(obj, patch):
+        return replace(draft, is_suspended=True, resume=reverse_of(patch, {}), runs=False)
+    if (ref_of(obj).group, obj.get("kind")) in _INERT:
+        return replace(draft, runs=False)
+    if stores_status and rule is not None and finish_of(obj, rule).finished:
+        note = "its status is restored with it, because its kind has no status subresource: it counts as finished"
+        return replace(draft, notes=(*draft.notes, note), runs=False)
+    return draft
+
+
+def merged(obj: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
+    """The object with a JSON merge patch (RFC 7396): null removes a field, and a mapping is merged."""
+    result = dict(obj) if isinstance(obj, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, Mapping):
+            result[key] = merged(result.get(key), value)
+        else:
+            result[key] = value
+    return result
+
+
+def reverse_of(patch: Mapping[str, Any], obj: Any) -> dict[str, Any]:
+    """The merge patch that undoes another one, which is applied to an object: null removes a field that was not set."""
+    before = obj if isinstance(obj, dict) else {}
+    return {
+        key: reverse_of(value, before.get(key)) if isinstance(value, Mapping) else before.get(key)
+        for key, value in patch.items()
+        if before.get(key) != value
+    }
+
+
+def find_dropped(sent: Any, stored: Any, path: str = "") -> list[str]:
+    """The paths of the fields that were sent and are not in the object that the API server would store."""
+    if isinstance(sent, dict) and isinstance(stored, dict):
+        found = []
+        for key, value in sent.items():
+            place = f"{path}.{key}" if path else str(key)
+            if key not in stored and value not in (None, {}, [], ""):
+                found.append(place)
+            elif key in stored:
+                found += find_dropped(value, stored[key], place)
+        return found
+    if isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        pairs = enumerate(zip(sent, stored, strict=True))
+        return [one for index, (a, b) in pairs for one in find_dropped(a, b, f"{path}[{index}]")]
+    return []
+
+
+def _without_owners(obj: dict[str, Any], uids: Collection[str]) -> dict[str, Any]:
+    metadata = dict(obj["metadata"])
+    left = [one for one in metadata["ownerReferences"] if not (isinstance(one, dict) and one.get("uid") in uids)]
+    if left:
+        metadata["ownerReferences"] = left
+    else:
+        del metadata["ownerReferences"]
+    return {**obj, "metadata": metadata}

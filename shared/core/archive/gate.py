@@ -1,0 +1,57 @@
+"""Keep an object that has to be archived until the archive has acknowledged exactly this version of it.
+
+The grace counts from the acknowledgement. So after an outage of the archive not everything is deleted at once.
+"""
+
+from dataclasses import replace
+
+from shared.core.archive.archiving import ArchiveFact, Archiving
+from shared.core.archive.tekton_results import find_stored_at
+from shared.core.archive.wanted import InvalidArchiveError, find_archiving
+from shared.core.case import Case
+from shared.core.facts import Facts, Reason
+from shared.core.objects import get_text
+from shared.core.policy.matching import NamespaceUnreadError
+from shared.core.policy.ruling import UnreadableRuleError, add
+
+
+def apply_gate(case: Case, facts: Facts) -> tuple[Reason | None, Facts]:
+    """The reason to keep an object that nothing else keeps, and its facts with what is known about the archive. Total.
+
+    Args:
+        case: The object, which has finished.
+        facts: The facts about it, with the instant at which it is due without an archive.
+
+    Returns:
+        The reason is None if no archive is wanted, or if it has acknowledged this version of the object. Then `due_at`
+        is not before the end of the grace.
+    """
+    try:
+        archiving = find_archiving(case)
+    except InvalidArchiveError as error:
+        about = case.namespace.ref if error.is_of_namespace and case.namespace else None
+        return Reason.INVALID_ARCHIVE, replace(facts, problem=str(error), problem_of=about)
+    except NamespaceUnreadError:
+        return Reason.NAMESPACE_UNREAD, facts
+    except UnreadableRuleError as error:
+        return Reason.INVALID_POLICY, replace(facts, problem=str(error), unanswered=error.source)
+    if archiving is None:
+        return None, facts
+    fact = find_archive_fact(case, archiving)
+    problem = fact.problem if fact is not None else ""
+    facts = replace(facts, archiving=archiving, archived=fact, problem=problem or facts.problem)
+    if fact is None or fact.acknowledged_at is None:
+        return Reason.NOT_ARCHIVED, facts
+    ready_at = add(fact.acknowledged_at, archiving.grace)
+    if facts.due_at is None or ready_at <= facts.due_at:
+        return None, facts
+    return None, replace(facts, due_at=ready_at, moved_by=f"the grace of the archive {archiving.to}")
+
+
+def find_archive_fact(case: Case, archiving: Archiving) -> ArchiveFact | None:
+    """What is known about the acknowledgement of exactly this version of the object; None if it has to be found out."""
+    if archiving.native:
+        uid, version = (get_text(case.obj, f"metadata.{part}") for part in ("uid", "resourceVersion"))
+        return ArchiveFact(archiving.to, uid, version, find_stored_at(case.obj), is_read_back=True)
+    fact = case.context.archived
+    return fact if fact is not None and fact.is_about(case.obj, archiving) else None

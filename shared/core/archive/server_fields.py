@@ -1,0 +1,127 @@
+"""The fields of an object that the API server, the scheduler or a controller sets, and a new object does not need.
+
+`archive restore` creates an object without them, and `archive diff` compares two objects without them.
+"""
+
+from typing import Any
+
+from shared.core.objects import get_in
+
+METADATA = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+)
+"""The fields of the metadata that the API server sets."""
+
+FINALIZERS = ("foregroundDeletion", "orphan", "batch.kubernetes.io/job-tracking")
+"""Finalizers of Kubernetes itself: they are about one deletion, or about the Pods of one Job."""
+
+JOB_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid")
+"""Labels with the uid of a Job: the API server generates them, together with the Job's selector."""
+
+TOKEN_VOLUME = "kube-api-access-"  # noqa: S105 - the prefix of a name
+"""The prefix of the volume with the token of a service account, which an admission plugin adds to each Pod."""
+
+_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+
+
+def without_server_fields(obj: dict[str, Any], *, with_status: bool = False) -> dict[str, Any]:
+    """The object without what the API server and the controllers of Kubernetes set; the argument is not changed.
+
+    Args:
+        obj: The object.
+        with_status: Whether the status stays.
+    """
+    kept = {key: value for key, value in obj.items() if with_status or key != "status"}
+    metadata = obj.get("metadata")
+    if isinstance(metadata, dict):
+        kept["metadata"] = _without(metadata, METADATA)
+        _drop_listed(kept["metadata"], "finalizers", FINALIZERS)
+    match obj.get("apiVersion"), obj.get("kind"):
+        case "batch/v1", "Job":
+            return _without_job_fields(kept)
+        case "v1", "Pod":
+            return _without_pod_fields(kept)
+    return kept
+
+
+def _without_job_fields(job: dict[str, Any]) -> dict[str, Any]:
+    """A Job without its generated selector and without the labels of that selector.
+
+    A Job with `manualSelector` keeps its selector, because the person who created the Job wrote it.
+    """
+    spec = job.get("spec")
+    if not isinstance(spec, dict) or spec.get("manualSelector") is True:
+        return job
+    spec = _without(spec, ("selector",))
+    template = spec.get("template")
+    if isinstance(template, dict):
+        spec["template"] = _without_labels(template)
+    return {**_without_labels(job), "spec": spec}
+
+
+def _without_labels(part: dict[str, Any]) -> dict[str, Any]:
+    labels = get_in(part, "metadata.labels")
+    if not isinstance(labels, dict):
+        return part
+    return {**part, "metadata": {**part["metadata"], "labels": _without(labels, JOB_LABELS)}}
+
+
+def _without_pod_fields(pod: dict[str, Any]) -> dict[str, Any]:
+    """A Pod without its node, its token volume and its ephemeral containers, which a new Pod cannot have."""
+    pod, spec = _without_labels(pod), pod.get("spec")
+    if not isinstance(spec, dict):
+        return pod
+    spec = _without(spec, ("nodeName", "ephemeralContainers"))
+    volumes = _named(spec.get("volumes"))
+    tokens = {name for name in volumes if name.startswith(TOKEN_VOLUME)}
+    if not tokens:
+        return {**pod, "spec": spec}
+    _drop_named(spec, "volumes", tokens)
+    for key in _CONTAINERS:
+        if isinstance(spec.get(key), list):
+            spec[key] = [_without_mount(one, tokens) if isinstance(one, dict) else one for one in spec[key]]
+    return {**pod, "spec": spec}
+
+
+def _without_mount(container: dict[str, Any], tokens: set[str]) -> dict[str, Any]:
+    container = dict(container)
+    _drop_named(container, "volumeMounts", tokens)
+    return container
+
+
+def _named(values: Any) -> list[str]:
+    """The names of the mappings in a list."""
+    if not isinstance(values, list):
+        return []
+    return [name for one in values if isinstance(one, dict) and isinstance(name := one.get("name"), str)]
+
+
+def _drop_named(parent: dict[str, Any], key: str, names: set[str]) -> None:
+    """Remove the elements with these names from a list, and the list if none is left."""
+    values = parent.get(key)
+    if isinstance(values, list):
+        _put(parent, key, [one for one in values if not (isinstance(one, dict) and one.get("name") in names)])
+
+
+def _drop_listed(parent: dict[str, Any], key: str, words: tuple[str, ...]) -> None:
+    values = parent.get(key)
+    if isinstance(values, list):
+        _put(parent, key, [one for one in values if one not in words])
+
+
+def _put(parent: dict[str, Any], key: str, values: list[Any]) -> None:
+    if values:
+        parent[key] = values
+    else:
+        parent.pop(key)
+
+
+def _without(mapping: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if key not in keys}

@@ -1,0 +1,34 @@
+"""Check that a document is the one that its key names."""
+
+from typing import Any
+
+from shared.core.archive.document import Document
+from shared.core.archive.layout import ArchiveKey
+from shared.core.objects import get_text, ref_of
+
+
+def find_damage(key: ArchiveKey, document: Document) -> str:
+    """Return what is wrong with a stored document; empty if nothing is.
+
+    A document that was copied under the key of another object has a right digest only if the key has it as well, so the
+    identity of the object is compared too.
+    """
+    if document.digest != key.digest:
+        return f"its digest is {document.digest}, expected {key.digest}"
+    try:
+        obj: Any = document.obj
+    except (ValueError, RecursionError):
+        return "its object is not JSON"
+    if not isinstance(obj, dict):
+        return "its object is not a JSON object"
+    ref = ref_of(obj)
+    found = {
+        "apiVersion": (ref.api_version, key.api_version),
+        "kind": (ref.kind, key.kind),
+        "namespace": (ref.namespace, key.namespace),
+        "name": (ref.name, key.name),
+        "uid": (ref.uid, key.uid),
+        "resourceVersion": (get_text(obj, "metadata.resourceVersion"), key.resource_version),
+    }
+    wrong = [f"{field} {have!r}, expected {want!r}" for field, (have, want) in found.items() if have != want]
+    return f"its object has {' and '.join(wrong)}" if wrong else ""

@@ -1,0 +1,178 @@
+"""Check the archives of the policy: their rights, their clocks, and the objects that wait for them."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from shared.adapters.archive.open_archive import open_archive
+from shared.adapters.archive.probe import ProbeResult
+from shared.adapters.archive.webhook import WebhookArchive
+from shared.bootstrap.archives import OpenedArchives
+from shared.core.archive.document import digest_of
+from shared.core.archive.layout import ArchiveKey
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.policy.archives import ArchiveDestination
+from shared.core.policy.policy import Policy
+from shared.doctor.findings import Finding, Level, fail, ok, warn
+from shared.doctor.server import SKEW_MAX
+from shared.doctor.unacknowledged import check_unacknowledged
+from shared.errors import ForbiddenError, PermanentError, TryLaterError, TtlError
+from shared.installation.place import Place
+from shared.ports import Clock, Cluster
+
+_ENVIRONMENT = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    "gs": "GOOGLE_SERVICE_ACCOUNT_KEY",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePolicy:
+    """The policy whose archives are checked.
+
+    Attributes:
+        policy: The policy.
+        name: Its file or ConfigMap.
+        is_local: Whether it is a file of this machine, so that a `run` here uses the same folders and credentials.
+        cluster: The name of the cluster in the archives.
+    """
+
+    policy: Policy
+    name: str
+    is_local: bool
+    cluster: str
+
+
+async def check_archives(
+    cluster: Cluster, kinds: Catalogue, given: ArchivePolicy, clock: Clock, *, place: Place
+) -> list[Finding]:
+    """Check each archive of a policy, and find the oldest object that waits for its archive.
+
+    Args:
+        cluster: The cluster, with the operator's credentials.
+        kinds: All known kinds.
+        given: The policy.
+        clock: This machine's clock.
+        place: The installation.
+    """
+    findings: list[Finding] = []
+    for name, destination in given.policy.archives.items():
+        if destination.url is not None:
+            findings += await _check_store(name, destination, given, clock, place=place)
+        elif destination.webhook is not None:
+            findings.append(await _check_webhook(name, destination.webhook, given, clock=clock))
+        else:
+            detail = (
+                "the annotations of Tekton Results are the acknowledgement; nothing is stored by ttl-after-finished"
+            )
+            findings.append(ok(f"archive {name}", detail))
+    if findings and all(one.level is Level.OK for one in findings):
+        archives = OpenedArchives(given.cluster)
+        findings.append(await check_unacknowledged(cluster, kinds, given.policy, archives, place))
+    return findings
+
+
+async def _check_store(
+    name: str, destination: ArchiveDestination, given: ArchivePolicy, clock: Clock, *, place: Place
+) -> list[Finding]:
+    """Write, read, list and delete a probe, and compare the clock of the store with that of this machine."""
+    what, url = f"archive {name}", destination.url or ""
+    if urlsplit(url).scheme == "file" and not given.is_local:
+        detail = f"cannot be checked: {url} is a folder of the Pods, not of this machine"
+        return [warn(what, detail, place.command("get", "pods", "-o", "wide"))]
+    encryption = destination.encryption
+    options = encryption.model_dump(by_alias=True, exclude_none=True) if encryption else None
+    sent_at = clock.now()
+    try:
+        result = await open_archive(name, url, options).probe(_probe_name())
+    except PermanentError as error:
+        return [fail(what, str(error), f"correct the archive in {given.name}")]
+    received_at = clock.now()
+    if "write" in result.problems:
+        return [_explain_write(what, result.problems["write"], url, given)]
+    findings = [_explain_rights(what, result, destination, url=url)]
+    if result.stored_at is not None:
+        findings.append(compare_store_clock(what, sent_at, result.stored_at, received_at))
+    return findings
+
+
+def _probe_name() -> str:
+    return f"{os.uname().nodename}-{os.getpid()}-{time.time_ns()}"
+
+
+def _explain_write(what: str, error: TtlError, url: str, given: ArchivePolicy) -> Finding:
+    scheme = urlsplit(url).scheme
+    if isinstance(error, ForbiddenError):
+        variables = _ENVIRONMENT.get(scheme, "the credentials")
+        fix = f"set {variables} of an account that may write, and run doctor again"
+        if given.is_local:
+            return fail(what, f"cannot write: {error}", fix)
+        return warn(what, f"cannot be checked with the credentials of this machine: {error}", fix)
+    fix = f"check that {url} can be reached, and that it has room"
+    if isinstance(error, TryLaterError):
+        return fail(what, f"does not accept a write now, so nothing is archived and deleted: {error}", fix)
+    return fail(what, f"cannot write: {error}", f"correct the archive in {given.name}")
+
+
+def _explain_rights(what: str, result: ProbeResult, destination: ArchiveDestination, *, url: str) -> Finding:
+    problems: Mapping[str, TtlError] = result.problems
+    needed = {step: error for step, error in problems.items() if step != "delete"}
+    if needed:
+        step, error = next(iter(needed.items()))
+        detail = f"a document can be written, and {step} fails: {error}; without it, no object is deleted"
+        return fail(what, detail, f"grant the right to {step} on {url}")
+    if "delete" in problems and destination.keep is not None:
+        detail = f"write, read and list work; delete does not, and `archive prune` needs it: {problems['delete']}"
+        fix = f"use the lifecycle rules of the bucket (`kubectl ttl archive lifecycle`), or grant delete on {url}"
+        return warn(what, f"{detail}; the probe {result.location} was left there", fix)
+    if "delete" in problems:
+        needing = "`archive prune` and damaged documents need it"
+        return ok(what, f"{url}: write, read and list work; delete does not: {needing}")
+    return ok(what, f"{url}: write, read, list and delete of a probe work")
+
+
+def compare_store_clock(what: str, sent_at: datetime, stored_at: datetime, received_at: datetime) -> Finding:
+    """Compare the clock of a store with this machine's clock.
+
+    Args:
+        what: The name of the check.
+        sent_at: When the write was sent, by this machine's clock.
+        stored_at: When the store accepted it, by its own clock, rounded up to a whole second.
+        received_at: When the write was answered, by this machine's clock.
+    """
+    ahead, behind = stored_at - timedelta(seconds=1) - received_at, sent_at - stored_at
+    apart = max(ahead, behind)
+    if apart <= SKEW_MAX:
+        return ok(f"{what}: clock", "the store and this machine agree to two seconds")
+    if ahead > behind:
+        side, effect = "ahead of", "the grace counts from its clock, so objects are deleted later by as much"
+    else:
+        side, effect = "behind", "the times of `archive ls` are too early by as much; no grace is shorter"
+    detail = f"the store is at least {apart.total_seconds():.1f} s {side} this machine: {effect}"
+    return warn(f"{what}: clock", detail, "timedatectl set-ntp true    # on the machine whose clock is wrong")
+
+
+async def _check_webhook(name: str, url: str, given: ArchivePolicy, *, clock: Clock) -> Finding:
+    """Ask the archiver about a version that has never been archived: it should answer that it does not hold it."""
+    what = f"archive {name}"
+    archive = WebhookArchive(name, url, given.cluster)
+    key = ArchiveKey(given.cluster, "", "v1", "Probe", clock.now().date(), "probe", "probe", "0", digest_of(b"probe"))
+    fix = f"check that {url} can be reached, and that it answers 404 about an object that it does not hold"
+    try:
+        held = await archive.confirm(key)
+    except ForbiddenError as error:
+        return fail(what, str(error), f"grant the archiver's right to this caller: {url}")
+    except TryLaterError as error:
+        problem = warn if not given.is_local else fail
+        return problem(what, f"cannot be reached from this machine: {error}", fix)
+    except PermanentError as error:
+        return fail(what, str(error), fix)
+    finally:
+        await archive.close()
+    if held is not None:
+        return fail(what, f"{url} says that it holds an object that does not exist: nothing that it says counts", fix)
+    return ok(what, f"{url} answers, and does not hold an object that does not exist")

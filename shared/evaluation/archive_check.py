@@ -1,0 +1,190 @@
+"""Find out whether an archive has acknowledged exactly the version of an object that was read.
+
+The stored document is the acknowledgement. Its key comes from the object, so no index has to be trusted: an object
+that has changed since has another key. Before a deletion the document is read back and compared byte by byte.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from shared.core.archive.archiving import ArchiveFact, Archiving
+from shared.core.archive.copies import ArchiveCopy, copy_of
+from shared.core.archive.layout import ArchiveKey
+from shared.core.archive.wanted import find_archiving
+from shared.core.case import Case
+from shared.core.facts import Context
+from shared.core.finish import finish_of
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import get_annotations
+from shared.core.policy.archives import ArchiveDestination
+from shared.errors import AbsentDocumentError, PermanentError, TryLaterError
+from shared.ports import Archive, Archives, ConfirmingArchive
+
+ARCHIVE_SECONDS_MAX = 8.0
+"""How long an archive may take to answer, well below the time for one timer."""
+
+AWAY_SECONDS = 5.0
+"""How long an archive that did not answer is not asked again, so that an outage does not slow down a sweep."""
+
+ACKNOWLEDGED_MAX = 100_000
+"""Acknowledged versions that are remembered, so that a sweep does not ask for each of them again."""
+
+_Away = tuple[float, str]
+_T = TypeVar("_T")
+
+
+@dataclass
+class ArchiveCheck:
+    """Asks the archives of the policy; all callers of a process share what it remembers.
+
+    Attributes:
+        archives: The archives; None if this process can reach none.
+    """
+
+    archives: Archives | None = None
+    _known: dict[tuple[str, str], ArchiveFact] = field(default_factory=dict)
+    _away: dict[str, _Away] = field(default_factory=dict)
+
+    async def find(self, obj: Any, rule: KindRule, context: Context) -> ArchiveFact | None:
+        """Return whether this version is stored, as far as it was ever acknowledged to this process.
+
+        A result that was remembered may be outdated if documents are removed from the archive. So before a deletion,
+        call `read_back`.
+
+        Returns:
+            What is known; None if no archive is wanted.
+
+        Raises:
+            PermanentError: It cannot be found out: the archive is away, or refuses. The object is kept.
+        """
+        archiving = find_wanted(obj, rule, context)
+        if archiving is None or archiving.native:
+            return None
+        copied = self._copy(obj, rule, context, archiving)
+        known = self._known.get((archiving.to, copied.key.path))
+        if known is not None:
+            return known
+        archive = await self._open(archiving, context)
+        stored = await self._ask(archiving.to, archive.find(copied.key))
+        if stored is None:
+            return _fact(archiving, copied, None)
+        fact = _fact(archiving, copied, stored.stored_at, location=stored.location)
+        self.remember(fact, copied.key)
+        return fact
+
+    async def read_back(self, obj: Any, rule: KindRule, context: Context) -> ArchiveFact | None:
+        """Read the stored document, and compare it with the object; see `find`.
+
+        Returns:
+            With `acknowledged_at` only if the bytes are those of the object. The later of two instants counts: when
+            the store accepted the document, and when the archiver wrote it.
+
+        Raises:
+            PermanentError: It cannot be found out, or the document is damaged. The object is kept.
+        """
+        archiving = find_wanted(obj, rule, context)
+        if archiving is None or archiving.native:
+            return None
+        copied = self._copy(obj, rule, context, archiving)
+        self._known.pop((archiving.to, copied.key.path), None)
+        archive = await self._open(archiving, context)
+        fact = await self._ask(archiving.to, _read_back(archive, archiving, copied))
+        if fact.acknowledged_at is not None:
+            self.remember(fact, copied.key)
+        return fact
+
+    def find_outage(self, name: str) -> str:
+        """Why an archive is not asked now: it did not answer a moment ago; empty if it may be asked."""
+        until, problem = self._away.get(name, (0.0, ""))
+        return problem if _now() < until else ""
+
+    def remember(self, fact: ArchiveFact, key: ArchiveKey) -> None:
+        """Remember an acknowledgement; the oldest one is forgotten."""
+        if len(self._known) >= ACKNOWLEDGED_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[fact.to, key.path] = fact
+
+    def _copy(self, obj: Any, rule: KindRule, context: Context, archiving: Archiving) -> ArchiveCopy:
+        archives, destination = self._reachable(archiving, context)
+        try:
+            return copy_of(obj, rule, cluster=archives.cluster, secrets=destination.secrets)
+        except ValueError as error:
+            raise PermanentError(f"the object cannot be archived: {error}") from None
+
+    async def _open(self, archiving: Archiving, context: Context) -> Archive:
+        archives, destination = self._reachable(archiving, context)
+        if problem := self.find_outage(archiving.to):
+            raise PermanentError(problem)
+        return await self._ask(archiving.to, archives.open(archiving.to, destination))
+
+    def _reachable(self, archiving: Archiving, context: Context) -> tuple[Archives, ArchiveDestination]:
+        destination = context.policy.archives.get(archiving.to)
+        if self.archives is None or destination is None:
+            raise PermanentError(f"archive {archiving.to}: this process has no access to it")
+        return self.archives, destination
+
+    async def _ask(self, name: str, answer: Awaitable[_T]) -> _T:
+        """Await an answer of an archive.
+
+        Raises:
+            PermanentError: It does not answer, or refuses.
+        """
+        problem = ""
+        try:
+            async with asyncio.timeout(ARCHIVE_SECONDS_MAX):
+                return await answer
+        except TryLaterError as error:
+            problem = f"archive {name}: {error}"
+        except TimeoutError:
+            problem = f"archive {name}: no answer within {ARCHIVE_SECONDS_MAX:g} s"
+        except PermanentError as error:
+            raise type(error)(f"archive {name}: {error}") from None
+        self._away[name] = _now() + AWAY_SECONDS, problem
+        raise PermanentError(problem)
+
+
+def find_wanted(obj: Any, rule: KindRule, context: Context) -> Archiving | None:
+    """How an object is archived; None if no archive is wanted, or if that is unknown."""
+    try:
+        return find_archiving(Case(obj, rule, context, get_annotations(obj), finish_of(obj, rule)))
+    except (ValueError, LookupError):
+        return None
+
+
+async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy) -> ArchiveFact:
+    if isinstance(archive, ConfirmingArchive):
+        confirmed = await archive.confirm(copied.key)
+        at = confirmed.stored_at if confirmed else None
+        return _fact(archiving, copied, at, is_read_back=True, location=confirmed.location if confirmed else "")
+    stored = await archive.find(copied.key)
+    try:
+        document = await archive.read(copied.key)
+    except AbsentDocumentError:
+        stored = None
+    if stored is None:
+        return _fact(archiving, copied, None, is_read_back=True)
+    if document.text != copied.text:
+        problem = f"archive {archiving.to}: {stored.location} is not the object that was read"
+        return _fact(archiving, copied, None, is_read_back=True, problem=problem)
+    at = max(stored.stored_at, document.record.archived_at)
+    return _fact(archiving, copied, at, is_read_back=True, location=stored.location)
+
+
+def _fact(  # noqa: PLR0913 - the fields of a fact
+    archiving: Archiving,
+    copied: ArchiveCopy,
+    at: datetime | None,
+    *,
+    is_read_back: bool = False,
+    location: str = "",
+    problem: str = "",
+) -> ArchiveFact:
+    key = copied.key
+    return ArchiveFact(archiving.to, key.uid, key.resource_version, at, is_read_back, location, key.digest, problem)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,172 @@
+"""Find the children of an object: what its controller created for it, found by owner references.
+
+The kind rule names the kinds of children. Kubernetes cannot select by owner, so each kind is listed in the namespace of
+the object, with metadata only. The number of LISTs depends on the kind rule, and not on what users write into owner
+references. Only the children themselves are then read in full.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.child_kind import ChildKind
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError
+from shared.evaluation.owned_lists import Name, Owned, OwnedLists, list_pages
+from shared.ports import Cluster, Snapshot, Unreadable
+
+CHILDREN_FOUND_MAX = 20_000
+"""Maximum number of children of one object."""
+
+READS_AT_ONCE = 4
+"""Children of one object that are read at the same time, and held until they are stored."""
+
+FEW_MAX = 10
+"""So many children of one kind are always read one by one."""
+
+WASTED_MAX = 4
+"""A kind is listed in full if one of so many of its objects is a child; if fewer are, they are read one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPage:
+    """Some children of an object.
+
+    Attributes:
+        rule: The rule of their kind.
+        children: The objects as they are now; never many more than a page of a LIST has.
+        unreadable: Children that exceed the limits of `shared.core.jsontext`; also an object whose owners cannot be
+            read, since it may be a child.
+    """
+
+    rule: KindRule
+    children: Sequence[Snapshot]
+    unreadable: Sequence[Unreadable] = ()
+
+
+_Listed = list[tuple[KindRule, Owned]]
+
+
+@dataclass
+class Children:
+    """Finds children on the API server.
+
+    Attributes:
+        kinds: All known kinds, enabled or not.
+        children_max: An object with more children is reported, instead of being archived in part.
+    """
+
+    cluster: Cluster
+    kinds: Catalogue
+    children_max: int = CHILDREN_FOUND_MAX
+
+    def __post_init__(self) -> None:
+        self._lists = OwnedLists(self.cluster)
+        self._page = asyncio.Lock()
+
+    async def find(self, root: ObjectRef, rule: KindRule) -> AsyncGenerator[ChildPage]:
+        """Yield the children of an object by page, each child once, in the order of the kinds in the rule.
+
+        A kind that the API server does not serve is passed over.
+
+        Args:
+            root: The object, with its uid.
+            rule: The rule of its kind.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+            ForbiddenError: Children may not be listed; the message names the right.
+            PermanentError: There are more than `children_max` children.
+        """
+        listed: _Listed = []
+        for kind in rule.children:
+            for served in await self.cluster.served(rules_of(kind, self.kinds)):
+                with suppress(AbsentKindError):
+                    listed.append((served, await self._list_for(root, served)))
+        for child_rule, owned, wanted in self._find_owned(root, listed):
+            if owned.unreadable:
+                yield ChildPage(child_rule, (), owned.unreadable)
+            async with aclosing(self._read(child_rule, wanted, root, total=owned.total)) as pages:
+                async for page in pages:
+                    yield page
+
+    async def _list_for(self, root: ObjectRef, rule: KindRule) -> Owned:
+        try:
+            return await self._lists.get(rule, root.namespace)
+        except ForbiddenError as error:
+            expected = f"expected the right to list {rule.name}, which `kinds manifests` prints"
+            raise ForbiddenError(f"the children of {root} cannot be listed: {error}; {expected}") from None
+
+    def _find_owned(self, root: ObjectRef, listed: _Listed) -> list[tuple[KindRule, Owned, dict[str, Name]]]:
+        """The objects of each kind that the root owns, directly or through one of them, by uid."""
+        found: list[dict[str, Name]] = [{} for _ in listed]
+        known, pending = {root.uid}, [root.uid]
+        while pending:
+            owner = pending.pop()
+            for place, (_, owned) in enumerate(listed):
+                for name in owned.by_owner.get(owner, ()):
+                    if name[-1] not in known:
+                        known.add(name[-1])
+                        pending.append(name[-1])
+                        found[place][name[-1]] = name
+            if len(known) > self.children_max + 1:
+                limit = f"{root} has more than {self.children_max} children: expected fewer"
+                raise PermanentError(f"{limit}; to archive it without them, set `children: false` in the policy rule")
+        return [(rule, owned, names) for (rule, owned), names in zip(listed, found, strict=True)]
+
+    async def _read(
+        self, rule: KindRule, wanted: dict[str, Name], root: ObjectRef, *, total: int
+    ) -> AsyncGenerator[ChildPage]:
+        """Read children in full. One task at a time holds pages of a LIST; the others read child by child."""
+        is_dense = len(wanted) > FEW_MAX and len(wanted) * WASTED_MAX >= total
+        if not is_dense or self._page.locked():
+            async with aclosing(self._read_each(rule, wanted)) as pages:
+                async for page in pages:
+                    yield page
+            return
+        async with self._page, aclosing(self._read_listed(rule, wanted, root)) as pages:
+            async for page in pages:
+                yield page
+
+    async def _read_listed(self, rule: KindRule, wanted: dict[str, Name], root: ObjectRef) -> AsyncGenerator[ChildPage]:
+        """LIST the kind in full, and yield the children on each page."""
+        async with aclosing(list_pages(self.cluster, rule, root.namespace)) as pages:
+            async for page in pages:
+                children = [one for one in page.items if get_text(one, "metadata.uid") in wanted]
+                unreadable = [one for one in page.unreadable if one.ref.uid in wanted]
+                if children or unreadable:
+                    yield ChildPage(rule, [Snapshot(one, page.read_at, page.ahead) for one in children], unreadable)
+
+    async def _read_each(self, rule: KindRule, wanted: dict[str, Name]) -> AsyncGenerator[ChildPage]:
+        """Read the children one by one, some at a time; one that is gone is left out."""
+        refs = [ObjectRef(rule.api_version, rule.kind, *name) for name in wanted.values()]
+        for start in range(0, len(refs), READS_AT_ONCE):
+            some = refs[start : start + READS_AT_ONCE]
+            answers = await asyncio.gather(*(self.cluster.get(rule, ref) for ref in some), return_exceptions=True)
+            found: list[Snapshot] = []
+            for ref, answer in zip(some, answers, strict=True):
+                if isinstance(answer, BaseException):
+                    raise answer
+                if answer is not None and ref.is_same(ref_of(answer.obj)):
+                    found.append(answer)
+            if found:
+                yield ChildPage(rule, found)
+
+
+def rules_of(child: ChildKind, kinds: Catalogue) -> tuple[KindRule, ...]:
+    """Return the rules by which a kind of children is listed: its own kind rules, or one that knows its name only."""
+    return kinds.of(child.group, child.kind) or (_rule_of(child),)
+
+
+@lru_cache(maxsize=256)
+def _rule_of(child: ChildKind) -> KindRule:
+    return KindRule(
+        api_versions=child.api_versions,
+        kind=child.kind,
+        plural=child.plural,
+        never_finishes="it is known as a kind of children only",
+    )

@@ -1,0 +1,37 @@
+"""The CloudEvents that the functions send: the contract between the functions, and with other subscribers.
+
+    dev.ttlafterfinished.timer.set        TimersSet       schedule, expire, enforce, archive, sweep → timers
+    dev.ttlafterfinished.timer.fired      Timer           timers → the function of the attribute `purpose`
+    dev.ttlafterfinished.object.deleted   ObjectDeleted   expire, enforce, sweep → subscribers
+    dev.ttlafterfinished.object.stopped   ObjectStopped   enforce → subscribers
+    dev.ttlafterfinished.object.archived  ObjectArchived  archive → timers, subscribers
+    dev.ttlafterfinished.archive.request  ArchiveRequest  archive, expire, sweep → the webhook of an archive
+    dev.ttlafterfinished.archive.done     ArchiveDone     a foreign archiver → archive
+    dev.ttlafterfinished.sweep.continue   SweepStep       sweep → sweep, until the last page of the last kind
+
+In the event data, names are camelCase and instants are RFC 3339 in UTC. An event is only a hint: before a DELETE, the
+object is read from the API server.
+"""
+
+from shared.messages.archive import ArchiveDone, ArchiveRequest, ObjectArchived
+from shared.messages.message import Message
+from shared.messages.objects import ObjectDeleted, ObjectStopped
+from shared.messages.sweeps import STEPS_MAX, SWEEP_COUNT_MAX, SweepStep
+from shared.messages.timers import ATTEMPTS_COUNTED_MAX, TIMERS_MAX, Purpose, Timer, TimersSet
+
+__all__ = [
+    "ATTEMPTS_COUNTED_MAX",
+    "STEPS_MAX",
+    "SWEEP_COUNT_MAX",
+    "TIMERS_MAX",
+    "ArchiveDone",
+    "ArchiveRequest",
+    "Message",
+    "ObjectArchived",
+    "ObjectDeleted",
+    "ObjectStopped",
+    "Purpose",
+    "SweepStep",
+    "Timer",
+    "TimersSet",
+]

@@ -1,0 +1,80 @@
+"""The messages about what happened to an object."""
+
+from typing import ClassVar, Literal
+
+from shared.core.kinds.rule import Outcome
+from shared.core.objects import ObjectRef
+from shared.message_fields import Instant
+from shared.messages.message import Message
+
+
+class ObjectDeleted(Message):
+    """The API server accepted the DELETE of a due object.
+
+    Published by: expire, sweep, and enforce for objects with on-deadline: delete.
+
+    Attributes:
+        ref: The identity of the object.
+        outcome: How the object ended.
+        finished_at: When the object finished; null if that is unknown, and for an object deleted at its deadline.
+        ttl_from: The annotation, field, policy rule or namespace default that sets the TTL or the deadline.
+        due_at: When the object was due.
+        deleted_at: When the DELETE was accepted, by this process's clock.
+        lateness_seconds: `deletedAt` - `dueAt`, in seconds.
+        reason: Why the object was due: `expired`, `over-count`, `over-quota` or `deadline-exceeded`.
+    """
+
+    type: ClassVar[str] = "dev.ttlafterfinished.object.deleted"
+    ref: ObjectRef
+    outcome: Outcome | None
+    finished_at: Instant | None
+    ttl_from: str
+    due_at: Instant
+    deleted_at: Instant
+    lateness_seconds: float
+    reason: Literal["expired", "over-count", "over-quota", "deadline-exceeded"] = "expired"
+
+    @property
+    def id(self) -> str:
+        """The uid, which is deleted once."""
+        return f"{self.ref.uid}/deleted"
+
+    @property
+    def subject(self) -> str:
+        """The object's uid."""
+        return self.ref.uid
+
+
+class ObjectStopped(Message):
+    """The API server accepted the patch that stops an object at its active deadline.
+
+    Published by: enforce.
+
+    Attributes:
+        ref: The identity of the object.
+        started_at: When the object started, or was resumed the last time.
+        deadline_from: The annotation, policy rule or namespace default that sets the deadline.
+        due_at: When the deadline was over.
+        stopped_at: When the patch was accepted, by this process's clock.
+        lateness_seconds: `stoppedAt` - `dueAt`, in seconds.
+        stops: How often the object was stopped so far.
+    """
+
+    type: ClassVar[str] = "dev.ttlafterfinished.object.stopped"
+    ref: ObjectRef
+    started_at: Instant | None
+    deadline_from: str
+    due_at: Instant
+    stopped_at: Instant
+    lateness_seconds: float
+    stops: int
+
+    @property
+    def id(self) -> str:
+        """The uid, and the number of the stop."""
+        return f"{self.ref.uid}/stopped/{self.stops}"
+
+    @property
+    def subject(self) -> str:
+        """The object's uid."""
+        return self.ref.uid

@@ -1,0 +1,156 @@
+"""An archive, as the use cases and the commands see it."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from shared.core.archive.document import Document
+from shared.core.archive.layout import ArchiveKey
+from shared.core.policy.archives import ArchiveDestination
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One stored resource version.
+
+    Attributes:
+        key: Its key.
+        stored_at: When the store accepted it, by the clock of the store, rounded up to the next whole second.
+        size: Its size in the store, in bytes.
+        location: Where it is, as a URL.
+    """
+
+    key: ArchiveKey
+    stored_at: datetime
+    size: int
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """One file of an archive: a document or a log.
+
+    Attributes:
+        path: Its path below the archive's root.
+        stored_at: As in `Stored`.
+        size: Its size in the store, in bytes.
+    """
+
+    path: str
+    stored_at: datetime
+    size: int
+
+
+class Archive(Protocol):
+    """One archive, named in a policy.
+
+    Every method raises TryLaterError if the store is away, slow or full, ForbiddenError if the credentials or a right
+    are missing, and PermanentError if the store refuses for good.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its name in the policy."""
+        ...
+
+    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+        """Store a document durably, unless its key is stored already; then the first one stays and is returned.
+
+        Returns only when the document survives the end of this process and of the store.
+        """
+        ...
+
+    async def find(self, key: ArchiveKey) -> Stored | None:
+        """Return what is stored under a key, without reading it; None if nothing is."""
+        ...
+
+    async def read(self, key: ArchiveKey) -> Document:
+        """Read a document, and check that its digest is that of its key.
+
+        Raises:
+            AbsentDocumentError: Nothing is stored under the key.
+            DamagedDocumentError: The stored bytes are not those that were archived.
+        """
+        ...
+
+    async def put_log(self, path: str, chunks: AsyncIterator[bytes]) -> int:
+        """Store a log beside the documents, compressed, in a stream; a log that is stored already is replaced.
+
+        Returns:
+            The bytes of the log before compression.
+        """
+        ...
+
+    def read_log(self, path: str) -> AsyncIterator[bytes]:
+        """Read a log in chunks, decompressed.
+
+        Raises:
+            AbsentDocumentError: Nothing is stored under the path.
+            DamagedDocumentError: The stored bytes are not a whole log.
+        """
+        ...
+
+    def ls(self, prefix: str = "") -> AsyncIterator[Sequence[Stored]]:
+        """List the documents below a prefix, a page at a time, in the order of their keys; none of them is read."""
+        ...
+
+    def folders(self, prefix: str) -> AsyncIterator[str]:
+        """List the names of the folders right below a prefix: clusters, namespaces, kinds, days or names."""
+        ...
+
+    async def delete(self, keys: Sequence[ArchiveKey]) -> None:
+        """Delete documents; a key that is not stored counts as deleted."""
+        ...
+
+    def files(self, prefix: str = "") -> AsyncIterator[Sequence[StoredFile]]:
+        """List documents and logs below a prefix, a page at a time, in the order of their paths.
+
+        Files that are neither are skipped, as in `ls`.
+        """
+        ...
+
+    async def delete_files(self, paths: Sequence[str]) -> None:
+        """Delete documents and logs by their paths; a path that is not stored counts as deleted."""
+        ...
+
+
+@runtime_checkable
+class ConfirmingArchive(Protocol):
+    """An archive whose documents this process cannot read: it confirms itself that it has stored a version."""
+
+    async def confirm(self, key: ArchiveKey) -> Stored | None:
+        """Ask the archive whether it holds exactly this version durably; None if it does not.
+
+        Raises:
+            TryLaterError: The archive is away or slow.
+            ForbiddenError: The credentials or a right are missing.
+            PermanentError: The archive refuses for good.
+        """
+        ...
+
+
+class Archives(Protocol):
+    """The archives that a process can reach.
+
+    Attributes:
+        cluster: The name of the cluster in the keys.
+    """
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster in the keys."""
+        ...
+
+    async def open(self, name: str, destination: ArchiveDestination) -> Archive:
+        """Return an archive of the policy; it is opened once, and again if its destination changes.
+
+        Args:
+            name: Its name in the policy.
+            destination: Where it stores, as the policy says now.
+
+        Raises:
+            PermanentError: The destination cannot be used, for example without credentials.
+            TryLaterError: It cannot be used now.
+        """
+        ...

@@ -1,0 +1,165 @@
+"""A finished object's timer fired: store the object in its archive, and set the timer of its deletion."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, ClassVar
+
+from shared.core.archive.archiving import ArchiveFact
+from shared.core.archive.decide_archive import ToArchive
+from shared.core.archive.document import Record
+from shared.core.decide import Context, Ignore, Reason, decide
+from shared.core.evaluate import evaluate
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef, ref_of
+from shared.errors import PermanentError, TryLaterError
+from shared.evaluation.evaluator import AnyEvaluation
+from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
+from shared.ports import EventReason, Snapshot, Verdict
+from shared.usecases.archive_reports import archived_before, archived_of
+from shared.usecases.archive_writer import AcknowledgedCopy, ArchiveOrder, ArchiveWriter
+from shared.usecases.byte_gate import ByteGate
+from shared.usecases.expire_reports import ObjectEvent
+from shared.usecases.next_timers import expire_at
+from shared.usecases.object_handler import Handled
+from shared.usecases.timer_handler import TimerHandler
+
+OBJECT_BYTES = 2 * 1024 * 1024
+"""Bytes that are held for one object before it is read: etcd limits an object to 1.5 MiB."""
+
+LOG_ATTEMPTS_MAX = 5
+"""After so many failed attempts an object is archived without the logs that cannot be read: their node may be gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archival(TimerHandler):
+    """Archives finished objects, one at a time.
+
+    Attributes:
+        writer: Stores the objects.
+        gate: Bounds the bytes of all objects that this process archives at one time.
+        attempts: How many attempts on the object of the timer failed so far.
+    """
+
+    purpose: ClassVar[Purpose] = Purpose.ARCHIVE
+    would: ClassVar[Verdict] = Verdict.WOULD_ARCHIVE
+    refused: ClassVar[EventReason] = EventReason.NOT_ARCHIVED
+    attempt_seconds: ClassVar[float] = 240.0
+
+    writer: ArchiveWriter
+    gate: ByteGate = field(default_factory=ByteGate)
+    attempts: int = 0
+
+    async def archive(self, timer: Timer) -> Handled | None:
+        """Archive the timer's object, unless its archive has acknowledged this version of it.
+
+        Returns:
+            ObjectArchived with the timer of the deletion; TimersSet if nothing has to be archived, or if the attempt
+            has to be repeated; otherwise None.
+
+        Raises:
+            PermanentError: The API server or the archive refuses for good.
+        """
+        async with self.gate.hold(OBJECT_BYTES):
+            return await replace(self, attempts=timer.attempts).handle(timer)
+
+    async def _evaluate(self, snapshot: Snapshot, rule: KindRule) -> AnyEvaluation:
+        return await self.evaluator.evaluate_archive(snapshot, rule)
+
+    def _find_event(self, rule: KindRule, obj: dict[str, Any], decision: Any) -> ObjectEvent | None:  # noqa: ARG002
+        return None
+
+    async def _write_event(self, ref: ObjectRef, reason: str, message: str) -> None:
+        """Write none: its account can only read. `expire` and `sweep` report an object that is not archived."""
+
+    async def _act(self, due: Any, rule: KindRule, snapshot: Snapshot, *, is_missed: bool) -> Handled | None:
+        raise NotImplementedError  # `_carry_out` stores the object: neither a safeguard nor a jitter applies
+
+    async def _carry_out(
+        self,
+        evaluation: AnyEvaluation,
+        rule: KindRule,
+        snapshot: Snapshot,
+        *,
+        missed_before: datetime | None = None,  # noqa: ARG002 - of sweeps
+        fired_at: datetime | None = None,  # noqa: ARG002 - an object is archived at once
+    ) -> Handled | None:
+        ref, decision = ref_of(snapshot.obj), evaluation.decision
+        await self._report_decision(rule, snapshot.obj, decision)
+        match decision:
+            case ToArchive() if self.dry_run:
+                self._record(self.would, ref, decision.reason, detail=decision.archiving.to)
+                return None
+            case ToArchive():
+                return await self._store(decision, evaluation.context, rule, snapshot)
+            case Ignore(Reason.ARCHIVED, facts) if facts.archiving is not None and self.attempts:
+                # An attempt before failed, or `expire` did not find the document: look at it, and repair it.
+                again = ToArchive(facts.archiving, Reason.NOT_ARCHIVED, facts)
+                return await self._store(again, evaluation.context, rule, snapshot)
+            case Ignore(Reason.ARCHIVED, facts) if facts.archived is not None:
+                self._record(Verdict.ALREADY_ARCHIVED, ref, detail=facts.archived.location)
+                # The answer before may be lost. A repeated one has the same id, so that subscribers recognize it.
+                return archived_before(
+                    facts.archived, ref, self._timer(rule, snapshot, evaluation.context, facts.archived)
+                )
+            case _:
+                self._record(Verdict.KEPT, ref, decision.reason, detail=decision.facts.problem)
+                timer = self._timer(rule, snapshot, evaluation.context, None)
+                return None if timer is None else TimersSet(timers=(timer,))
+
+    async def _store(self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot) -> ObjectArchived:
+        ref, archiving = ref_of(snapshot.obj), decision.archiving
+        destination = context.policy.archives.get(archiving.to)
+        if destination is None:
+            raise PermanentError(f"archive {archiving.to}: the policy has no such archive")
+        record = self._record_of(decision, context, rule, snapshot)
+        order = ArchiveOrder(
+            archiving,
+            destination,
+            record,
+            may_lack_logs=self.attempts >= LOG_ATTEMPTS_MAX,
+            is_repeated=self.attempts > 0,
+        )
+        try:
+            written = await self._write(snapshot, rule, order)
+        except BaseException:  # also when the time limit cuts it off
+            self.telemetry.not_archived(ref, archiving.to, decision.facts.finish.at, failed=True)
+            raise
+        fact = _fact_of(written, archiving.to)
+        self.evaluator.archive_check.remember(fact, written.copied.key)
+        archived = archived_of(ref, archiving.to, written, timer=self._timer(rule, snapshot, context, fact))
+        self.telemetry.archived(archived, size=written.size, by=self.by)
+        return archived
+
+    async def _write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
+        """Store an object; timers that wait for an archive must not take the places of timers that delete."""
+        if outage := self.evaluator.archive_check.find_outage(order.archiving.to):
+            raise TryLaterError(outage)
+        return await self.writer.write(snapshot, rule, order)
+
+    def _record_of(self, decision: ToArchive, context: Context, rule: KindRule, snapshot: Snapshot) -> Record:
+        _, facts = evaluate(snapshot.obj, rule, _without_owner(context), finish=decision.facts.finish)
+        return Record(
+            archived_at=snapshot.read_at,
+            finished_at=decision.facts.finish.at,
+            outcome=decision.facts.finish.outcome,
+            due_at=facts.due_at,
+            ttl_from=facts.ttl.source if facts.ttl else "",
+            rule=decision.archiving.rule,
+        )
+
+    def _timer(self, rule: KindRule, snapshot: Snapshot, context: Context, fact: ArchiveFact | None) -> Timer | None:
+        """The timer of the deletion; when it fires, `expire` reads what is unknown here, such as the owner."""
+        now, context = self.clock.now(), replace(_without_owner(context), archived=fact)
+        due_at = expire_at(decide(snapshot.obj, rule, snapshot.read_at, context), now)
+        if due_at is None:
+            return None
+        return Timer(ref=ref_of(snapshot.obj), purpose=Purpose.EXPIRE, due_at=due_at, attempts=self.attempts)
+
+
+def _without_owner(context: Context) -> Context:
+    return replace(context, owner_unfinished=False, aggregated=False)
+
+
+def _fact_of(written: AcknowledgedCopy, to: str) -> ArchiveFact:
+    key = written.copied.key
+    return ArchiveFact(to, key.uid, key.resource_version, written.at, location=written.location, digest=key.digest)

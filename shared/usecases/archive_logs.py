@@ -1,0 +1,78 @@
+"""Store the logs of a Pod's containers in an archive, in a stream."""
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared.core.archive.layout import ArchiveKey, log_path
+from shared.core.objects import get_text
+from shared.errors import TryLaterError
+from shared.evaluation.pod_logs import PodLogs
+from shared.ports import Archive
+from shared.usecases.byte_gate import ByteGate
+
+LOG_HELD_BYTES = 4 * 1024 * 1024
+"""Bytes that are held for one log: what a store buffers of it."""
+
+
+@dataclass(slots=True)
+class StoredLogs:
+    """The logs of one object, or of several.
+
+    Attributes:
+        paths: Where they are stored.
+        problems: What is missing of them and why, by `POD/CONTAINER`.
+    """
+
+    paths: list[str] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: "StoredLogs") -> None:
+        """Add the logs of another object."""
+        self.paths += other.paths
+        self.problems |= other.problems
+
+    def as_record(self) -> dict[str, Any]:
+        """The fields of a record."""
+        return {"logs": tuple(sorted(self.paths)), "log_problems": dict(sorted(self.problems.items()))}
+
+
+async def write_logs(  # noqa: PLR0913 - each argument is another party
+    archive: Archive,
+    pod_logs: PodLogs,
+    obj: dict[str, Any],
+    key: ArchiveKey,
+    *,
+    may_be_missing: bool,
+    gate: ByteGate,
+) -> StoredLogs:
+    """Store the logs of a Pod's containers; any other object has none.
+
+    Args:
+        archive: The archive.
+        pod_logs: Reads the logs.
+        obj: The object.
+        key: The key of its document, beside which the logs are stored.
+        may_be_missing: Whether a log that may be read later is left out; otherwise it is an error.
+        gate: Bounds the logs that are stored at the same time.
+
+    Raises:
+        TryLaterError: The archive or the API server is busy or away.
+        PermanentError: The archive or the API server refuses for good.
+    """
+    stored = StoredLogs()
+    if (obj.get("apiVersion"), obj.get("kind")) != ("v1", "Pod"):
+        return stored
+    name = get_text(obj, "metadata.name")
+    async with aclosing(pod_logs.read(obj)) as logs:
+        async for log in logs:
+            path = log_path(key, log.container)
+            if not log.is_missing:
+                async with gate.hold(LOG_HELD_BYTES):
+                    await archive.put_log(path, log.chunks())
+                stored.paths.append(path)
+            if log.may_come and not may_be_missing:
+                raise TryLaterError(f"log of {name}/{log.container}: {log.problem}")
+            if log.gap is not None:
+                stored.problems[f"{name}/{log.container}"] = f"{log.gap}: {log.problem}"
+    return stored

@@ -1,0 +1,244 @@
+"""Store one object in an archive: its children and the logs first, and then the object itself.
+
+So an object that is stored has all of its children stored. Every document has a key of its own content, and is stored
+at most once: after a failure, and if several archivers store one object at the same time, the result is the same.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from shared.core.archive.archiving import Archiving
+from shared.core.archive.copies import ArchiveCopy, copy_of
+from shared.core.archive.document import Document, Record
+from shared.core.finish import finish_of
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.core.policy.archives import ArchiveDestination
+from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError
+from shared.evaluation.children import Children
+from shared.evaluation.pod_logs import PodLogs
+from shared.ports import Archive, Archives, ConfirmingArchive, Snapshot, Stored
+from shared.usecases.archive_logs import StoredLogs, write_logs
+from shared.usecases.byte_gate import ArchiveGates, ByteGate
+
+CHILDREN_AT_ONCE = 16
+"""Children of one object that are stored at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    rule: KindRule
+    snapshot: Snapshot
+    copied: ArchiveCopy
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveOrder:
+    """How one object is stored.
+
+    Attributes:
+        archiving: What is wanted.
+        destination: The archive in the policy.
+        record: The line about the object, without its children and logs.
+        may_lack_logs: Whether a log that cannot be read now is left out; otherwise it is an error.
+        is_repeated: Whether an attempt before has failed, so that some children may be stored already.
+    """
+
+    archiving: Archiving
+    destination: ArchiveDestination
+    record: Record
+    may_lack_logs: bool = False
+    is_repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgedCopy:
+    """An object that an archive has acknowledged.
+
+    Attributes:
+        copied: What is stored, and under which key.
+        at: When the archive acknowledged it: the later of the store's instant and the record's.
+        location: Where it is stored.
+        size: Its size in the store, in bytes; 0 if it was stored before.
+        children: How many children were stored with it.
+        logs: How many logs were stored with it.
+    """
+
+    copied: ArchiveCopy
+    at: datetime
+    location: str
+    size: int = 0
+    children: int = 0
+    logs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveWriter:
+    """Stores objects in the archives of a policy.
+
+    Attributes:
+        archives: The archives.
+        children: Finds the children of an object.
+        pod_logs: Reads the logs of Pods.
+        gates: Bound the bytes of children and logs.
+    """
+
+    archives: Archives
+    children: Children
+    pod_logs: PodLogs
+    gates: ArchiveGates = field(default_factory=ArchiveGates)
+
+    async def write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
+        """Store an object; return once the archive has acknowledged it.
+
+        Args:
+            snapshot: The object, and the API server's time.
+            rule: The object's kind.
+            order: How it is stored.
+
+        Raises:
+            TryLaterError: The archive or the API server is busy or away.
+            PermanentError: The archive or the API server refuses for good, or the object cannot be stored.
+        """
+        archive = await self.archives.open(order.archiving.to, order.destination)
+        copied = self._copy(snapshot.obj, rule, order)
+        if (known := await _find(archive, copied)) is not None:
+            return known
+        children: list[str] = []
+        logs = await self._write_logs(archive, snapshot.obj, copied, order)
+        if order.archiving.children:
+            logs.add(await self._write_children(archive, snapshot, rule, order, children))
+        record = order.record.model_copy(update={"children": tuple(sorted(children)), **logs.as_record()})
+        stored = await _put(archive, copied, record)
+        at = max(stored.stored_at, record.archived_at)
+        return AcknowledgedCopy(copied, at, stored.location, stored.size, len(children), len(logs.paths))
+
+    def _copy(self, obj: dict[str, Any], rule: KindRule, order: ArchiveOrder) -> ArchiveCopy:
+        try:
+            return copy_of(obj, rule, cluster=self.archives.cluster, secrets=order.destination.secrets)
+        except ValueError as error:
+            raise PermanentError(f"{ref_of(obj)} cannot be archived: {error}") from None
+
+    async def _write_logs(
+        self, archive: Archive, obj: dict[str, Any], copied: ArchiveCopy, order: ArchiveOrder
+    ) -> StoredLogs:
+        if not order.archiving.logs or isinstance(archive, ConfirmingArchive):
+            return StoredLogs()
+        return await write_logs(
+            archive, self.pod_logs, obj, copied.key, may_be_missing=order.may_lack_logs, gate=self.gates.logs
+        )
+
+    async def _write_children(
+        self, archive: Archive, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder, keys: list[str]
+    ) -> StoredLogs:
+        """Store the children and their logs; add the keys of the children."""
+        stored, parent = StoredLogs(), get_text(snapshot.obj, "metadata.uid")
+
+        async def write(child: _Child) -> None:
+            one, copied = child.snapshot, child.copied
+            if order.is_repeated and (known := await _find_logs(archive, child, order)) is not None:
+                keys.append(copied.key.path)
+                stored.add(known)
+                return
+            finish = finish_of(one.obj, child.rule)
+            logs = await self._write_logs(archive, one.obj, copied, order)
+            record = Record(
+                archived_at=one.read_at,
+                finished_at=finish.at if finish.finished else None,
+                outcome=finish.outcome,
+                rule=order.record.rule,
+                parent=parent,
+                **logs.as_record(),
+            )
+            await _put(archive, copied, record)
+            keys.append(copied.key.path)
+            stored.add(logs)
+
+        async with aclosing(self._find_children(ref_of(snapshot.obj), rule, order)) as found:
+            await _for_each(found, write, self.gates.children)
+        return stored
+
+    async def _find_children(self, root: ObjectRef, rule: KindRule, order: ArchiveOrder) -> AsyncGenerator[_Child]:
+        async with aclosing(self.children.find(root, rule)) as pages:
+            async for page in pages:
+                for one in page.unreadable:
+                    raise PermanentError(f"child {one.ref} of {root} cannot be read, so {root} is kept: {one.problem}")
+                for child in page.children:
+                    yield _Child(page.rule, child, self._copy(child.obj, page.rule, order))
+
+
+async def _for_each(found: AsyncIterator[_Child], act: Callable[[_Child], Awaitable[None]], gate: ByteGate) -> None:
+    """Act on each child, on `CHILDREN_AT_ONCE` at the same time; no more than these wait in memory."""
+    running: set[asyncio.Future[None]] = set()
+    try:
+        async for one in found:
+            size = len(one.copied.text)
+            await gate.acquire(size)
+            writing = asyncio.ensure_future(act(one))
+            writing.add_done_callback(partial(_release, gate, size))
+            running.add(writing)
+            if len(running) >= CHILDREN_AT_ONCE:
+                running = await _wait(running)
+        while running:
+            running = await _wait(running)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def _release(gate: ByteGate, size: int, _: asyncio.Future[None]) -> None:
+    gate.release(size)
+
+
+async def _wait(running: set[asyncio.Future[None]]) -> set[asyncio.Future[None]]:
+    """Wait for one of them, and raise its error; returns those that still run."""
+    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return running
+
+
+async def _find(archive: Archive, copied: ArchiveCopy) -> AcknowledgedCopy | None:
+    """What is stored already; a damaged document is removed, so that it can be stored again."""
+    if isinstance(archive, ConfirmingArchive):
+        confirmed = await archive.confirm(copied.key)
+        return AcknowledgedCopy(copied, confirmed.stored_at, confirmed.location) if confirmed else None
+    stored = await archive.find(copied.key)
+    if stored is None:
+        return None
+    try:
+        document = await archive.read(copied.key)
+    except AbsentDocumentError:
+        return None
+    except DamagedDocumentError:
+        await archive.delete([copied.key])
+        return None
+    at, record = max(stored.stored_at, document.record.archived_at), document.record
+    return AcknowledgedCopy(copied, at, stored.location, children=len(record.children), logs=len(record.logs))
+
+
+async def _find_logs(archive: Archive, child: _Child, order: ArchiveOrder) -> StoredLogs | None:
+    """The logs of a child that an attempt before has stored; None if it has to be stored, with its logs."""
+    if isinstance(archive, ConfirmingArchive) or await archive.find(child.copied.key) is None:
+        return None
+    try:
+        record = (await archive.read(child.copied.key)).record
+    except AbsentDocumentError:
+        return None
+    except DamagedDocumentError:
+        await archive.delete([child.copied.key])
+        return None
+    stored = StoredLogs(list(record.logs), dict(record.log_problems))
+    is_whole = not order.archiving.logs or stored.paths or stored.problems
+    return stored if is_whole else None
+
+
+async def _put(archive: Archive, copied: ArchiveCopy, record: Record) -> Stored:
+    record = record.model_copy(update={"redacted": copied.is_redacted})
+    return await archive.put(copied.key, Document(record, copied.text))

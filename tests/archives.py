@@ -1,0 +1,182 @@
+"""Archives in memory; a test sets beforehand which calls fail, and how."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from shared.core.archive.archiving import ArchiveFact
+from shared.core.archive.copies import ArchiveCopy, copy_of
+from shared.core.archive.document import Document, Record
+from shared.core.archive.layout import ArchiveKey, parse_key, unquote_part
+from shared.core.kinds.rule import KindRule
+from shared.core.policy.archives import ArchiveDestination
+from shared.core.policy.policy import Policy
+from shared.errors import AbsentDocumentError, DamagedDocumentError
+from shared.ports import Archive, Stored
+from shared.ports.archive import StoredFile
+from tests.builders import JOB, NOW, shipped_kinds
+
+CLUSTER = "east"
+"""The name of the cluster in the keys."""
+
+
+PAGE = 1_000
+
+
+@dataclass
+class FakeArchive:
+    """An archive in memory, which keeps documents as they are stored.
+
+    Attributes:
+        name: Its name in the policy.
+        now: The clock of the store.
+        failure: Raised by every call.
+        failures: Raised by the calls of one name.
+        before: Awaited before each call, with its name.
+    """
+
+    name: str = "main"
+    now: Callable[[], datetime] = lambda: NOW
+    documents: dict[str, tuple[bytes, datetime]] = field(default_factory=dict)
+    logs: dict[str, bytes] = field(default_factory=dict)
+    failure: Exception | None = None
+    failures: dict[str, Exception] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    before: Callable[[str], Any] | None = None
+
+    async def _call(self, name: str) -> None:
+        self.calls[name] += 1
+        if self.before is not None:
+            await self.before(name)
+        if problem := self.failure or self.failures.get(name):
+            raise problem
+
+    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+        await self._call("put")
+        self.documents.setdefault(key.path, (document.to_bytes(), self.now()))
+        return self._stored(key)
+
+    async def find(self, key: ArchiveKey) -> Stored | None:
+        await self._call("find")
+        return self._stored(key) if key.path in self.documents else None
+
+    async def read(self, key: ArchiveKey) -> Document:
+        await self._call("read")
+        if key.path not in self.documents:
+            raise AbsentDocumentError(f"{key.path} is not stored")
+        try:
+            document = Document.parse(self.documents[key.path][0])
+        except ValueError as error:
+            raise DamagedDocumentError(f"{key.path}: {error}") from None
+        if document.digest != key.digest:
+            raise DamagedDocumentError(f"{key.path} has another digest")
+        return document
+
+    async def put_log(self, path: str, chunks: AsyncIterator[bytes]) -> int:
+        await self._call("put_log")
+        self.logs[path] = b"".join([chunk async for chunk in chunks])
+        return len(self.logs[path])
+
+    async def read_log(self, path: str) -> AsyncGenerator[bytes, None]:
+        await self._call("read_log")
+        if path not in self.logs:
+            raise AbsentDocumentError(f"{path} is not stored")
+        yield self.logs[path]
+
+    async def ls(self, prefix: str = "") -> AsyncGenerator[Sequence[Stored], None]:
+        await self._call("ls")
+        for page in _paged(path for path in self.documents if path.startswith(prefix)):
+            yield [self._stored(parse_key(path)) for path in page]
+
+    async def folders(self, prefix: str) -> AsyncGenerator[str, None]:
+        await self._call("folders")
+        names = {path[len(prefix) :].partition("/")[0] for path in self.documents if path.startswith(prefix)}
+        for name in sorted(names):
+            yield unquote_part(name)
+
+    async def delete(self, keys: Sequence[ArchiveKey]) -> None:
+        await self._call("delete")
+        for key in keys:
+            self.documents.pop(key.path, None)
+
+    async def files(self, prefix: str = "") -> AsyncGenerator[Sequence[StoredFile], None]:
+        await self._call("files")
+        for page in _paged(path for path in (*self.documents, *self.logs) if path.startswith(prefix)):
+            yield [self._file(path) for path in page]
+
+    async def delete_files(self, paths: Sequence[str]) -> None:
+        await self._call("delete_files")
+        for path in paths:
+            self.documents.pop(path, None)
+            self.logs.pop(path, None)
+
+    def _file(self, path: str) -> StoredFile:
+        data, at = self.documents[path] if path in self.documents else (self.logs[path], self.now())
+        return StoredFile(
+            path, at if not at.microsecond else at.replace(microsecond=0) + timedelta(seconds=1), len(data)
+        )
+
+    def _stored(self, key: ArchiveKey) -> Stored:
+        file = self._file(key.path)
+        return Stored(key, file.stored_at, file.size, f"memory:///{key.path}")
+
+    # Called by tests
+
+    def store(self, obj: dict[str, Any], rule: KindRule | None = JOB, *, at: datetime = NOW) -> Stored:
+        """Store a version of an object, as `archive` does."""
+        copied = copied_of(obj, rule)
+        self.documents[copied.key.path] = Document(Record(archived_at=at), copied.text).to_bytes(), at
+        return self._stored(copied.key)
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The stored objects, in the order in which they were stored."""
+        return [Document.parse(data).obj for data, _ in self.documents.values()]
+
+    def holds(self, obj: dict[str, Any], rule: KindRule | None = JOB) -> bool:
+        """Return whether exactly this version is stored, byte for byte."""
+        copied = copied_of(obj, rule)
+        found = self.documents.get(copied.key.path)
+        return found is not None and Document.parse(found[0]).text == copied.text
+
+
+def _paged(paths: Iterable[str]) -> Iterator[list[str]]:
+    found = sorted(paths)
+    return (found[start : start + PAGE] for start in range(0, len(found), PAGE))
+
+
+@dataclass
+class FakeArchives:
+    """The archives of a process: one for each name."""
+
+    by_name: dict[str, Archive] = field(default_factory=dict)
+    cluster: str = CLUSTER
+    failure: Exception | None = None
+
+    async def open(self, name: str, destination: ArchiveDestination) -> Archive:
+        assert destination is not None
+        if self.failure:
+            raise self.failure
+        return self.by_name[name]
+
+
+def copied_of(obj: dict[str, Any], rule: KindRule | None = JOB) -> ArchiveCopy:
+    return copy_of(obj, rule, cluster=CLUSTER)
+
+
+def acknowledged(obj: dict[str, Any], at: datetime | None = NOW, *, to: str = "main", **changes: Any) -> ArchiveFact:
+    """The fact that an archive has acknowledged this version of an object."""
+    metadata = obj["metadata"]
+    parts = {"uid": metadata["uid"], "resource_version": metadata["resourceVersion"]}
+    return ArchiveFact(**{"to": to, **parts, "acknowledged_at": at, "is_read_back": True, **changes})
+
+
+def archiving(*, archives: dict[str, Any] | None = None, **fields: Any) -> Policy:
+    """A policy with one rule, which has all Jobs archived to `main`."""
+    rule = {"name": "one", "match": {"kinds": ["jobs"]}, "archive": {"to": "main", "grace": "1h"}} | fields
+    document = {
+        "archives": archives or {"main": {"url": "file:///archive"}},
+        "rules": [{name: value for name, value in rule.items() if value is not None}],
+    }
+    return Policy.model_validate(document).of_kinds(shipped_kinds())

@@ -1,0 +1,378 @@
+"""`archive ls`, `get`, `diff` and `restore` on a real API server, with an archive in a folder."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.error
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.adapters.archive.open_archive import open_archive
+from shared.adapters.kubernetes.discovery import resource_path
+from shared.core.archive.document import Document, Record, canonical
+from shared.core.archive.server_fields import without_server_fields
+from shared.core.kinds.rule import KindRule
+from shared.devserver.real_servers import RealServer
+from shared.ports.archive import Stored
+from tests.builders import kind_rule
+from tests.crds import crds_of
+from tests.integration.conftest import Api, run_command
+from tests.integration.test_run import POD_SPEC, Cluster
+from tests.listed_archives import key_of
+
+Ttl = Callable[..., subprocess.CompletedProcess[str]]
+Store = Callable[..., Stored]
+
+HOLD = "ttlafterfinished.dev/hold"
+SPECS: dict[str, dict[str, Any]] = {
+    "job": {"template": {"spec": POD_SPEC}, "ttlSecondsAfterFinished": 86_400},
+    "pod": POD_SPEC,
+    "pipelineruns.tekton.dev": {"pipelineRef": {"name": "build"}, "timeouts": {"pipeline": "1h0m0s"}},
+    "taskruns.tekton.dev": {"taskRef": {"name": "build"}, "serviceAccountName": "default"},
+    "workflows.argoproj.io": {"entrypoint": "main", "ttlStrategy": {"secondsAfterCompletion": 60}},
+    "jobsets.jobset.x-k8s.io": {"replicatedJobs": [{"name": "workers", "replicas": 2}]},
+    "rayjobs.ray.io": {"entrypoint": "python main.py", "shutdownAfterJobFinishes": True},
+    "trainjob": {"runtimeRef": {"name": "torch-distributed"}},
+    "pytorchjobs.kubeflow.org": {"runPolicy": {"cleanPodPolicy": "None"}},
+    "sparkapplications.sparkoperator.k8s.io": {"type": "Scala", "mode": "cluster"},
+    "testruns.k6.io": {"parallelism": 4, "script": {"configMap": {"name": "k6"}}},
+}
+"""The kinds of the round trip, each with a spec."""
+
+WITHOUT_SUBRESOURCE = ("workflows.argoproj.io",)
+CUSTOM = [kind_rule(name) for name in SPECS if name not in ("job", "pod")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crds(server: RealServer) -> None:
+    """The CRDs of the custom kinds; that of Workflows has no status subresource, as Argo's."""
+    api = Api(server)
+    for crd in crds_of(CUSTOM):
+        if crd["metadata"]["name"] in WITHOUT_SUBRESOURCE:
+            for version in crd["spec"]["versions"]:
+                del version["subresources"]
+        api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    for rule in CUSTOM:
+        api.wait(f"{rule.name} served", lambda rule=rule: _is_served(api, rule))
+
+
+def _is_served(api: Api, rule: KindRule) -> bool:
+    try:
+        return api.get(resource_path(rule)) is not None
+    except urllib.error.HTTPError:
+        return False
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def store(folder: Path) -> Store:
+    """Store an object as `archive` does."""
+    archive = open_archive("main", f"file://{folder}")
+
+    def put(obj: dict[str, Any], *children: Stored, **record: Any) -> Stored:
+        now = datetime.now(UTC).replace(microsecond=0)
+        keys = tuple(one.key.path for one in children)
+        document = Document(Record(archived_at=now, children=keys, **record), canonical(obj))
+        return asyncio.run(archive.put(key_of(obj, document.digest, cluster="east", day=now.date()), document))
+
+    return put
+
+
+@pytest.fixture
+def ttl(server: RealServer, namespace: str, folder: Path, tmp_path: Path) -> Ttl:
+    """`kubectl ttl archive` in the test's namespace."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(yaml.safe_dump({"archives": {"main": {"url": f"file://{folder}"}}}))
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        place = ("-n", namespace, "--policy", str(policy))
+        return run_command(server.kubeconfig, "archive", words[0], *place, *words[1:])
+
+    return run
+
+
+class Life:
+    """One object of a kind: created, finished, archived, deleted."""
+
+    def __init__(self, api: Api, rule: KindRule, namespace: str) -> None:
+        self.api, self.rule = api, rule
+        self.collection = resource_path(rule, namespace)
+        self.path = f"{self.collection}/one"
+
+    def create(self, spec: dict[str, Any], **metadata: Any) -> Any:
+        about = {"apiVersion": self.rule.api_version, "kind": self.rule.kind}
+        named = {"name": "one", "labels": {"app": "shop"}, "annotations": {"example.com/why": "a test"}, **metadata}
+        status = {"phase": "Succeeded"} if self.rule.name in WITHOUT_SUBRESOURCE else {}
+        body = {**about, "metadata": named, "spec": spec, **({"status": status} if status else {})}
+        return self.api.call("POST", self.collection, body)
+
+    def present(self) -> Any:
+        return self.api.get(self.path)
+
+    def delete(self) -> None:
+        options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+        self.api.call("DELETE", self.path, options)
+        self.api.wait(f"the end of {self.path}", lambda: self.present() is None)
+
+
+@pytest.fixture
+def life_of(api: Api, namespace: str) -> Callable[[str], Life]:
+    return lambda name: Life(api, kind_rule(name), namespace)
+
+
+@pytest.fixture
+def account(api: Api, namespace: str) -> None:
+    """The service account of the namespace, whose controller does not run here; a Pod needs it."""
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+    if api.get(f"{path}/default") is None:
+        api.call("POST", path, {"metadata": {"name": "default"}})
+
+
+def annotations(obj: Any) -> dict[str, str]:
+    found: dict[str, str] = obj["metadata"].get("annotations", {})
+    return found
+
+
+@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.usefixtures("account")
+def test_round_trip_brings_an_equal_object_back(
+    kind: str, life_of: Callable[[str], Life], ttl: Ttl, store: Store, server: RealServer, tmp_path: Path
+) -> None:
+    life = life_of(kind)
+    labels = {"labels": {"app": "shop", "workflows.argoproj.io/completed": "true"}}
+    life.create(SPECS[kind], **labels)
+    if kind == "job":
+        life.api.wait("the Job's start", lambda: life.present().get("status", {}).get("startTime"))
+    before = life.present()
+    store(before)
+    life.delete()
+
+    restored = ttl("restore", f"{life.rule.name}/one", "--no-hold", "--yes-run-again")
+
+    assert restored.returncode == 0, restored.stderr
+    after = life.present()
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert without_server_fields(after) == without_server_fields(before)
+    compared = ttl("diff", f"{life.rule.name}/one")
+    assert (compared.returncode, compared.stdout) == (0, ""), compared.stdout + compared.stderr
+    if shutil.which("kubectl"):
+        file = tmp_path / "archived.json"
+        file.write_text(json.dumps(without_server_fields(before)))
+        words = ["kubectl", "diff", "-f", str(file)]
+        environment = {**os.environ, "KUBECONFIG": str(server.kubeconfig)}
+        diff = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert _changes(diff.stdout) == [], diff.stderr
+
+
+def _changes(diff: str) -> list[str]:
+    """The lines that differ, without what kubectl itself writes: its managed fields and its annotation."""
+    lines = [line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    ours = ("last-applied-configuration", '{"apiVersion"', "generation:", "managedFields")
+    return [line for line in lines if not any(one in line for one in ours)]
+
+
+def test_restored_job_does_not_run(ttl: Ttl, store: Store, api: Api, namespace: str) -> None:
+    jobs = Cluster(api, namespace)
+    jobs.create_job("report", ttl=1)
+    jobs.finish_pods_of("report")
+    finished = jobs.job("report")
+    store(finished, outcome="succeeded", finished_at=finished["status"]["completionTime"])
+    api.call("DELETE", f"{jobs.jobs}/report", {"propagationPolicy": "Background"})
+    api.wait("the end of the Job", lambda: jobs.job("report") is None)
+    api.wait("the end of its Pods", lambda: not api.call("GET", jobs.pods)["items"])
+
+    refused = ttl("restore", "job/report")
+    assert refused.returncode == 1
+    assert "Job " in refused.stderr
+    assert "would run again; set --suspended" in refused.stderr
+    assert jobs.job("report") is None
+
+    tried = ttl("restore", "job/report", "--suspended", "--dry-run")
+    assert tried.returncode == 0, tried.stderr
+    assert "nothing is created" in tried.stdout
+    assert jobs.job("report") is None
+
+    restored = ttl("restore", "job/report", "--suspended")
+
+    assert restored.returncode == 0, restored.stderr
+    job = jobs.job("report")
+    assert job["spec"]["suspend"] is True
+    assert annotations(job)[HOLD] == "restored from the archive"
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+    suspended = api.wait("the suspension", lambda: jobs.job("report").get("status", {}).get("conditions"))
+    assert [one["type"] for one in suspended] == ["Suspended"]
+    time.sleep(2)
+    assert not api.call("GET", jobs.pods)["items"]
+
+    again = ttl("restore", "job/report", "--suspended")
+    assert again.returncode == 1
+    assert "never overwrites" in again.stderr
+
+    differs = ttl("diff", "job/report")
+    assert differs.returncode == 1, differs.stderr
+    assert "+  suspend: true" in differs.stdout
+
+    (line,) = [line for line in restored.stdout.splitlines() if "to let it run" in line]
+    command = line.partition("`")[2].partition("`")[0]
+    if shutil.which("kubectl"):
+        environment = {**os.environ, "KUBECONFIG": str(api.server.kubeconfig)}
+        subprocess.run(["/bin/sh", "-c", command], env=environment, check=True, timeout=60)
+        jobs.finish_pods_of("report")
+
+
+@pytest.mark.usefixtures("account")
+def test_suspended_pod_waits_at_its_gate(life_of: Callable[[str], Life], ttl: Ttl, store: Store) -> None:
+    life = life_of("pod")
+    life.create(POD_SPEC)
+    store(life.present())
+    life.delete()
+
+    restored = ttl("restore", "pod/one", "--suspended")
+
+    assert restored.returncode == 0, restored.stderr
+    assert life.present()["spec"]["schedulingGates"] == [{"name": "ttlafterfinished.dev/restored"}]
+
+
+def test_lost_owner_is_left_out_and_a_present_one_stays(
+    life_of: Callable[[str], Life], ttl: Ttl, store: Store, api: Api, namespace: str
+) -> None:
+    config = api.call("POST", f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": "owner"}})
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": config["metadata"]["uid"]}
+    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "6f1f8a52-0c7e-4c53-9f0e-0d9a3c1b7e11"}
+    life = life_of("pipelineruns.tekton.dev")
+    life.create({}, ownerReferences=[owner])
+    obj = life.present()
+    obj["metadata"]["ownerReferences"].append(gone)
+    store(obj)
+    life.delete()
+
+    restored = ttl("restore", "pipelinerun/one", "--suspended")
+
+    assert restored.returncode == 0, restored.stderr
+    assert "its owner ConfigMap gone, uid 6f1f8a52" in restored.stdout
+    after = life.present()
+    assert after["metadata"]["ownerReferences"] == [owner]
+    assert after["spec"]["status"] == "PipelineRunPending"
+
+
+@pytest.mark.usefixtures("account")
+def test_children_come_back_with_their_object(
+    life_of: Callable[[str], Life], ttl: Ttl, store: Store, api: Api, namespace: str
+) -> None:
+    jobs = Cluster(api, namespace)
+    jobs.create_job("report")
+    jobs.finish_pods_of("report")
+    finished = jobs.job("report")
+    (pod,) = api.call("GET", jobs.pods)["items"]
+    pod = api.get(f"{jobs.pods}/{pod['metadata']['name']}")
+    store(finished, store(pod, parent=finished["metadata"]["uid"]))
+    api.call("DELETE", f"{jobs.jobs}/report", {"propagationPolicy": "Background"})
+    api.wait("the end of its Pods", lambda: not api.call("GET", jobs.pods)["items"])
+
+    alone = ttl("restore", "job/report", "--suspended", "--dry-run")
+    assert "its 1 archived children are not restored" in alone.stdout
+
+    restored = ttl("restore", "job/report", "--suspended", "--children")
+
+    assert restored.returncode == 0, restored.stderr
+    again = api.get(f"{jobs.pods}/{pod['metadata']['name']}")
+    assert "ownerReferences" not in again["metadata"]
+    assert again["spec"]["schedulingGates"]
+    time.sleep(2)
+    assert api.get(f"{jobs.pods}/{pod['metadata']['name']}") is not None  # the suspended Job does not adopt it
+    listed = json.loads(ttl("ls", "-o", "json").stdout)
+    assert sorted(one["kind"] for one in listed) == ["Job", "Pod"]
+
+
+def test_secret_comes_back_only_with_its_data(ttl: Ttl, store: Store, api: Api, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    for name, is_redacted in (("whole", False), ("redacted", True)):
+        secret = api.call("POST", path, {"metadata": {"name": name}, "data": {"a": "eA=="}, "type": "Opaque"})
+        store({"apiVersion": "v1", "kind": "Secret", **secret}, redacted=is_redacted)
+        api.call("DELETE", f"{path}/{name}")
+
+    whole, redacted = ttl("restore", "secret/whole"), ttl("restore", "secret/redacted")
+
+    assert whole.returncode == 0, whole.stderr
+    assert api.get(f"{path}/whole")["data"] == {"a": "eA=="}
+    assert redacted.returncode == 1
+    assert "its data is not in the archive" in redacted.stderr
+    assert api.get(f"{path}/redacted") is None
+
+
+def test_unserved_kind_is_a_clear_error(ttl: Ttl, store: Store, namespace: str) -> None:
+    about = {"name": "one", "namespace": namespace, "uid": "1", "resourceVersion": "1"}
+    store({"apiVersion": "tekton.dev/v1alpha1", "kind": "Run", "metadata": about})
+    refused = ttl("restore", "Run.tekton.dev/one", "--yes-run-again")
+    assert (refused.returncode, "does not serve Run of tekton.dev/v1alpha1" in refused.stderr) == (1, True)
+
+
+def test_absent_namespace_is_a_clear_error(ttl: Ttl, store: Store) -> None:
+    about = {"name": "one", "namespace": "absent", "uid": "1", "resourceVersion": "1"}
+    store({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about})
+    refused = ttl("restore", "configmaps/one", "-n", "absent")
+    assert refused.returncode == 1
+    assert 'namespaces "absent" not found' in refused.stderr
+
+
+def test_installed_policy_names_the_archive(server: RealServer, namespace: str) -> None:
+    without = run_command(server.kubeconfig, "archive", "ls", "-n", namespace)
+    assert without.returncode == 1
+    assert "no policy names an archive: nothing is installed in namespace ttl-after-finished" in without.stderr
+
+
+def test_diff_exits_like_kubectl(ttl: Ttl, store: Store, api: Api, namespace: str) -> None:
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    api.call("POST", path, {"metadata": {"name": "one"}, "data": {"a": "1"}})
+    store(api.get(f"{path}/one"))
+    assert ttl("diff", "configmap/one").returncode == 0
+    api.call("PATCH", f"{path}/one", {"data": {"a": "2"}})
+    changed = ttl("diff", "configmap/one")
+    assert (
+        changed.returncode,
+        [line for line in changed.stdout.splitlines() if line[:2] in ("- ", "+ ", "-a", "+a")],
+    ) == (
+        1,
+        ["-  a: '1'", "+  a: '2'"],
+    )
+    assert "resourceVersion" in ttl("diff", "configmap/one", "--all-fields").stdout
+    api.call("DELETE", f"{path}/one")
+    absent = ttl("diff", "configmap/one")
+    assert (absent.returncode, "does not exist on" in absent.stderr) == (2, True)
+
+
+def test_doctor_probes_the_archive_and_finds_what_waits(
+    server: RealServer, api: Api, namespace: str, folder: Path, tmp_path: Path
+) -> None:
+    jobs = Cluster(api, namespace)
+    jobs.create_job("report")
+    jobs.finish_pods_of("report")
+    rule = {"name": "ci", "match": {"kinds": ["jobs"], "namespaces": {"names": [namespace]}}, "archive": {"to": "main"}}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(yaml.safe_dump({"archives": {"main": {"url": f"file://{folder}"}}, "rules": [rule]}))
+
+    report = run_command(server.kubeconfig, "doctor", "--policy", str(policy), "-o", "json")
+
+    checks = {one["check"]: one for one in json.loads(report.stdout)}
+    assert checks["archive main"]["level"] == "ok"
+    assert checks["archive main: clock"]["level"] == "ok"
+    waiting = checks["archive: oldest unacknowledged"]
+    assert (waiting["level"], f"Job {namespace}/report" in waiting["detail"]) == ("ok", True)
+
+    explained = run_command(
+        server.kubeconfig, "explain", "job/report", "-n", namespace, "--policy", str(policy), "-o", "json"
+    )
+    shown = json.loads(explained.stdout)
+    assert (shown["reason"], shown["archive"]["acknowledged"]) == ("no-ttl", False)

@@ -1,0 +1,97 @@
+"""Children and their logs, from a kubelet of our own, in an archive that `run` fills on a real kube-apiserver."""
+
+import asyncio
+import json
+from functools import partial
+
+import pytest
+
+from shared.adapters.archive.codec import decompress
+from shared.core.archive.layout import parse_key
+from tests.integration.test_archive import Archiving
+from tests.integration.test_run import POD_SPEC
+from tests.kubelets import Kubelet, node, serving
+
+pytestmark = pytest.mark.anyio
+
+SIDE = {"name": "side", "image": "example.com/side:1"}
+
+
+class Logging(Archiving):
+    """Jobs whose Pods have two containers, on a node of a kubelet of our own."""
+
+    def create(self, name, count):
+        spec = POD_SPEC | {"nodeName": self.namespace, "containers": [*POD_SPEC["containers"], SIDE]}
+        body = {"template": {"spec": spec}, "completions": count, "parallelism": count}
+        self.api.call("POST", self.jobs, {"metadata": {"name": name}, "spec": body})
+        listed = partial(self.api.call, "GET", f"{self.pods}?labelSelector=batch.kubernetes.io/job-name%3D{name}")
+        return self.api.wait("the Pods", lambda: len(found := listed()["items"]) == count and found)
+
+    def add_node(self, port):
+        body, status = node(self.namespace, port)
+        self.api.call("POST", "/api/v1/nodes", body)
+        self.api.call("PATCH", f"/api/v1/nodes/{self.namespace}/status", status)
+
+    def write_rule(self):
+        archive = "{to: main, grace: 2s, children: true, logs: true}"
+        policy = {
+            "apiVersion": "ttlafterfinished.dev/v1",
+            "kind": "Policy",
+            "archives": {"main": {"url": f"file://{self.folder}"}},
+        }
+        rule = f"{{name: all, match: {{kinds: [jobs]}}, ttl: 1s, archive: {archive}}}"
+        self.policy.write_text(f"{json.dumps(policy)[:-1]}, rules: [{rule}]}}\n")
+        return self.policy
+
+    def log(self, pod, container):
+        """The stored log of a container; None if there is none."""
+        files = list(self.folder.rglob(f"{pod['metadata']['name']}/*.{container}.log.zst"))
+        return decompress(files[0].read_bytes()) if files else None
+
+
+@pytest.fixture
+def cluster(api, namespace, tmp_path):
+    return Logging(api, namespace, tmp_path)
+
+
+async def test_pods_of_a_job_are_archived_with_their_logs(cluster, start_run, tmp_path):
+    kubelet = Kubelet()
+    async with serving(kubelet, tmp_path) as port:
+        await asyncio.to_thread(cluster.add_node, port)
+        pods = await asyncio.to_thread(cluster.create, "build", 3)
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            kubelet.texts[f"{name}/main"] = f"the log of {name}\n".encode()
+            kubelet.refusals[f"{name}/side"] = 400, f'container "side" in pod "{name}" is waiting to start'
+        start_run("--policy", str(cluster.write_rule()), "--kinds", "jobs")
+        await asyncio.to_thread(cluster.finish_pods_of, "build")
+        ((_, document),) = await asyncio.to_thread(cluster.await_stored, "build")
+        await asyncio.to_thread(cluster.await_gone, "build")
+
+    children = {parse_key(path).name: cluster.folder / path for path in document.record.children}
+    assert children.keys() == {pod["metadata"]["name"] for pod in pods}
+    assert all(path.exists() for path in children.values())
+    assert [cluster.log(pod, "main") for pod in pods] == [
+        f"the log of {pod['metadata']['name']}\n".encode() for pod in pods
+    ]
+    assert [cluster.log(pod, "side") for pod in pods] == [None] * 3
+    assert len(document.record.logs) == 3
+    assert sorted(document.record.log_problems) == sorted(f"{name}/side" for name in children)
+    assert all(problem.startswith("gone: ") for problem in document.record.log_problems.values())
+
+
+async def test_job_whose_node_is_away_is_archived_without_logs_in_the_end(cluster, start_run, tmp_path):
+    async with serving(Kubelet(), tmp_path) as port:
+        await asyncio.to_thread(cluster.add_node, port)
+    (pod,) = await asyncio.to_thread(cluster.create, "build", 1)
+    start_run("--policy", str(cluster.write_rule()), "--kinds", "jobs")
+    await asyncio.to_thread(cluster.finish_pods_of, "build")
+
+    ((_, document),) = await asyncio.to_thread(cluster.await_stored, "build")
+
+    assert len(document.record.children) == 1
+    assert document.record.logs == ()
+    problems = document.record.log_problems
+    assert problems.keys() == {f"{pod['metadata']['name']}/{name}" for name in ("main", "side")}
+    assert all("unreachable" in problem and "connection refused" in problem for problem in problems.values())
+    await asyncio.to_thread(cluster.await_gone, "build")

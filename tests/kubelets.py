@@ -1,0 +1,114 @@
+"""A kubelet that only answers with logs, over TLS on loopback: kube-apiserver reads the logs of its Pods from it."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+LINE = b"2026-03-14T15:09:26.000Z one line of a log, and no more than that\n"
+BLOCK = LINE * 1_000
+
+
+@dataclass
+class Kubelet:
+    """The logs of one node.
+
+    Attributes:
+        texts: The log of each container, by `POD/CONTAINER`: bytes, or the size of a log that is made while it is sent.
+        refusals: Status and text instead of a log, by `POD/CONTAINER`.
+        honours_limit: Whether it ends a log at `limitBytes`, as kubelets do.
+        hangs_after: Bytes after which it sends nothing more, not even a status if it is 0; None for no hang.
+        breaks_after: Bytes after which it closes the connection; None for no break.
+        sent: The bytes that were sent so far.
+        queries: The query of each request.
+    """
+
+    texts: dict[str, bytes | int] = field(default_factory=dict)
+    refusals: dict[str, tuple[int, str]] = field(default_factory=dict)
+    honours_limit: bool = True
+    hangs_after: int | None = None
+    breaks_after: int | None = None
+    sent: int = 0
+    queries: list[dict[str, str]] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        _, pod, container = request.match_info["path"].split("/")
+        self.queries.append(dict(request.query))
+        if refusal := self.refusals.get(f"{pod}/{container}"):
+            return _last(web.Response(status=refusal[0], text=refusal[1]))
+        if self.hangs_after == 0:
+            await asyncio.sleep(3_600)
+        text = self.texts.get(f"{pod}/{container}", b"")
+        size = text if isinstance(text, int) else len(text)
+        size = min(size, int(request.query["limitBytes"])) if self.honours_limit else size
+        response = _last(web.StreamResponse())
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for start in range(0, size, len(BLOCK)):
+            block = BLOCK if isinstance(text, int) else text[start : start + len(BLOCK)]
+            await response.write(block[: size - start])
+            self.sent += min(len(block), size - start)
+            if self.hangs_after is not None and self.sent >= self.hangs_after:
+                await asyncio.sleep(3_600)
+            if self.breaks_after is not None and self.sent >= self.breaks_after:
+                assert request.transport is not None
+                request.transport.abort()
+                return response
+        return response
+
+
+_Response = TypeVar("_Response", bound=web.StreamResponse)
+
+
+def _last(response: _Response) -> _Response:
+    """The last response of its connection, so that none is open when the test ends."""
+    response.force_close()
+    return response
+
+
+@asynccontextmanager
+async def serving(kubelet: Kubelet, folder: Path) -> AsyncIterator[int]:
+    """Serve the logs until the block ends; gives the port."""
+    app = web.Application()
+    app.router.add_get(r"/containerLogs/{path:.*}", kubelet.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=_tls(folder)).start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def node(name: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A node of this kubelet: what is created, and its status."""
+    status = {
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+    }
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}, {"status": status}
+
+
+def _tls(folder: Path) -> ssl.SSLContext:
+    """A certificate that signs itself: kube-apiserver checks none unless it has --kubelet-certificate-authority."""
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "node")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    certificate = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+    pem = folder / "kubelet.pem"
+    no_encryption = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_encryption)
+    pem.write_bytes(private + certificate.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pem)
+    return context

@@ -1,0 +1,88 @@
+"""What is said about an error of a bucket, and what is never repeated of its text."""
+
+import pytest
+from obstore.exceptions import GenericError
+
+from shared.adapters.archive.bucket_errors import convert_bucket_error
+from shared.core.archive.destination import parse_destination
+from shared.errors import ForbiddenError, PermanentError, TryLaterError
+
+S3 = parse_destination("s3://bucket/prefix")
+WHAT = "archive main: cannot store s3://bucket/prefix/key"
+
+
+def answered(status, code="", message="", url="https://bucket.s3.amazonaws.com/prefix/key"):
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message><AWSAccessKeyId>AKIAHIDDEN</AWSAccessKeyId></Error>"
+    return GenericError(
+        f"Generic S3 error: Error performing PUT {url}?X-Amz-Signature=hidden in 2ms, after 2 retries - Server "
+        f"returned non-2xx status code: {status} Some Reason: {body}\n\nDebug source:\nGeneric {{ hidden }}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "words"),
+    [
+        (400, "InvalidBucketName", PermanentError, "400 InvalidBucketName: said; check region"),
+        (400, "ExpiredToken", ForbiddenError, "400 ExpiredToken)"),
+        (400, "InvalidAccessKeyId", ForbiddenError, "400 InvalidAccessKeyId)"),
+        (301, "PermanentRedirect", PermanentError, "301 PermanentRedirect"),
+        (401, "", ForbiddenError, "(401)"),
+        (403, "AccessDenied", ForbiddenError, "(403 AccessDenied)"),
+        (403, "RequestTimeTooSkewed", TryLaterError, "set the clocks"),
+        (404, "NoSuchBucket", PermanentError, "expected a bucket bucket"),
+        (404, "XAdminUserNotFound", ForbiddenError, "404 XAdminUserNotFound"),
+        (408, "", TryLaterError, "busy"),
+        (409, "ConditionalRequestConflict", TryLaterError, "another request for it is in progress"),
+        (412, "PreconditionFailed", TryLaterError, "deleted a moment ago"),
+        (413, "EntityTooLarge", PermanentError, "413 EntityTooLarge"),
+        (429, "TooManyRequests", TryLaterError, "busy"),
+        (500, "InternalError", TryLaterError, "500 InternalError: said"),
+        (501, "NotImplemented", PermanentError, "501 NotImplemented"),
+        (503, "SlowDown", TryLaterError, "503 SlowDown: said"),
+        (507, "XMinioStorageFull", TryLaterError, "the store is full"),
+    ],
+)
+def test_answer_of_a_store_has_its_class_and_its_code(status, code, kind, words):
+    error = convert_bucket_error(answered(status, code, "said"), WHAT, S3)
+    assert type(error) is kind
+    assert str(error).startswith(f"{WHAT}: ")
+    assert words in str(error)
+    assert "idden" not in str(error).replace("Forbidden", "")
+    assert "HIDDEN" not in str(error)
+
+
+@pytest.mark.parametrize("name", ["oauth2-token-request", "computemetadata", "latest/api/token", "sts.assumerole"])
+def test_name_of_an_object_is_not_taken_for_a_credential_service(name):
+    error = convert_bucket_error(answered(500, "InternalError", url=f"https://host/bucket/prefix/{name}"), WHAT, S3)
+    assert "500 InternalError" in str(error)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/api/token",
+        "http://169.254.170.2/v2/credentials",
+        "http://127.0.0.1:1/latest/meta-data/iam",
+        "https://sts.eu-1.amazonaws.com/?Action=AssumeRoleWithWebIdentity&WebIdentityToken=hidden",
+    ],
+)
+def test_credential_service_that_gives_none_is_named_without_its_url(url):
+    error = convert_bucket_error(answered(403, "", url=url), WHAT, S3)
+    assert type(error) is TryLaterError
+    assert "no credentials: none are set, and the identity service gave none (it answered 403)" in str(error)
+    assert "hidden" not in str(error)
+
+
+def test_message_of_one_file_of_many_has_its_code():
+    text = (
+        "Generic S3 error: DeleteObjects request failed for key a: Access Denied. (code: AccessDenied)\n\nDebug source:"
+    )
+    assert type(convert_bucket_error(GenericError(text), WHAT, S3)) is ForbiddenError
+    busy = GenericError(text.replace("AccessDenied", "SlowDown"))
+    assert type(convert_bucket_error(busy, WHAT, S3)) is TryLaterError
+
+
+def test_unknown_error_is_permanent_and_has_no_text_of_its_own():
+    error = convert_bucket_error(GenericError("Generic S3 error: hidden"), WHAT, S3)
+    assert type(error) is PermanentError
+    assert "hidden" not in str(error)

@@ -1,0 +1,173 @@
+"""What `archive get` prints, and its errors."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from shared.cli.archive import source
+from shared.cli.archive.documents import as_yaml
+from shared.cli.main import main
+from shared.core.archive.layout import ArchiveKey
+from shared.core.objects import format_instant
+from shared.errors import DamagedDocumentError
+from tests.builders import NOW, ago, having, job, pod
+from tests.listed_archives import ListedArchive
+
+Get = Callable[..., Result]
+
+
+@pytest.fixture
+def archive(monkeypatch: pytest.MonkeyPatch) -> ListedArchive:
+    archive = ListedArchive()
+    monkeypatch.setattr(source, "open_destination", lambda *_: archive)
+    return archive
+
+
+@pytest.fixture
+def get(archive: ListedArchive, tmp_path: Path) -> Get:
+    """`archive get` in namespace ci."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("{archives: {main: {url: 'file:///archive'}}}")
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(main, ["archive", "get", *words, "-n", "ci", "--policy", str(policy)])
+
+    return run
+
+
+def version(text: str, **changes: Any) -> dict[str, Any]:
+    return having(job(**changes), "metadata.resourceVersion", text)
+
+
+def test_get_prints_the_object_as_it_was_stored(get: Get, archive: ListedArchive) -> None:
+    obj = having(job(complete=ago(60)), "metadata.managedFields", [{"manager": "kubectl"}])
+    archive.add(obj, outcome="succeeded", finished_at=ago(60), due_at=NOW, ttl_from="policy rule ci")
+    result = get("job/build-42")
+    assert result.exit_code == 0, result.output
+    assert yaml.safe_load(result.stdout) == obj
+    assert result.stderr == (
+        "Job ci/build-42: resource version 1042, archived 2026-03-14T15:09:26Z, succeeded 2026-03-14T15:08:26Z, "
+        "due 2026-03-14T15:09:26Z by policy rule ci\n"
+    )
+    assert json.loads(get("job/build-42", "-o", "json").stdout) == obj
+
+
+def test_get_prints_the_newest_of_several_objects_and_names_the_others(get: Get, archive: ListedArchive) -> None:
+    archive.add(job(uid="first"), at=ago(60))
+    archive.add(job(uid="second"))
+    result = get("job/build-42")
+    assert yaml.safe_load(result.stdout)["metadata"]["uid"] == "second"
+    assert result.stderr.startswith("note: 2 objects of this name are archived; this is the newest, uid second; for")
+    assert yaml.safe_load(get("job/build-42", "--uid", "first").stdout)["metadata"]["uid"] == "first"
+
+
+def test_get_chooses_a_version(get: Get, archive: ListedArchive) -> None:
+    archive.add(version("10"), at=NOW - timedelta(days=2))
+    archive.add(version("20"), at=NOW)
+
+    def shown(*words: str) -> str:
+        text: str = yaml.safe_load(get("job/build-42", *words).stdout)["metadata"]["resourceVersion"]
+        return text
+
+    assert shown() == "20"
+    assert shown("--resource-version", "10") == "10"
+    assert shown("--at", format_instant(NOW - timedelta(days=1))) == "10"
+
+
+def owned_by(uid: str) -> dict[str, Any]:
+    """A Pod with one owner reference."""
+    thing = pod()
+    thing["metadata"]["ownerReferences"] = [
+        {"apiVersion": "batch/v1", "kind": "Job", "name": "build-42", "uid": uid, "controller": True}
+    ]
+    return thing
+
+
+def test_get_prints_children(get: Get, archive: ListedArchive) -> None:
+    child = archive.add(owned_by(job()["metadata"]["uid"]))
+    archive.add(job(), children=(child.key.path,))
+    assert [one["kind"] for one in yaml.safe_load_all(get("job/build-42", "--children").stdout)] == ["Job", "Pod"]
+    listed = json.loads(get("job/build-42", "--children", "-o", "json").stdout)
+    assert (listed["kind"], [one["kind"] for one in listed["items"]]) == ("List", ["Job", "Pod"])
+
+
+@pytest.mark.parametrize("thing", [pod(), owned_by("another")], ids=["no owner", "another owner"])
+def test_get_rejects_a_child_of_another_object(get: Get, archive: ListedArchive, thing: dict[str, Any]) -> None:
+    child = archive.add(thing, parent=job()["metadata"]["uid"])
+    archive.add(job(), children=(child.key.path,))
+    result = get("job/build-42", "--children")
+    assert (result.exit_code, result.stdout, "is not a child of" in result.stderr) == (1, "", True)
+
+
+def test_get_rejects_a_document_of_another_object(get: Get, archive: ListedArchive) -> None:
+    stored = archive.add(job())
+    document, at = archive.documents.pop(stored.key)
+    archive.documents[replace(stored.key, name="other")] = document, at
+    result = get("job/other")
+    assert (result.exit_code, "its object has name 'build-42', expected 'other'" in result.stderr) == (1, True)
+
+
+def test_get_prints_logs(get: Get, archive: ListedArchive) -> None:
+    archive.logs |= {"v1/a.log.zst": b"one\n", "v1/b.log.zst": b"two\xff\n"}
+    archive.add(pod(), logs=("v1/a.log.zst", "v1/b.log.zst"))
+    result = get("pod/build-42-x7k2p", "--logs")
+    assert result.exit_code == 0, result.output
+    assert result.stdout_bytes == b"==> v1/a.log.zst <==\none\n==> v1/b.log.zst <==\ntwo\xff\n"
+
+
+def test_get_without_logs_is_an_error(get: Get, archive: ListedArchive) -> None:
+    archive.add(pod())
+    result = get("pod/build-42-x7k2p", "--logs")
+    assert (result.exit_code, "no logs were archived" in result.stderr) == (1, True)
+
+
+def test_get_of_a_damaged_document_says_where_it_is(get: Get, archive: ListedArchive) -> None:
+    archive.add(job())
+
+    async def read(_key: ArchiveKey) -> None:
+        raise DamagedDocumentError("archive main: file:///x is damaged: its digest is 1, expected 2")
+
+    archive.read = read  # type: ignore[method-assign,assignment]
+    result = get("job/build-42")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "file:///x is damaged" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("job/absent",), "job ci/absent is not in the archive"),
+        (("jbo/absent",), "unknown kind 'jbo'"),
+        (("job/build-42", "--uid", "x"), "none is stored with uid x; stored: uid 6f1f8a52"),
+    ],
+)
+def test_get_explains_what_is_absent(get: Get, archive: ListedArchive, words: tuple[str, ...], problem: str) -> None:
+    archive.add(job())
+    result = get(*words)
+    assert (result.exit_code, problem in result.stderr) == (1, True), result.stderr
+
+
+def test_get_from_an_empty_archive_is_an_error(get: Get) -> None:
+    assert "archive main is empty" in get("job/build-42").stderr
+
+
+@pytest.mark.parametrize("words", [("job",), ("job", "a", "b"), ("job/a", "--at", "yesterday"), ("job/a", "--uid", "")])
+def test_get_rejects_wrong_words(get: Get, words: tuple[str, ...]) -> None:
+    assert get(*words).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["0o17", "0b11", "1e3", "1_000", "yes", "null", "~", "12:30", "0x1F", "a: b", "# c", "x\ny\n", " x", "é"]
+)
+def test_yaml_keeps_texts_as_texts(text: str) -> None:
+    assert yaml.safe_load(as_yaml({"a": text})) == {"a": text}
+    line = as_yaml({"a": text}).removeprefix("a: ").rstrip("\n")
+    is_plain = line == text
+    assert not is_plain or text == "é"

@@ -1,0 +1,141 @@
+"""`archive verify`, `prune` and `lifecycle`, on an archive in a folder."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from shared.adapters.archive.open_archive import open_archive
+from shared.cli.archive import source
+from shared.cli.main import main
+from shared.core.archive.document import Document, Record, canonical
+from shared.errors import TryLaterError
+from tests.builders import NOW, job
+from tests.listed_archives import ListedArchive, key_of
+
+Run = Callable[..., Result]
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def store(folder: Path) -> Callable[..., Path]:
+    """Store an object; return its file."""
+    archive = open_archive("main", f"file://{folder}")
+
+    def put(obj: dict[str, Any]) -> Path:
+        document = Document(Record(archived_at=NOW), canonical(obj))
+        key = key_of(obj, document.digest, cluster="default", day=NOW.date())
+        asyncio.run(archive.put(key, document))
+        return folder / key.path
+
+    return put
+
+
+@pytest.fixture
+def run(folder: Path, tmp_path: Path) -> Run:
+    policy = tmp_path / "policy.yaml"
+
+    def run(*words: str, **destination: Any) -> Result:
+        main_archive = {"url": f"file://{folder}"} | destination
+        policy.write_text(yaml.safe_dump({"archives": {"main": main_archive}}))
+        return CliRunner().invoke(main, ["archive", *words, "--policy", str(policy)])
+
+    return run
+
+
+def test_verify_counts_documents(run: Run, store: Callable[..., Path]) -> None:
+    store(job())
+    store(job(name="other", namespace="web"))
+    assert run("verify", "-n", "ci").stdout == "1 documents verified, 0 of them damaged\n"
+    assert json.loads(run("verify", "-A", "-o", "json").stdout) == {"verified": 2, "damaged": []}
+
+
+def test_verify_fails_if_a_document_is_damaged(run: Run, store: Callable[..., Path]) -> None:
+    store(job(name="whole"))
+    path = store(job())
+    path.write_bytes(path.read_bytes()[:-9])
+    result = run("verify", "-n", "ci")
+    assert result.exit_code == 1
+    damaged, summary = result.stdout.splitlines()
+    assert path.name in damaged
+    assert summary == "2 documents verified, 1 of them damaged"
+    (reported,) = json.loads(run("verify", "job", "-n", "ci", "-o", "json").stdout)["damaged"]
+    assert (reported["name"], "damaged" in reported["problem"]) == ("build-42", True)
+
+
+@pytest.fixture
+def dated(monkeypatch: pytest.MonkeyPatch) -> ListedArchive:
+    """An archive with objects of several ages, whose clock shows NOW."""
+    archive = ListedArchive()
+    for name, days in (("old", 9), ("new", 0), ("newer", 1)):
+        archive.add(job(name=name), at=NOW - days * DAY)
+    monkeypatch.setattr(source, "open_destination", lambda *_: archive)
+    return archive
+
+
+def names(archive: ListedArchive) -> set[str]:
+    return {key.name for key in archive.documents}
+
+
+def test_prune_deletes_what_is_older_than_keep(run: Run, dated: ListedArchive) -> None:
+    tried = run("prune", "--dry-run", keep="7d")
+    assert tried.exit_code == 0, tried.output
+    assert tried.stdout.startswith("1 files (")
+    assert tried.stdout.endswith("are older than 7d; dry run: nothing is deleted\n")
+    refused = run("prune", keep="7d")
+    assert (refused.exit_code, "set --yes" in refused.stderr) == (1, True)
+    assert len(dated.documents) == 3
+    done = run("prune", "--yes", keep="7d")
+    assert done.exit_code == 0, done.output
+    assert names(dated) == {"new", "newer"}
+
+
+def test_prune_deletes_most_of_an_archive_only_if_asked(run: Run, dated: ListedArchive) -> None:
+    refused = run("prune", "--yes", "--keep", "12h")
+    assert (refused.exit_code, "set --all" in refused.stderr, len(dated.documents)) == (1, True, 3)
+    assert run("prune", "--yes", "--all", "--keep", "12h").exit_code == 0
+    assert names(dated) == {"new"}
+
+
+def test_prune_deletes_nothing_if_the_archive_cannot_be_listed(run: Run, dated: ListedArchive) -> None:
+    dated.failure = TryLaterError("away")
+    assert run("prune", "--yes", keep="7d").exit_code == 1
+    assert len(dated.documents) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "problem"),
+    [
+        (("prune",), 1, "archive main has no `keep`, so its documents are kept for ever"),
+        (("prune", "--keep", "0"), 2, "expected more than 0"),
+        (("prune", "--keep", "soon"), 2, "expected seconds"),
+        (("lifecycle", "--keep", "7d"), 1, "a folder has no lifecycle rules: run `archive prune` regularly"),
+        (("verify", "jbo"), 1, "unknown kind 'jbo'"),
+    ],
+)
+def test_retention_commands_explain_what_is_wrong(
+    run: Run, store: Callable[..., Path], words: tuple[str, ...], code: int, problem: str
+) -> None:
+    store(job())
+    result = run(*words)
+    assert (result.exit_code, problem in result.stderr) == (code, True), result.stderr
+
+
+def test_lifecycle_prints_the_rule_and_its_command(run: Run) -> None:
+    result = run("lifecycle", url="s3://bucket/prefix", keep="90d")
+    assert result.exit_code == 0, result.output
+    (rule,) = json.loads(result.stdout)["Rules"]
+    assert (rule["Filter"], rule["Expiration"]) == ({"Prefix": "prefix/v1/"}, {"Days": 90})
+    assert "aws s3api put-bucket-lifecycle-configuration --bucket bucket" in result.stderr
+    assert run("lifecycle", "-o", "xml", url="s3://bucket", keep="90d").stdout.startswith("<?xml")

@@ -1,0 +1,115 @@
+"""What `explain` and `plan` say about the archive of an object that exists."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from shared.cli.main import main
+from shared.cli.objects.archive_report import archive_as_json, archive_lines, describe_unarchived
+from shared.core.archive.archiving import ArchiveFact, Archiving
+from shared.core.deadlines.decide_stop import StopDecision
+from shared.core.decide import Ignore
+from shared.core.facts import Facts, Reason
+from shared.core.finish import Finish
+from shared.core.objects import ref_of
+from shared.evaluation.batch import BatchResult
+from tests.builders import JOB, NOW, ago, job, later, stamp
+
+DAY = timedelta(days=1)
+MAIN = Archiving("main", "policy rule ci", grace=DAY)
+STORED = ArchiveFact("main", "u", "1", ago(60), location="s3://bucket/key")
+ABSENT = ArchiveFact("main", "u", "1")
+
+
+def facts(archiving: Archiving | None, fact: ArchiveFact | None, **others: Any) -> Facts:
+    return Facts(Finish(finished=True, at=ago(120)), archiving=archiving, archived=fact, **others)
+
+
+def test_acknowledged_object_has_its_place_and_the_end_of_the_grace() -> None:
+    assert list(archive_lines(facts(MAIN, STORED), NOW)) == [
+        "main, by policy rule ci; acknowledged 2026-03-14T15:08:26Z (1m ago): s3://bucket/key",
+        "its grace of 1d ends 2026-03-15T15:08:26Z (in 23h59m)",
+    ]
+    assert archive_as_json(facts(MAIN, STORED)) == {
+        "name": "main",
+        "from": "policy rule ci",
+        "graceSeconds": 86_400,
+        "acknowledged": True,
+        "acknowledgedAt": "2026-03-14T15:08:26Z",
+        "graceEndsAt": "2026-03-15T15:08:26Z",
+        "location": "s3://bucket/key",
+    }
+
+
+def test_object_that_is_not_stored_says_so() -> None:
+    assert list(archive_lines(facts(MAIN, ABSENT), NOW)) == [
+        "main, by policy rule ci; not acknowledged: this version of the object is not stored",
+        "its grace of 1d begins with the acknowledgement",
+    ]
+    reported = archive_as_json(facts(MAIN, ABSENT))
+    assert reported is not None
+    assert (reported["acknowledged"], reported["graceEndsAt"]) == (False, None)
+
+
+@pytest.mark.parametrize("fact", [None, replace(ABSENT, problem="away")])
+def test_unknown_acknowledgement_is_not_said_to_be_absent(fact: ArchiveFact | None) -> None:
+    assert "unknown" in next(archive_lines(facts(MAIN, fact), NOW))
+    reported = archive_as_json(facts(MAIN, fact))
+    assert reported is not None
+    assert reported["acknowledged"] is None
+
+
+def test_object_without_an_archive_has_no_line() -> None:
+    assert (list(archive_lines(facts(None, None), NOW)), archive_as_json(facts(None, None))) == ([], None)
+
+
+def test_native_archive_names_its_archiver() -> None:
+    assert "Tekton Results" in next(archive_lines(facts(replace(MAIN, native=True), ABSENT), NOW))
+
+
+def result(reason: Reason, found: Facts) -> BatchResult:
+    stop: StopDecision = Ignore(Reason.FINISHED, found)
+    return BatchResult(ref_of(job()), JOB, NOW, (Ignore(reason, found),), (stop,))
+
+
+def test_plan_counts_objects_that_wait_for_their_archive() -> None:
+    waiting = [facts(MAIN, ABSENT, due_at=at) for at in (ago(60), ago(1), later(60), None)]
+    objects = [result(Reason.NOT_ARCHIVED, one) for one in waiting]
+    objects.append(result(Reason.HELD, facts(MAIN, ABSENT)))
+    assert list(describe_unarchived(objects)) == [
+        (
+            "4 kept until archive main has acknowledged them; the TTL of 2 of them is over, so they are deleted when "
+            "the grace after that ends"
+        )
+    ]
+
+
+def test_plan_says_that_an_archive_could_not_be_read() -> None:
+    objects = [result(Reason.NOT_ARCHIVED, facts(MAIN, None, problem="archive main: 403"))] * 2
+    assert list(describe_unarchived(objects)) == [
+        "2 kept until archive main has acknowledged them",
+        "they may be acknowledged already: archive main: 403",
+    ]
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_explain_of_a_file_keeps_what_has_to_be_archived(output: str, tmp_path: Any) -> None:
+    policy = tmp_path / "policy.yaml"
+    rule = {"name": "ci", "match": {"kinds": ["jobs"]}, "ttl": "1m", "archive": {"to": "main", "grace": "1d"}}
+    policy.write_text(yaml.safe_dump({"archives": {"main": {"url": "file:///a"}}, "rules": [rule]}))
+    words = ["explain", "-f", "-", "--policy", str(policy), "--now", str(stamp(NOW)), "-o", output]
+    shown = CliRunner().invoke(main, words, input=yaml.safe_dump(job(complete=ago(3_600)))).stdout
+    if output == "json":
+        reported = json.loads(shown)
+        assert (reported["decision"], reported["reason"]) == ("ignore", "not-archived")
+        assert reported["archive"]["acknowledged"] is None
+        return
+    lines = shown.splitlines()
+    assert lines[1].startswith("  decision  kept (not-archived): ")
+    assert "  archive   main, by policy rule ci; whether it is acknowledged is unknown" in lines
+    assert any("ttlafterfinished.dev/archive=false -n ci`" in line for line in lines)

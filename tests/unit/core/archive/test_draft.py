@@ -1,0 +1,133 @@
+"""The object that a restore creates."""
+
+import json
+from typing import Any
+
+import pytest
+
+from shared.core.archive.draft import HOLD_REASON, Draft, find_dropped, make_draft, merged, reverse_of
+from shared.core.deadlines.run import is_merged
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import get_annotations
+from tests.builders import JOB, POD, having, job, kind_rule, kind_rules, owned_by, pod
+
+HOLD = "ttlafterfinished.dev/hold"
+WORKFLOW = kind_rule("workflows.argoproj.io")
+CAN_SUSPEND = sorted(name for name, rule in kind_rules().items() if rule.create_suspended)
+
+
+def draft_of(obj: dict[str, Any], rule: KindRule | None = JOB, *, stores_status: bool = False, **owners: Any) -> Draft:
+    return make_draft(obj, rule, stores_status=stores_status, **owners)
+
+
+def test_finished_job_would_run_again() -> None:
+    draft = draft_of(job(complete="2026-01-02T03:04:05Z"))
+    assert (draft.runs, draft.is_suspended) == (True, False)
+
+
+def test_suspended_job_does_not_run_and_can_be_resumed() -> None:
+    draft = draft_of(job(complete="2026-01-02T03:04:05Z")).suspended()
+    assert draft.obj["spec"]["suspend"] is True
+    assert (draft.runs, draft.is_suspended, draft.resume) == (False, True, {"spec": {"suspend": None}})
+
+
+def test_job_that_was_archived_suspended_does_not_run() -> None:
+    draft = draft_of(having(job(), "spec.suspend", True))
+    assert (draft.runs, draft.is_suspended, draft.resume) == (False, True, {"spec": {"suspend": None}})
+
+
+def test_resume_restores_the_value_before_the_suspension() -> None:
+    run = kind_rule("pipelineruns.tekton.dev")
+    obj = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {}, "spec": {"status": "Cancelled"}}
+    assert draft_of(obj, run).suspended().resume == {"spec": {"status": "Cancelled"}}
+
+
+@pytest.mark.parametrize("name", CAN_SUSPEND)
+def test_kinds_that_can_be_suspended_have_their_patch(name: str) -> None:
+    rule = kind_rule(name)
+    obj = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "a"}, "spec": {}}
+    draft = draft_of(obj, rule)
+    assert draft.runs
+    suspended = draft.suspended()
+    assert is_merged(suspended.obj, rule.create_suspended or {})
+    assert merged(suspended.obj, suspended.resume)["metadata"] in ({"name": "a"}, {"name": "a", "annotations": {}})
+
+
+def test_status_that_is_stored_keeps_the_object_finished() -> None:
+    metadata = {"labels": {"workflows.argoproj.io/completed": "true"}}
+    status = {"phase": "Failed"}
+    obj = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": metadata, "status": status}
+    draft = draft_of(obj, WORKFLOW, stores_status=True)
+    assert draft.obj["status"] == {"phase": "Failed"}
+    assert not draft.runs
+    assert draft_of(obj, WORKFLOW).runs
+
+
+def test_secret_runs_nothing() -> None:
+    assert not draft_of({"apiVersion": "v1", "kind": "Secret", "metadata": {}}, None).runs
+
+
+def test_kind_without_a_rule_would_run() -> None:
+    assert draft_of({"apiVersion": "example.com/v1", "kind": "Render", "metadata": {}}, None).runs
+
+
+def test_hold_saves_the_field_of_the_own_controller() -> None:
+    draft = draft_of(job(ttl=60)).held()
+    assert get_annotations(draft.obj)["hold"] == HOLD_REASON
+    assert json.loads(get_annotations(draft.obj)["held-ttl"]) == {"spec.ttlSecondsAfterFinished": 60}
+    assert "ttlSecondsAfterFinished" not in draft.obj["spec"]
+    assert len(draft.notes) == 1
+
+
+def test_hold_of_the_archived_object_stays() -> None:
+    draft = draft_of(job(hold="mine")).held()
+    assert get_annotations(draft.obj) == {"hold": "mine"}
+
+
+def test_object_that_is_deleted_is_held_as_a_new_one() -> None:
+    draft = draft_of(having(job(), "metadata.deletionTimestamp", "2026-01-02T03:04:05Z")).held()
+    assert get_annotations(draft.obj)["hold"] == HOLD_REASON
+
+
+def test_kind_that_never_finishes_gets_no_hold() -> None:
+    rule = kind_rule("deployments.apps")
+    obj = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {}}
+    assert draft_of(obj, rule).held().obj == obj
+
+
+def test_lost_owner_is_left_out_with_a_note_and_others_stay() -> None:
+    obj = owned_by(job(), "CronJob")
+    obj["metadata"]["ownerReferences"].append({"kind": "Other", "name": "kept", "uid": "2"})
+    draft = draft_of(obj, lost_owners={"owner-uid"})
+    assert draft.obj["metadata"]["ownerReferences"] == [{"kind": "Other", "name": "kept", "uid": "2"}]
+    assert draft.notes == ("its owner CronJob owner, uid owner-uid, no longer exists: the reference is left out",)
+    assert "ownerReferences" not in draft_of(owned_by(job(), "X"), lost_owners={"owner-uid"}).obj["metadata"]
+
+
+def test_mark_of_a_stop_is_left_out() -> None:
+    draft = draft_of(job(deadline_exceeded="2026-01-02T03:04:05Z", stops="1", ttl_failed="1h"))
+    assert get_annotations(draft.obj) == {"ttl-failed": "1h"}
+    assert len(draft.notes) == 1
+
+
+def test_ephemeral_containers_are_left_out_with_a_note() -> None:
+    draft = draft_of(having(pod(), "spec.ephemeralContainers", [{"name": "debug"}]), POD)
+    assert "ephemeralContainers" not in draft.obj["spec"]
+    assert len(draft.notes) == 1
+
+
+def test_merge_patch_is_that_of_rfc_7396() -> None:
+    assert merged({"a": "b", "c": {"d": "e", "f": "g"}}, {"a": "z", "c": {"f": None}}) == {"a": "z", "c": {"d": "e"}}
+    assert merged({"a": ["b"]}, {"a": {"b": 1}}) == {"a": {"b": 1}}
+    assert merged("text", {"a": 1}) == {"a": 1}
+
+
+def test_reverse_undoes_only_what_the_patch_changes() -> None:
+    patch = {"spec": {"suspend": True, "shutdown": True}}
+    assert reverse_of(patch, {"spec": {"shutdown": True}}) == {"spec": {"suspend": None}}
+
+
+def test_dropped_fields_have_their_paths() -> None:
+    sent = {"spec": {"a": 1, "b": {"c": 2}, "list": [{"x": 1, "y": 2}], "empty": {}, "null": None}}
+    stored = {"spec": {"a": 1, "b": {}, "list": [{"x": 1}]}, "status": {}}
+    assert find_dropped(sent, stored) == ["spec.b.c", "spec.list[0].y"]

@@ -1,0 +1,42 @@
+"""A document is the one that its key names: digest and identity."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared.core.archive.document import Document, digest_of
+from shared.core.archive.verify import find_damage
+from tests.contract.archives import make
+
+
+def test_document_under_its_own_key_is_whole():
+    key, document = make()
+    assert find_damage(key, document) == ""
+
+
+def test_changed_document_has_another_digest():
+    key, document = make()
+    assert "its digest is" in find_damage(key, replace(document, text=document.text + b" "))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("namespace", "x"),
+        ("name", "x"),
+        ("uid", "x"),
+        ("resource_version", "1"),
+        ("kind", "Pod"),
+        ("api_version", "v1"),
+    ],
+)
+def test_document_under_the_key_of_another_object_is_named(field, value):
+    key, document = make()
+    assert find_damage(replace(key, **{field: value}), document).startswith("its object has ")
+
+
+@pytest.mark.parametrize("text", [b"not JSON", b"[]", b"\xff", b"[" * 100_000])
+def test_document_without_an_object_is_named(text):
+    key, document = make()
+    damaged = Document(document.record, text)
+    assert find_damage(replace(key, digest=digest_of(text)), damaged)

@@ -1,0 +1,248 @@
+"""The evaluator asks the archive for exactly the version that was read, and reads it back before a deletion."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from shared.core.archive.document import Document, Record
+from shared.core.decide import Expire, Ignore, Reason, Wait
+from shared.core.kinds.catalogue import Catalogue
+from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.evaluation import archive_check
+from shared.evaluation.batch import BatchEvaluator
+from shared.evaluation.evaluator import Evaluator
+from shared.ports import Snapshot, Stored
+from tests.archives import FakeArchive, FakeArchives, archiving, copied_of
+from tests.builders import JOB, LONG_AGO, NOW, ago, having, job, later
+from tests.fakes import FakeCluster
+
+pytestmark = pytest.mark.anyio
+
+DUE = job(complete=ago(60), ttl=30)
+KINDS = Catalogue((JOB,))
+
+
+class Bench:
+    def __init__(self, policy=None):
+        self.archive = FakeArchive()
+        self.archives = FakeArchives({"main": self.archive})
+        self.policy = policy or archiving()
+        self.evaluator = self.new()
+
+    def new(self):
+        """An evaluator that remembers nothing."""
+        return Evaluator(FakeCluster(), KINDS, lambda: self.policy, archives=self.archives)
+
+    async def decide(self, obj=DUE, now=NOW):
+        return await self.evaluator.decide(Snapshot(obj, now), JOB)
+
+
+@pytest.fixture
+def bench():
+    return Bench()
+
+
+async def test_object_that_is_not_stored_is_kept(bench):
+    decision = await bench.decide()
+
+    assert (decision.reason, decision.facts.problem) == (Reason.NOT_ARCHIVED, "")
+    assert bench.archive.calls == {"find": 1}
+
+
+async def test_object_that_is_stored_is_due_after_the_grace(bench):
+    bench.archive.store(DUE, at=ago(10))
+
+    assert isinstance(await bench.decide(), Wait)
+    assert bench.archive.calls == {"find": 1}  # the document is read back only when the object is due
+    assert isinstance(await bench.decide(now=later(3600)), Expire)
+    assert bench.archive.calls == {"find": 2, "read": 1}
+
+
+async def test_later_of_the_two_instants_is_the_acknowledgement(bench):
+    copied = copied_of(DUE)
+    bench.archive.documents[copied.key.path] = (
+        Document(Record(archived_at=ago(600)), copied.text).to_bytes(),
+        ago(3600),
+    )
+
+    assert await bench.decide() == Wait(later(3000), Reason.NOT_DUE, (await bench.decide()).facts)
+
+
+async def test_other_version_that_is_stored_does_not_count(bench):
+    bench.archive.store(having(DUE, "metadata.resourceVersion", "1041"), at=LONG_AGO)
+
+    assert (await bench.decide()).reason is Reason.NOT_ARCHIVED
+
+
+async def test_same_version_with_other_content_does_not_count(bench):
+    bench.archive.store(having(DUE, "spec.parallelism", 2), at=LONG_AGO)
+
+    assert (await bench.decide()).reason is Reason.NOT_ARCHIVED
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[:-1], lambda data: data.replace(b"build-42", b"build-43"), lambda _: b"", lambda _: b"{}\n{}"],
+)
+async def test_damaged_document_keeps_the_object(bench, damage):
+    stored = bench.archive.store(DUE, at=LONG_AGO)
+    path = stored.key.path
+    bench.archive.documents[path] = (damage(bench.archive.documents[path][0]), LONG_AGO)
+
+    decision = await bench.decide()
+
+    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.facts.problem.startswith("archive main: ")
+
+
+async def test_document_that_is_removed_after_it_was_found_keeps_the_object(bench):
+    bench.archive.store(DUE, at=ago(3500))
+    assert isinstance(await bench.decide(), Wait)
+    bench.archive.documents.clear()
+
+    assert (await bench.decide(now=later(100))).reason is Reason.NOT_ARCHIVED
+
+
+@pytest.mark.parametrize("verb", ["find", "read"])
+@pytest.mark.parametrize("error", [TryLaterError("down"), ForbiddenError("no right"), PermanentError("no bucket")])
+async def test_archive_that_fails_keeps_the_object_and_names_the_problem(bench, verb, error):
+    bench.archive.store(DUE, at=LONG_AGO)
+    bench.archive.failures[verb] = error
+
+    decision = await bench.decide()
+
+    assert (decision.reason, decision.facts.problem) == (Reason.NOT_ARCHIVED, f"archive main: {error}")
+
+
+async def test_archive_that_hangs_keeps_the_object(bench, monkeypatch):
+    monkeypatch.setattr(archive_check, "ARCHIVE_SECONDS_MAX", 0.01)
+
+    async def hang(_):
+        await asyncio.sleep(60)
+
+    bench.archive.before = hang
+
+    assert (await bench.decide()).facts.problem == "archive main: no answer within 0.01 s"
+
+
+async def test_archive_that_is_away_is_not_asked_for_each_object(bench):
+    bench.archive.failure = TryLaterError("down")
+    for number in range(50):
+        assert (await bench.decide(job(complete=ago(60), ttl=30, uid=f"u-{number}"))).facts.problem
+
+    assert bench.archive.calls["find"] == 1
+
+
+async def test_archive_that_cannot_be_opened_keeps_the_object(bench):
+    bench.archives.failure = PermanentError("no credentials")
+
+    assert (await bench.decide()).facts.problem == "archive main: no credentials"
+
+
+async def test_process_without_archives_keeps_the_object():
+    evaluator = Evaluator(FakeCluster(), KINDS, archiving)
+    policy = archiving()
+    evaluator.policy = lambda: policy
+    decision = await evaluator.decide(Snapshot(DUE, NOW), JOB)
+
+    assert decision.reason is Reason.NOT_ARCHIVED
+    assert decision.facts.problem == "archive main: this process has no access to it"
+
+
+async def test_policy_without_the_archive_of_its_rule_keeps_the_object():
+    bench = Bench(archiving().model_copy(update={"archives": {"other": archiving().archives["main"]}}))
+
+    assert (await bench.decide()).reason is Reason.NOT_ARCHIVED
+
+
+async def test_object_with_a_number_that_json_cannot_express_is_kept(bench):
+    decision = await bench.decide(having(DUE, "spec.share", float("nan")))
+
+    assert decision.facts.problem.startswith("the object cannot be archived: ")
+
+
+async def test_policy_that_changes_during_the_read_back_lets_nothing_be_deleted(bench):
+    bench.archive.store(DUE, at=LONG_AGO)
+    snapshot = Snapshot(DUE, NOW)
+    evaluation = await bench.evaluator.evaluate(snapshot, JOB)
+    assert bench.evaluator.is_still_due(evaluation, snapshot, JOB)
+
+    bench.policy = archiving()
+
+    assert not bench.evaluator.is_still_due(evaluation, snapshot, JOB)
+
+
+class Confirming(FakeArchive):
+    """A foreign archiver: it confirms, and shows no documents."""
+
+    async def confirm(self, key) -> Stored | None:
+        await self._call("confirm")
+        return await self.find(key)
+
+    async def read(self, key):
+        raise PermanentError("not readable")
+
+
+async def test_foreign_archiver_confirms_before_a_deletion(bench):
+    foreign = bench.archives.by_name["main"] = Confirming()
+    assert (await bench.decide()).reason is Reason.NOT_ARCHIVED
+
+    foreign.store(DUE, at=LONG_AGO)
+
+    assert isinstance(await bench.decide(), Expire)
+    assert foreign.calls["confirm"] == 1
+
+
+async def test_decision_about_archiving_knows_what_is_stored(bench):
+    snapshot = Snapshot(job(complete=ago(60)), NOW)
+    assert not isinstance((await bench.evaluator.evaluate_archive(snapshot, JOB)).decision, Ignore)
+
+    bench.archive.store(snapshot.obj)
+
+    assert (await bench.evaluator.evaluate_archive(snapshot, JOB)).decision.reason is Reason.ARCHIVED
+
+
+class TestBatch:
+    async def decide(self, find_archived, obj=DUE, policy=None):
+        batch = BatchEvaluator([policy or archiving()], find_archived=find_archived)
+        evaluator = Bench().evaluator
+        await batch.add(Snapshot(obj, NOW), JOB, await evaluator.namespaces.get("ci"))
+
+        async def is_unfinished(_):
+            return False
+
+        return (await batch.settle(is_unfinished))[0].decisions[0]
+
+    async def test_without_access_it_says_so(self):
+        decision = await self.decide(None)
+
+        assert (decision.reason, decision.facts.problem) == (
+            Reason.NOT_ARCHIVED,
+            "the archive cannot be read from here",
+        )
+
+    async def test_with_access_it_decides_as_the_evaluator_does(self, bench):
+        find = bench.evaluator.archive_check.find
+        assert (await self.decide(find)).reason is Reason.NOT_ARCHIVED
+        bench.archive.store(DUE, at=ago(600))
+
+        decision = await self.decide(find)
+
+        assert decision == Wait(NOW - timedelta(seconds=600) + timedelta(hours=1), Reason.NOT_DUE, decision.facts)
+
+    async def test_limit_by_count_waits_for_the_archive(self, bench):
+        policy, find = archiving(maxCount=1, archive={"to": "main"}), bench.evaluator.archive_check.find
+        old, new = job(complete=ago(60), uid="a", name="a"), job(complete=ago(30), uid="b", name="b")
+        bench.archive.store(old, at=ago(20))
+        batch = BatchEvaluator([policy], find_archived=find)
+        home = await bench.evaluator.namespaces.get("ci")
+        for one in (old, new):
+            await batch.add(Snapshot(one, NOW), JOB, home)
+
+        async def is_unfinished(_):
+            return False
+
+        decisions = [one.decisions[0] for one in await batch.settle(is_unfinished)]
+
+        assert [one.reason for one in decisions] == [Reason.OVER_COUNT, Reason.NO_TTL]

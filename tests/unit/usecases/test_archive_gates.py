@@ -1,0 +1,199 @@
+"""How many children and logs an archiving has in memory, and what its next attempt keeps of them."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+import pytest
+
+from shared.core.archive.archiving import Archiving
+from shared.core.archive.document import Record
+from shared.core.policy.archives import ArchiveDestination
+from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
+from shared.errors import TryLaterError
+from shared.evaluation.children import Children
+from shared.evaluation.pod_logs import PodLogs
+from shared.ports import Snapshot
+from shared.usecases.archive_logs import LOG_HELD_BYTES
+from shared.usecases.archive_writer import CHILDREN_AT_ONCE, ArchiveOrder, ArchiveWriter
+from shared.usecases.byte_gate import ArchiveGates, ByteGate
+from tests.archives import FakeArchive, FakeArchives
+from tests.builders import JOB, NOW, ago, job, shipped_kinds, stamp
+from tests.fakes import FakeCluster
+
+pytestmark = pytest.mark.anyio
+
+CHILD_BYTES = 10_000
+
+
+@dataclass
+class SlowArchive(FakeArchive):
+    """Counts what is stored at the same time."""
+
+    running: dict[str, int] = field(default_factory=dict)
+    most: dict[str, int] = field(default_factory=dict)
+
+    async def _call(self, name):
+        self.running[name] = self.running.get(name, 0) + 1
+        self.most[name] = max(self.most.get(name, 0), self.running[name])
+        try:
+            await asyncio.sleep(0.001)
+            await super()._call(name)
+        finally:
+            self.running[name] -= 1
+
+
+class Bench:
+    def __init__(self, *, children_bytes, logs_bytes=LOG_HELD_BYTES):
+        self.cluster, self.archive = FakeCluster(), SlowArchive()
+        self.gates = ArchiveGates(children=ByteGate(children_bytes), logs=ByteGate(logs_bytes))
+        self.writer = ArchiveWriter(
+            FakeArchives({"main": self.archive}),
+            Children(self.cluster, shipped_kinds()),
+            PodLogs(self.cluster),
+            self.gates,
+        )
+
+    def job(self, name, pods):
+        """A finished Job with Pods of CHILD_BYTES or a little more."""
+        done = self.cluster.put(job(name=name, uid=f"uid-{name}", complete=ago(60)))
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": done["metadata"]["uid"]}
+        for number in range(pods):
+            metadata = {
+                "name": f"{name}-{number:02}",
+                "namespace": done["metadata"]["namespace"],
+                "uid": f"uid-{name}-{number}",
+                "resourceVersion": "1",
+                "creationTimestamp": stamp(ago(90)),
+                "ownerReferences": [owner],
+                "annotations": {f"{LOG_ANNOTATION}main": "x" * CHILD_BYTES},
+            }
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"phase": "Succeeded"}}
+            self.cluster.put(pod | {"spec": {"containers": [{"name": "main"}]}})
+        return done
+
+    async def write(self, done, *, logs=False, is_repeated=False):
+        archiving = Archiving(to="main", source="rule", logs=logs, children=True)
+        order = ArchiveOrder(archiving, DESTINATION, Record(archived_at=NOW), is_repeated=is_repeated)
+        return await self.writer.write(Snapshot(done, NOW), JOB, order)
+
+
+DESTINATION = ArchiveDestination.model_validate({"url": "file:///archive"})
+
+
+async def test_children_of_several_objects_share_the_bytes():
+    bench = Bench(children_bytes=3 * CHILD_BYTES)
+    jobs = [bench.job(f"job-{number}", pods=12) for number in range(4)]
+
+    written = await asyncio.gather(*(bench.write(one) for one in jobs))
+
+    assert [one.children for one in written] == [12] * 4
+    assert bench.archive.most["put"] <= 2 + len(jobs)  # two children, and the Jobs
+    assert bench.gates.children.in_flight == 0
+
+
+async def test_children_of_one_object_are_stored_some_at_a_time():
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES)
+
+    await bench.write(bench.job("build", pods=40))
+
+    assert 1 < bench.archive.most["put"] <= CHILDREN_AT_ONCE
+
+
+async def test_child_that_is_larger_than_the_gate_is_stored_alone():
+    bench = Bench(children_bytes=10)
+
+    assert (await bench.write(bench.job("build", pods=5))).children == 5
+    assert bench.archive.most["put"] == 1
+
+
+async def test_logs_of_several_objects_share_the_bytes():
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES, logs_bytes=2 * LOG_HELD_BYTES)
+    jobs = [bench.job(f"job-{number}", pods=6) for number in range(4)]
+
+    written = await asyncio.gather(*(bench.write(one, logs=True) for one in jobs))
+
+    assert [one.logs for one in written] == [6] * 4
+    assert bench.archive.most["put_log"] == 2
+    assert bench.gates.logs.in_flight == 0
+
+
+@pytest.mark.parametrize("call", ["put", "put_log"])
+async def test_failure_and_cancellation_give_the_bytes_back(call):
+    bench = Bench(children_bytes=2 * CHILD_BYTES)
+    jobs = [bench.job(f"job-{number}", pods=6) for number in range(3)]
+    bench.archive.failures[call] = TryLaterError("full")
+    with pytest.raises(TryLaterError):
+        await bench.write(jobs[0], logs=True)
+    del bench.archive.failures[call]
+
+    cut_off = asyncio.ensure_future(bench.write(jobs[1], logs=True))
+    await asyncio.sleep(0.005)
+    cut_off.cancel()
+    await asyncio.gather(cut_off, return_exceptions=True)
+    await asyncio.sleep(0)
+
+    assert (bench.gates.children.in_flight, bench.gates.logs.in_flight) == (0, 0)
+    assert (await bench.write(jobs[2], logs=True)).children == 6
+
+
+# An attempt after one that failed
+
+
+async def failed_at_the_object(bench, done, *, logs):
+    """An attempt that stored the children, and not the object; its calls are forgotten."""
+    put = bench.archive.put
+
+    async def refuse(key, document):
+        if key.kind == "Job":
+            raise TryLaterError("full")
+        return await put(key, document)
+
+    bench.archive.put = refuse
+    with pytest.raises(TryLaterError):
+        await bench.write(done, logs=logs)
+    bench.archive.put = put
+    bench.archive.calls.clear()
+
+
+async def test_next_attempt_keeps_the_children_and_logs_that_are_stored():
+    """So an object with more children than one attempt can store is archived by several."""
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES)
+    done = bench.job("build", pods=6)
+    await failed_at_the_object(bench, done, logs=True)
+
+    written = await bench.write(done, logs=True, is_repeated=True)
+
+    assert (written.children, written.logs) == (6, 6)
+    assert (bench.archive.calls["put"], bench.archive.calls["put_log"]) == (1, 0)
+    assert len(bench.archive.documents) == 7
+
+
+async def test_next_attempt_stores_the_logs_that_were_not_wanted_before():
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES)
+    done = bench.job("build", pods=3)
+    await failed_at_the_object(bench, done, logs=False)
+
+    assert (await bench.write(done, logs=True, is_repeated=True)).logs == 3
+    assert bench.archive.calls["put_log"] == 3
+
+
+async def test_next_attempt_stores_a_damaged_child_again():
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES)
+    done = bench.job("build", pods=3)
+    await failed_at_the_object(bench, done, logs=True)
+    path = min(bench.archive.documents)
+    whole, at = bench.archive.documents[path]
+    bench.archive.documents[path] = whole[:-5], at
+
+    assert (await bench.write(done, logs=True, is_repeated=True)).children == 3
+    assert bench.archive.documents[path][0] == whole
+    assert bench.archive.calls["put_log"] == 1
+
+
+@pytest.mark.parametrize("bytes_max", [1, 1024 * 1024, 64 * 1024 * 1024])
+def test_gates_of_a_process_share_its_bytes(bytes_max):
+    gates = ArchiveGates.of(bytes_max)
+
+    parts = [gate.bytes_max for gate in (gates.objects, gates.children, gates.logs)]
+    assert all(parts)
+    assert sum(parts) <= max(bytes_max, 8)

@@ -1,0 +1,238 @@
+"""A restore: it never overwrites, and never lets an object run unasked."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from shared.core.archive.document import Document, Record, canonical
+from shared.core.objects import ObjectRef, get_annotations, ref_of
+from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
+from shared.ports import Snapshot
+from shared.usecases.restore import Restored, RestoreOptions, ServedKind, restore
+from tests.builders import NOW, copied, having, job, owned_by, pod, shipped_kinds
+
+pytestmark = pytest.mark.anyio
+PLURALS = {"Job": "jobs", "Pod": "pods", "Secret": "secrets", "CronJob": "cronjobs", "Workflow": "workflows"}
+SUSPENDED, MAY_RUN = RestoreOptions(suspended=True), RestoreOptions(may_run=True)
+
+
+@dataclass
+class FakeCreator:
+    """The API server; a test sets beforehand what exists and what fails.
+
+    Attributes:
+        objects: What exists, by kind, namespace and name.
+        created: What was created.
+        dry_runs: What was checked.
+        failures: Errors by the name of the object, and whether of a dry run.
+        drops: The fields of the spec that no schema has.
+    """
+
+    objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
+    created: list[dict[str, Any]] = field(default_factory=list)
+    dry_runs: list[dict[str, Any]] = field(default_factory=list)
+    failures: dict[tuple[str, bool], TtlError] = field(default_factory=dict)
+    unreadable: TtlError | None = None
+    drops: tuple[str, ...] = ()
+
+    async def find_kind(self, api_version: str, kind: str) -> ServedKind:
+        if kind not in PLURALS:
+            raise AbsentKindError(kind)
+        return ServedKind(api_version, PLURALS[kind], True, kind != "Workflow")
+
+    async def read(self, kind: ServedKind, ref: ObjectRef) -> Snapshot | None:
+        if self.unreadable:
+            raise self.unreadable
+        found = self.objects.get((ref.kind, ref.namespace, ref.name))
+        return None if found is None else Snapshot(found, NOW)
+
+    async def create(self, kind: ServedKind, obj: dict[str, Any], *, dry_run: bool) -> Snapshot:
+        if error := self.failures.get((obj["metadata"]["name"], dry_run)):
+            raise error
+        (self.dry_runs if dry_run else self.created).append(obj)
+        stored = having(copied(obj), "metadata.uid", "new")
+        for name in self.drops:
+            stored["spec"].pop(name, None)
+        return Snapshot(stored, NOW)
+
+    def add(self, obj: dict[str, Any]) -> None:
+        ref = ref_of(obj)
+        self.objects[ref.kind, ref.namespace, ref.name] = obj
+
+
+def document(obj: dict[str, Any], **record: Any) -> Document:
+    return Document(Record(archived_at=NOW, **record), canonical(obj))
+
+
+FINISHED = job(complete=NOW, ttl=60)
+
+
+async def restored(
+    creator: FakeCreator, options: RestoreOptions = SUSPENDED, *objects: dict[str, Any], **record: Any
+) -> list[Restored]:
+    documents = [document(one, **record) for one in objects or (FINISHED,)]
+    return await restore(documents, options, creator=creator, kinds=shipped_kinds())
+
+
+async def test_job_comes_back_suspended_and_held() -> None:
+    creator = FakeCreator()
+    (one,) = await restored(creator)
+    (job,) = creator.created
+    assert job["spec"]["suspend"] is True
+    assert get_annotations(job)["hold"] == "restored from the archive"
+    assert "ttlSecondsAfterFinished" not in job["spec"]
+    assert "uid" not in job["metadata"]
+    assert creator.dry_runs == [job]
+    assert one.draft.is_suspended
+
+
+async def test_job_without_a_word_about_running_is_refused() -> None:
+    creator = FakeCreator()
+    with pytest.raises(TtlError, match=r"would run again; set --suspended .*or --yes-run-again"):
+        await restored(creator, RestoreOptions())
+    assert not creator.dry_runs
+
+
+async def test_job_runs_again_if_asked() -> None:
+    creator = FakeCreator()
+    (one,) = await restored(creator, RestoreOptions(may_run=True, hold=False))
+    (job,) = creator.created
+    assert "suspend" not in job["spec"]
+    assert job["spec"]["ttlSecondsAfterFinished"] == 60
+    assert not get_annotations(job)
+    assert one.draft.runs
+
+
+async def test_dry_run_creates_nothing() -> None:
+    creator = FakeCreator()
+    await restored(creator, RestoreOptions(suspended=True, dry_run=True))
+    assert (len(creator.dry_runs), creator.created) == (1, [])
+
+
+@pytest.mark.parametrize("uid", [FINISHED["metadata"]["uid"], "another"])
+async def test_existing_object_is_never_overwritten(uid: str) -> None:
+    creator = FakeCreator()
+    creator.add(having(FINISHED, "metadata.uid", uid))
+    with pytest.raises(TtlError, match=r"Job ci/build-42 exists .*never overwrites"):
+        await restored(creator)
+    assert not creator.dry_runs
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_object_that_was_created_meanwhile_is_not_overwritten(dry_run: bool) -> None:
+    creator = FakeCreator(failures={("build-42", dry_run): ConflictError("exists")})
+    with pytest.raises(TtlError, match="was created by another client, and a restore never overwrites"):
+        await restored(creator)
+
+
+async def test_object_that_the_server_refuses_is_not_created() -> None:
+    creator = FakeCreator(failures={("build-42", True): PermanentError("namespace not found")})
+    with pytest.raises(TtlError, match="Job ci/build-42 cannot be restored: namespace not found"):
+        await restored(creator)
+    assert not creator.created
+
+
+async def test_forbidden_and_busy_are_errors() -> None:
+    creator = FakeCreator(failures={("build-42", True): ForbiddenError("create is forbidden")})
+    with pytest.raises(TtlError, match="create is forbidden"):
+        await restored(creator)
+    creator = FakeCreator(failures={("build-42", True): TryLaterError("busy")})
+    with pytest.raises(TryLaterError):
+        await restored(creator)
+
+
+async def test_redacted_secret_is_refused_with_the_reason() -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "ci"}, "data": {"a": ""}}
+    with pytest.raises(TtlError, match="its data is not in the archive, because the archive main does not have `secr"):
+        await restored(FakeCreator(), RestoreOptions(archive="main"), secret, redacted=True)
+
+
+async def test_secret_with_its_data_comes_back() -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "ci"}, "data": {"a": "eA=="}}
+    creator = FakeCreator()
+    await restored(creator, RestoreOptions(), secret)
+    assert creator.created == [secret]
+
+
+async def test_kind_that_is_not_served_is_refused() -> None:
+    run = {"apiVersion": "tekton.dev/v1beta1", "kind": "PipelineRun", "metadata": {"name": "r", "namespace": "ci"}}
+    with pytest.raises(TtlError, match=r"does not serve PipelineRun of tekton\.dev/v1beta1"):
+        await restored(FakeCreator(), MAY_RUN, run)
+
+
+async def test_kind_that_cannot_be_suspended_is_refused() -> None:
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j", "namespace": "ci"}}
+    with pytest.raises(TtlError, match="a Job cannot be created suspended"):
+        await restored(FakeCreator(), SUSPENDED, job)
+    with pytest.raises(TtlError, match="would run again; set --yes-run-again"):
+        await restored(FakeCreator(), RestoreOptions(), job)
+
+
+async def test_suspension_that_the_server_drops_is_refused() -> None:
+    creator = FakeCreator(drops=("suspend",))
+    with pytest.raises(TtlError, match="does not store the fields that suspend it"):
+        await restored(creator)
+    assert not creator.created
+
+
+async def test_field_that_the_server_drops_is_a_note() -> None:
+    (one,) = await restored(FakeCreator(drops=("backoffLimit",)))
+    assert any("does not store spec.backoffLimit" in note for note in one.notes)
+
+
+async def test_owner_that_is_gone_is_left_out() -> None:
+    creator = FakeCreator()
+    (one,) = await restored(creator, SUSPENDED, owned_by(FINISHED, "CronJob"))
+    assert "ownerReferences" not in creator.created[0]["metadata"]
+    assert any("CronJob owner, uid owner-uid, no longer exists" in note for note in one.notes)
+
+
+@pytest.mark.parametrize(("uid", "is_kept"), [("owner-uid", True), ("a new one", False)])
+async def test_owner_stays_if_it_is_the_same_object(uid: str, is_kept: bool) -> None:
+    creator = FakeCreator()
+    owner = {"kind": "CronJob", "metadata": {"namespace": "ci", "name": "owner", "uid": uid}}
+    creator.add(owner)
+    await restored(creator, SUSPENDED, owned_by(FINISHED, "CronJob"))
+    assert ("ownerReferences" in creator.created[0]["metadata"]) is is_kept
+
+
+async def test_owner_of_a_kind_that_is_gone_is_left_out() -> None:
+    creator = FakeCreator()
+    await restored(creator, SUSPENDED, owned_by(FINISHED, "Render", api_version="example.com/v1"))
+    assert "ownerReferences" not in creator.created[0]["metadata"]
+
+
+async def test_nothing_is_created_if_a_child_is_refused() -> None:
+    creator = FakeCreator(failures={("build-42-x7k2p", True): PermanentError("no")})
+    with pytest.raises(TtlError, match="Pod ci/build-42-x7k2p cannot be restored"):
+        await restored(creator, SUSPENDED, FINISHED, pod())
+    assert not creator.created
+
+
+async def test_children_come_after_their_object() -> None:
+    creator = FakeCreator()
+    found = await restored(creator, SUSPENDED, FINISHED, pod())
+    assert [one["kind"] for one in creator.created] == ["Job", "Pod"]
+    assert [one.draft.is_suspended for one in found] == [True, True]
+    assert creator.created[1]["spec"]["schedulingGates"] == [{"name": "ttlafterfinished.dev/restored"}]
+
+
+async def test_failure_after_the_first_creation_names_what_exists() -> None:
+    creator = FakeCreator(failures={("build-42-x7k2p", False): TryLaterError("busy")})
+    with pytest.raises(TtlError, match="Pod ci/build-42-x7k2p: busy; restored before that: Job ci/build-42"):
+        await restored(creator, SUSPENDED, FINISHED, pod())
+    assert len(creator.created) == 1
+
+
+async def test_finished_object_whose_status_is_stored_needs_no_word() -> None:
+    workflow = {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": "w", "namespace": "ci", "labels": {"workflows.argoproj.io/completed": "true"}},
+        "spec": {},
+        "status": {"phase": "Succeeded"},
+    }
+    creator = FakeCreator()
+    await restored(creator, RestoreOptions(), workflow)
+    assert creator.created[0]["status"] == {"phase": "Succeeded"}
