@@ -15,7 +15,7 @@ from shared.core.namespaces import ARCHIVE
 from shared.core.objects import ANNOTATION_DOMAIN, get_text, quote
 from shared.core.policy.archives import NATIVE_GROUP, ArchiveDestination
 from shared.core.policy.matching import NamespaceUnreadError, Subject
-from shared.core.policy.ruling import find_archive_rule
+from shared.core.policy.ruling import find_archive_rule, find_future_archive_rule
 
 _NO_SETTINGS = Archiving(to="", source="")
 """The settings of an archive that no rule sets."""
@@ -34,7 +34,9 @@ class InvalidArchiveError(ValueError):
 
 
 def find_archiving(case: Case) -> Archiving | None:
-    """How a finished object is archived; None if no archive is wanted.
+    """How an object is archived when it has finished; None if no archive is wanted.
+
+    For a running object, each rule counts that may match at its finish.
 
     Raises:
         InvalidArchiveError: The annotation of the object or of its namespace has another value than expected.
@@ -79,7 +81,8 @@ def _find_by_rule(case: Case) -> Archiving | None:
     if not any(one.archives for one in candidates):
         return None
     subject = Subject(case.obj, case.finish.outcome, case.namespace, get_text(case.obj, "metadata.namespace"))
-    rule = find_archive_rule(subject, candidates)
+    find_rule = find_archive_rule if case.finish.finished else find_future_archive_rule
+    rule = find_rule(subject, candidates)
     if rule is None or rule.archive is None:
         return None
     wanted, target = rule.archive, case.context.policy.archives.get(rule.archive.to)

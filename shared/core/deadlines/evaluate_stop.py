@@ -121,19 +121,14 @@ class _Running:
         return self._archive_problem() if facts.active.deletes else rule.deadline.cannot_stop or ""
 
     def _archive_problem(self) -> str:
-        """Why the object cannot be deleted at its deadline: it is archived when it finishes, and not before."""
+        """Why the object cannot be deleted at its deadline: it may be archived when it finishes, and not before."""
         try:
-            # A rule may match by the outcome, which is known only at the finish.
-            found = [find_archiving(self._ended(outcome)) for outcome in (None, *Outcome)]
+            archiving = find_archiving(self.case)
         except NamespaceUnreadError:
             return ""  # then the namespace is read before the object is deleted
         except (InvalidArchiveError, UnreadableRuleError) as error:
             return str(error)
-        archiving = next((one for one in found if one is not None), None)
-        return f"{archiving.source} archives it when it finishes; set onDeadline: stop" if archiving else ""
-
-    def _ended(self, outcome: Outcome | None) -> Case:
-        return replace(self.case, finish=replace(self.case.finish, outcome=outcome))
+        return f"{archiving.source} has it archived when it finishes; set onDeadline: stop" if archiving else ""
 
     def is_kept_by_owner(self, facts: Facts) -> bool:
         """Return whether an unfinished owner is the right object to stop: the object's own annotation did not ask."""

@@ -17,6 +17,7 @@ class Candidate:
     Attributes:
         rule: The rule.
         tests: The tests that an object must pass, except for its age.
+        lasting_tests: Those of them that do not depend on how the object ends: all but `when`.
         ttls: The TTLs that it sets, by outcome; empty if the kind is opt-in and the rule does not name it.
         kept: How many of the newest objects of a group are kept, by outcome.
         constrains: Whether it has a field that applies whichever source sets the TTL.
@@ -28,6 +29,7 @@ class Candidate:
 
     rule: PolicyRule
     tests: tuple[Test, ...]
+    lasting_tests: tuple[Test, ...]
     ttls: dict[Outcome | None, Ttl]
     kept: dict[Outcome | None, int]
     constrains: bool
@@ -38,11 +40,11 @@ class Candidate:
 
 def prepare_rule(rule: PolicyRule, kind: KindRule) -> Candidate:
     """Prepare a rule that matches a kind."""
-    tests = rule.match.tests()
+    tests = lasting_tests = rule.match.tests()
     if (when := rule.when) is not None:
         tests = (*tests, lambda subject: when.of(subject) is True)
     may_set_ttl = not kind.opt_in or rule.match.names(kind)
     kept = {outcome: kept for outcome in OUTCOMES if (kept := rule.kept_of(outcome)) is not None}
     ttls, deadline = (rule.ttls, rule.deadline) if may_set_ttl else ({}, None)
     limits, archives = may_set_ttl and rule.limits, rule.archive is not None
-    return Candidate(rule, tests, ttls, kept, rule.constrains, deadline, limits, archives)
+    return Candidate(rule, tests, lasting_tests, ttls, kept, rule.constrains, deadline, limits, archives)

@@ -155,6 +155,18 @@ def find_archive_rule(subject: Subject, candidates: tuple[Candidate, ...]) -> Po
     return next((one.rule for one in candidates if one.archives and matches(one, subject)), None)
 
 
+def find_future_archive_rule(subject: Subject, candidates: tuple[Candidate, ...]) -> PolicyRule | None:
+    """The first rule that may have a running object archived when it finishes; None if no rule may.
+
+    What `when` then returns is unknown, since it may test the status or the outcome.
+
+    Raises:
+        NamespaceUnreadError: A rule that may matter needs the namespace, which was not read.
+    """
+    archiving = (one for one in candidates if one.archives)
+    return next((one.rule for one in archiving if all(test(subject) for test in one.lasting_tests)), None)
+
+
 def matches(candidate: Candidate, subject: Subject) -> bool:
     """Return whether an object passes the tests of a rule, except for its age.
 

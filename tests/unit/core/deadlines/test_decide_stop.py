@@ -410,7 +410,7 @@ class TestCannotStop:
         deletes = decided(obj, policy=policy(*rules)).facts.active.deletes
         assert deletes == (expected == "stop")
 
-    @pytest.mark.parametrize("when", ["true", "outcome == 'failed'", "outcome == 'succeeded'"])
+    @pytest.mark.parametrize("when", ["true", "outcome == 'failed'", "object.status.failed == 3"])
     def test_object_that_is_archived_when_it_finishes_is_not_deleted_at_its_deadline(self, when):
         rule = {"name": "copied", "match": {"kinds": ["jobs"]}, "when": when, "archive": {"to": "main"}}
         archiving = Policy.model_validate({"archives": {"main": {"url": "file:///a/b"}}, "rules": [rule]})
@@ -418,7 +418,7 @@ class TestCannotStop:
         decision = decided(started(on_deadline="delete"), policy=archiving)
 
         assert decision.reason == "cannot-stop"
-        assert "policy rule copied archives it" in decision.facts.problem
+        assert "policy rule copied has it archived" in decision.facts.problem
 
     def test_kind_without_a_rule_for_deadlines_is_not_deleted_either(self):
         assert reason(started(on_deadline="delete"), WITHOUT) == "cannot-stop"
