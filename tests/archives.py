@@ -53,9 +53,10 @@ class FakeArchive:
         if problem := self.failure or self.failures.get(name):
             raise problem
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         await self._call("put")
-        self.documents.setdefault(key.path, (document.to_bytes(), self.now()))
+        if replaces or key.path not in self.documents:
+            self.documents[key.path] = document.to_bytes(), self.now()
         return self._stored(key)
 
     async def find(self, key: ArchiveKey) -> Stored | None:
@@ -124,10 +125,11 @@ class FakeArchive:
 
     # Called by tests
 
-    def store(self, obj: dict[str, Any], rule: KindRule | None = JOB, *, at: datetime = NOW) -> Stored:
-        """Store a version of an object, as `archive` does."""
+    def store(self, obj: dict[str, Any], rule: KindRule | None = JOB, *, at: datetime = NOW, **record: Any) -> Stored:
+        """Store a version of an object, as `archive` does with its children."""
         copied = copied_of(obj, rule)
-        self.documents[copied.key.path] = Document(Record(archived_at=at), copied.text).to_bytes(), at
+        line = Record(**{"archived_at": at, "with_children": True} | record)
+        self.documents[copied.key.path] = Document(line, copied.text).to_bytes(), at
         return self._stored(copied.key)
 
     def objects(self) -> list[dict[str, Any]]:

@@ -49,9 +49,10 @@ class FakeArchive:
         keys = {path: _parse_key(path) for path in self.stored}
         return {key: Document.parse(self.stored[path].data) for path, key in keys.items() if key is not None}
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         self._start("put", key.path)
-        self.stored.setdefault(key.path, FakeFile(document.to_bytes(), self._now()))
+        if replaces or key.path not in self.stored:
+            self.stored[key.path] = FakeFile(document.to_bytes(), self._now())
         self.after("put", key.path)
         return self._stored(key)
 

@@ -51,7 +51,7 @@ class ListedArchive:
         if self.failure is not None:
             raise self.failure
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         self._check()
         self.documents.setdefault(key, (document, NOW))
         return self._stored(key)

@@ -32,6 +32,7 @@ AWAY_SECONDS = 5.0
 ACKNOWLEDGED_MAX = 100_000
 """Acknowledged versions that are remembered, so that a sweep does not ask for each of them again."""
 
+_Known = tuple[ArchiveDestination, ArchiveFact]
 _Away = tuple[float, str]
 _T = TypeVar("_T")
 
@@ -45,7 +46,7 @@ class ArchiveCheck:
     """
 
     archives: Archives | None = None
-    _known: dict[tuple[str, str], ArchiveFact] = field(default_factory=dict)
+    _known: dict[str, _Known] = field(default_factory=dict)
     _away: dict[str, _Away] = field(default_factory=dict)
 
     async def find(self, obj: Any, rule: KindRule, context: Context) -> ArchiveFact | None:
@@ -64,23 +65,25 @@ class ArchiveCheck:
         if archiving is None or archiving.native:
             return None
         copied = self._copy(obj, rule, context, archiving)
-        known = self._known.get((archiving.to, copied.key.path))
-        if known is not None:
+        _, destination = self._reachable(archiving, context)
+        where, known = self._known.get(copied.key.path, (None, None))
+        if known is not None and where == destination and known.to == archiving.to:
             return known
         archive = await self._open(archiving, context)
         stored = await self._ask(archiving.to, archive.find(copied.key))
         if stored is None:
             return _fact(archiving, copied, None)
         fact = _fact(archiving, copied, stored.stored_at, location=stored.location)
-        self.remember(fact, copied.key)
+        self.remember(fact, copied.key, destination)
         return fact
 
     async def read_back(self, obj: Any, rule: KindRule, context: Context) -> ArchiveFact | None:
         """Read the stored document, and compare it with the object; see `find`.
 
         Returns:
-            With `acknowledged_at` only if the bytes are those of the object. The later of two instants counts: when
-            the store accepted the document, and when the archiver wrote it.
+            With `acknowledged_at` only if the bytes are those of the object, and if the children and logs that are
+            wanted were stored with it. The later of two instants counts: when the store accepted the document, and
+            when the archiver wrote it.
 
         Raises:
             PermanentError: It cannot be found out, or the document is damaged. The object is kept.
@@ -89,11 +92,12 @@ class ArchiveCheck:
         if archiving is None or archiving.native:
             return None
         copied = self._copy(obj, rule, context, archiving)
-        self._known.pop((archiving.to, copied.key.path), None)
+        _, destination = self._reachable(archiving, context)
+        self._known.pop(copied.key.path, None)
         archive = await self._open(archiving, context)
         fact = await self._ask(archiving.to, _read_back(archive, archiving, copied))
         if fact.acknowledged_at is not None:
-            self.remember(fact, copied.key)
+            self.remember(fact, copied.key, destination)
         return fact
 
     def find_outage(self, name: str) -> str:
@@ -101,11 +105,11 @@ class ArchiveCheck:
         until, problem = self._away.get(name, (0.0, ""))
         return problem if _now() < until else ""
 
-    def remember(self, fact: ArchiveFact, key: ArchiveKey) -> None:
-        """Remember an acknowledgement; the oldest one is forgotten."""
+    def remember(self, fact: ArchiveFact, key: ArchiveKey, destination: ArchiveDestination) -> None:
+        """Remember an acknowledgement of the archive at a destination; the oldest one is forgotten."""
         if len(self._known) >= ACKNOWLEDGED_MAX:
             del self._known[next(iter(self._known))]
-        self._known[fact.to, key.path] = fact
+        self._known[key.path] = destination, fact
 
     def _copy(self, obj: Any, rule: KindRule, context: Context, archiving: Archiving) -> ArchiveCopy:
         archives, destination = self._reachable(archiving, context)
@@ -164,7 +168,7 @@ async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy
         document = await archive.read(copied.key)
     except AbsentDocumentError:
         stored = None
-    if stored is None:
+    if stored is None or not document.record.has_all_of(archiving):
         return _fact(archiving, copied, None, is_read_back=True)
     if document.text != copied.text:
         problem = f"archive {archiving.to}: {stored.location} is not the object that was read"

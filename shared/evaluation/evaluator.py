@@ -118,7 +118,13 @@ class Evaluator:
         archived = found.decision.facts.archived
         if not isinstance(found.decision, Expire) or archived is None or archived.is_read_back:
             return found
-        return await self._read_back(found, snapshot, rule)
+        found = await self._read_back(found, snapshot, rule)
+        if not isinstance(found.decision, Expire) or _now() - found.at <= DECIDED_SECONDS:
+            return found
+        # The archive was slow: the owner and the rank may have changed meanwhile.
+        policy, archived = found.context.policy, found.context.archived
+        known = replace(self._first_context(snapshot, rule), policy=policy, archived=archived)
+        return await self._evaluate(decide, snapshot, rule, known)
 
     async def _read_back(self, found: Evaluation[Decision], snapshot: Snapshot, rule: KindRule) -> Evaluation[Decision]:
         """Decide again about a due object by what its archive holds now."""
@@ -132,7 +138,7 @@ class Evaluator:
         decision = decide(obj, rule, snapshot.read_at, context, ahead=snapshot.ahead)
         if problem:
             decision = replace(decision, facts=replace(decision.facts, problem=problem))
-        return replace(found, decision=decision, context=context, at=_now())
+        return replace(found, decision=decision, context=context)
 
     async def evaluate_archive(self, snapshot: Snapshot, rule: KindRule) -> Evaluation[ArchiveDecision]:
         """Decide whether an object is archived now; see `evaluate`."""
@@ -143,15 +149,20 @@ class Evaluator:
         found = await self._evaluate(decide_stop, snapshot, rule)
         return replace(found, decision=self.lost_marks.checked(get_text(snapshot.obj, "metadata.uid"), found.decision))
 
-    async def _evaluate(self, decide: Decide[DecisionT], snapshot: Snapshot, rule: KindRule) -> Evaluation[DecisionT]:
+    async def _evaluate(
+        self, decide: Decide[DecisionT], snapshot: Snapshot, rule: KindRule, known: Context | None = None
+    ) -> Evaluation[DecisionT]:
         self._report_clock(snapshot.ahead)
+        finder, known = FactFinder(self, snapshot, rule), known or self._first_context(snapshot, rule)
+        decisions, context = await decide_with(decide, finder.find, snapshot, rule, context=known)
+        return Evaluation(decisions[-1], finder.fallen, context, at=_now())
+
+    def _first_context(self, snapshot: Snapshot, rule: KindRule) -> Context:
+        """What is known without a read."""
         name, owner = _namespace_of(snapshot.obj), get_controller(snapshot.obj)
-        finder = FactFinder(self, snapshot, rule)
-        context = Context(
+        return Context(
             self.policy(), self.namespaces.get_cached(name), owner is not None, aggregated=rule.may_be_aggregated
         )
-        decisions, context = await decide_with(decide, finder.find, snapshot, rule, context=context)
-        return Evaluation(decisions[-1], finder.fallen, context, at=_now())
 
     def is_still_due(self, evaluation: AnyEvaluation, snapshot: Snapshot, rule: KindRule) -> bool:
         """Check, just before the DELETE or the stop, that the decision still holds.

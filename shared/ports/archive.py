@@ -54,10 +54,16 @@ class Archive(Protocol):
         """Its name in the policy."""
         ...
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         """Store a document durably, unless its key is stored already; then the first one stays and is returned.
 
         Returns only when the document survives the end of this process and of the store.
+
+        Args:
+            key: The key.
+            document: The document.
+            replaces: Replace the one that is stored, in one step: it is damaged, or was stored without its children
+                or logs. At each instant the old or the new document is stored.
         """
         ...
 

@@ -125,7 +125,7 @@ class Archival(TimerHandler):
             self.telemetry.not_archived(ref, archiving.to, decision.facts.finish.at, failed=True)
             raise
         fact = _fact_of(written, archiving.to)
-        self.evaluator.archive_check.remember(fact, written.copied.key)
+        self.evaluator.archive_check.remember(fact, written.copied.key, destination)
         archived = archived_of(ref, archiving.to, written, timer=self._timer(rule, snapshot, context, fact))
         self.telemetry.archived(archived, size=written.size, by=self.by)
         return archived

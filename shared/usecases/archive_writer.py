@@ -7,7 +7,7 @@ at most once: after a failure, and if several archivers store one object at the 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -19,11 +19,12 @@ from shared.core.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, ref_of
 from shared.core.policy.archives import ArchiveDestination
-from shared.errors import AbsentDocumentError, DamagedDocumentError, PermanentError
+from shared.errors import PermanentError
 from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs
 from shared.ports import Archive, Archives, ConfirmingArchive, Snapshot, Stored
 from shared.usecases.archive_logs import StoredLogs, write_logs
+from shared.usecases.archive_lookup import Found, look_up
 from shared.usecases.byte_gate import ArchiveGates, ByteGate
 
 CHILDREN_AT_ONCE = 16
@@ -54,6 +55,10 @@ class ArchiveOrder:
     record: Record
     may_lack_logs: bool = False
     is_repeated: bool = False
+
+    def of_child(self) -> Archiving:
+        """What is wanted for a child: its own children are found with it, and stored for themselves."""
+        return replace(self.archiving, children=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +112,20 @@ class ArchiveWriter:
         """
         archive = await self.archives.open(order.archiving.to, order.destination)
         copied = self._copy(snapshot.obj, rule, order)
-        if (known := await _find(archive, copied)) is not None:
+        found = None if isinstance(archive, ConfirmingArchive) else await look_up(archive, copied.key)
+        known = await _find_acknowledged(archive, copied, found, order.archiving)
+        if known is not None:
             return known
         children: list[str] = []
         logs = await self._write_logs(archive, snapshot.obj, copied, order)
         if order.archiving.children:
             logs.add(await self._write_children(archive, snapshot, rule, order, children))
-        record = order.record.model_copy(update={"children": tuple(sorted(children)), **logs.as_record()})
-        stored = await _put(archive, copied, record)
+        wanted = {"with_children": order.archiving.children, "with_logs": order.archiving.logs}
+        stored_with = {"children": tuple(sorted(children)), **logs.as_record()}
+        record = order.record.model_copy(update=wanted | stored_with)
+        if found is not None and found.record is not None:
+            record = record.joined(found.record)
+        stored = await _put(archive, copied, record, replaces=found is not None)
         at = max(stored.stored_at, record.archived_at)
         return AcknowledgedCopy(copied, at, stored.location, stored.size, len(children), len(logs.paths))
 
@@ -141,9 +152,11 @@ class ArchiveWriter:
 
         async def write(child: _Child) -> None:
             one, copied = child.snapshot, child.copied
-            if order.is_repeated and (known := await _find_logs(archive, child, order)) is not None:
+            is_new = not order.is_repeated or isinstance(archive, ConfirmingArchive)
+            found = None if is_new else await look_up(archive, copied.key)
+            if found is not None and (known := found.whole_record(order.of_child())) is not None:
                 keys.append(copied.key.path)
-                stored.add(known)
+                stored.add(StoredLogs(list(known.logs), dict(known.log_problems)))
                 return
             finish = finish_of(one.obj, child.rule)
             logs = await self._write_logs(archive, one.obj, copied, order)
@@ -152,10 +165,11 @@ class ArchiveWriter:
                 finished_at=finish.at if finish.finished else None,
                 outcome=finish.outcome,
                 rule=order.record.rule,
+                with_logs=order.archiving.logs,
                 parent=parent,
                 **logs.as_record(),
             )
-            await _put(archive, copied, record)
+            await _put(archive, copied, record, replaces=found is not None)
             keys.append(copied.key.path)
             stored.add(logs)
 
@@ -204,41 +218,20 @@ async def _wait(running: set[asyncio.Future[None]]) -> set[asyncio.Future[None]]
     return running
 
 
-async def _find(archive: Archive, copied: ArchiveCopy) -> AcknowledgedCopy | None:
-    """What is stored already; a damaged document is removed, so that it can be stored again."""
+async def _find_acknowledged(
+    archive: Archive, copied: ArchiveCopy, found: Found | None, archiving: Archiving
+) -> AcknowledgedCopy | None:
+    """The object, if it is stored with everything that is wanted."""
     if isinstance(archive, ConfirmingArchive):
         confirmed = await archive.confirm(copied.key)
         return AcknowledgedCopy(copied, confirmed.stored_at, confirmed.location) if confirmed else None
-    stored = await archive.find(copied.key)
-    if stored is None:
+    record = found.whole_record(archiving) if found is not None else None
+    if found is None or record is None:
         return None
-    try:
-        document = await archive.read(copied.key)
-    except AbsentDocumentError:
-        return None
-    except DamagedDocumentError:
-        await archive.delete([copied.key])
-        return None
-    at, record = max(stored.stored_at, document.record.archived_at), document.record
-    return AcknowledgedCopy(copied, at, stored.location, children=len(record.children), logs=len(record.logs))
+    at = max(found.stored.stored_at, record.archived_at)
+    return AcknowledgedCopy(copied, at, found.stored.location, children=len(record.children), logs=len(record.logs))
 
 
-async def _find_logs(archive: Archive, child: _Child, order: ArchiveOrder) -> StoredLogs | None:
-    """The logs of a child that an attempt before has stored; None if it has to be stored, with its logs."""
-    if isinstance(archive, ConfirmingArchive) or await archive.find(child.copied.key) is None:
-        return None
-    try:
-        record = (await archive.read(child.copied.key)).record
-    except AbsentDocumentError:
-        return None
-    except DamagedDocumentError:
-        await archive.delete([child.copied.key])
-        return None
-    stored = StoredLogs(list(record.logs), dict(record.log_problems))
-    is_whole = not order.archiving.logs or stored.paths or stored.problems
-    return stored if is_whole else None
-
-
-async def _put(archive: Archive, copied: ArchiveCopy, record: Record) -> Stored:
+async def _put(archive: Archive, copied: ArchiveCopy, record: Record, *, replaces: bool) -> Stored:
     record = record.model_copy(update={"redacted": copied.is_redacted})
-    return await archive.put(copied.key, Document(record, copied.text))
+    return await archive.put(copied.key, Document(record, copied.text), replaces=replaces)

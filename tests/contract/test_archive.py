@@ -132,6 +132,18 @@ async def test_second_put_of_a_key_keeps_the_first_document(subject):
     assert await subject.archive.read(key) == first
 
 
+async def test_put_that_replaces_leaves_the_new_document_alone(subject):
+    obj = make_object()
+    first, second = make_document(obj), make_document(obj, with_logs=True)
+    key = key_of(obj, first)
+    await subject.archive.put(key, first)
+    stored = await subject.again().put(key, second, replaces=True)
+    assert await subject.archive.read(key) == second
+    assert await listed(subject.archive) == [stored]
+    assert await subject.archive.put(key, first) == stored
+    assert await subject.archive.read(key) == second
+
+
 async def test_twenty_concurrent_writers_store_one_document(subject):
     obj = make_object()
     documents = [make_document(obj, parent=f"writer-{number}") for number in range(20)]

@@ -267,18 +267,18 @@ class _NewCopies(ArchiveWriter):
 
 
 class _DamageStays(SimArchive):
-    """A damaged document is neither removed nor replaced."""
+    """A damaged document is not replaced."""
 
-    async def delete(self, keys: Any) -> None:
-        pass
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
+        return await super().put(key, document)
 
 
 class _LostAnswerIsStored(SimArchive):
     """A put that failed counts as stored."""
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         try:
-            return await super().put(key, document)
+            return await super().put(key, document, replaces=replaces)
         except TryLaterError:
             return Stored(key, document.record.archived_at, 1, "sim://nowhere")
 

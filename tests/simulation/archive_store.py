@@ -182,8 +182,8 @@ class SimArchive:
     def name(self) -> str:
         return self.store.name
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
-        return await self._request("PUT", key.path, lambda: self._put(key, document))
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
+        return await self._request("PUT", key.path, lambda: self._put(key, document, replaces=replaces))
 
     async def find(self, key: ArchiveKey) -> Stored | None:
         return await self._request("HEAD", key.path, lambda: self._find(key))
@@ -227,8 +227,8 @@ class SimArchive:
     async def delete_files(self, paths: Sequence[str]) -> None:
         raise NotImplementedError
 
-    def _put(self, key: ArchiveKey, document: Document) -> Stored:
-        self.store.put(key.path, document.to_bytes())
+    def _put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
+        self.store.put(key.path, document.to_bytes(), replaces=replaces)
         return self._stored(key)
 
     def _find(self, key: ArchiveKey) -> Stored | None:
@@ -293,7 +293,7 @@ class SimArchive:
 class SimForeignArchive(SimArchive):
     """A foreign archiver behind a webhook: it confirms what it holds, and often stores an object only later."""
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         stored: Stored | None = await self._request("PUT", key.path, lambda: self._accept(key, document))
         if stored is None:
             raise TryLaterError("not stored yet")

@@ -37,7 +37,7 @@ class StoreArchive:
         """Its name in the policy."""
         return self._name
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         """Store a document, unless its key is stored already; see the port."""
         data = document.to_bytes()
         try:
@@ -48,7 +48,7 @@ class StoreArchive:
                 f"bytes, expected at most {DOCUMENT_BYTES_MAX}; the object is not archived and not deleted"
             ) from None
         try:
-            return self._stored(key, await self._store.put(key.path, body))
+            return self._stored(key, await self._store.put(key.path, body, replaces=replaces))
         except KeyError:
             where = self._store.location(key.path)
             raise TryLaterError(f"archive {self._name}: cannot store {where}: it was deleted a moment later") from None

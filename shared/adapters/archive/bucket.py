@@ -4,7 +4,7 @@ from __future__ import annotations  # obstore has the types of its dictionaries 
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError
@@ -43,14 +43,15 @@ class BucketStore:
         """The URL of a path."""
         return self._destination.location(path)
 
-    async def put(self, path: str, data: bytes) -> StoredFile:
-        """Store a file, unless its path exists.
+    async def put(self, path: str, data: bytes, *, replaces: bool = False) -> StoredFile:
+        """Store a file, unless its path exists, or in place of the file that exists.
 
         The answer of a put can be lost, and a conflict does not say that the file exists (S3: 409). So the bucket is
         always asked for the file. Its answer also gives the time of the acceptance.
         """
         self._check_length(path)
-        put = obstore.put_async(self._bucket, path, data, mode="create", use_multipart=False)
+        mode: Literal["create", "overwrite"] = "overwrite" if replaces else "create"
+        put = obstore.put_async(self._bucket, path, data, mode=mode, use_multipart=False)
         conflict: Exception | None = None
         try:
             await self._within(put, "store", path)

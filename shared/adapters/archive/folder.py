@@ -34,9 +34,9 @@ class FolderStore:
         """The URL of a path."""
         return self._destination.location(path)
 
-    async def put(self, path: str, data: bytes) -> StoredFile:
-        """Store a file, unless its path exists."""
-        return await self._call("store", path, self._files.put, path, data)
+    async def put(self, path: str, data: bytes, *, replaces: bool = False) -> StoredFile:
+        """Store a file, unless its path exists, or in place of the file that exists."""
+        return await self._call("store", path, lambda: self._files.put(path, data, replaces=replaces))
 
     async def head(self, path: str) -> StoredFile:
         """Return what is stored under a path."""
@@ -53,7 +53,7 @@ class FolderStore:
         try:
             async for chunk in chunks:
                 await self._call("store", path, file.write, chunk)
-            await self._call("store", path, lambda: self._files.publish(file, path, replace=True))
+            await self._call("store", path, lambda: self._files.publish(file, path, replaces=True))
         finally:
             await self._call("store", path, manager.__exit__, None, None, None)
 

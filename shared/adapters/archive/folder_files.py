@@ -38,11 +38,11 @@ class FolderFiles:
         self._flushed: dict[Path, int] = {}
         self._is_cleaned = False
 
-    def put(self, path: str, data: bytes) -> StoredFile:
-        """Store a file, unless the path exists."""
+    def put(self, path: str, data: bytes, *, replaces: bool = False) -> StoredFile:
+        """Store a file, unless the path exists, or in place of the file that exists."""
         with self.temporary() as file:
             file.write(data)
-            self.publish(file, path, replace=False)
+            self.publish(file, path, replaces=replaces)
         return self.head(path)
 
     @contextmanager
@@ -62,7 +62,7 @@ class FolderFiles:
         finally:
             name.unlink(missing_ok=True)
 
-    def publish(self, file: IO[bytes], path: str, *, replace: bool) -> None:
+    def publish(self, file: IO[bytes], path: str, *, replaces: bool) -> None:
         """Flush a temporary file, and give it its path."""
         file.flush()
         os.fsync(file.fileno())
@@ -70,7 +70,7 @@ class FolderFiles:
         for attempt in range(_ATTEMPTS):
             target.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
             try:
-                _rename(file.name, target) if replace else os.link(file.name, target)
+                _rename(file.name, target) if replaces else os.link(file.name, target)
                 break
             except FileExistsError:
                 break  # the first file stays; it may have been linked a moment ago, so its folders are flushed too

@@ -20,8 +20,11 @@ class FileStore(Protocol):
         """The URL of a path, for people."""
         ...
 
-    async def put(self, path: str, data: bytes) -> StoredFile:
-        """Store a file durably, unless the path exists; then the first file stays, and is returned."""
+    async def put(self, path: str, data: bytes, *, replaces: bool = False) -> StoredFile:
+        """Store a file durably, unless the path exists; then the first file stays, and is returned.
+
+        With `replaces`, the new file takes the place of the first one, in one step.
+        """
         ...
 
     async def head(self, path: str) -> StoredFile:

@@ -47,7 +47,7 @@ class WebhookArchive:
         """Close the connections."""
         await self._session.close()
 
-    async def put(self, key: ArchiveKey, document: Document) -> Stored:
+    async def put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:  # noqa: ARG002
         """Send an object; return once the archiver holds it; see the port."""
         done = await self._ask(key, document)
         if done is None:

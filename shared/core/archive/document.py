@@ -14,6 +14,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 from pydantic.alias_generators import to_camel
 
+from shared.core.archive.archiving import Archiving
+from shared.core.archive.layout import parse_key
 from shared.core.objects import ANNOTATION_DOMAIN, format_instant, parse_instant
 
 _Instant = Annotated[
@@ -33,6 +35,8 @@ class Record(BaseModel):
         due_at: When the object was due, as far as it was known.
         ttl_from: The annotation, field, policy rule or namespace default that set the TTL.
         rule: The policy rule that had the object archived; empty if an annotation did.
+        with_children: Whether the children of the object were stored with it, as far as it had any.
+        with_logs: Whether the logs of Pods were stored with it, as far as they could be read.
         parent: The uid of the object whose archiving stored this child; empty for the object itself.
         children: The keys of the children that were stored with it.
         logs: The keys of the logs that were stored with it.
@@ -48,11 +52,35 @@ class Record(BaseModel):
     due_at: _Instant | None = None
     ttl_from: str = ""
     rule: str = ""
+    with_children: bool = False
+    with_logs: bool = False
     parent: str = ""
     children: tuple[str, ...] = ()
     logs: tuple[str, ...] = ()
     log_problems: dict[str, str] = Field(default_factory=dict)
     redacted: bool = False
+
+    def has_all_of(self, archiving: Archiving) -> bool:
+        """Return whether everything that is wanted now was stored with the object."""
+        return (self.with_children or not archiving.children) and (self.with_logs or not archiving.logs)
+
+    def joined(self, before: "Record") -> "Record":
+        """This record with the children and logs that the record before it has, as far as it lacks them.
+
+        They may not exist any more, so that they cannot be stored again. Of a child that has changed meanwhile, only
+        the new version is named.
+        """
+        uids = {parse_key(path).uid for path in self.children}
+        children = {*self.children, *(path for path in before.children if parse_key(path).uid not in uids)}
+        return self.model_copy(
+            update={
+                "children": tuple(sorted(children)),
+                "logs": tuple(sorted({*self.logs, *before.logs})),
+                "log_problems": before.log_problems | self.log_problems,
+                "with_children": self.with_children or before.with_children,
+                "with_logs": self.with_logs or before.with_logs,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)

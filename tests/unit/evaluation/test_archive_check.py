@@ -10,8 +10,10 @@ from shared.core.decide import Expire, Ignore, Reason, Wait
 from shared.core.kinds.catalogue import Catalogue
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation import archive_check
+from shared.evaluation import evaluator as evaluator_module
 from shared.evaluation.batch import BatchEvaluator
-from shared.evaluation.evaluator import Evaluator
+from shared.evaluation.evaluator import DECIDED_SECONDS, Evaluator
+from shared.evaluation.owners import Owners
 from shared.ports import Snapshot, Stored
 from tests.archives import FakeArchive, FakeArchives, archiving, copied_of
 from tests.builders import JOB, LONG_AGO, NOW, ago, having, job, later
@@ -20,6 +22,7 @@ from tests.fakes import FakeCluster
 pytestmark = pytest.mark.anyio
 
 DUE = job(complete=ago(60), ttl=30)
+CONTROLLER = {"apiVersion": "batch/v1", "kind": "Job", "name": "parent", "uid": "u-parent", "controller": True}
 KINDS = Catalogue((JOB,))
 
 
@@ -62,7 +65,7 @@ async def test_object_that_is_stored_is_due_after_the_grace(bench):
 async def test_later_of_the_two_instants_is_the_acknowledgement(bench):
     copied = copied_of(DUE)
     bench.archive.documents[copied.key.path] = (
-        Document(Record(archived_at=ago(600)), copied.text).to_bytes(),
+        Document(Record(archived_at=ago(600), with_children=True), copied.text).to_bytes(),
         ago(3600),
     )
 
@@ -171,6 +174,60 @@ async def test_policy_that_changes_during_the_read_back_lets_nothing_be_deleted(
     bench.policy = archiving()
 
     assert not bench.evaluator.is_still_due(evaluation, snapshot, JOB)
+
+
+async def test_owner_is_read_again_after_a_slow_read_back(monkeypatch):
+    """Otherwise an owner that started again meanwhile would not keep the object."""
+    bench, seconds, asked = Bench(archiving(ttl="30s")), [0.0], []
+    owned = having(job(complete=ago(60)), "metadata.ownerReferences", [CONTROLLER])
+    bench.archive.store(owned, at=LONG_AGO)
+
+    async def read_owner(_, owner):
+        asked.append(owner)
+        return len(asked) > 1
+
+    async def answer_slowly(name):
+        seconds[0] += DECIDED_SECONDS + 1 if name == "read" else 0
+
+    monkeypatch.setattr(Owners, "is_unfinished", read_owner)
+    monkeypatch.setattr(evaluator_module, "_now", lambda: seconds[0])
+    bench.archive.before = answer_slowly
+
+    assert (await bench.decide(owned)).reason is Reason.OWNER_UNFINISHED
+    assert len(asked) == 2
+
+
+# What was stored with the object
+
+
+@pytest.mark.parametrize(
+    ("wanted", "record", "is_whole"),
+    [
+        ({"children": True, "logs": False}, {"with_children": True}, True),
+        ({"children": True, "logs": False}, {"with_children": False}, False),
+        ({"children": True, "logs": True}, {"with_children": True}, False),
+        ({"children": True, "logs": True}, {"with_children": True, "with_logs": True}, True),
+        ({"children": False, "logs": True}, {"with_children": True, "with_logs": False}, False),
+        ({"children": False, "logs": False}, {"with_children": False}, True),
+    ],
+)
+async def test_document_without_what_the_policy_wants_does_not_count(wanted, record, is_whole):
+    bench = Bench(archiving(archive={"to": "main", **wanted}))
+    bench.archive.store(DUE, at=LONG_AGO, **record)
+
+    decision = await bench.decide()
+
+    assert isinstance(decision, Expire) == is_whole
+    assert is_whole or decision.reason is Reason.NOT_ARCHIVED
+
+
+async def test_acknowledgement_of_another_destination_does_not_count(bench):
+    bench.archive.store(DUE, at=ago(10))
+    assert isinstance(await bench.decide(), Wait)
+    bench.policy = archiving(archives={"main": {"url": "file:///elsewhere"}})
+    bench.archive.documents.clear()
+
+    assert (await bench.decide()).reason is Reason.NOT_ARCHIVED
 
 
 class Confirming(FakeArchive):

@@ -154,6 +154,37 @@ class TestArchive:
         assert isinstance(await bench.archival.archive(timer), ObjectArchived)
         assert bench.archive.holds((await bench.cluster.get(JOB, bench.timer(stored).ref)).obj)
 
+    async def test_damaged_document_is_replaced_and_never_removed(self, bench):
+        """Another archiver may have replaced it since it was read."""
+        stored = bench.put()
+        await bench.store(stored)
+        (path,) = bench.archive.documents
+        bench.archive.documents[path] = (b"cut", NOW)
+
+        assert isinstance(await bench.store(stored, attempts=1), ObjectArchived)
+
+        assert bench.archive.calls["delete"] == 0
+        assert bench.archive.holds((await bench.cluster.get(JOB, bench.timer(stored).ref)).obj)
+
+    async def test_document_that_was_stored_without_its_children_is_stored_again_with_them(self):
+        bench = Bench(archiving(archive={"to": "main", "children": False, "logs": True}))
+        stored = bench.put()
+        await bench.store(stored)
+        pod_of = {"apiVersion": "batch/v1", "kind": "Job", "name": DONE["metadata"]["name"], "uid": UID}
+        bench.put(having(pod(), "metadata.ownerReferences", [pod_of | {"controller": True}]))
+        bench.policy = archiving()
+        bench.clock.advance(3600)
+
+        (timer,) = (await bench.expire(stored)).timers
+        assert timer.purpose == "archive"
+        answer = await bench.archival.archive(timer)
+
+        assert isinstance(answer, ObjectArchived)
+        assert (answer.children, answer.archived_at) == (1, bench.clock.now())
+        again = not_none(await bench.cluster.get(JOB, answer.ref)).obj
+        record = (await bench.archive.read(copied_of(again).key)).record
+        assert (record.with_children, record.with_logs, len(record.children)) == (True, True, 1)
+
     @pytest.mark.parametrize(
         ("obj", "reason"),
         [

@@ -143,10 +143,10 @@ async def failed_at_the_object(bench, done, *, logs):
     """An attempt that stored the children, and not the object; its calls are forgotten."""
     put = bench.archive.put
 
-    async def refuse(key, document):
+    async def refuse(key, document, **options):
         if key.kind == "Job":
             raise TryLaterError("full")
-        return await put(key, document)
+        return await put(key, document, **options)
 
     bench.archive.put = refuse
     with pytest.raises(TryLaterError):
