@@ -1,18 +1,19 @@
 """The checks of archives: what must always hold, looked at whenever it could be broken.
 
 S1 never early, also by the grace; S2 exactly the object that was read; S3 never what is kept; S6 never unarchived;
-children: a document has its children stored before it; copies: one document for each version; L1 in the end, always.
+children: a document has its children stored before it; copies: one document for each version, replaced only by one
+that has more; kept: what was stored of a deleted object stays; L1 in the end, always.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.core.archive.document import Document
+from shared.core.archive.document import Document, Record
 from shared.core.archive.layout import SUFFIX, parse_key
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef
 from shared.devserver.apiserver.deletion import DeleteOptions
@@ -64,6 +65,7 @@ class ArchiveChecks:
         self.violation: Violation | None = None
         self.refused: Counter[str] = Counter()
         self.deletions = self.archived_deletions = self.rewritten = 0
+        self._kept: list[tuple[SimStore, str, dict[str, Any]]] = []
         self._peace_at: datetime | None = None
         self._peaceful: dict[str, Counter[tuple[str, str]]] = {}
         self._fires: dict[tuple[str, str], list[float]] = {}
@@ -89,6 +91,14 @@ class ArchiveChecks:
         self.deletions += 1
         self.archived_deletions += any(True for store in world.stores.values() for _ in store.documents(item.uid))
         item.deleted_at = now
+        self._check_kept(live)
+
+    def _check_kept(self, live: dict[str, Any]) -> None:
+        """Each document of a deleted object stays, unless a fault breaks it."""
+        for store in self.world.stores.values():
+            for path in store.documents(live["metadata"]["uid"]):
+                if path in store.files and _is_copy(store.files[path], live):
+                    self._kept.append((store, path, live))
 
     def _places(self, item: Item, known: Sent) -> Iterator[str | None]:
         """What its namespace said when that was read."""
@@ -110,9 +120,10 @@ class ArchiveChecks:
             return "S3", f"how it is archived cannot be read: {item.archive} in {place}"
         if isinstance(wish, Wish):
             store = self.world.stores[wish.to]
-            ready = [at + wish.grace for at in self._acknowledged(store, live, known.at - READ_BACK_SECONDS)]
+            ready = [at + wish.grace for at in self._acknowledged(store, live, known.at - READ_BACK_SECONDS, wish)]
             if not ready:
-                return "S6", f"version {live['metadata']['resourceVersion']} is not in archive {wish.to}"
+                version = live["metadata"]["resourceVersion"]
+                return "S6", f"version {version} is not in archive {wish.to} with everything that {wish} names"
             due_at = max(due_at, min(ready))
         if due_at > now:
             return "S1", f"it is due in {due_at - now}, by {wish}"
@@ -121,13 +132,17 @@ class ArchiveChecks:
             return "L1", f"it was due at {due_at}, {late} ago, in peace since {self._peace_at}"
         return None
 
-    def _acknowledged(self, store: SimStore, live: dict[str, Any], since: float) -> Iterator[datetime]:
+    def _acknowledged(self, store: SimStore, live: dict[str, Any], since: float, wish: Wish) -> Iterator[datetime]:
         """When the archive acknowledged this version, for each time that it was readable since an instant."""
         for path in store.documents(live["metadata"]["uid"]):
             for file in store.held(path, since):
-                if _is_copy(file, live):
-                    at = _whole_second_after(file.at)
-                    yield at if store.is_foreign else max(at, Document.parse(file.data).record.archived_at)
+                if not _is_copy(file, live):
+                    continue
+                at, record = _whole_second_after(file.at), Document.parse(file.data).record
+                if store.is_foreign:
+                    yield at
+                elif _has_all(record, children=wish.children, logs=wish.logs):
+                    yield max(at, record.archived_at)
 
     # What is stored
 
@@ -137,13 +152,22 @@ class ArchiveChecks:
             return
         document, key = Document.parse(store.files[path].data), parse_key(path)
         same = [one for one in store.documents(key.uid) if parse_key(one).resource_version == key.resource_version]
-        if path not in store.broken and (store.stored[path] > 1 or set(same) - {path}):
+        is_replaced = store.stored[path] > 1 and not self._had_less(store, path, document.record)
+        if path not in store.broken and (is_replaced or set(same) - {path}):
             self.violate("copies", f"version {key.resource_version} of {key.uid} is stored again in {store.name}")
         if not document.record.parent and key.kind == "Job":
             self.rewritten += any(
                 parse_key(one).resource_version != key.resource_version for one in store.documents(key.uid)
             )
             self._check_children(store, document)
+
+    def _had_less(self, store: SimStore, path: str, record: Record) -> bool:
+        """Return whether a document that an attempt may have found lacked what the new one has."""
+        children, logs = record.with_children, record.with_logs
+        were = store.held(path, self.world.loop.time() - ARCHIVED_SECONDS)
+        return any(
+            _is_damaged(one, path) or not _has_all(_record_of(one), children=children, logs=logs) for one in were
+        )
 
     def _check_children(self, store: SimStore, document: Document) -> None:
         """The children that were there when the object was read are stored before it, and their logs."""
@@ -197,6 +221,10 @@ class ArchiveChecks:
         """L1: nothing stays unarchived, and what is due and archived is gone."""
         for item in self.world.people.alive():
             self._check_alive(item)
+        for store, path, live in self._kept:
+            is_kept = path in store.files and _is_copy(store.files[path], live)
+            if not is_kept and path not in store.broken:
+                self.violate("kept", f"the document of {live['metadata']['uid']} is gone from {store.name}")
         for name, store in self.world.stores.items():
             for about, calls in store.calls.items():
                 if calls - self._peaceful[name][about] > CALLS_MAX:
@@ -211,7 +239,9 @@ class ArchiveChecks:
         if isinstance(wish, Wish):
             live = self.world.store.get(JOBS, item.namespace, item.name)
             store = self.world.stores[wish.to]
-            at = min(self._acknowledged(store, live, self.world.loop.time()), default=None)
+            # Without a TTL, what it was stored without is stored only when it is due one day.
+            wanted = wish if due_at is not None else replace(wish, children=False, logs=False)
+            at = min(self._acknowledged(store, live, self.world.loop.time(), wanted), default=None)
             paths = set(store.documents(item.uid))
             if at is None and (due_at is not None or not paths & store.broken):
                 self.violate("L1", f"{item.uid} finished at {item.finished_at} and is not archived in {wish.to}")
@@ -232,6 +262,21 @@ def _is_copy(file: SimFile, live: dict[str, Any]) -> bool:
     obj = {**live, "apiVersion": "batch/v1", "kind": "Job"}
     text = json.dumps(obj, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     return file.data.partition(b"\n")[2] == text
+
+
+def _record_of(file: SimFile) -> Record:
+    return Document.parse(file.data).record
+
+
+def _is_damaged(file: SimFile, path: str) -> bool:
+    try:
+        return Document.parse(file.data).digest != parse_key(path).digest
+    except ValueError:
+        return True
+
+
+def _has_all(record: Record, *, children: bool, logs: bool) -> bool:
+    return record.with_children >= children and record.with_logs >= logs
 
 
 def _whole_second_after(at: datetime) -> datetime:

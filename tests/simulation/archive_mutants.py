@@ -20,6 +20,7 @@ from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Snapshot, Stored
 from shared.usecases.archive import Archival
+from shared.usecases.archive_lookup import look_up
 from shared.usecases.archive_writer import AcknowledgedCopy, ArchiveOrder, ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import Handled
@@ -120,6 +121,15 @@ class _HeadOnly(ArchiveCheck):
         self._known.clear()
         fact = await self.find(obj, rule, context)
         return replace(fact, is_read_back=True) if fact else None
+
+
+class _SaysWhole(SimArchive):
+    """A document that was stored without the children or logs that are wanted counts as whole."""
+
+    async def read(self, key: ArchiveKey) -> Document:
+        document = await super().read(key)
+        record = document.record.model_copy(update={"with_children": True, "with_logs": True})
+        return replace(document, record=record)
 
 
 class _OutageIsProof(ArchiveCheck):
@@ -273,6 +283,17 @@ class _DamageStays(SimArchive):
         return await super().put(key, document)
 
 
+class _RemovesDamage(ArchiveWriter):
+    """A damaged document is removed before the new one is stored: another archiver may have stored it already."""
+
+    async def write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
+        archive = await self.archives.open(order.archiving.to, order.destination)
+        found = await look_up(archive, self._copy(snapshot.obj, rule, order).key)
+        if found is not None and found.record is None:
+            await archive.delete([found.stored.key])
+        return await ArchiveWriter.write(self, snapshot, rule, order)
+
+
 class _LostAnswerIsStored(SimArchive):
     """A put that failed counts as stored."""
 
@@ -392,6 +413,7 @@ ARCHIVE_MUTANTS: Mapping[str, ArchiveMutant] = {
     "another-archive": _mutant("S6", check=_AnyArchive),
     "never-read-back": _mutant("S6", check=_NeverReadBack, needs_rot=True),
     "bytes-not-read": _mutant("S6", check=_HeadOnly, needs_rot=True),
+    "lack-ignored": _mutant("S6", archive=_SaysWhole),
     "outage-is-proof": _mutant("S6", check=_OutageIsProof),
     "lost-answer-is-stored": _mutant("S6", archive=_LostAnswerIsStored, check=_EventTrusted),
     "delete-without-version": _mutant("S2", cluster=_WithoutVersion),
@@ -409,6 +431,7 @@ ARCHIVE_MUTANTS: Mapping[str, ArchiveMutant] = {
     "changed-not-archived": _mutant("L1", writer=_OnceOnly),
     "new-copies": _mutant("copies", writer=_NewCopies),
     "damage-stays": _mutant("L1", archive=_DamageStays, needs_rot=True),
+    "damage-removed": _mutant("kept", "S6", writer=_RemovesDamage, needs_rot=True),
     "never-archives": _mutant("L1", archival=_NeverArchives),
     "archives-not-swept": _mutant("L1", sweep=_ArchivesUnswept),
     "nothing-swept": _mutant("L1", sweep=_NothingSwept),

@@ -122,6 +122,7 @@ class SimStore:
             self.stored[path] += 1
             self._set(path, SimFile(data, self.now()))
             self.world.checks.stored(self, path)
+            self.broken.discard(path)
             if self.faults.happens(self.faults.rot):
                 break_it = self.faults.rng.choice((self.lose, self.spoil))
                 self.world.loop.call_later(self.faults.rng.uniform(0, 20), self._rot, path, break_it)
