@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from shared.core.archive.archiving import ArchiveFact
 from shared.core.archive.decide_archive import ToArchive
@@ -10,7 +10,7 @@ from shared.core.archive.document import Record
 from shared.core.decide import Context, Ignore, Reason, decide
 from shared.core.evaluate import evaluate
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ObjectRef, ref_of
+from shared.core.objects import ref_of
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
@@ -18,7 +18,6 @@ from shared.ports import EventReason, Snapshot, Verdict
 from shared.usecases.archive_reports import archived_before, archived_of
 from shared.usecases.archive_writer import AcknowledgedCopy, ArchiveOrder, ArchiveWriter
 from shared.usecases.byte_gate import ByteGate
-from shared.usecases.expire_reports import ObjectEvent
 from shared.usecases.next_timers import expire_at
 from shared.usecases.object_handler import Handled
 from shared.usecases.timer_handler import TimerHandler
@@ -43,6 +42,7 @@ class Archival(TimerHandler):
     purpose: ClassVar[Purpose] = Purpose.ARCHIVE
     would: ClassVar[Verdict] = Verdict.WOULD_ARCHIVE
     refused: ClassVar[EventReason] = EventReason.NOT_ARCHIVED
+    writes_events: ClassVar[bool] = False  # its account only reads; `expire` and `sweep` report what is not archived
     attempt_seconds: ClassVar[float] = 240.0
 
     writer: ArchiveWriter
@@ -64,15 +64,6 @@ class Archival(TimerHandler):
 
     async def _evaluate(self, snapshot: Snapshot, rule: KindRule) -> AnyEvaluation:
         return await self.evaluator.evaluate_archive(snapshot, rule)
-
-    def _find_event(self, rule: KindRule, obj: dict[str, Any], decision: Any) -> ObjectEvent | None:  # noqa: ARG002
-        return None
-
-    async def _write_event(self, ref: ObjectRef, reason: str, message: str) -> None:
-        """Write none: its account can only read. `expire` and `sweep` report an object that is not archived."""
-
-    async def _act(self, due: Any, rule: KindRule, snapshot: Snapshot, *, is_missed: bool) -> Handled | None:
-        raise NotImplementedError  # `_carry_out` stores the object: neither a safeguard nor a jitter applies
 
     async def _carry_out(
         self,

@@ -13,6 +13,7 @@ from shared.evaluation.evaluator import Evaluation
 from shared.messages import ObjectDeleted, ObjectStopped, Purpose, Timer, TimersSet
 from shared.ports import EventReason, Snapshot, Verdict
 from shared.usecases.counted_writes import stop_counted
+from shared.usecases.due_handler import DueHandler
 from shared.usecases.enforce_reports import (
     describe_excess,
     describe_patch,
@@ -23,11 +24,10 @@ from shared.usecases.enforce_reports import (
 )
 from shared.usecases.expire_reports import ObjectEvent
 from shared.usecases.object_handler import Handled
-from shared.usecases.timer_handler import TimerHandler
 
 
 @dataclass(frozen=True, slots=True)
-class Enforcement(TimerHandler):
+class Enforcement(DueHandler):
     """Stops objects at their deadline, one at a time."""
 
     purpose: ClassVar[Purpose] = Purpose.ENFORCE

@@ -14,14 +14,15 @@ from shared.evaluation.evaluator import AnyEvaluation, Evaluation
 from shared.messages import ObjectDeleted, Purpose, Timer, TimersSet
 from shared.ports import EventReason, Snapshot, Verdict
 from shared.usecases.archive_reports import find_unarchived_event
+from shared.usecases.due_handler import DueHandler
 from shared.usecases.expire_reports import ObjectEvent, find_event
 from shared.usecases.next_timers import archive_later, spread_at
 from shared.usecases.object_handler import Handled
-from shared.usecases.timer_handler import DECISIONS_MAX, TimerHandler
+from shared.usecases.timer_handler import DECISIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class Expiry(TimerHandler):
+class Expiry(DueHandler):
     """Deletes due objects, one at a time; the event path and the sweep share it."""
 
     purpose: ClassVar[Purpose] = Purpose.EXPIRE
@@ -78,7 +79,7 @@ class Expiry(TimerHandler):
         missed_before: datetime | None = None,
         fired_at: datetime | None = None,
     ) -> Handled | None:
-        answer = await TimerHandler._carry_out(  # noqa: SLF001 - the class with slots has no working `super()`
+        answer = await DueHandler._carry_out(  # noqa: SLF001 - the class with slots has no working `super()`
             self, evaluation, rule, snapshot, missed_before=missed_before, fired_at=fired_at
         )
         facts, ref = evaluation.decision.facts, ref_of(snapshot.obj)
