@@ -54,11 +54,14 @@ class TryLaterError(TtlError):
 
     Attributes:
         retry_after_seconds: How long to wait at the least.
+        outage: What is wrong with an archive as a whole: without its name, and without the key of any object. Empty if
+            the error is about one key or one request.
     """
 
-    def __init__(self, message: str, *, retry_after_seconds: float = 1.0) -> None:
+    def __init__(self, message: str, *, retry_after_seconds: float = 1.0, outage: str = "") -> None:
         super().__init__(message)
         self.retry_after_seconds = retry_after_seconds
+        self.outage = outage
 
 
 class UnreachableLogError(TryLaterError):

@@ -1,6 +1,5 @@
 """Open the archives of the policy, each when it is first needed."""
 
-import asyncio
 from dataclasses import dataclass, field
 
 from shared.core.policy.archives import ArchiveDestination
@@ -18,17 +17,15 @@ class OpenedArchives:
 
     cluster: str
     _opened: dict[str, tuple[ArchiveDestination, Archive]] = field(default_factory=dict)
-    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:
-        """See `shared.ports.Archives`."""
+        """See `shared.ports.Archives`. Nothing is awaited, so tasks at the same time share one archive."""
         known = self._opened.get(name)
         if known is not None and known[0] == destination:
             return known[1]
-        async with self._opening:
-            archive = _open(name, destination, self.cluster)
-            self._opened[name] = destination, archive
-            return archive
+        archive = _open(name, destination, self.cluster)
+        self._opened[name] = destination, archive
+        return archive
 
 
 def _open(name: str, destination: ArchiveDestination, cluster: str) -> Archive:

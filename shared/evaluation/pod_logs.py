@@ -1,4 +1,8 @@
-"""Read the logs of the containers of a Pod, for an archive; what is missing of them is reported, and stops nothing."""
+"""Read the logs of the containers of a Pod, for an archive; what is missing of them is reported, and stops nothing.
+
+The API server reads a log by the name of its Pod. So after each log the Pod is read: if the name is that of another Pod
+by then, such as the next one of a StatefulSet, the log is left out. Until then it must not be published.
+"""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing
@@ -6,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings, ref_of
 from shared.errors import MissingLogError, PermanentError, UnreachableLogError
 from shared.ports import Cluster
@@ -13,6 +18,7 @@ from shared.ports import Cluster
 LOG_BYTES_MAX = 10 * 1024 * 1024
 """Default for the bytes of the log of one container; the rest of a longer log is left out."""
 
+_POD = KindRule(api_versions=("v1",), kind="Pod", plural="pods", never_finishes="only its logs are read")
 _PARTS = ("initContainer", "container", "ephemeralContainer")
 _STATES = ("state", "lastState")
 
@@ -26,6 +32,7 @@ class LogGap(StrEnum):
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
     BROKEN_OFF = "broken-off"
+    KEPT = "kept"
 
 
 @dataclass(slots=True)
@@ -57,6 +64,7 @@ class ContainerLog:
 
         Raises:
             TryLaterError: The API server is away.
+            MissingLogError: After the last chunk: the chunks are not known to be those of this Pod. Do not store them.
         """
         if self._chunks is not None:
             async for chunk in self._chunks:
@@ -66,6 +74,17 @@ class ContainerLog:
         """Note what is missing."""
         self.gap, self.problem = gap, problem
         self.is_missing = self.size == 0 and gap is not LogGap.CUT
+
+    def discard(self, gap: LogGap, problem: str) -> None:
+        """Note that nothing of what was read can be stored.
+
+        Raises:
+            MissingLogError: Some of it was yielded.
+        """
+        is_yielded, self.size = self.size > 0, 0
+        self.lacks(gap, problem)
+        if is_yielded:
+            raise MissingLogError(problem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +120,11 @@ class PodLogs:
                 yield log
 
     async def _follow(self, log: ContainerLog, pod: dict[str, Any]) -> AsyncGenerator[bytes]:
-        """Yield a log up to its limit, and note what is missing."""
+        """Yield a log up to its limit, and note what is missing.
+
+        Raises:
+            MissingLogError: After the last chunk: they may be those of another Pod.
+        """
         stream = self.cluster.logs(ref_of(pod), log.container, bytes_max=self.bytes_max + 1)
         try:
             async with aclosing(stream):
@@ -112,13 +135,28 @@ class PodLogs:
                         yield kept
                     if len(kept) < len(chunk):
                         log.lacks(LogGap.CUT, f"the log has more than {self.bytes_max} bytes: the rest is left out")
-                        return
+                        break
         except UnreachableLogError as error:
             log.lacks(LogGap.BROKEN_OFF if log.size else LogGap.UNREACHABLE, str(error))
         except MissingLogError as error:
             log.lacks(LogGap.GONE, str(error))
         except PermanentError as error:
             log.lacks(LogGap.REFUSED, str(error))
+        if not log.is_missing:
+            await self._check_pod(log, pod)
+
+    async def _check_pod(self, log: ContainerLog, pod: dict[str, Any]) -> None:
+        """Discard a log unless the name is still that of its Pod: then it was all the time."""
+        ref = ref_of(pod)
+        try:
+            snapshot = await self.cluster.get(_POD, ref)
+        except PermanentError as error:
+            log.discard(LogGap.REFUSED, f"cannot check whose log it is: {error}")
+            return
+        if snapshot is None:
+            log.discard(LogGap.GONE, f"{ref} was deleted while its log was read")
+        elif (uid := get_text(snapshot.obj, "metadata.uid")) != ref.uid:
+            log.discard(LogGap.GONE, f"{ref} was replaced by the Pod {uid}, whose log it may be; expected {ref.uid}")
 
 
 def containers_of(pod: dict[str, Any]) -> Iterator[str]:

@@ -104,7 +104,8 @@ class ArchiveDone(Message):
         resource_version: The resource version that is stored.
         digest: The digest of the request.
         location: Where it is stored.
-        archived_at: When it was stored; the same in each answer about this version. The grace counts from then.
+        archived_at: When it was stored; the same in each answer about this version. The grace counts from then. An
+            instant before the finish of the object or in the future is an error; clocks may differ by five minutes.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.archive.done"

@@ -83,6 +83,8 @@ class Archive(Protocol):
     async def put_log(self, path: str, chunks: AsyncIterator[bytes]) -> int:
         """Store a log beside the documents, compressed, in a stream; a log that is stored already is replaced.
 
+        If the chunks raise an error, also after the last one, it is raised, and what was stored before stays.
+
         Returns:
             The bytes of the log before compression.
         """

@@ -1,13 +1,18 @@
-"""Store the logs of a Pod's containers in an archive, in a stream."""
+"""Store the logs of a Pod's containers in an archive, in a stream.
 
+A log can become shorter: the kubelet rotates it, and a container that starts again has another one. So an attempt
+replaces a log that an attempt before has stored only by a longer one.
+"""
+
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared.core.archive.layout import ArchiveKey, log_path
 from shared.core.objects import get_text
-from shared.errors import TryLaterError
-from shared.evaluation.pod_logs import PodLogs
+from shared.errors import AbsentDocumentError, DamagedDocumentError, MissingLogError, TryLaterError
+from shared.evaluation.pod_logs import ContainerLog, LogGap, PodLogs
 from shared.ports import Archive
 from shared.usecases.byte_gate import ByteGate
 
@@ -67,12 +72,45 @@ async def write_logs(  # noqa: PLR0913 - each argument is another party
     async with aclosing(pod_logs.read(obj)) as logs:
         async for log in logs:
             path = log_path(key, log.container)
-            if not log.is_missing:
-                async with gate.hold(LOG_HELD_BYTES):
-                    await archive.put_log(path, log.chunks())
-                stored.paths.append(path)
+            async with gate.hold(LOG_HELD_BYTES):
+                before = await _find_size(archive, path)
+                is_stored = not log.is_missing and await _put(archive, path, log, before)
             if log.may_come and not may_be_missing:
                 raise TryLaterError(f"log of {name}/{log.container}: {log.problem}")
+            if is_stored or before is not None:
+                stored.paths.append(path)
+            if before is not None and log.size < before:
+                reason = log.problem or f"the log has {log.size} bytes"
+                log.lacks(LogGap.KEPT, f"an attempt before has stored {before} bytes; now {reason}")
             if log.gap is not None:
                 stored.problems[f"{name}/{log.container}"] = f"{log.gap}: {log.problem}"
     return stored
+
+
+class _NotLongerError(Exception):
+    """The log is not longer than the one that is stored."""
+
+
+async def _put(archive: Archive, path: str, log: ContainerLog, before: int | None) -> bool:
+    """Store a log; False if it is not that of its Pod, or not longer than the one that is stored."""
+    try:
+        await archive.put_log(path, _longer_than(before, log))
+    except (MissingLogError, _NotLongerError):
+        return False
+    return True
+
+
+async def _longer_than(before: int | None, log: ContainerLog) -> AsyncIterator[bytes]:
+    """Yield a log; an error at its end, before the archive publishes it, if it is not longer than the stored one."""
+    async for chunk in log.chunks():
+        yield chunk
+    if before is not None and log.size <= before:
+        raise _NotLongerError
+
+
+async def _find_size(archive: Archive, path: str) -> int | None:
+    """The bytes of the log that is stored; None if there is none, or if it is damaged."""
+    try:
+        return sum([len(chunk) async for chunk in archive.read_log(path)])
+    except (AbsentDocumentError, DamagedDocumentError):
+        return None

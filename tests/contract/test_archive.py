@@ -309,6 +309,21 @@ async def test_log_whose_source_fails_is_not_stored(subject):
     assert [page async for page in subject.archive.files()] == []
 
 
+async def test_stored_log_stays_if_the_source_of_another_one_fails_at_its_end(subject):
+    key, _ = make()
+    path = log_path(key, "main")
+    await subject.archive.put_log(path, chunks_of(b"first log"))
+
+    async def source(size):
+        yield os.urandom(size)
+        raise ConnectionResetError
+
+    for size in (10, 12 * MEBIBYTE):
+        with pytest.raises(ConnectionResetError):
+            await subject.archive.put_log(path, source(size))
+        assert b"".join([chunk async for chunk in subject.again().read_log(path)]) == b"first log"
+
+
 @pytest.mark.parametrize("kind", ["random", "lines"])
 async def test_long_log_is_streamed_in_bounded_memory(subject, kind, request):
     if "s3" not in request.node.name and "folder" not in request.node.name:

@@ -151,7 +151,8 @@ class BucketStore:
             async with asyncio.timeout(OPERATION_SECONDS):
                 return await answer
         except TimeoutError:
-            raise TryLaterError(f"{self._what(action, path)}: no answer in {OPERATION_SECONDS:g} s") from None
+            problem = f"no answer in {OPERATION_SECONDS:g} s"
+            raise TryLaterError(f"{self._what(action, path)}: {problem}", outage=problem) from None
         except AlreadyExistsError:
             raise
         except FileNotFoundError as error:

@@ -2,6 +2,9 @@
 
 The text of an error has the request and the answer, which may hold credentials: a signed URL, an access key, the text
 that was signed. Only the status, the error code and, unless the answer is about credentials, its message are used.
+
+A bucket that does not answer, has no credentials, is busy or full is an outage of the archive. A conflict, a 408 and a
+500 may be about one key.
 """
 
 import re
@@ -65,8 +68,12 @@ class _Answer:
     message: str
 
     def __str__(self) -> str:
-        parts = [str(self.status), self.code]
-        return " ".join(part for part in parts if part) + (f": {self.message}" if self.message else "")
+        return self.codes + (f": {self.message}" if self.message else "")
+
+    @property
+    def codes(self) -> str:
+        """The status and the error code, without the message, which may name a key."""
+        return " ".join(part for part in (str(self.status), self.code) if part)
 
 
 def is_absent(error: Exception, action: str) -> bool:
@@ -74,7 +81,7 @@ def is_absent(error: Exception, action: str) -> bool:
     return action not in {"store", "list"} and _answer(error).code in _ABSENT_CODES
 
 
-def convert_bucket_error(error: Exception, what: str, destination: Destination) -> TtlError:  # noqa: C901 - one table
+def convert_bucket_error(error: Exception, what: str, destination: Destination) -> TtlError:  # noqa: C901, PLR0912 - one table
     """Return the error for a failed request.
 
     Args:
@@ -86,16 +93,12 @@ def convert_bucket_error(error: Exception, what: str, destination: Destination) 
     credentials = _CREDENTIALS.get(destination.scheme, _S3_CREDENTIALS)
     if _AT_IDENTITY.search(_head(error)):
         said = f" (it answered {answer.status})" if answer.status else ""
-        return TryLaterError(
-            f"{what}: no credentials: none are set, and the identity service gave none{said}; expected {credentials}"
-        )
+        problem = f"no credentials: none are set, and the identity service gave none{said}; expected {credentials}"
+        return TryLaterError(f"{what}: {problem}", outage=problem)
     if answer.code in _FULL_CODES or answer.status == HTTPStatus.INSUFFICIENT_STORAGE:
-        return TryLaterError(
-            f"{what}: the store is full ({answer}); free space or raise the quota",
-            retry_after_seconds=_RETRY_SECONDS,
-        )
+        return _outage(what, "the store is full ({}); free space or raise the quota", answer, _RETRY_SECONDS)
     if answer.code == "RequestTimeTooSkewed":
-        return TryLaterError(f"{what}: the clocks of this machine and of the store differ ({answer}); set the clocks")
+        return _outage(what, "the clocks of this machine and of the store differ ({}); set the clocks", answer)
     if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN) or answer.code in _REFUSED_CODES:
         return ForbiddenError(
             f"{what}: the store refused ({answer}); expected credentials with the rights to put, get, list and delete "
@@ -113,8 +116,12 @@ def convert_bucket_error(error: Exception, what: str, destination: Destination) 
             return TryLaterError(f"{what}: another request for it is in progress ({answer})")
         case HTTPStatus.PRECONDITION_FAILED:  # the file was deleted between the put and the question for it
             return TryLaterError(f"{what}: it existed and was deleted a moment ago ({answer})")
-        case HTTPStatus.TOO_MANY_REQUESTS | HTTPStatus.REQUEST_TIMEOUT:
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return _outage(what, "the store is busy ({})", answer)
+        case HTTPStatus.REQUEST_TIMEOUT:
             return TryLaterError(f"{what}: the store is busy ({answer})")
+        case HTTPStatus.BAD_GATEWAY | HTTPStatus.SERVICE_UNAVAILABLE | HTTPStatus.GATEWAY_TIMEOUT:
+            return _outage(what, "the store answered {}", answer)
         case status if status >= HTTPStatus.INTERNAL_SERVER_ERROR and status != HTTPStatus.NOT_IMPLEMENTED:
             return TryLaterError(f"{what}: the store answered {answer}")
         case _:
@@ -130,7 +137,17 @@ def _unanswered(error: Exception, what: str, destination: Destination) -> TtlErr
         return PermanentError(f"{what}: {type(error).__name__}; check {_SETTINGS}")
     reason = next((words for sign, words in _CONNECTION.items() if sign in text), "the connection failed")
     server = destination.options.get("endpoint", f"the {destination.scheme} service")
-    return TryLaterError(f"{what}: no answer of {server}: {reason}")
+    problem = f"no answer of {server}: {reason}"
+    return TryLaterError(f"{what}: {problem}", outage=problem)
+
+
+def _outage(what: str, problem: str, answer: _Answer, retry_after_seconds: float = 1.0) -> TryLaterError:
+    """The error of an archive as a whole; its `outage` is without the message of the store, which may name a key."""
+    return TryLaterError(
+        f"{what}: {problem.format(answer)}",
+        retry_after_seconds=retry_after_seconds,
+        outage=problem.format(answer.codes),
+    )
 
 
 def _answer(error: Exception) -> _Answer:

@@ -88,6 +88,6 @@ class FolderStore:
                 return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
         except TimeoutError:
             problem = f"no answer of the file system in {self._seconds:g} s; check the volume"
-            raise TryLaterError(f"{what}: {problem}") from None
+            raise TryLaterError(f"{what}: {problem}", outage=problem) from None
         except OSError as error:
             raise convert_os_error(error, what, str(self._files.root)) from None

@@ -1,4 +1,7 @@
-"""Convert errors of a file system into the errors of `shared.errors`."""
+"""Convert errors of a file system into the errors of `shared.errors`.
+
+A volume that is full or away is an outage of the archive. Every other error may be about one path.
+"""
 
 import errno
 
@@ -9,6 +12,22 @@ _RETRY_SECONDS = 30.0  # until a volume that was full is tried again, at the lea
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EROFS)
 _PERMANENT = (errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EXDEV, errno.EEXIST, errno.EINVAL)
+_AWAY = (
+    errno.ESTALE,
+    errno.ENOTCONN,
+    errno.ECONNREFUSED,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ETIMEDOUT,
+    errno.ENODEV,
+    errno.ENXIO,
+    errno.ESHUTDOWN,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+)
 _WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -23,10 +42,9 @@ def convert_os_error(error: OSError, what: str, root: str) -> TtlError:
     said = error.strerror or type(error).__name__
     match error.errno:
         case number if number in _FULL:
-            return TryLaterError(
-                f"{what}: the volume is full or a quota is reached ({said}); free space or enlarge the volume",
-                retry_after_seconds=_RETRY_SECONDS,
-            )
+            problem = f"the volume is full or a quota is reached ({said}); free space or enlarge the volume"
+            outage = problem if error.errno != errno.EFBIG else ""  # of one file
+            return TryLaterError(f"{what}: {problem}", retry_after_seconds=_RETRY_SECONDS, outage=outage)
         case number if number in _REFUSED:
             return ForbiddenError(f"{what}: {said}; expected that this account may read and write {root}")
         case number if number in _WITHOUT_LINKS:
@@ -45,4 +63,5 @@ def convert_os_error(error: OSError, what: str, root: str) -> TtlError:
         case number if number in _PERMANENT:
             return PermanentError(f"{what}: {said}; expected only folders and files of the archive in {root}")
         case _:
-            return TryLaterError(f"{what}: {said}; check the volume of {root}")
+            problem = f"{said}; check the volume of {root}"
+            return TryLaterError(f"{what}: {problem}", outage=problem if error.errno in _AWAY else "")

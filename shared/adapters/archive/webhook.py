@@ -3,35 +3,59 @@
 It answers 200 with `archive.done` once it holds the version durably, also if it was asked before. It answers 202 or 204
 if it stores the object later: then `archive` asks again, with a growing pause, or when `archive.done` comes through the
 Broker. It answers 404 to a question without an object if it does not hold the version.
+
+The path and the query of its URL may hold a secret. So errors and locations have only the scheme, host and port.
 """
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, time, timedelta
 from functools import cached_property
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import aiohttp
 
+from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, event_of, parse_event, parse_message, to_http
 from shared.adapters.http_client import refuse_redirects
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
-from shared.core.objects import ObjectRef, printable
+from shared.core.objects import ObjectRef, format_instant, printable
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError
 from shared.messages import ArchiveDone, ArchiveRequest
+from shared.ports import Clock
 from shared.ports.archive import Stored, StoredFile
 
 WEBHOOK_SECONDS_MAX = 20.0
 """How long the archiver may take to answer."""
 
-_RETRYABLE = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS)
+CLOCK_DIFFERENCE_MAX = timedelta(minutes=5)
+"""How far the clock of the archiver may differ from the clocks of the API server and of this process."""
+
+_SHOWN_MAX = 200  # of an answer, in a message
+_RETRYABLE = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT)
+_AWAY = (
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+)
 _REFUSED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
 
 class WebhookArchive:
-    """An archive behind a webhook; it confirms what it holds, and cannot be listed or read."""
+    """An archive behind a webhook; it confirms what it holds, and cannot be listed or read.
 
-    def __init__(self, name: str, url: str, cluster: str) -> None:
-        self._name, self._url, self._cluster = name, url, cluster
+    Attributes:
+        location: Scheme, host and port of its URL, for people.
+    """
+
+    def __init__(self, name: str, url: str, cluster: str, clock: Clock | None = None) -> None:
+        self._name, self._url, self._cluster, self._clock = name, url, cluster, clock or SystemClock()
+        parts = urlsplit(url)
+        self.location = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        found = (url, f"{parts.path}?{parts.query}", parts.query, parts.path)
+        self._secrets = [text for text in found if text.strip("/?")]
 
     @property
     def name(self) -> str:
@@ -51,8 +75,8 @@ class WebhookArchive:
         """Send an object; return once the archiver holds it; see the port."""
         done = await self._ask(key, document)
         if done is None:
-            raise TryLaterError(f"archive {self._name}: {self._url} has not stored {key.path} yet")
-        return self._stored(key, done, len(document.text))
+            raise TryLaterError(f"archive {self._name}: {self.location} has not stored {key.path} yet")
+        return self._stored(key, done, len(document.text), finished_at=document.record.finished_at)
 
     async def confirm(self, key: ArchiveKey) -> Stored | None:
         """Ask whether the archiver holds exactly this version; see the port."""
@@ -82,7 +106,9 @@ class WebhookArchive:
                 status = response.status
                 given = {name.lower(): value for name, value in response.headers.items()}
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise TryLaterError(f"archive {self._name}: {self._url}: {error or type(error).__name__}") from None
+            said = "" if isinstance(error, aiohttp.InvalidURL) else self._without_secrets(str(error))
+            problem = f"{self.location}: {said or type(error).__name__}"
+            raise TryLaterError(f"archive {self._name}: {problem}", outage=problem) from None
         if status == HTTPStatus.NOT_FOUND and document is None:
             return None
         self._raise_for(status, answer)
@@ -92,11 +118,20 @@ class WebhookArchive:
     def _raise_for(self, status: int, answer: bytes) -> None:
         if status < HTTPStatus.MULTIPLE_CHOICES:
             return
-        text = printable(answer[:200].decode(errors="replace"))
-        problem = f"archive {self._name}: {self._url} answered {status}: {text}"
+        answered = f"{self.location} answered {status}"
+        text = printable(self._without_secrets(answer.decode(errors="replace"))[:_SHOWN_MAX])
+        problem = f"archive {self._name}: {answered}: {text}"
+        if status in _AWAY:
+            raise TryLaterError(problem, outage=answered)
         if status in _RETRYABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise TryLaterError(problem)
         raise ForbiddenError(problem) if status in _REFUSED else PermanentError(problem)
+
+    def _without_secrets(self, text: str) -> str:
+        """A text of the archiver or of the HTTP client, without the path and the query of the URL."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
 
     def _parse(self, headers: dict[str, str], body: bytes, request: ArchiveRequest) -> ArchiveDone | None:
         if not body and "ce-type" not in headers:
@@ -104,14 +139,27 @@ class WebhookArchive:
         try:
             done = parse_message(parse_event(headers, body), ArchiveDone)
         except EventError as error:
-            raise PermanentError(f"archive {self._name}: {self._url}: expected archive.done: {error}") from None
+            raise PermanentError(f"archive {self._name}: {self.location}: expected archive.done: {error}") from None
         expected = request.ref.uid, request.resource_version, request.digest
         if (done.ref.uid, done.resource_version, done.digest) != expected:
-            raise PermanentError(f"archive {self._name}: {self._url} answered about another version than {expected}")
+            problem = f"{self.location} answered about another version than {expected}"
+            raise PermanentError(f"archive {self._name}: {problem}")
         return done
 
-    def _stored(self, key: ArchiveKey, done: ArchiveDone, size: int) -> Stored:
-        return Stored(key, done.archived_at, size, done.location or self._url)
+    def _stored(self, key: ArchiveKey, done: ArchiveDone, size: int, *, finished_at: datetime | None = None) -> Stored:
+        """What the archiver holds, unless `archivedAt` would end the grace early, or never.
+
+        A question has no finish time. Then the day of the key counts: that of the finish, or else of the creation.
+        """
+        at, now = done.archived_at, self._clock.now()
+        earliest = finished_at or datetime.combine(key.day, time(), UTC)
+        if earliest - at > CLOCK_DIFFERENCE_MAX or at - now > CLOCK_DIFFERENCE_MAX:
+            raise PermanentError(
+                f"archive {self._name}: {self.location}: archivedAt: expected an instant from the finish "
+                f"({format_instant(earliest)} or later) until now ({format_instant(now)}), got {format_instant(at)}; "
+                "correct the archiver or its clock"
+            )
+        return Stored(key, at, size, done.location or self.location)
 
     # What a foreign archiver does not offer
 

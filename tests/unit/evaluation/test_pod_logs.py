@@ -144,3 +144,54 @@ async def test_log_that_is_not_read_is_closed_before_the_next_one(cluster):
     obj = cluster.put(pod(main="one", side="two"))
 
     assert [log.container async for log in PodLogs(cluster).read(obj)] == ["main", "side"]
+
+
+@pytest.mark.parametrize("limit", [3, 100])
+async def test_log_of_a_name_that_another_pod_has_by_then_is_discarded_after_its_last_chunk(cluster, limit):
+    obj = cluster.put(pod(main="text of another"))
+    cluster.write("p", "metadata.uid", "another")
+    logs = PodLogs(cluster, limit).read(obj)
+    log = await anext(logs)
+
+    with pytest.raises(MissingLogError, match="replaced by the Pod another"):
+        [chunk async for chunk in log.chunks()]
+    await logs.aclose()
+
+    assert (log.gap, log.is_missing, log.size, log.may_come) == (LogGap.GONE, True, 0, False)
+
+
+async def test_empty_log_of_another_pod_is_missing(cluster):
+    obj = cluster.put(pod(main=""))
+    cluster.write("p", "metadata.uid", "another")
+
+    ((log, text),) = await read(cluster, obj)
+
+    assert (log.gap, log.is_missing, text) == (LogGap.GONE, True, b"")
+
+
+async def test_pod_is_read_once_after_each_log_that_can_be_stored(cluster):
+    states = [{"name": "main", "state": WAITING}, {"name": "side", "state": ENDED}]
+    obj = cluster.put(pod(main="", side="text", statuses={"containerStatuses": states}))
+    before = cluster.counted()["get"]
+
+    await read(cluster, obj)
+
+    assert cluster.counted()["get"] - before == 1
+
+
+async def test_log_whose_pod_may_not_be_read_is_refused(cluster):
+    obj = cluster.put(pod(main=""))
+    cluster.fail("get", ForbiddenError("pods is forbidden"))
+
+    ((log, _),) = await read(cluster, obj)
+
+    assert (log.gap, log.is_missing) == (LogGap.REFUSED, True)
+    assert log.problem == "cannot check whose log it is: pods is forbidden"
+
+
+async def test_api_server_that_is_away_after_a_log_is_an_error(cluster):
+    obj = cluster.put(pod(main="text"))
+    cluster.fail("get", TryLaterError("away"))
+
+    with pytest.raises(TryLaterError, match="away"):
+        await read(cluster, obj)

@@ -86,3 +86,34 @@ def test_unknown_error_is_permanent_and_has_no_text_of_its_own():
     error = convert_bucket_error(GenericError("Generic S3 error: hidden"), WHAT, S3)
     assert type(error) is PermanentError
     assert "hidden" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "outage"),
+    [
+        (
+            403,
+            "RequestTimeTooSkewed",
+            "the clocks of this machine and of the store differ (403 RequestTimeTooSkewed); set",
+        ),
+        (408, "", ""),
+        (409, "ConditionalRequestConflict", ""),
+        (412, "PreconditionFailed", ""),
+        (429, "TooManyRequests", "the store is busy (429 TooManyRequests)"),
+        (500, "InternalError", ""),
+        (503, "SlowDown", "the store answered 503 SlowDown"),
+        (507, "XMinioStorageFull", "the store is full (507 XMinioStorageFull); free space"),
+    ],
+)
+def test_outage_of_a_store_is_told_apart_from_an_error_about_one_key(status, code, outage):
+    error = convert_bucket_error(answered(status, code, "about prefix/key"), WHAT, S3)
+    assert isinstance(error, TryLaterError)
+    assert error.outage.startswith(outage)
+    assert bool(error.outage) == bool(outage)
+    assert "key" not in error.outage
+
+
+def test_store_that_does_not_answer_is_an_outage_without_a_key():
+    error = convert_bucket_error(GenericError("error sending request: ConnectionRefused"), WHAT, S3)
+    assert isinstance(error, TryLaterError)
+    assert error.outage == "no answer of the s3 service: the connection was refused"

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 from aiohttp import web
@@ -10,13 +11,14 @@ from shared.adapters.archive.webhook import WebhookArchive
 from shared.core.archive.document import Document, Record
 from shared.errors import ForbiddenError, PermanentError, TryLaterError
 from tests.archives import copied_of
-from tests.builders import NOW, ago, job, stamp
+from tests.builders import NOW, ago, job, later, stamp
+from tests.fakes import FakeClock
 from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
 COPIED = copied_of(job(complete=ago(60)))
-DOCUMENT = Document(Record(archived_at=NOW), COPIED.text)
+DOCUMENT = Document(Record(archived_at=NOW, finished_at=ago(60)), COPIED.text)
 HEADERS = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "test", "ce-type": "dev.ttlafterfinished.archive.done"}
 
 
@@ -26,7 +28,7 @@ def done(request, **changes):
 
 
 @asynccontextmanager
-async def archiver(status=200, answer=done, headers=HEADERS):
+async def archiver(status=200, answer=done, headers=HEADERS, path=""):
     asked = []
 
     async def handle(request: web.Request) -> web.Response:
@@ -37,7 +39,7 @@ async def archiver(status=200, answer=done, headers=HEADERS):
         return web.json_response(body, status=status, headers=headers)
 
     async with answering_with(handle) as url:
-        archive = WebhookArchive("main", url, "east")
+        archive = WebhookArchive("main", f"{url}{path}", "east", FakeClock())
         try:
             yield archive, asked
         finally:
@@ -112,3 +114,86 @@ async def test_archiver_cannot_be_read_or_listed():
         await archive.read(COPIED.key)
     with pytest.raises(PermanentError, match="a webhook only stores"):
         archive.ls()
+
+
+EARLY, LATE = timedelta(minutes=-6), timedelta(minutes=6)
+
+
+def archived_at(instant):
+    return lambda request: done(request, archivedAt=stamp(instant))
+
+
+@pytest.mark.parametrize("instant", [ago(10**9), ago(60) + EARLY, NOW + LATE, later(10**9)])
+async def test_acknowledgement_of_a_put_is_between_the_finish_and_now(instant):
+    async with archiver(answer=archived_at(instant)) as (archive, _):
+        with pytest.raises(PermanentError, match="archivedAt: expected an instant from the finish"):
+            await archive.put(COPIED.key, DOCUMENT)
+
+
+@pytest.mark.parametrize("instant", [ago(10**9), NOW.replace(hour=0, minute=0) + EARLY, NOW + LATE])
+async def test_confirmation_is_between_the_day_of_the_finish_and_now(instant):
+    async with archiver(answer=archived_at(instant)) as (archive, _):
+        with pytest.raises(PermanentError, match="archivedAt"):
+            await archive.confirm(COPIED.key)
+
+
+@pytest.mark.parametrize("instant", [ago(60), ago(300), NOW, later(240)])
+async def test_clocks_may_differ_by_minutes(instant):
+    async with archiver(answer=archived_at(instant)) as (archive, _):
+        assert (await archive.put(COPIED.key, DOCUMENT)).stored_at == instant
+        confirmed = await archive.confirm(COPIED.key)
+        assert confirmed is not None
+        assert confirmed.stored_at == instant
+
+
+SECRET = "/hooks/path-secret?token=query-secret"
+
+
+@pytest.mark.parametrize("status", [202, 400, 401, 404, 409, 429, 500, 503])
+async def test_path_and_query_of_the_url_are_never_in_an_error(status):
+    def echo(request):
+        return {"error": f"cannot POST {SECRET}, /hooks/path-secret or token=query-secret"}
+
+    async with archiver(status, echo, headers={}, path=SECRET) as (archive, _):
+        with pytest.raises((PermanentError, TryLaterError), match="127") as caught:
+            await archive.put(COPIED.key, DOCUMENT)
+
+    assert "secret" not in str(caught.value)
+    assert "secret" not in getattr(caught.value, "outage", "")
+
+
+@pytest.mark.parametrize("changes", [{"digest": "0" * 64}, {"digest": "short"}, {"archivedAt": stamp(ago(10**9))}])
+async def test_path_and_query_of_the_url_are_not_in_an_error_about_an_answer(changes):
+    async with archiver(answer=lambda request: done(request, **changes), path=SECRET) as (archive, _):
+        with pytest.raises(PermanentError) as caught:
+            await archive.confirm(COPIED.key)
+
+    assert "secret" not in str(caught.value)
+
+
+async def test_location_is_the_host_if_the_archiver_names_none():
+    async with archiver(answer=lambda request: done(request, location=""), path=SECRET) as (archive, _):
+        stored = await archive.put(COPIED.key, DOCUMENT)
+
+    assert stored.location == archive.location
+    assert stored.location.startswith("http://127.0.0.1:")
+    assert "secret" not in stored.location
+
+
+@pytest.mark.parametrize(("status", "is_outage"), [(408, False), (409, False), (429, True), (500, False), (503, True)])
+async def test_outage_of_the_archiver_is_told_apart_from_an_error_about_one_key(status, is_outage):
+    async with archiver(status, None) as (archive, _):
+        with pytest.raises(TryLaterError) as caught:
+            await archive.confirm(COPIED.key)
+
+    assert caught.value.outage == (f"{archive.location} answered {status}" if is_outage else "")
+
+
+async def test_archiver_that_is_not_there_is_an_outage_without_its_path():
+    archive = WebhookArchive("main", f"http://127.0.0.1:1{SECRET}", "east")
+    with pytest.raises(TryLaterError) as caught:
+        await archive.confirm(COPIED.key)
+    await archive.close()
+
+    assert caught.value.outage.startswith("http://127.0.0.1:1: ")
+    assert "secret" not in str(caught.value)
