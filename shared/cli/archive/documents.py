@@ -13,10 +13,8 @@ from shared.core.archive.layout import ArchiveKey, parse_key
 from shared.core.archive.verify import find_damage
 from shared.core.objects import format_instant, get_text, list_mappings, ref_of
 from shared.errors import DamagedDocumentError, TtlError
+from shared.evaluation.children import CHILDREN_MAX
 from shared.ports.archive import Stored
-
-CHILDREN_MAX = 10_000
-"""The most children of one object that a command reads."""
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _OTHER_NUMBER = re.compile(
