@@ -98,9 +98,9 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
 
 
 def describe_record(document: Document, stored: Stored) -> str:
-    """Say in one line what was archived, when, and why."""
+    """Say in one line what was archived, when by the clock of the store, and why."""
     record = document.record
-    parts = [f"resource version {stored.key.resource_version}, archived {format_instant(record.archived_at)}"]
+    parts = [f"resource version {stored.key.resource_version}, archived {format_instant(stored.stored_at)}"]
     if record.finished_at:
         parts.append(f"{record.outcome or 'finished'} {format_instant(record.finished_at)}")
     if record.due_at:
