@@ -89,7 +89,7 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
             raise DamagedDocumentError(f"archive {source.name}: {key.path} is not a child of {parent.path}")
     family = {parent.uid, *(ref_of(child.obj).uid for child in children)}
     for child in children:
-        # Its record may name no parent, or another one: a document is stored once, whoever asks for it first.
+        # Its record may name no parent, or another one: a document is stored once, by the first that needs it.
         owners = {get_text(owner, "uid") for owner in list_mappings(child.obj, "metadata.ownerReferences")}
         if not owners & family:
             problem = f"{ref_of(child.obj)} is not a child of {parent.path}"

@@ -35,7 +35,7 @@ from shared.usecases.restore import restore as restore_documents
 @click.option("--suspended", is_flag=True, help="Create an object that would run again suspended.")
 @click.option("--yes-run-again", is_flag=True, help="Let an object run again that its controller runs once it exists.")
 @click.option("--children", is_flag=True, help="Also the children that were archived with the object.")
-@click.option("--no-hold", is_flag=True, help="Do not set a hold on the new object. Its TTL can then delete it.")
+@click.option("--no-hold", is_flag=True, help="Set no hold, and keep the TTL fields: a TTL can delete the object.")
 @click.option("--dry-run", is_flag=True, help="Only let the API server check the object; nothing is created.")
 @archive_options
 async def restore(
@@ -55,7 +55,7 @@ async def restore(
 
     An existing object is never overwritten. An object that would run again, such as a Job, is rejected unless you set
     --suspended or --yes-run-again. The new object is held until `kubectl ttl release`, so that its old TTL does not
-    delete it: a TTL field of its kind is removed until then. The API server checks all objects before the first is
+    delete it: the TTL fields of its kind are removed until then. The API server checks all objects before the first is
     created. The printed time of the archiving is that of `archive ls`, by the clock of the store.
     """
     if suspended and yes_run_again:
