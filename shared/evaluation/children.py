@@ -19,8 +19,8 @@ from shared.errors import AbsentKindError, ForbiddenError, PermanentError
 from shared.evaluation.owned_lists import Name, Owned, OwnedLists, list_pages
 from shared.ports import Cluster, Snapshot, Unreadable
 
-CHILDREN_FOUND_MAX = 20_000
-"""Maximum number of children of one object."""
+CHILDREN_MAX = 20_000
+"""Maximum number of children of one object, for the archiving and for the commands that read them."""
 
 READS_AT_ONCE = 4
 """Children of one object that are read at the same time, and held until they are stored."""
@@ -62,7 +62,7 @@ class Children:
 
     cluster: Cluster
     kinds: Catalogue
-    children_max: int = CHILDREN_FOUND_MAX
+    children_max: int = CHILDREN_MAX
 
     def __post_init__(self) -> None:
         self._lists = OwnedLists(self.cluster)

@@ -9,7 +9,7 @@ from shared.core.archive.draft import Draft, find_dropped, make_draft
 from shared.core.deadlines.run import is_merged
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef, get_text, list_mappings, ref_of
-from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
+from shared.errors import AbsentKindError, ConflictError, PermanentError, TtlError
 from shared.ports import Snapshot
 
 
@@ -168,7 +168,7 @@ async def _find_kind(creator: Creator, ref: ObjectRef) -> ServedKind:
 
 
 async def _find_lost_owners(obj: dict[str, Any], creator: Creator) -> set[str]:
-    """The uids of owners that do not exist; the garbage collector deletes an object that has only such owners.
+    """The uids of owners that do not exist or are being deleted; with only such owners, the object would be deleted.
 
     Raises:
         TryLaterError: The API server is busy or unreachable.
@@ -183,11 +183,10 @@ async def _find_lost_owners(obj: dict[str, Any], creator: Creator) -> set[str]:
             found = await creator.read(kind, ref)
         except AbsentKindError:
             found = None
-        except TryLaterError:
-            raise
         except PermanentError as error:
             raise TtlError(f"{ref_of(obj)} cannot be restored: its owner {ref} cannot be read: {error}") from None
-        if found is None or get_text(found.obj, "metadata.uid") != uid:
+        live = found.obj if found else {}
+        if get_text(live, "metadata.uid") != uid or get_text(live, "metadata.deletionTimestamp"):
             lost.add(uid)
     return lost
 

@@ -92,5 +92,7 @@ def _type_of(field, schema):
         return f"list of {_type_of(field['items'], schema)}"
     if field["type"] == "object":
         names = field.get("properties")
-        return f"object with {', '.join(map(code, names))}" if names else "object of integers"
+        values = field.get("additionalProperties")
+        of_values = f" of {_type_of(values, schema)}s" if isinstance(values, dict) else ""
+        return f"object with {', '.join(map(code, names))}" if names else f"object{of_values}"
     return _JSON.get(field["type"], field["type"])

@@ -42,29 +42,29 @@ class Settings(BaseModel):
     """Kinds that may be deleted, comma separated (`jobs,pods`), or `all`: every kind that can finish. The default is
     `all`.
 
-    Read by: schedule, expire, sweep, run, watch, plan.
+    Read by: schedule, expire, enforce, archive, sweep, run, watch, plan.
     """
     kinds_dir: Path | None = Field(default=None, alias="TTL_KINDS_DIR")
     """A directory of your own kind rules. A rule for a shipped kind replaces the shipped rule.
 
-    Read by: schedule, expire, sweep, run, watch, commands.
+    Read by: schedule, expire, enforce, archive, sweep, run, watch, commands.
     """
     policy: Path | None = Field(default=None, alias="TTL_POLICY")
     """The policy file. It is read again when its content changes. If it is not set, there is no policy.
 
-    Read by: schedule, expire, sweep, run, watch, commands.
+    Read by: schedule, expire, enforce, archive, sweep, run, watch, commands.
     """
     dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
     """If `true`, decide and report, and delete nothing.
 
-    Read by: expire, sweep, deadletter, run.
+    Read by: expire, enforce, archive, sweep, deadletter, run.
     """
     sweep_interval: Annotated[timedelta, BeforeValidator(parse_duration)] = Field(
         default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
     )
     """The time between two sweeps, at least `1s`. An object gets a timer only if it is due within two intervals.
 
-    Read by: schedule, timers, expire, sweep, run.
+    Read by: schedule, timers, expire, enforce, sweep, run.
     """
     concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
     """How many objects a sweep handles at once, from 1 to 1000.
@@ -86,7 +86,7 @@ class Settings(BaseModel):
     """The namespace of this installation, for its Kubernetes Events and its shared state. The default for shared state
     is `ttl-after-finished`, and for `run` the namespace of its Lease.
 
-    Read by: expire, sweep, deadletter, run, commands.
+    Read by: expire, enforce, archive, sweep, deadletter, run, commands.
     """
     cluster_name: str = Field(
         default="default", alias="TTL_CLUSTER", pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
@@ -109,7 +109,7 @@ class Settings(BaseModel):
     """The URL of the API server, if the process has neither a ServiceAccount nor a kubeconfig. It needs one of
     `TTL_API_TOKEN`, `TTL_API_TOKEN_FILE` and `TTL_API_IDENTITY`.
 
-    Read by: timers, expire, sweep, deadletter, run, watch, commands.
+    Read by: timers, expire, enforce, archive, sweep, deadletter, run, watch, commands.
     """
     api_ca: str = Field(default="", alias="TTL_API_CA")
     """The certificates to trust for `TTL_API_SERVER`: PEM, base64 of PEM, or a file. The default is the system's.

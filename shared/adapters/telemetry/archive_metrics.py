@@ -22,7 +22,10 @@ class ArchiveMetrics:
         counter = partial(Counter, registry=registry)
         self._archived = counter("ttl_archived_total", "Objects that an archive has acknowledged.", ["archive", "kind"])
         self._bytes = counter(
-            "ttl_archived_bytes_total", "Bytes of the stored documents, as compressed, without children.", ["archive"]
+            "ttl_archived_bytes_total",
+            "Bytes of the documents of archived objects, as compressed; for a webhook, of their JSON. Children, logs "
+            "and documents that were stored before do not count.",
+            ["archive"],
         )
         self._failures = counter("ttl_archive_failures_total", "Failed attempts to archive an object.", ["archive"])
         self._finished: TTLCache[str, datetime] = TTLCache(_REMEMBERED_MAX, _REMEMBERED_SECONDS)

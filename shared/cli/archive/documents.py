@@ -13,10 +13,8 @@ from shared.core.archive.layout import ArchiveKey, parse_key
 from shared.core.archive.verify import find_damage
 from shared.core.objects import format_instant, get_text, list_mappings, ref_of
 from shared.errors import DamagedDocumentError, TtlError
+from shared.evaluation.children import CHILDREN_MAX
 from shared.ports.archive import Stored
-
-CHILDREN_MAX = 10_000
-"""The most children of one object that a command reads."""
 
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _OTHER_NUMBER = re.compile(
@@ -91,7 +89,7 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
             raise DamagedDocumentError(f"archive {source.name}: {key.path} is not a child of {parent.path}")
     family = {parent.uid, *(ref_of(child.obj).uid for child in children)}
     for child in children:
-        # Its record may name no parent, or another one: a document is stored once, for the first of its parents.
+        # Its record may name no parent, or another one: a document is stored once, by the first that needs it.
         owners = {get_text(owner, "uid") for owner in list_mappings(child.obj, "metadata.ownerReferences")}
         if not owners & family:
             problem = f"{ref_of(child.obj)} is not a child of {parent.path}"
@@ -100,9 +98,9 @@ async def read_children(source: ArchiveSource, parent: ArchiveKey, document: Doc
 
 
 def describe_record(document: Document, stored: Stored) -> str:
-    """Say in one line what was archived, when, and why."""
+    """Say in one line what was archived, when by the clock of the store, and why."""
     record = document.record
-    parts = [f"resource version {stored.key.resource_version}, archived {format_instant(record.archived_at)}"]
+    parts = [f"resource version {stored.key.resource_version}, archived {format_instant(stored.stored_at)}"]
     if record.finished_at:
         parts.append(f"{record.outcome or 'finished'} {format_instant(record.finished_at)}")
     if record.due_at:

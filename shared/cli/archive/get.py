@@ -49,8 +49,9 @@ async def get(
 ) -> None:
     """Print an archived object as the API server sent it, with its managedFields and its status.
 
-    The newest resource version is printed; standard error names it, and says when it was archived. If several objects
-    of the name are archived, the newest is printed, and standard error has the uids of the others.
+    The newest resource version is printed; standard error names it, and says when it was archived, by the clock of the
+    store. If several objects of the name are archived, the newest is printed, and standard error has the uids of the
+    others.
     """
     split_target(target)
     source = await open_source(options)

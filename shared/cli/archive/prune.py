@@ -4,29 +4,27 @@ import os
 import sys
 import time
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from shared.cli.archive.selection import duration_option
-from shared.cli.archive.source import (
-    ArchiveSource,
-    archive_option,
-    archive_options,
-    archive_policy_option,
-    find_archive,
-    open_source,
-)
+from shared.cli.archive.source import archive_option, archive_policy_option, find_archive, open_named
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option
 from shared.cli.output.messages import confirm, inform
 from shared.cli.output.width import echo
 from shared.core.archive.destination import parse_destination
+from shared.core.archive.layout import prefix_of
 from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule
 from shared.core.objects import printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.ttl.durations import format_duration
 from shared.errors import TtlError
 from shared.usecases.archive_retention import PruneReport, prune_archive
+
+if TYPE_CHECKING:  # the clients of the stores take long to load
+    from shared.adapters.archive.archive import StoreArchive
 
 _keep_option = click.option(
     "--keep", callback=duration_option, metavar="TIME", help="How long documents are kept. Default: keep of the policy."
@@ -38,30 +36,34 @@ _keep_option = click.option(
 @click.option("--all", "everything", is_flag=True, help="Delete all that has expired, even most of the archive.")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 @click.option("--dry-run", is_flag=True, help="Only count what has expired.")
-@archive_options
+@archive_option
+@archive_policy_option
+@kinds_dir_option
+@cluster_options
 async def prune(options: Options, *, keep: timedelta | None, everything: bool, yes: bool, dry_run: bool) -> None:
     """Delete the documents and logs that are older than `keep` of the archive, of all clusters.
 
     Nothing is deleted if a list fails or comes back empty, or if more than half of the archive has expired. If a bucket
     can do that itself, use its lifecycle rules instead: `archive lifecycle` prints them.
     """
-    source = await open_source(options)
-    kept = _find_keep(source.name, source.destination, keep)
-    if not source.cluster:
-        inform(f"archive {source.name} is empty")
+    named = await find_archive(options)
+    kept = _find_keep(named.name, named.destination, keep)
+    archive = open_named(named)
+    if not [cluster async for cluster in archive.folders(prefix_of())]:
+        inform(f"archive {named.name} is empty")
         return
-    now = await _store_time(source)
-    found = await prune_archive(source.archive, kept, now, everything=everything, dry_run=True)
+    now = await _store_time(archive)
+    found = await prune_archive(archive, kept, now, everything=everything, dry_run=True)
     _check(found)
     expired = f"{found.count.expired} files ({found.count.expired_bytes} bytes) are older than {format_duration(kept)}"
     if dry_run or not found.count.expired:
         echo(f"{expired}{'; dry run: nothing is deleted' if dry_run else ''}")
         return
     if not yes:
-        _confirm(expired, source.name)
-    report = await prune_archive(source.archive, kept, now, everything=everything)
+        _confirm(expired, named.name)
+    report = await prune_archive(archive, kept, now, everything=everything)
     _check(report)
-    echo(f"{report.deleted} files ({report.deleted_bytes} bytes) deleted from archive {source.name}")
+    echo(f"{report.deleted} files ({report.deleted_bytes} bytes) deleted from archive {named.name}")
 
 
 def _find_keep(name: str, destination: ArchiveDestination, keep: timedelta | None) -> timedelta:
@@ -79,13 +81,13 @@ def _find_keep(name: str, destination: ArchiveDestination, keep: timedelta | Non
     return kept
 
 
-async def _store_time(source: ArchiveSource) -> datetime:
+async def _store_time(archive: "StoreArchive") -> datetime:
     """Return an instant that the clock of the store has reached.
 
     Raises:
         TtlError: The store accepts no write, so that its clock is unknown.
     """
-    probe = await source.archive.probe(f"prune-{os.getpid()}-{time.time_ns()}")
+    probe = await archive.probe(f"prune-{os.getpid()}-{time.time_ns()}")
     if probe.stored_at is None:
         raise TtlError(f"nothing was deleted: the clock of the store is unknown: {probe.problems['write']}")
     return probe.stored_at - timedelta(seconds=1)

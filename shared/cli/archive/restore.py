@@ -20,7 +20,6 @@ from shared.cli.objects.advice import commands_for
 from shared.cli.objects.object_report import describe_fate
 from shared.cli.output.messages import inform
 from shared.cli.output.width import echo
-from shared.core.archive.document import Document
 from shared.core.objects import format_instant, get_annotations, printable, ref_of
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from shared.evaluation.evaluator import Evaluator
@@ -36,7 +35,7 @@ from shared.usecases.restore import restore as restore_documents
 @click.option("--suspended", is_flag=True, help="Create an object that would run again suspended.")
 @click.option("--yes-run-again", is_flag=True, help="Let an object run again that its controller runs once it exists.")
 @click.option("--children", is_flag=True, help="Also the children that were archived with the object.")
-@click.option("--no-hold", is_flag=True, help="Do not set a hold on the new object. Its TTL can then delete it.")
+@click.option("--no-hold", is_flag=True, help="Set no hold, and keep the TTL fields: a TTL can delete the object.")
 @click.option("--dry-run", is_flag=True, help="Only let the API server check the object; nothing is created.")
 @archive_options
 async def restore(
@@ -56,7 +55,8 @@ async def restore(
 
     An existing object is never overwritten. An object that would run again, such as a Job, is rejected unless you set
     --suspended or --yes-run-again. The new object is held until `kubectl ttl release`, so that its old TTL does not
-    delete it. The API server checks all objects before the first is created.
+    delete it: the TTL fields of its kind are removed until then. The API server checks all objects before the first is
+    created. The printed time of the archiving is that of `archive ls`, by the clock of the store.
     """
     if suspended and yes_run_again:
         raise click.UsageError("expected either --suspended or --yes-run-again, got both")
@@ -72,7 +72,8 @@ async def restore(
             suspended=suspended, may_run=yes_run_again, hold=not no_hold, dry_run=dry_run, archive=source.name
         )
         restored = await restore_documents(documents, asked, creator=ObjectCreation(cluster), kinds=source.kinds)
-        for one, archived in zip(restored, documents, strict=True):
+        times = [format_instant(chosen.stored.stored_at), *([f"with {ref_of(document.obj)}"] * (len(documents) - 1))]
+        for one, archived in zip(restored, times, strict=True):
             await _report(one, archived, source, cluster, options=options, dry_run=dry_run)
     if not children and (count := len(document.record.children)):
         echo(f"note: its {count} archived children are not restored; --children restores them as well")
@@ -80,18 +81,26 @@ async def restore(
 
 async def _report(
     restored: Restored,
-    archived: Document,
+    archived: str,
     source: ArchiveSource,
     cluster: KubernetesCluster,
     *,
     options: Options,
     dry_run: bool,
 ) -> None:
-    """Print what was created, what differs from the archived object, and what its TTL does."""
+    """Print what was created, what differs from the archived object, and what its TTL does.
+
+    Args:
+        restored: The object.
+        archived: When it was archived, by the clock of the store; of a child, with which object.
+        source: The archive.
+        cluster: The cluster of the new object.
+        options: The options of the command, for suggested commands.
+        dry_run: Whether nothing is created.
+    """
     ref = ref_of(restored.snapshot.obj)
     does = "would be restored (dry run: nothing is created)" if dry_run else "is restored"
-    archived_at = format_instant(archived.record.archived_at)
-    echo(printable(f"{ref} {does}, as archived {archived_at}"))
+    echo(printable(f"{ref} {does}, as archived {archived}"))
     for sentence in restored.notes:
         echo(printable(sentence), indent=2)
     for sentence in _state(restored, options.flags):

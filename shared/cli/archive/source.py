@@ -136,10 +136,19 @@ async def open_source(options: Options, cluster: "KubernetesCluster | None" = No
         TtlError: There is no such archive, or it cannot be read.
     """
     named = await find_archive(options, cluster)
-    check_reachable(named.name, named.destination, is_local=named.is_local)
-    archive = open_destination(named.name, named.destination)
+    archive = open_named(named)
     found = await find_cluster(archive, options.cluster, usual=named.cluster, name=named.name)
     return ArchiveSource(archive, named.name, named.destination, found, named.kinds, named.policy)
+
+
+def open_named(named: NamedArchive) -> "StoreArchive":
+    """Open an archive, for a command that needs no name of a cluster.
+
+    Raises:
+        TtlError: It cannot be read.
+    """
+    check_reachable(named.name, named.destination, is_local=named.is_local)
+    return open_destination(named.name, named.destination)
 
 
 def choose_archive(archives: Mapping[str, ArchiveDestination], asked: str, policy: str) -> str:

@@ -14,7 +14,7 @@ from shared.core.deadlines.run import is_merged
 from shared.core.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations, get_in, get_text, list_mappings, ref_of
-from shared.core.ttl.edits import hold
+from shared.core.ttl.edits import HELD_TTL, find_held_problem, hold
 
 HOLD_REASON = "restored from the archive"
 """The value of the annotation `hold` on a restored object."""
@@ -29,6 +29,8 @@ _INERT = {
     ("events.k8s.io", "Event"),
 }
 """Kinds that run nothing."""
+
+_SAVED = f"{ANNOTATION_DOMAIN}/{HELD_TTL}"
 
 _MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION))
 
@@ -64,14 +66,20 @@ class Draft:
         return replace(self, obj=merged(self.obj, patch), is_suspended=True, resume=resume, runs=False)
 
     def held(self) -> "Draft":
-        """The same object with a hold; without a change if it has one, or if objects of its kind are never deleted."""
-        if self.rule is None or "hold" in get_annotations(self.obj):
+        """The same object with a hold, and without the TTL fields of its kind, which a release restores.
+
+        It is not changed if objects of its kind are never deleted. A hold that it has stays.
+        """
+        if self.rule is None or self.rule.never_finishes:
             return self
-        try:
-            edit = hold(self.obj, self.rule, HOLD_REASON)
-        except ValueError:
-            return self
-        return replace(self, obj=merged(self.obj, edit.patch(self.obj)), notes=(*self.notes, *edit.message))
+        obj, notes = self.obj, self.notes
+        if find_held_problem(obj, self.rule):
+            obj = merged(obj, {"metadata": {"annotations": {_SAVED: None}}})
+            notes = (*notes, f"annotation {_SAVED} is left out: the saved TTL cannot be read")
+        former = get_annotations(obj).get("hold")
+        reason = former if isinstance(former, str) and former.strip() else HOLD_REASON
+        edit = hold(obj, self.rule, reason, is_new=True)
+        return replace(self, obj=merged(obj, edit.patch(obj)), notes=(*notes, *edit.message))
 
 
 def make_draft(
@@ -84,15 +92,15 @@ def make_draft(
         rule: The rule of its kind; None if there is none.
         stores_status: Whether the API server stores the status of a new object, because the kind has no subresource
             for it.
-        lost_owners: The uids of owners that no longer exist.
+        lost_owners: The uids of owners that no longer exist, or that are being deleted.
     """
     draft = without_server_fields(obj, with_status=stores_status)
     notes: list[str] = []
     if lost := [one for one in list_mappings(draft, "metadata.ownerReferences") if one.get("uid") in lost_owners]:
         draft = _without_owners(draft, lost_owners)
         notes += [
-            f"its owner {get_text(one, 'kind')} {get_text(one, 'name')}, uid {get_text(one, 'uid')}, no longer exists: "
-            "the reference is left out"
+            f"its owner {get_text(one, 'kind')} {get_text(one, 'name')}, uid {get_text(one, 'uid')}, no longer "
+            "exists or is being deleted: the reference is left out"
             for one in lost
         ]
     annotations = get_in(draft, "metadata.annotations")

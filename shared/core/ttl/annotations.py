@@ -69,9 +69,9 @@ OF_OBJECTS: Mapping[str, Meaning] = {
     ),
     STOPS: Meaning("A number, written by `enforce`", "1", "How often the object was stopped at its deadline."),
     HELD_TTL: Meaning(
-        "A JSON object, written by `kubectl ttl hold`",
+        "A JSON object, written by `kubectl ttl hold` and `archive restore`",
         '{"spec.ttlSecondsAfterFinished": 3600}',
-        "Holds the values of the kind's own TTL fields that `hold` removed. `release` writes them back.",
+        "Holds the values of the kind's own TTL fields that they removed. `release` writes them back.",
     ),
 }
 """On objects, without their domain."""

@@ -48,7 +48,7 @@ class Edit:
         return patch
 
 
-def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> Edit:
+def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True, is_new: bool = False) -> Edit:
     """Keep the object, and remove the TTL fields by which the kind's own controller would delete it.
 
     Args:
@@ -56,6 +56,8 @@ def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> 
         rule: Its kind rule.
         reason: Why the object is kept, for people.
         with_fields: Whether to remove the fields, too.
+        is_new: Whether the object is not created yet. Then all TTL fields are removed: also those of the status, and
+            those on which no known controller acts.
 
     Raises:
         ValueError: The object cannot be held; the message says why.
@@ -63,15 +65,16 @@ def hold(obj: Any, rule: KindRule, reason: str, *, with_fields: bool = True) -> 
     check_changeable(obj, rule)
     if not reason.strip():
         raise ValueError("expected a reason, got an empty text: state why the object is kept")
-    removed = _fields_of_controller(obj, rule) if with_fields else {}
+    removed = _set_fields(obj, rule, is_new=is_new) if with_fields else {}
     former = get_annotations(obj).get("hold", reason)
     replaced = () if former == reason else (f"it was held already; the reason is replaced, and was {quote(former)}",)
     if not removed:
         return Edit({"hold": reason}, message=replaced)
     saved = {**_read_saved(obj, rule), **removed}
+    controller = (rule.ttl and rule.ttl.honoured_by) or "ttl-after-finished"
     message = tuple(
-        f"{path}: {json.dumps(value)} is saved in annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: "
-        f"{_controller_of(rule)} does not act on it until you release the object"
+        f"{path}: {json.dumps(value)} is removed, and saved in annotation {ANNOTATION_DOMAIN}/{HELD_TTL}: "
+        f"{controller} does not act on it until you release the object"
         for path, value in removed.items()
     )
     annotations = {"hold": reason, HELD_TTL: json.dumps(saved, sort_keys=True)}
@@ -189,11 +192,6 @@ def unset_ttl(obj: Any, outcome: Outcome | None = None) -> Edit | None:
     return Edit(removed) if removed else None
 
 
-def _controller_of(rule: KindRule) -> str:
-    """The controller that acts on the kind's own TTL fields."""
-    return (rule.ttl and rule.ttl.honoured_by) or "another controller"
-
-
 def describe_maximum(value: str, maximum: timedelta | None, finished_at: datetime | None) -> str:
     """How a namespace's max-ttl shortens the TTL that `set_ttl` wrote; empty if it does not.
 
@@ -225,11 +223,11 @@ def check_changeable(obj: Any, rule: KindRule) -> None:
         raise ValueError("the object is being deleted already, which cannot be stopped")
 
 
-def _fields_of_controller(obj: Any, rule: KindRule) -> dict[str, Any]:
-    """The set TTL fields on which the kind's own controller acts, without those of the status."""
-    if rule.ttl is None or rule.ttl.honoured_by is None:
+def _set_fields(obj: Any, rule: KindRule, *, is_new: bool) -> dict[str, Any]:
+    """The set TTL fields on which the kind's own controller acts, without those of the status; of a new object, all."""
+    if rule.ttl is None or (rule.ttl.honoured_by is None and not is_new):
         return {}
-    paths = [one.path for one in rule.ttl.fields if not one.path.startswith(_STATUS)]
+    paths = [one.path for one in rule.ttl.fields if is_new or not one.path.startswith(_STATUS)]
     return {path: value for path in paths if (value := get_in(obj, path)) is not None}
 
 

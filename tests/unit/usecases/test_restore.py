@@ -14,6 +14,7 @@ from tests.builders import NOW, copied, having, job, owned_by, pod, shipped_kind
 
 pytestmark = pytest.mark.anyio
 PLURALS = {"Job": "jobs", "Pod": "pods", "Secret": "secrets", "CronJob": "cronjobs", "Workflow": "workflows"}
+OWNER_ENDS = ("owner-uid", "2026-01-02T03:04:05Z", False)
 SUSPENDED, MAY_RUN = RestoreOptions(suspended=True), RestoreOptions(may_run=True)
 
 
@@ -182,24 +183,22 @@ async def test_field_that_the_server_drops_is_a_note() -> None:
 
 
 async def test_owner_that_is_gone_is_left_out() -> None:
-    creator = FakeCreator()
-    (one,) = await restored(creator, SUSPENDED, owned_by(FINISHED, "CronJob"))
+    (one,) = await restored(creator := FakeCreator(), SUSPENDED, owned_by(FINISHED, "CronJob"))
     assert "ownerReferences" not in creator.created[0]["metadata"]
     assert any("CronJob owner, uid owner-uid, no longer exists" in note for note in one.notes)
 
 
-@pytest.mark.parametrize(("uid", "is_kept"), [("owner-uid", True), ("a new one", False)])
-async def test_owner_stays_if_it_is_the_same_object(uid: str, is_kept: bool) -> None:
+@pytest.mark.parametrize(("uid", "ends", "is_kept"), [("owner-uid", None, True), ("2", None, False), OWNER_ENDS])
+async def test_owner_stays_if_it_is_the_same_object(uid: str, ends: str | None, is_kept: bool) -> None:
     creator = FakeCreator()
-    owner = {"kind": "CronJob", "metadata": {"namespace": "ci", "name": "owner", "uid": uid}}
-    creator.add(owner)
+    metadata = {"namespace": "ci", "name": "owner", "uid": uid, "deletionTimestamp": ends}
+    creator.add({"kind": "CronJob", "metadata": metadata})
     await restored(creator, SUSPENDED, owned_by(FINISHED, "CronJob"))
     assert ("ownerReferences" in creator.created[0]["metadata"]) is is_kept
 
 
 async def test_owner_of_a_kind_that_is_gone_is_left_out() -> None:
-    creator = FakeCreator()
-    await restored(creator, SUSPENDED, owned_by(FINISHED, "Render", api_version="example.com/v1"))
+    await restored(creator := FakeCreator(), SUSPENDED, owned_by(FINISHED, "Render", api_version="example.com/v1"))
     assert "ownerReferences" not in creator.created[0]["metadata"]
 
 
@@ -225,14 +224,26 @@ async def test_failure_after_the_first_creation_names_what_exists() -> None:
     assert len(creator.created) == 1
 
 
-async def test_finished_object_whose_status_is_stored_needs_no_word() -> None:
-    workflow = {
+def finished_workflow(**status: Any) -> dict[str, Any]:
+    metadata = {"name": "w", "namespace": "ci", "labels": {"workflows.argoproj.io/completed": "true"}}
+    status = {"phase": "Succeeded", **status}
+    return {
         "apiVersion": "argoproj.io/v1alpha1",
         "kind": "Workflow",
-        "metadata": {"name": "w", "namespace": "ci", "labels": {"workflows.argoproj.io/completed": "true"}},
+        "metadata": metadata,
         "spec": {},
-        "status": {"phase": "Succeeded"},
+        "status": status,
     }
+
+
+async def test_finished_object_whose_status_is_stored_needs_no_word() -> None:
     creator = FakeCreator()
-    await restored(creator, RestoreOptions(), workflow)
+    await restored(creator, RestoreOptions(), finished_workflow())
     assert creator.created[0]["status"] == {"phase": "Succeeded"}
+
+
+async def test_ttl_in_a_stored_status_is_removed() -> None:
+    template, creator = {"ttlStrategy": {"secondsAfterCompletion": 60}}, FakeCreator()
+    (one,) = await restored(creator, RestoreOptions(), finished_workflow(storedWorkflowTemplateSpec=template))
+    assert creator.created[0]["status"]["storedWorkflowTemplateSpec"] == {"ttlStrategy": {}}
+    assert any("secondsAfterCompletion: 60 is removed" in note for note in one.notes)

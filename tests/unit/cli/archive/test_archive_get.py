@@ -59,6 +59,12 @@ def test_get_prints_the_object_as_it_was_stored(get: Get, archive: ListedArchive
     assert json.loads(get("job/build-42", "-o", "json").stdout) == obj
 
 
+def test_get_names_the_time_of_the_store_as_ls_does(get: Get, archive: ListedArchive) -> None:
+    key = archive.add(job(), at=ago(60)).key
+    archive.documents[key] = archive.documents[key][0], NOW
+    assert f"archived {format_instant(NOW)}" in get("job/build-42").stderr
+
+
 def test_get_prints_the_newest_of_several_objects_and_names_the_others(get: Get, archive: ListedArchive) -> None:
     archive.add(job(uid="first"), at=ago(60))
     archive.add(job(uid="second"))

@@ -108,6 +108,19 @@ def test_prune_deletes_most_of_an_archive_only_if_asked(run: Run, dated: ListedA
     assert names(dated) == {"new"}
 
 
+def test_prune_needs_no_cluster_and_deletes_of_all(run: Run, dated: ListedArchive) -> None:
+    dated.add(job(name="old"), at=NOW - 9 * DAY, cluster="staging")
+    done = run("prune", "--yes", keep="7d")
+    assert done.exit_code == 0, done.output
+    assert names(dated) == {"new", "newer"}
+
+
+def test_prune_says_that_an_archive_is_empty(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "open_destination", lambda *_: ListedArchive())
+    result = run("prune", "--yes", keep="7d")
+    assert (result.exit_code, "archive main is empty" in result.stderr) == (0, True)
+
+
 def test_prune_deletes_nothing_if_the_archive_cannot_be_listed(run: Run, dated: ListedArchive) -> None:
     dated.failure = TryLaterError("away")
     assert run("prune", "--yes", keep="7d").exit_code == 1

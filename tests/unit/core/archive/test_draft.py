@@ -8,11 +8,13 @@ import pytest
 from shared.core.archive.draft import HOLD_REASON, Draft, find_dropped, make_draft, merged, reverse_of
 from shared.core.deadlines.run import is_merged
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import get_annotations
+from shared.core.objects import get_annotations, get_in
+from shared.core.ttl.edits import release
 from tests.builders import JOB, POD, having, job, kind_rule, kind_rules, owned_by, pod
 
 HOLD = "ttlafterfinished.dev/hold"
 WORKFLOW = kind_rule("workflows.argoproj.io")
+WITH_TTL = sorted(name for name, rule in kind_rules().items() if rule.ttl)
 CAN_SUSPEND = sorted(name for name, rule in kind_rules().items() if rule.create_suspended)
 
 
@@ -79,6 +81,34 @@ def test_hold_saves_the_field_of_the_own_controller() -> None:
     assert len(draft.notes) == 1
 
 
+@pytest.mark.parametrize("name", WITH_TTL)
+def test_hold_removes_each_ttl_field_of_the_kind(name: str) -> None:
+    rule = kind_rule(name)
+    paths = [one.path for one in rule.ttl.fields] if rule.ttl else []
+    obj: dict[str, Any] = {"apiVersion": rule.api_version, "kind": rule.kind, "metadata": {"name": "a"}, "spec": {}}
+    for path in paths:
+        obj = having(obj, path, 60)
+    draft = draft_of(obj, rule, stores_status=True).held()
+    assert {path: get_in(draft.obj, path) for path in paths} == dict.fromkeys(paths)
+    assert [note.partition(":")[0] for note in draft.notes] == paths
+    edit = release(draft.obj, rule)
+    assert edit is not None
+    assert edit.fields == dict.fromkeys(paths, 60)
+
+
+def test_object_that_was_held_when_it_was_archived_loses_its_ttl_field_too() -> None:
+    draft = draft_of(job(hold="mine", ttl=60)).held()
+    assert get_annotations(draft.obj)["hold"] == "mine"
+    assert "ttlSecondsAfterFinished" not in draft.obj["spec"]
+
+
+def test_saved_ttl_that_cannot_be_read_is_left_out() -> None:
+    draft = draft_of(job(ttl=60, held_ttl="no JSON")).held()
+    assert get_annotations(draft.obj)["hold"] == HOLD_REASON
+    assert json.loads(get_annotations(draft.obj)["held-ttl"]) == {"spec.ttlSecondsAfterFinished": 60}
+    assert len(draft.notes) == 2
+
+
 def test_hold_of_the_archived_object_stays() -> None:
     draft = draft_of(job(hold="mine")).held()
     assert get_annotations(draft.obj) == {"hold": "mine"}
@@ -100,7 +130,8 @@ def test_lost_owner_is_left_out_with_a_note_and_others_stay() -> None:
     obj["metadata"]["ownerReferences"].append({"kind": "Other", "name": "kept", "uid": "2"})
     draft = draft_of(obj, lost_owners={"owner-uid"})
     assert draft.obj["metadata"]["ownerReferences"] == [{"kind": "Other", "name": "kept", "uid": "2"}]
-    assert draft.notes == ("its owner CronJob owner, uid owner-uid, no longer exists: the reference is left out",)
+    (note,) = draft.notes
+    assert note.startswith("its owner CronJob owner, uid owner-uid, no longer exists or is being deleted: ")
     assert "ownerReferences" not in draft_of(owned_by(job(), "X"), lost_owners={"owner-uid"}).obj["metadata"]
 
 
