@@ -6,7 +6,7 @@ that has changed since has another key. Before a deletion the document is read b
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -106,10 +106,13 @@ class ArchiveCheck:
         return problem if _now() < until else ""
 
     def remember(self, fact: ArchiveFact, key: ArchiveKey, destination: ArchiveDestination) -> None:
-        """Remember an acknowledgement of the archive at a destination; the oldest one is forgotten."""
+        """Remember an acknowledgement of the archive at a destination; the oldest one is forgotten.
+
+        The document may be lost later, so what is remembered is never a proof for a deletion.
+        """
         if len(self._known) >= ACKNOWLEDGED_MAX:
             del self._known[next(iter(self._known))]
-        self._known[key.path] = destination, fact
+        self._known[key.path] = destination, replace(fact, is_read_back=False)
 
     def _copy(self, obj: Any, rule: KindRule, context: Context, archiving: Archiving) -> ArchiveCopy:
         archives, destination = self._reachable(archiving, context)

@@ -197,6 +197,18 @@ async def test_owner_is_read_again_after_a_slow_read_back(monkeypatch):
     assert len(asked) == 2
 
 
+async def test_document_that_was_read_back_and_is_lost_later_keeps_the_object(bench):
+    """What is remembered of an object that was due once, and is not due now, is no proof when it is due again."""
+    bench.archive.store(DUE, at=ago(1800))
+    bench.policy = archiving(archive={"to": "main", "grace": "10m"})
+    assert isinstance(await bench.decide(), Expire)
+    bench.policy = archiving(archive={"to": "main", "grace": "1h"})
+    assert isinstance(await bench.decide(), Wait)
+    bench.archive.documents.clear()
+
+    assert (await bench.decide(now=later(1800))).reason is Reason.NOT_ARCHIVED
+
+
 # What was stored with the object
 
 
