@@ -77,13 +77,13 @@ def _last(response: _Response) -> _Response:
 
 
 @asynccontextmanager
-async def serving(kubelet: Kubelet, folder: Path) -> AsyncIterator[int]:
-    """Serve the logs until the block ends; gives the port."""
+async def serving(kubelet: Kubelet, folder: Path, *, port: int = 0) -> AsyncIterator[int]:
+    """Serve the logs until the block ends, at a free port if none is given; gives the port."""
     app = web.Application()
     app.router.add_get(r"/containerLogs/{path:.*}", kubelet.answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=_tls(folder)).start()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=_tls(folder)).start()
     try:
         yield runner.addresses[0][1]
     finally:

@@ -130,8 +130,7 @@ def _explain_rights(what: str, result: ProbeResult, destination: ArchiveDestinat
         fix = f"use the lifecycle rules of the bucket (`kubectl ttl archive lifecycle`), or grant delete on {url}"
         return warn(what, f"{detail}; the probe {result.location} was left there", fix)
     if "delete" in problems:
-        needing = "`archive prune` and damaged documents need it"
-        return ok(what, f"{url}: write, read and list work; delete does not: {needing}")
+        return ok(what, f"{url}: write, read and list work; delete does not: `archive prune` needs it")
     return ok(what, f"{url}: write, read, list and delete of a probe work")
 
 
@@ -156,11 +155,12 @@ def compare_store_clock(what: str, sent_at: datetime, stored_at: datetime, recei
     return warn(f"{what}: clock", detail, "timedatectl set-ntp true    # on the machine whose clock is wrong")
 
 
-async def _check_webhook(name: str, url: str, given: ArchivePolicy, *, clock: Clock) -> Finding:
+async def _check_webhook(name: str, webhook: str, given: ArchivePolicy, *, clock: Clock) -> Finding:
     """Ask the archiver about a version that has never been archived: it should answer that it does not hold it."""
     what = f"archive {name}"
-    archive = WebhookArchive(name, url, given.cluster)
+    archive = WebhookArchive(name, webhook, given.cluster)
     key = ArchiveKey(given.cluster, "", "v1", "Probe", clock.now().date(), "probe", "probe", "0", digest_of(b"probe"))
+    url = archive.location
     fix = f"check that {url} can be reached, and that it answers 404 about an object that it does not hold"
     try:
         held = await archive.confirm(key)

@@ -20,7 +20,7 @@ from shared.core.finish import finish_of
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_annotations
 from shared.core.policy.archives import ArchiveDestination
-from shared.errors import AbsentDocumentError, PermanentError, TryLaterError
+from shared.errors import AbsentDocumentError, PermanentError, TryLaterError, TtlError
 from shared.ports import Archive, Archives, ConfirmingArchive
 
 ARCHIVE_SECONDS_MAX = 8.0
@@ -73,7 +73,8 @@ class ArchiveCheck:
         stored = await self._ask(archiving.to, archive.find(copied.key))
         if stored is None:
             return _fact(archiving, copied, None)
-        fact = _fact(archiving, copied, stored.stored_at, location=stored.location)
+        at = stored.stored_at if not isinstance(archive, ConfirmingArchive) else copied.confirmed_at(stored.stored_at)
+        fact = _fact(archiving, copied, at, location=stored.location)
         self.remember(fact, copied.key, destination)
         return fact
 
@@ -136,21 +137,30 @@ class ArchiveCheck:
     async def _ask(self, name: str, answer: Awaitable[_T]) -> _T:
         """Await an answer of an archive.
 
+        An outage is repeated for other objects, so it must not name this one.
+
         Raises:
             PermanentError: It does not answer, or refuses.
         """
-        problem = ""
         try:
             async with asyncio.timeout(ARCHIVE_SECONDS_MAX):
                 return await answer
         except TryLaterError as error:
-            problem = f"archive {name}: {error}"
+            problem, outage = _named(name, error), error.outage
         except TimeoutError:
-            problem = f"archive {name}: no answer within {ARCHIVE_SECONDS_MAX:g} s"
+            outage = f"no answer within {ARCHIVE_SECONDS_MAX:g} s"
+            problem = f"archive {name}: {outage}"
         except PermanentError as error:
-            raise type(error)(f"archive {name}: {error}") from None
-        self._away[name] = _now() + AWAY_SECONDS, problem
+            raise type(error)(_named(name, error)) from None
+        if outage:
+            self._away[name] = _now() + AWAY_SECONDS, f"archive {name}: {outage}"
         raise PermanentError(problem)
+
+
+def _named(name: str, error: TtlError) -> str:
+    """The error with the name of the archive, which the errors of a store have."""
+    prefix = f"archive {name}: "
+    return prefix + str(error).removeprefix(prefix)
 
 
 def find_wanted(obj: Any, rule: KindRule, context: Context) -> Archiving | None:
@@ -164,7 +174,7 @@ def find_wanted(obj: Any, rule: KindRule, context: Context) -> Archiving | None:
 async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy) -> ArchiveFact:
     if isinstance(archive, ConfirmingArchive):
         confirmed = await archive.confirm(copied.key)
-        at = confirmed.stored_at if confirmed else None
+        at = copied.confirmed_at(confirmed.stored_at) if confirmed else None
         return _fact(archiving, copied, at, is_read_back=True, location=confirmed.location if confirmed else "")
     stored = await archive.find(copied.key)
     try:

@@ -1,7 +1,7 @@
 """A finished object's timer fired: store the object in its archive, and set the timer of its deletion."""
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from shared.core.archive.archiving import ArchiveFact
@@ -10,7 +10,7 @@ from shared.core.archive.document import Record
 from shared.core.decide import Context, Ignore, Reason, decide
 from shared.core.evaluate import evaluate
 from shared.core.kinds.rule import KindRule
-from shared.core.objects import ref_of
+from shared.core.objects import get_text, parse_instant, ref_of
 from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
@@ -25,8 +25,12 @@ from shared.usecases.timer_handler import TimerHandler
 OBJECT_BYTES = 2 * 1024 * 1024
 """Bytes that are held for one object before it is read: etcd limits an object to 1.5 MiB."""
 
-LOG_ATTEMPTS_MAX = 5
-"""After so many failed attempts an object is archived without the logs that cannot be read: their node may be gone."""
+LOG_ATTEMPTS_MIN = 5
+"""Failed attempts after which an object may be archived without logs that cannot be read: their node may be gone."""
+
+LOG_WAIT = timedelta(minutes=10)
+"""How long after its finish an object waits at the least for logs that cannot be read. The number of attempts comes
+with the event, so it alone is no proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +111,7 @@ class Archival(TimerHandler):
             archiving,
             destination,
             record,
-            may_lack_logs=self.attempts >= LOG_ATTEMPTS_MAX,
+            may_lack_logs=self.attempts >= LOG_ATTEMPTS_MIN and _has_waited(decision, snapshot),
             is_repeated=self.attempts > 0,
         )
         try:
@@ -145,6 +149,11 @@ class Archival(TimerHandler):
         if due_at is None:
             return None
         return Timer(ref=ref_of(snapshot.obj), purpose=Purpose.EXPIRE, due_at=due_at, attempts=self.attempts)
+
+
+def _has_waited(decision: ToArchive, snapshot: Snapshot) -> bool:
+    at = decision.facts.finish.at or parse_instant(get_text(snapshot.obj, "metadata.creationTimestamp"))
+    return snapshot.read_at - at >= LOG_WAIT
 
 
 def _without_owner(context: Context) -> Context:

@@ -224,7 +224,9 @@ async def _find_acknowledged(
     """The object, if it is stored with everything that is wanted."""
     if isinstance(archive, ConfirmingArchive):
         confirmed = await archive.confirm(copied.key)
-        return AcknowledgedCopy(copied, confirmed.stored_at, confirmed.location) if confirmed else None
+        if confirmed is None:
+            return None
+        return AcknowledgedCopy(copied, copied.confirmed_at(confirmed.stored_at), confirmed.location)
     record = found.whole_record(archiving) if found is not None else None
     if found is None or record is None:
         return None

@@ -80,18 +80,21 @@ async def test_pods_of_a_job_are_archived_with_their_logs(cluster, start_run, tm
     assert all(problem.startswith("gone: ") for problem in document.record.log_problems.values())
 
 
-async def test_job_whose_node_is_away_is_archived_without_logs_in_the_end(cluster, start_run, tmp_path):
-    async with serving(Kubelet(), tmp_path) as port:
+async def test_job_whose_node_is_away_for_a_moment_is_archived_with_its_logs(cluster, start_run, tmp_path):
+    kubelet = Kubelet()
+    async with serving(kubelet, tmp_path) as port:
         await asyncio.to_thread(cluster.add_node, port)
     (pod,) = await asyncio.to_thread(cluster.create, "build", 1)
-    start_run("--policy", str(cluster.write_rule()), "--kinds", "jobs")
+    name = pod["metadata"]["name"]
+    kubelet.texts |= {f"{name}/{container}": b"the whole log\n" for container in ("main", "side")}
+    run = start_run("--policy", str(cluster.write_rule()), "--kinds", "jobs")
     await asyncio.to_thread(cluster.finish_pods_of, "build")
+    await asyncio.to_thread(cluster.api.wait, "the problem", lambda: "connection refused" in run.text, 30)
+    assert cluster.stored("build") == []
 
-    ((_, document),) = await asyncio.to_thread(cluster.await_stored, "build")
+    async with serving(kubelet, tmp_path, port=port):
+        ((_, document),) = await asyncio.to_thread(cluster.await_stored, "build")
+        await asyncio.to_thread(cluster.await_gone, "build")
 
-    assert len(document.record.children) == 1
-    assert document.record.logs == ()
-    problems = document.record.log_problems
-    assert problems.keys() == {f"{pod['metadata']['name']}/{name}" for name in ("main", "side")}
-    assert all("unreachable" in problem and "connection refused" in problem for problem in problems.values())
-    await asyncio.to_thread(cluster.await_gone, "build")
+    assert document.record.log_problems == {}
+    assert [cluster.log(pod, container) for container in ("main", "side")] == [b"the whole log\n"] * 2

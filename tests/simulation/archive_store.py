@@ -276,11 +276,11 @@ class SimArchive:
         faults = self.store.faults
         refusal: Exception | None = None
         if faults.away:
-            refusal = TryLaterError("connection refused")
+            refusal = TryLaterError("connection refused", outage="connection refused")
         elif faults.forbidden:
             refusal = ForbiddenError("the credentials are not valid")
         elif is_busy:
-            refusal = TryLaterError("SlowDown")
+            refusal = TryLaterError("SlowDown", outage="SlowDown")
         if refusal is None:
             try:
                 result = act()

@@ -180,7 +180,7 @@ def choose_archive(archives: Mapping[str, ArchiveDestination], asked: str, polic
 
 
 def _describe_foreign(name: str, destination: ArchiveDestination) -> str:
-    where = f"the webhook {destination.webhook}" if destination.webhook else "Tekton Results"
+    where = "its webhook" if destination.webhook else "Tekton Results"
     return f"archive {name} is stored by {where}, which this program cannot read; use the tools of that archiver"
 
 

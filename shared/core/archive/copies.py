@@ -1,6 +1,7 @@
 """What is stored about one version of an object, and under which key: both come from the object alone."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from shared.core.archive.document import canonical, digest_of, without_secret_data
@@ -18,11 +19,17 @@ class ArchiveCopy:
         key: The key.
         text: The canonical JSON.
         is_redacted: Whether the data of a Secret was left out.
+        finished_at: When the object finished; None if that is unknown.
     """
 
     key: ArchiveKey
     text: bytes
     is_redacted: bool = False
+    finished_at: datetime | None = None
+
+    def confirmed_at(self, at: datetime) -> datetime:
+        """When a foreign archiver acknowledged it: not before the finish, whatever its clock says."""
+        return max(at, self.finished_at) if self.finished_at is not None else at
 
 
 def copy_of(obj: dict[str, Any], rule: KindRule | None, *, cluster: str, secrets: bool = False) -> ArchiveCopy:
@@ -47,6 +54,7 @@ def copy_of(obj: dict[str, Any], rule: KindRule | None, *, cluster: str, secrets
     except RecursionError:
         raise ValueError("expected fewer levels of nested lists and mappings") from None
     finish = finish_of(obj, rule) if rule is not None else None
+    finished_at = finish.at if finish is not None and finish.finished else None
     at = finish.at if finish is not None else None
     if at is None:
         at = parse_instant(get_text(obj, "metadata.creationTimestamp"))
@@ -61,4 +69,4 @@ def copy_of(obj: dict[str, Any], rule: KindRule | None, *, cluster: str, secrets
         resource_version=version,
         digest=digest_of(text),
     )
-    return ArchiveCopy(key, text, is_redacted=kept is not obj)
+    return ArchiveCopy(key, text, is_redacted=kept is not obj, finished_at=finished_at)

@@ -77,6 +77,17 @@ def parse_destination(url: str) -> Destination:
     return Destination(parts.scheme, parts.netloc, path.strip("/"), options)
 
 
+def shown_url(text: str) -> str:
+    """A URL for a message: without what may hold a credential, which is the user, the path and the options."""
+    try:
+        parts = urlsplit(text)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "a text that is no URL"
+    shown = f"{parts.scheme}://{host}" if parts.scheme and host else ""
+    return repr(shown[:200]) if shown.isprintable() and shown else "a text that is no URL"
+
+
 def _split(url: str) -> SplitResult:
     if len(url) > _URL_LENGTH_MAX or not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError(f"{EXPECTED_URL} of at most {_URL_LENGTH_MAX} printable ASCII characters")

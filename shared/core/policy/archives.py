@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from shared.core.archive.destination import parse_destination
+from shared.core.archive.destination import parse_destination, shown_url
 from shared.core.kinds.predicates import RuleModel
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import quote
@@ -46,7 +46,11 @@ ArchiveName = Annotated[
 
 
 def _check_url(text: str) -> str:
-    parse_destination(text)
+    try:
+        parse_destination(text)
+    except ValueError as error:
+        said = str(error)
+        raise ValueError(said if ", got " in said else f"{said}, got {shown_url(text)}") from None
     return text
 
 
@@ -55,13 +59,13 @@ def _check_webhook(text: str) -> str:
     try:
         url = urlsplit(text)
         _ = url.port
-    except ValueError as error:
-        raise ValueError(f"{expected}: {error}") from None
+    except ValueError:
+        raise ValueError(f"{expected}, got {shown_url(text)}") from None
     if "@" in url.netloc:
-        raise ValueError("expected a URL without credentials: a webhook gets none")
+        raise ValueError(f"expected a URL without credentials: a webhook gets none, got {shown_url(text)}")
     is_plain = text.isprintable() and " " not in text and not url.fragment
     if url.scheme not in ("https", "http") or not url.hostname or not is_plain:
-        raise ValueError(f"{expected}, got {quote(text)}")
+        raise ValueError(f"{expected}, got {shown_url(text)}")
     return text
 
 

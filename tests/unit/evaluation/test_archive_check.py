@@ -69,7 +69,9 @@ async def test_later_of_the_two_instants_is_the_acknowledgement(bench):
         ago(3600),
     )
 
-    assert await bench.decide() == Wait(later(3000), Reason.NOT_DUE, (await bench.decide()).facts)
+    decision = await bench.decide()
+    assert isinstance(decision, Wait)
+    assert decision.until == later(3000)
 
 
 async def test_other_version_that_is_stored_does_not_count(bench):
@@ -130,7 +132,7 @@ async def test_archive_that_hangs_keeps_the_object(bench, monkeypatch):
 
 
 async def test_archive_that_is_away_is_not_asked_for_each_object(bench):
-    bench.archive.failure = TryLaterError("down")
+    bench.archive.failure = TryLaterError("down", outage="down")
     for number in range(50):
         assert (await bench.decide(job(complete=ago(60), ttl=30, uid=f"u-{number}"))).facts.problem
 
@@ -257,10 +259,43 @@ async def test_foreign_archiver_confirms_before_a_deletion(bench):
     foreign = bench.archives.by_name["main"] = Confirming()
     assert (await bench.decide()).reason is Reason.NOT_ARCHIVED
 
+    foreign.store(DUE, at=NOW)
+
+    assert isinstance(await bench.decide(), Wait)
+    assert isinstance(await bench.decide(now=later(3600)), Expire)
+    assert foreign.calls["confirm"] == 1
+
+
+async def test_grace_of_a_foreign_archiver_counts_from_the_finish_at_the_earliest():
+    """Its clock may be wrong."""
+    bench = Bench(archiving(archive={"to": "main", "grace": "61s"}))
+    bench.archives.by_name["main"] = foreign = Confirming()
     foreign.store(DUE, at=LONG_AGO)
 
-    assert isinstance(await bench.decide(), Expire)
-    assert foreign.calls["confirm"] == 1
+    decision = await bench.decide()
+    assert isinstance(decision, Wait)
+    assert decision.until == later(1)
+    decision = await bench.decide(now=later(1))
+    assert isinstance(decision, Expire)
+    assert decision.since == later(1)
+
+
+async def test_error_about_one_document_is_no_outage(bench):
+    bench.archive.failure = TryLaterError("archive main: cannot read s3://bucket/secret-name: 500")
+    for number in range(3):
+        decision = await bench.decide(job(complete=ago(60), ttl=30, uid=f"u-{number}"))
+        assert decision.facts.problem == "archive main: cannot read s3://bucket/secret-name: 500"
+
+    assert bench.archive.calls["find"] == 3
+
+
+async def test_outage_names_no_object(bench):
+    bench.archive.failure = TryLaterError("cannot read s3://bucket/secret-name: full", outage="the store is full")
+    await bench.decide()
+
+    decision = await bench.decide(job(complete=ago(60), ttl=30, uid="u-2"))
+
+    assert decision.facts.problem == "archive main: the store is full"
 
 
 async def test_decision_about_archiving_knows_what_is_stored(bench):

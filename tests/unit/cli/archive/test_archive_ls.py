@@ -155,7 +155,7 @@ def test_ls_without_access_is_an_error(ls: Ls, archive: ListedArchive) -> None:
         (("--archive", "other"), POLICY, "unknown archive 'other'; expected one of main"),
         ((), "{archives: {a: {url: 'file:///a'}, b: {url: 'file:///b'}}}", "several archives.*--archive: a, b"),
         ((), "{archives: {t: {native: tekton-results}}}", "archive t is stored by Tekton Results"),
-        (("--archive", "w"), "{archives: {w: {webhook: 'https://a'}}}", "archive w is stored by the webhook https://a"),
+        (("--archive", "w"), "{archives: {w: {webhook: 'https://a'}}}", "archive w is stored by its webhook"),
         (("jbo",), POLICY, "unknown kind 'jbo': expected a kind, perhaps"),
         (("--cluster", "test"), POLICY, "has no cluster 'test'; expected one of prod"),
     ],

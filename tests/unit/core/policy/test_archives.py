@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from shared.adapters.config.policy_file import parse_policy
-from shared.adapters.config.yaml_file import FileError
+from shared.adapters.config.yaml_file import FileError, describe_problem
 from shared.core.policy.archives import ArchiveDestination, RuleArchive
 from shared.core.policy.policy import Policy
 from tests.builders import shipped_kinds
@@ -55,6 +55,27 @@ def test_url_of_each_store_is_read(url):
 )
 def test_url_that_names_no_store_is_rejected(url, problem):
     assert problem in problem_of(ArchiveDestination, url=url)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"webhook": "https://user:w0rd@host/x"},
+        {"webhook": "ftp://host/w0rd?token=w0rd"},
+        {"url": "s3://user:w0rd@bucket/x"},
+        {"url": "s3://bucket/x?endpoint=https://user:w0rd@host"},
+        {"url": "s3://bucket/x?token=w0rd"},
+        {"url": "s3://bucket/x?sum=w0rd"},
+        {"url": "s3://bucket/x y?key=w0rd"},
+    ],
+)
+def test_error_about_a_url_has_no_credential(fields):
+    with pytest.raises(ValidationError) as caught:
+        ArchiveDestination.model_validate(fields)
+    (error,) = caught.value.errors()
+    text = describe_problem(error)
+    assert "expected" in text
+    assert "w0rd" not in text
 
 
 @pytest.mark.parametrize("url", ["", "ftp://host", "https://", "https://user:word@host", "host"])
