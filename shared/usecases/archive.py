@@ -112,7 +112,7 @@ class Archival(TimerHandler):
             destination,
             record,
             may_lack_logs=self.attempts >= LOG_ATTEMPTS_MIN and _has_waited(decision, snapshot),
-            is_repeated=self.attempts > 0,
+            may_be_stored=self.attempts > 0 or decision.facts.archived is None,
         )
         try:
             written = await self._write(snapshot, rule, order)

@@ -47,14 +47,15 @@ class ArchiveOrder:
         destination: The archive in the policy.
         record: The line about the object, without its children and logs.
         may_lack_logs: Whether a log that cannot be read now is left out; otherwise it is an error.
-        is_repeated: Whether an attempt before has failed, so that some children may be stored already.
+        may_be_stored: Whether the object or some children may be stored already: an attempt before has failed, or the
+            archive was not asked for the object. If not, the archive is not asked again before it is sent.
     """
 
     archiving: Archiving
     destination: ArchiveDestination
     record: Record
     may_lack_logs: bool = False
-    is_repeated: bool = False
+    may_be_stored: bool = True
 
     def of_child(self) -> Archiving:
         """What is wanted for a child: its own children are found with it, and stored for themselves."""
@@ -112,8 +113,8 @@ class ArchiveWriter:
         """
         archive = await self.archives.open(order.archiving.to, order.destination)
         copied = self._copy(snapshot.obj, rule, order)
-        found = None if isinstance(archive, ConfirmingArchive) else await look_up(archive, copied.key)
-        known = await _find_acknowledged(archive, copied, found, order.archiving)
+        found = await self._look_up(archive, copied, order)
+        known = await _find_acknowledged(archive, copied, found, order) if order.may_be_stored else None
         if known is not None:
             return known
         children: list[str] = []
@@ -128,6 +129,11 @@ class ArchiveWriter:
         stored = await _put(archive, copied, record, replaces=found is not None)
         at = max(stored.stored_at, record.archived_at)
         return AcknowledgedCopy(copied, at, stored.location, stored.size, len(children), len(logs.paths))
+
+    async def _look_up(self, archive: Archive, copied: ArchiveCopy, order: ArchiveOrder) -> Found | None:
+        if not order.may_be_stored or isinstance(archive, ConfirmingArchive):
+            return None
+        return await look_up(archive, copied.key)
 
     def _copy(self, obj: dict[str, Any], rule: KindRule, order: ArchiveOrder) -> ArchiveCopy:
         try:
@@ -152,8 +158,7 @@ class ArchiveWriter:
 
         async def write(child: _Child) -> None:
             one, copied = child.snapshot, child.copied
-            is_new = not order.is_repeated or isinstance(archive, ConfirmingArchive)
-            found = None if is_new else await look_up(archive, copied.key)
+            found = await self._look_up(archive, copied, order)
             if found is not None and (known := found.whole_record(order.of_child())) is not None:
                 keys.append(copied.key.path)
                 stored.add(StoredLogs(list(known.logs), dict(known.log_problems)))
@@ -219,7 +224,7 @@ async def _wait(running: set[asyncio.Future[None]]) -> set[asyncio.Future[None]]
 
 
 async def _find_acknowledged(
-    archive: Archive, copied: ArchiveCopy, found: Found | None, archiving: Archiving
+    archive: Archive, copied: ArchiveCopy, found: Found | None, order: ArchiveOrder
 ) -> AcknowledgedCopy | None:
     """The object, if it is stored with everything that is wanted."""
     if isinstance(archive, ConfirmingArchive):
@@ -227,7 +232,7 @@ async def _find_acknowledged(
         if confirmed is None:
             return None
         return AcknowledgedCopy(copied, copied.confirmed_at(confirmed.stored_at), confirmed.location)
-    record = found.whole_record(archiving) if found is not None else None
+    record = found.whole_record(order.archiving) if found is not None else None
     if found is None or record is None:
         return None
     at = max(found.stored.stored_at, record.archived_at)

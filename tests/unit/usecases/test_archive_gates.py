@@ -71,9 +71,9 @@ class Bench:
             self.cluster.put(pod | {"spec": {"containers": [{"name": "main"}]}})
         return done
 
-    async def write(self, done, *, logs=False, is_repeated=False):
+    async def write(self, done, *, logs=False, may_be_stored=False):
         archiving = Archiving(to="main", source="rule", logs=logs, children=True)
-        order = ArchiveOrder(archiving, DESTINATION, Record(archived_at=NOW), is_repeated=is_repeated)
+        order = ArchiveOrder(archiving, DESTINATION, Record(archived_at=NOW), may_be_stored=may_be_stored)
         return await self.writer.write(Snapshot(done, NOW), JOB, order)
 
 
@@ -161,7 +161,7 @@ async def test_next_attempt_keeps_the_children_and_logs_that_are_stored():
     done = bench.job("build", pods=6)
     await failed_at_the_object(bench, done, logs=True)
 
-    written = await bench.write(done, logs=True, is_repeated=True)
+    written = await bench.write(done, logs=True, may_be_stored=True)
 
     assert (written.children, written.logs) == (6, 6)
     assert (bench.archive.calls["put"], bench.archive.calls["put_log"]) == (1, 0)
@@ -173,7 +173,7 @@ async def test_next_attempt_stores_the_logs_that_were_not_wanted_before():
     done = bench.job("build", pods=3)
     await failed_at_the_object(bench, done, logs=False)
 
-    assert (await bench.write(done, logs=True, is_repeated=True)).logs == 3
+    assert (await bench.write(done, logs=True, may_be_stored=True)).logs == 3
     assert bench.archive.calls["put_log"] == 3
 
 
@@ -185,7 +185,7 @@ async def test_next_attempt_stores_a_damaged_child_again():
     whole, at = bench.archive.documents[path]
     bench.archive.documents[path] = whole[:-5], at
 
-    assert (await bench.write(done, logs=True, is_repeated=True)).children == 3
+    assert (await bench.write(done, logs=True, may_be_stored=True)).children == 3
     assert bench.archive.documents[path][0] == whole
     assert bench.archive.calls["put_log"] == 1
 
