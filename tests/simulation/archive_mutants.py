@@ -20,7 +20,6 @@ from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Snapshot, Stored
 from shared.usecases.archive import Archival
-from shared.usecases.archive_lookup import look_up
 from shared.usecases.archive_writer import AcknowledgedCopy, ArchiveOrder, ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import Handled
@@ -283,15 +282,16 @@ class _DamageStays(SimArchive):
         return await super().put(key, document)
 
 
-class _RemovesDamage(ArchiveWriter):
-    """A damaged document is removed before the new one is stored: another archiver may have stored it already."""
+class _NewestOfAName(ArchiveWriter):
+    """An archive that keeps one object of each name."""
 
     async def write(self, snapshot: Snapshot, rule: KindRule, order: ArchiveOrder) -> AcknowledgedCopy:
+        written = await ArchiveWriter.write(self, snapshot, rule, order)
         archive = await self.archives.open(order.archiving.to, order.destination)
-        found = await look_up(archive, self._copy(snapshot.obj, rule, order).key)
-        if found is not None and found.record is None:
-            await archive.delete([found.stored.key])
-        return await ArchiveWriter.write(self, snapshot, rule, order)
+        key = written.copied.key
+        async for page in archive.ls(key.path.rpartition("/")[0]):
+            await archive.delete([one.key for one in page if one.key.uid != key.uid])
+        return written
 
 
 class _LostAnswerIsStored(SimArchive):
@@ -431,7 +431,7 @@ ARCHIVE_MUTANTS: Mapping[str, ArchiveMutant] = {
     "changed-not-archived": _mutant("L1", writer=_OnceOnly),
     "new-copies": _mutant("copies", writer=_NewCopies),
     "damage-stays": _mutant("L1", archive=_DamageStays, needs_rot=True),
-    "damage-removed": _mutant("kept", "S6", writer=_RemovesDamage, needs_rot=True),
+    "newest-of-a-name": _mutant("kept", writer=_NewestOfAName),
     "never-archives": _mutant("L1", archival=_NeverArchives),
     "archives-not-swept": _mutant("L1", sweep=_ArchivesUnswept),
     "nothing-swept": _mutant("L1", sweep=_NothingSwept),

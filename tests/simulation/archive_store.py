@@ -208,10 +208,7 @@ class SimArchive:
         yield await self._request("GET", path, lambda: self._get(path))
 
     async def ls(self, prefix: str = "") -> AsyncIterator[Sequence[Stored]]:
-        paths = await self._request(
-            "LIST", prefix, lambda: [one for one in sorted(self.store.files) if not is_log(one)]
-        )
-        yield [self._stored(parse_key(path)) for path in paths if path.startswith(prefix)]
+        yield await self._request("LIST", prefix, lambda: [*self._listed(prefix)])
 
     async def folders(self, prefix: str) -> AsyncIterator[str]:
         raise NotImplementedError
@@ -227,6 +224,11 @@ class SimArchive:
 
     async def delete_files(self, paths: Sequence[str]) -> None:
         raise NotImplementedError
+
+    def _listed(self, prefix: str) -> Iterator[Stored]:
+        for path in sorted(self.store.files):
+            if path.startswith(prefix) and not is_log(path):
+                yield self._stored(parse_key(path))
 
     def _put(self, key: ArchiveKey, document: Document, *, replaces: bool = False) -> Stored:
         self.store.put(key.path, document.to_bytes(), replaces=replaces)
