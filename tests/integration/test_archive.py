@@ -17,9 +17,11 @@ from backports import zstd
 from shared.core.archive.document import Document, canonical, digest_of
 from shared.core.archive.layout import SUFFIX, ArchiveKey, parse_key
 from shared.core.objects import parse_instant
+from shared.devserver.s3_server import s3_server
 from tests.builders import not_none
 from tests.integration.conftest import Api, Run
 from tests.integration.test_run import Cluster
+from tests.s3_servers import required_s3_program
 
 Start = Callable[..., Run]
 GRACE_SECONDS = 3
@@ -245,6 +247,29 @@ def test_foreign_archiver_that_forgets_keeps_the_job(cluster, start_run, archive
     archiver.refuses = False
     cluster.annotate("forgotten", note="event")
     cluster.await_gone("forgotten", 30)
+
+
+def test_job_is_archived_in_a_bucket_whose_server_is_killed_meanwhile(cluster, start_run, tmp_path, monkeypatch):
+    """From the finish to the deletion, with the children, over a real S3 server."""
+    with s3_server(required_s3_program(), tmp_path) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        start_run(*options(cluster.write_policy(f'{{url: "{server.url("kept", "jobs")}"}}', grace=2)))
+        cluster.folder = server.root / "kept" / "jobs"
+        job = cluster.finish("first")
+        ((key, document),) = cluster.await_stored("first")
+        assert document.text == canonical(job | {"apiVersion": "batch/v1", "kind": "Job"})
+        assert key.resource_version == job["metadata"]["resourceVersion"]
+        assert all((cluster.folder / child).exists() for child in document.record.children)
+        cluster.await_gone("first")
+
+        server.kill()
+        cluster.finish("second")
+        time.sleep(5)
+        assert cluster.job("second") is not None
+        server.start()
+        cluster.await_stored("second")
+        cluster.await_gone("second")
 
 
 def test_metrics_and_options_of_the_settings_are_read(cluster, start_run, monkeypatch):
