@@ -521,6 +521,7 @@ def test_rights_of_every_account_are_sufficient_and_all_used() -> None:
 # Tokens
 
 
+BROKERS = "brokers.eventing.knative.dev"
 MONITORING = "monitoring.coreos.com"
 
 
@@ -531,8 +532,9 @@ def guarded(extended: Path) -> Iterator[None]:
     _authenticate("enabled")
     installation.restart_knative()
     wait("the feature", _are_policies_taken)
-    kubectl("-n", installation.NAMESPACE, "delete", "brokers.eventing.knative.dev", "default")
+    kubectl("-n", installation.NAMESPACE, "delete", BROKERS, "default")
     installation.apply(PRODUCTION, without="" if MONITORING in kubectl("api-versions") else MONITORING)
+    kubectl("-n", installation.NAMESPACE, "wait", "--for=condition=Ready", "--timeout=2m", BROKERS, "--all")
     poke = f"{DOMAIN}/looked-again={datetime.now(UTC).timestamp()}"
     kubectl("-n", installation.NAMESPACE, "annotate", "sinkbindings", "--all", "--overwrite", poke)
     installation.wait_until_ready()
