@@ -163,6 +163,9 @@ class FakeArchives:
         return self.by_name[name]
 
 
+_WHOLE = {"children": True, "logs": True}
+
+
 def copied_of(obj: dict[str, Any], rule: KindRule | None = JOB) -> ArchiveCopy:
     return copy_of(obj, rule, cluster=CLUSTER)
 
@@ -171,7 +174,7 @@ def acknowledged(obj: dict[str, Any], at: datetime | None = NOW, *, to: str = "m
     """The fact that an archive has acknowledged this version of an object."""
     metadata = obj["metadata"]
     parts = {"uid": metadata["uid"], "resource_version": metadata["resourceVersion"]}
-    return ArchiveFact(**{"to": to, **parts, "acknowledged_at": at, "is_read_back": True, **changes})
+    return ArchiveFact(**{"to": to, **parts, "acknowledged_at": at, "is_read_back": True, **_WHOLE, **changes})
 
 
 def archiving(*, archives: dict[str, Any] | None = None, **fields: Any) -> Policy:

@@ -7,7 +7,6 @@ that has changed since has another key. Before a deletion the document is read b
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, TypeVar
 
 from shared.core.archive.archiving import ArchiveFact, Archiving
@@ -50,10 +49,7 @@ class ArchiveCheck:
     _away: dict[str, _Away] = field(default_factory=dict)
 
     async def find(self, obj: Any, rule: KindRule, context: Context) -> ArchiveFact | None:
-        """Return whether this version is stored, as far as it was ever acknowledged to this process.
-
-        A result that was remembered may be outdated if documents are removed from the archive. So before a deletion,
-        call `read_back`.
+        """Return whether this version is stored: what this process remembers, or else what `read_back` returns.
 
         Returns:
             What is known; None if no archive is wanted.
@@ -67,16 +63,9 @@ class ArchiveCheck:
         copied = self._copy(obj, rule, context, archiving)
         _, destination = self._reachable(archiving, context)
         where, known = self._known.get(copied.key.path, (None, None))
-        if known is not None and where == destination and known.to == archiving.to:
+        if known is not None and where == destination and known.is_about(obj, archiving):
             return known
-        archive = await self._open(archiving, context)
-        stored = await self._ask(archiving.to, archive.find(copied.key))
-        if stored is None:
-            return _fact(archiving, copied, None)
-        at = stored.stored_at if not isinstance(archive, ConfirmingArchive) else copied.confirmed_at(stored.stored_at)
-        fact = _fact(archiving, copied, at, location=stored.location)
-        self.remember(fact, copied.key, destination)
-        return fact
+        return await self._look(archiving, copied, context)
 
     async def read_back(self, obj: Any, rule: KindRule, context: Context) -> ArchiveFact | None:
         """Read the stored document, and compare it with the object; see `find`.
@@ -92,7 +81,9 @@ class ArchiveCheck:
         archiving = find_wanted(obj, rule, context)
         if archiving is None or archiving.native:
             return None
-        copied = self._copy(obj, rule, context, archiving)
+        return await self._look(archiving, self._copy(obj, rule, context, archiving), context)
+
+    async def _look(self, archiving: Archiving, copied: ArchiveCopy, context: Context) -> ArchiveFact:
         _, destination = self._reachable(archiving, context)
         self._known.pop(copied.key.path, None)
         archive = await self._open(archiving, context)
@@ -172,35 +163,28 @@ def find_wanted(obj: Any, rule: KindRule, context: Context) -> Archiving | None:
 
 
 async def _read_back(archive: Archive, archiving: Archiving, copied: ArchiveCopy) -> ArchiveFact:
-    if isinstance(archive, ConfirmingArchive):
-        confirmed = await archive.confirm(copied.key)
-        at = copied.confirmed_at(confirmed.stored_at) if confirmed else None
-        return _fact(archiving, copied, at, is_read_back=True, location=confirmed.location if confirmed else "")
-    stored = await archive.find(copied.key)
-    try:
-        document = await archive.read(copied.key)
-    except AbsentDocumentError:
-        stored = None
-    if stored is None or not document.record.has_all_of(archiving):
-        return _fact(archiving, copied, None, is_read_back=True)
-    if document.text != copied.text:
-        problem = f"archive {archiving.to}: {stored.location} is not the object that was read"
-        return _fact(archiving, copied, None, is_read_back=True, problem=problem)
-    at = max(stored.stored_at, document.record.archived_at)
-    return _fact(archiving, copied, at, is_read_back=True, location=stored.location)
-
-
-def _fact(  # noqa: PLR0913 - the fields of a fact
-    archiving: Archiving,
-    copied: ArchiveCopy,
-    at: datetime | None,
-    *,
-    is_read_back: bool = False,
-    location: str = "",
-    problem: str = "",
-) -> ArchiveFact:
     key = copied.key
-    return ArchiveFact(archiving.to, key.uid, key.resource_version, at, is_read_back, location, key.digest, problem)
+    nothing = ArchiveFact(archiving.to, key.uid, key.resource_version, is_read_back=True, digest=key.digest)
+    if isinstance(archive, ConfirmingArchive):
+        confirmed = await archive.confirm(key)
+        if confirmed is None:
+            return nothing
+        at = copied.confirmed_at(confirmed.stored_at)
+        return replace(nothing, acknowledged_at=at, location=confirmed.location, children=True, logs=True)
+    stored = await archive.find(key)
+    if stored is None:
+        return nothing
+    try:
+        document = await archive.read(key)
+    except AbsentDocumentError:
+        return nothing
+    found = replace(nothing, location=stored.location)
+    if document.text != copied.text:
+        return replace(found, problem=f"archive {archiving.to}: {stored.location} is not the object that was read")
+    if not document.record.has_all_of(archiving):
+        return found
+    at, record = max(stored.stored_at, document.record.archived_at), document.record
+    return replace(found, acknowledged_at=at, children=record.with_children, logs=record.with_logs)
 
 
 def _now() -> float:

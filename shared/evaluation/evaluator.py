@@ -114,17 +114,18 @@ class Evaluator:
         Raises:
             TryLaterError: The API server is busy or away.
         """
+        started = _now()
         found = await self._evaluate(decide, snapshot, rule)
-        archived = found.decision.facts.archived
-        if not isinstance(found.decision, Expire) or archived is None or archived.is_read_back:
-            return found
-        found = await self._read_back(found, snapshot, rule)
-        if not isinstance(found.decision, Expire) or _now() - found.at <= DECIDED_SECONDS:
+        if _relies_on_memory(found):
+            found = await self._read_back(found, snapshot, rule)
+        is_archived = isinstance(found.decision, Expire) and found.decision.facts.archived is not None
+        if not is_archived or _now() - started <= DECIDED_SECONDS:
             return found
         # The archive was slow: the owner and the rank may have changed meanwhile.
         policy, archived = found.context.policy, found.context.archived
         known = replace(self._first_context(snapshot, rule), policy=policy, archived=archived)
-        return await self._evaluate(decide, snapshot, rule, known)
+        again = await self._evaluate(decide, snapshot, rule, known)
+        return replace(again, at=-DECIDED_SECONDS) if _relies_on_memory(again) else again
 
     async def _read_back(self, found: Evaluation[Decision], snapshot: Snapshot, rule: KindRule) -> Evaluation[Decision]:
         """Decide again about a due object by what its archive holds now."""
@@ -204,6 +205,12 @@ class Evaluator:
 
     def _cached_context(self, obj: Any) -> Context:
         return Context(self.policy(), self.namespaces.get_cached(_namespace_of(obj)))
+
+
+def _relies_on_memory(found: Evaluation[Decision]) -> bool:
+    """Return whether an object is due by an acknowledgement that was not read back for this decision."""
+    archived = found.decision.facts.archived
+    return isinstance(found.decision, Expire) and archived is not None and not archived.is_read_back
 
 
 def _now() -> float:

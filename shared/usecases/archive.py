@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from shared.core.archive.archiving import ArchiveFact
+from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import Record
 from shared.core.decide import Context, Ignore, Reason, decide
@@ -15,8 +15,9 @@ from shared.errors import PermanentError, TryLaterError
 from shared.evaluation.evaluator import AnyEvaluation
 from shared.messages import ObjectArchived, Purpose, Timer, TimersSet
 from shared.ports import EventReason, Snapshot, Verdict
+from shared.usecases.archive_lookup import AcknowledgedCopy
 from shared.usecases.archive_reports import archived_before, archived_of
-from shared.usecases.archive_writer import AcknowledgedCopy, ArchiveOrder, ArchiveWriter
+from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
 from shared.usecases.byte_gate import ByteGate
 from shared.usecases.next_timers import expire_at
 from shared.usecases.object_handler import Handled
@@ -112,14 +113,14 @@ class Archival(TimerHandler):
             destination,
             record,
             may_lack_logs=self.attempts >= LOG_ATTEMPTS_MIN and _has_waited(decision, snapshot),
-            may_be_stored=self.attempts > 0 or decision.facts.archived is None,
+            may_be_stored=self.attempts > 0 or not _is_absent(decision.facts.archived),
         )
         try:
             written = await self._write(snapshot, rule, order)
         except BaseException:  # also when the time limit cuts it off
             self.telemetry.not_archived(ref, archiving.to, decision.facts.finish.at, failed=True)
             raise
-        fact = _fact_of(written, archiving.to)
+        fact = _fact_of(written, archiving)
         self.evaluator.archive_check.remember(fact, written.copied.key, destination)
         archived = archived_of(ref, archiving.to, written, timer=self._timer(rule, snapshot, context, fact))
         self.telemetry.archived(archived, size=written.size, by=self.by)
@@ -151,6 +152,11 @@ class Archival(TimerHandler):
         return Timer(ref=ref_of(snapshot.obj), purpose=Purpose.EXPIRE, due_at=due_at, attempts=self.attempts)
 
 
+def _is_absent(fact: ArchiveFact | None) -> bool:
+    """Return whether the archive has just said that it has nothing of this version."""
+    return fact is not None and fact.acknowledged_at is None and not fact.location
+
+
 def _has_waited(decision: ToArchive, snapshot: Snapshot) -> bool:
     at = decision.facts.finish.at or parse_instant(get_text(snapshot.obj, "metadata.creationTimestamp"))
     return snapshot.read_at - at >= LOG_WAIT
@@ -160,6 +166,7 @@ def _without_owner(context: Context) -> Context:
     return replace(context, owner_unfinished=False, aggregated=False)
 
 
-def _fact_of(written: AcknowledgedCopy, to: str) -> ArchiveFact:
+def _fact_of(written: AcknowledgedCopy, archiving: Archiving) -> ArchiveFact:
     key = written.copied.key
-    return ArchiveFact(to, key.uid, key.resource_version, written.at, location=written.location, digest=key.digest)
+    fact = ArchiveFact(archiving.to, key.uid, key.resource_version, written.at, location=written.location)
+    return replace(fact, digest=key.digest, children=archiving.children, logs=archiving.logs)

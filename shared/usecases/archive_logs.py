@@ -4,6 +4,7 @@ A log can become shorter: the kubelet rotates it, and a container that starts ag
 replaces a log that an attempt before has stored only by a longer one.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -15,6 +16,10 @@ from shared.errors import AbsentDocumentError, DamagedDocumentError, MissingLogE
 from shared.evaluation.pod_logs import ContainerLog, LogGap, PodLogs
 from shared.ports import Archive
 from shared.usecases.byte_gate import ByteGate
+
+LAST_PAUSES = (5.0, 10.0)
+"""Seconds between the tries of the attempt that leaves out what it cannot read. The number of attempts before it comes
+with the event, and outages of the archive count too, so it asks several times itself."""
 
 LOG_HELD_BYTES = 4 * 1024 * 1024
 """Bytes that are held for one log: what a store buffers of it."""
@@ -65,18 +70,31 @@ async def write_logs(  # noqa: PLR0913 - each argument is another party
         TryLaterError: The archive or the API server is busy or away.
         PermanentError: The archive or the API server refuses for good.
     """
-    stored = StoredLogs()
     if (obj.get("apiVersion"), obj.get("kind")) != ("v1", "Pod"):
-        return stored
-    name = get_text(obj, "metadata.name")
+        return StoredLogs()
+    for pause in (*LAST_PAUSES, None):
+        stored, missing = await _write_each(archive, pod_logs, obj, key, gate)
+        if missing and not may_be_missing:
+            raise TryLaterError(missing)
+        if not missing or pause is None:
+            break
+        await asyncio.sleep(pause)
+    return stored
+
+
+async def _write_each(
+    archive: Archive, pod_logs: PodLogs, obj: dict[str, Any], key: ArchiveKey, gate: ByteGate
+) -> tuple[StoredLogs, str]:
+    """Store the log of each container; and the problem of one that may be read later, if there is one."""
+    stored, missing, name = StoredLogs(), "", get_text(obj, "metadata.name")
     async with aclosing(pod_logs.read(obj)) as logs:
         async for log in logs:
             path = log_path(key, log.container)
             async with gate.hold(LOG_HELD_BYTES):
                 before = await _find_size(archive, path)
                 is_stored = not log.is_missing and await _put(archive, path, log, before)
-            if log.may_come and not may_be_missing:
-                raise TryLaterError(f"log of {name}/{log.container}: {log.problem}")
+            if log.may_come:
+                missing = f"log of {name}/{log.container}: {log.problem}"
             if is_stored or before is not None:
                 stored.paths.append(path)
             if before is not None and log.size < before:
@@ -84,7 +102,7 @@ async def write_logs(  # noqa: PLR0913 - each argument is another party
                 log.lacks(LogGap.KEPT, f"an attempt before has stored {before} bytes; now {reason}")
             if log.gap is not None:
                 stored.problems[f"{name}/{log.container}"] = f"{log.gap}: {log.problem}"
-    return stored
+    return stored, missing
 
 
 class _NotLongerError(Exception):

@@ -1,12 +1,14 @@
 """Look up what an archive holds of one version of an object, and whether that is what is wanted now."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from shared.core.archive.archiving import Archiving
+from shared.core.archive.copies import ArchiveCopy
 from shared.core.archive.document import Record
 from shared.core.archive.layout import ArchiveKey
 from shared.errors import AbsentDocumentError, DamagedDocumentError
-from shared.ports import Archive, Stored
+from shared.ports import Archive, ConfirmingArchive, Stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,37 @@ class Found:
         return self.record if self.record is not None and self.record.has_all_of(archiving) else None
 
 
+@dataclass(frozen=True, slots=True)
+class AcknowledgedCopy:
+    """An object that an archive has acknowledged.
+
+    Attributes:
+        copied: What is stored, and under which key.
+        at: When the archive acknowledged it: the later of the store's instant and the record's.
+        location: Where it is stored.
+        size: Its size in the store, in bytes; 0 if it was stored before.
+        children: How many children were stored with it.
+        logs: How many logs were stored with it.
+    """
+
+    copied: ArchiveCopy
+    at: datetime
+    location: str
+    size: int = 0
+    children: int = 0
+    logs: int = 0
+
+
 async def look_up(archive: Archive, key: ArchiveKey) -> Found | None:
-    """Find and read the document under a key; None if nothing is stored.
+    """Find and read the document under a key; None if nothing is stored, or if the archive shows no documents.
 
     A damaged document stays until it is replaced: another archiver may have replaced it meanwhile.
 
     Raises:
         TtlError: See the port `Archive`.
     """
+    if isinstance(archive, ConfirmingArchive):
+        return None
     stored = await archive.find(key)
     if stored is None:
         return None
@@ -43,3 +68,29 @@ async def look_up(archive: Archive, key: ArchiveKey) -> Found | None:
         return None
     except DamagedDocumentError:
         return Found(stored, None)
+
+
+async def find_acknowledged(
+    archive: Archive, copied: ArchiveCopy, found: Found | None, archiving: Archiving
+) -> AcknowledgedCopy | None:
+    """The object, if it is stored with everything that is wanted.
+
+    Args:
+        archive: The archive.
+        copied: The version of the object.
+        found: What `look_up` has found.
+        archiving: What is wanted.
+
+    Raises:
+        TtlError: See `ConfirmingArchive`.
+    """
+    if isinstance(archive, ConfirmingArchive):
+        confirmed = await archive.confirm(copied.key)
+        if confirmed is None:
+            return None
+        return AcknowledgedCopy(copied, copied.confirmed_at(confirmed.stored_at), confirmed.location)
+    record = found.whole_record(archiving) if found is not None else None
+    if found is None or record is None:
+        return None
+    at = max(found.stored.stored_at, record.archived_at)
+    return AcknowledgedCopy(copied, at, found.stored.location, children=len(record.children), logs=len(record.logs))

@@ -9,7 +9,7 @@ from shared.core.decide import Decision, Reason
 from shared.core.objects import ObjectRef, format_instant, ref_of
 from shared.messages import ObjectArchived, Timer
 from shared.ports import EventReason
-from shared.usecases.archive_writer import AcknowledgedCopy
+from shared.usecases.archive_lookup import AcknowledgedCopy
 from shared.usecases.expire_reports import ObjectEvent
 
 OVERDUE = timedelta(minutes=1)

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -24,11 +24,15 @@ from shared.evaluation.children import Children
 from shared.evaluation.pod_logs import PodLogs
 from shared.ports import Archive, Archives, ConfirmingArchive, Snapshot, Stored
 from shared.usecases.archive_logs import StoredLogs, write_logs
-from shared.usecases.archive_lookup import Found, look_up
+from shared.usecases.archive_lookup import AcknowledgedCopy, find_acknowledged, look_up
 from shared.usecases.byte_gate import ArchiveGates, ByteGate
 
 CHILDREN_AT_ONCE = 16
 """Children of one object that are stored at the same time."""
+
+CHILD_SHARE_MAX = 0.1
+"""A child whose document is older than this share of `keep` is stored again, so that it does not expire before its
+owner is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +51,8 @@ class ArchiveOrder:
         destination: The archive in the policy.
         record: The line about the object, without its children and logs.
         may_lack_logs: Whether a log that cannot be read now is left out; otherwise it is an error.
-        may_be_stored: Whether the object or some children may be stored already: an attempt before has failed, or the
-            archive was not asked for the object. If not, the archive is not asked again before it is sent.
+        may_be_stored: Whether the object may be stored already: an attempt before has failed, or the archive was not
+            asked for it. If not, the archive is not asked again before it is sent.
     """
 
     archiving: Archiving
@@ -61,26 +65,10 @@ class ArchiveOrder:
         """What is wanted for a child: its own children are found with it, and stored for themselves."""
         return replace(self.archiving, children=False)
 
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgedCopy:
-    """An object that an archive has acknowledged.
-
-    Attributes:
-        copied: What is stored, and under which key.
-        at: When the archive acknowledged it: the later of the store's instant and the record's.
-        location: Where it is stored.
-        size: Its size in the store, in bytes; 0 if it was stored before.
-        children: How many children were stored with it.
-        logs: How many logs were stored with it.
-    """
-
-    copied: ArchiveCopy
-    at: datetime
-    location: str
-    size: int = 0
-    children: int = 0
-    logs: int = 0
+    def lasts(self, child: Stored) -> bool:
+        """Return whether a child that is stored already is kept about as long as the object itself will be."""
+        keep = self.destination.keep
+        return keep is None or self.record.archived_at - child.stored_at <= keep * CHILD_SHARE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,27 +101,24 @@ class ArchiveWriter:
         """
         archive = await self.archives.open(order.archiving.to, order.destination)
         copied = self._copy(snapshot.obj, rule, order)
-        found = await self._look_up(archive, copied, order)
-        known = await _find_acknowledged(archive, copied, found, order) if order.may_be_stored else None
-        if known is not None:
+        elapsed = _timer()
+        found = await look_up(archive, copied.key) if order.may_be_stored else None
+        if order.may_be_stored and (known := await find_acknowledged(archive, copied, found, order.archiving)):
             return known
         children: list[str] = []
         logs = await self._write_logs(archive, snapshot.obj, copied, order)
         if order.archiving.children:
             logs.add(await self._write_children(archive, snapshot, rule, order, children))
-        wanted = {"with_children": order.archiving.children, "with_logs": order.archiving.logs}
+        wanted: dict[str, Any] = {"with_children": order.archiving.children, "with_logs": order.archiving.logs}
         stored_with = {"children": tuple(sorted(children)), **logs.as_record()}
+        # The children and logs may have taken minutes, and the grace counts from now.
+        wanted["archived_at"] = order.record.archived_at + elapsed()
         record = order.record.model_copy(update=wanted | stored_with)
         if found is not None and found.record is not None:
             record = record.joined(found.record)
         stored = await _put(archive, copied, record, replaces=found is not None)
         at = max(stored.stored_at, record.archived_at)
         return AcknowledgedCopy(copied, at, stored.location, stored.size, len(children), len(logs.paths))
-
-    async def _look_up(self, archive: Archive, copied: ArchiveCopy, order: ArchiveOrder) -> Found | None:
-        if not order.may_be_stored or isinstance(archive, ConfirmingArchive):
-            return None
-        return await look_up(archive, copied.key)
 
     def _copy(self, obj: dict[str, Any], rule: KindRule, order: ArchiveOrder) -> ArchiveCopy:
         try:
@@ -158,8 +143,9 @@ class ArchiveWriter:
 
         async def write(child: _Child) -> None:
             one, copied = child.snapshot, child.copied
-            found = await self._look_up(archive, copied, order)
-            if found is not None and (known := found.whole_record(order.of_child())) is not None:
+            found = await look_up(archive, copied.key)
+            known = found.whole_record(order.of_child()) if found is not None and order.lasts(found.stored) else None
+            if known is not None:
                 keys.append(copied.key.path)
                 stored.add(StoredLogs(list(known.logs), dict(known.log_problems)))
                 return
@@ -174,6 +160,8 @@ class ArchiveWriter:
                 parent=parent,
                 **logs.as_record(),
             )
+            if found is not None and found.record is not None:
+                record = record.joined(found.record)
             await _put(archive, copied, record, replaces=found is not None)
             keys.append(copied.key.path)
             stored.add(logs)
@@ -223,20 +211,11 @@ async def _wait(running: set[asyncio.Future[None]]) -> set[asyncio.Future[None]]
     return running
 
 
-async def _find_acknowledged(
-    archive: Archive, copied: ArchiveCopy, found: Found | None, order: ArchiveOrder
-) -> AcknowledgedCopy | None:
-    """The object, if it is stored with everything that is wanted."""
-    if isinstance(archive, ConfirmingArchive):
-        confirmed = await archive.confirm(copied.key)
-        if confirmed is None:
-            return None
-        return AcknowledgedCopy(copied, copied.confirmed_at(confirmed.stored_at), confirmed.location)
-    record = found.whole_record(order.archiving) if found is not None else None
-    if found is None or record is None:
-        return None
-    at = max(found.stored.stored_at, record.archived_at)
-    return AcknowledgedCopy(copied, at, found.stored.location, children=len(record.children), logs=len(record.logs))
+def _timer() -> Callable[[], timedelta]:
+    """Measure the time from now on, in whole seconds."""
+    now = asyncio.get_running_loop().time
+    started = now()
+    return lambda: timedelta(seconds=int(now() - started))
 
 
 async def _put(archive: Archive, copied: ArchiveCopy, record: Record, *, replaces: bool) -> Stored:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from shared.core.archive.archiving import ArchiveFact
+from shared.core.archive.archiving import ArchiveFact, Archiving
+from shared.core.archive.copies import ArchiveCopy
 from shared.core.archive.decide_archive import ToArchive
 from shared.core.archive.document import Document
 from shared.core.archive.layout import ArchiveKey
@@ -20,7 +21,8 @@ from shared.evaluation.evaluator import Evaluation, Evaluator
 from shared.messages import Purpose, Timer, TimersSet
 from shared.ports import Snapshot, Stored
 from shared.usecases.archive import Archival
-from shared.usecases.archive_writer import AcknowledgedCopy, ArchiveOrder, ArchiveWriter
+from shared.usecases.archive_lookup import AcknowledgedCopy
+from shared.usecases.archive_writer import ArchiveOrder, ArchiveWriter
 from shared.usecases.expire import Expiry
 from shared.usecases.object_handler import Handled
 from shared.usecases.sweep import Sweep
@@ -116,10 +118,11 @@ class _NeverReadBack(ArchiveCheck):
 class _HeadOnly(ArchiveCheck):
     """That something is stored under the key is the proof: the bytes are not read."""
 
-    async def read_back(self, obj: Any, rule: KindRule, context: Context) -> _Fact:
-        self._known.clear()
-        fact = await self.find(obj, rule, context)
-        return replace(fact, is_read_back=True) if fact else None
+    async def _look(self, archiving: Archiving, copied: ArchiveCopy, context: Context) -> ArchiveFact:
+        archive, key = await self._open(archiving, context), copied.key
+        stored = await self._ask(archiving.to, archive.find(key))
+        fact = ArchiveFact(archiving.to, key.uid, key.resource_version, is_read_back=True, children=True, logs=True)
+        return replace(fact, acknowledged_at=stored.stored_at, location=stored.location) if stored else fact
 
 
 class _SaysWhole(SimArchive):
@@ -133,6 +136,9 @@ class _SaysWhole(SimArchive):
 
 class _OutageIsProof(ArchiveCheck):
     """An archive that does not answer cannot keep anything."""
+
+    async def find(self, obj: Any, rule: KindRule, context: Context) -> _Fact:
+        return await self.read_back(obj, rule, context)
 
     async def read_back(self, obj: Any, rule: KindRule, context: Context) -> _Fact:
         try:

@@ -40,9 +40,11 @@ class ArchiveFact:
         resource_version: The resource version for which this is known.
         acknowledged_at: When the archive acknowledged it; None if it has not.
         is_read_back: Whether the stored bytes were read and compared. A caller that deletes must have done so.
-        location: Where it is stored.
+        location: Where it is stored, also if what is stored there lacks something; empty if nothing is stored.
         digest: The SHA-256 of what is stored, in hexadecimal digits.
         problem: Why it is not known, or why the acknowledgement does not count.
+        children: Whether its children were stored with it.
+        logs: Whether the logs of Pods were stored with it.
     """
 
     to: str
@@ -53,9 +55,13 @@ class ArchiveFact:
     location: str = ""
     digest: str = ""
     problem: str = ""
+    children: bool = False
+    logs: bool = False
 
     def is_about(self, obj: Any, archiving: Archiving) -> bool:
-        """Return whether it is about exactly this version of the object, in the archive that is wanted now."""
+        """Return whether it is about exactly this version of the object, stored in the way that is wanted now."""
         version = get_text(obj, "metadata.resourceVersion")
-        is_this_version = bool(version) and version == self.resource_version
-        return is_this_version and self.uid == get_text(obj, "metadata.uid") and self.to == archiving.to
+        if not version or (self.uid, self.resource_version) != (get_text(obj, "metadata.uid"), version):
+            return False
+        has_all = (self.children or not archiving.children) and (self.logs or not archiving.logs)
+        return self.to == archiving.to and (has_all or self.acknowledged_at is None)

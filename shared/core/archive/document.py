@@ -68,12 +68,15 @@ class Record(BaseModel):
         """This record with the children and logs that the record before it has, as far as it lacks them.
 
         They may not exist any more, so that they cannot be stored again. Of a child that has changed meanwhile, only
-        the new version is named.
+        the new version is named. If the object was archived for itself and is now stored as a child, what is known of
+        its own archiving stays.
         """
+        own = ("rule", "due_at", "ttl_from", "parent") if self.parent and not before.parent else ()
         uids = {parse_key(path).uid for path in self.children}
         children = {*self.children, *(path for path in before.children if parse_key(path).uid not in uids)}
         return self.model_copy(
-            update={
+            update={name: getattr(before, name) for name in own}
+            | {
                 "children": tuple(sorted(children)),
                 "logs": tuple(sorted({*self.logs, *before.logs})),
                 "log_problems": before.log_problems | self.log_problems,

@@ -52,6 +52,7 @@ def find_archive_fact(case: Case, archiving: Archiving) -> ArchiveFact | None:
     """What is known about the acknowledgement of exactly this version of the object; None if it has to be found out."""
     if archiving.native:
         uid, version = (get_text(case.obj, f"metadata.{part}") for part in ("uid", "resourceVersion"))
-        return ArchiveFact(archiving.to, uid, version, find_stored_at(case.obj), is_read_back=True)
+        at = find_stored_at(case.obj)
+        return ArchiveFact(archiving.to, uid, version, at, is_read_back=True, children=True, logs=True)
     fact = case.context.archived
     return fact if fact is not None and fact.is_about(case.obj, archiving) else None

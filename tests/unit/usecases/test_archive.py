@@ -10,12 +10,14 @@ import pytest
 from shared.core.archive.document import Document
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
+from shared.core.policy.policy import Policy
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
 from shared.errors import ForbiddenError, PermanentError, TryLaterError, UnreachableLogError
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import ObjectArchived, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
+from shared.usecases import archive_logs
 from shared.usecases.archive import OBJECT_BYTES, Archival
 from shared.usecases.archive_writer import ArchiveWriter
 from shared.usecases.byte_gate import ByteGate
@@ -430,6 +432,41 @@ class TestLogs:
         (data, _) = list(bench.archive.documents.values())[-1]
         assert Document.parse(data).record.log_problems == {"a/main": "unreachable: node is gone"}
 
+    async def test_last_attempt_asks_several_times_for_a_log(self, monkeypatch):
+        """The attempts before may have failed by an outage of the archive, or be forged."""
+        bench, pauses = Bench(self.POLICY), list[float]()
+        bench.put(logging("a", UID, "line"))
+        bench.cluster.fail("log", UnreachableLogError("starting"))
+        bench.clock.advance(600)
+
+        async def sleep(seconds):
+            pauses.append(seconds)
+            if len(pauses) == len(archive_logs.LAST_PAUSES):
+                bench.cluster._failures.clear()
+
+        monkeypatch.setattr("shared.usecases.archive_logs.asyncio.sleep", sleep)
+
+        answer = await bench.store(bench.put(), attempts=30)
+
+        assert isinstance(answer, ObjectArchived)
+        assert list(bench.archive.logs.values()) == [b"line"]
+        assert pauses == list(archive_logs.LAST_PAUSES)
+
+    async def test_object_that_was_stored_as_a_child_without_its_logs_is_stored_with_them(self):
+        rules = [
+            {"name": "jobs", "match": {"kinds": ["jobs"]}, "archive": {"to": "main"}},
+            {"name": "pods", "match": {"kinds": ["pods"]}, "ttl": "1d", "archive": {"to": "main", "logs": True}},
+        ]
+        archives = {"main": {"url": "file:///archive"}}
+        bench = Bench(Policy.model_validate({"archives": archives, "rules": rules}).of_kinds(shipped_kinds()))
+        one = bench.put(logging("a", UID, "line"))
+        await bench.store(bench.put())
+        assert bench.archive.logs == {}
+
+        assert isinstance(await bench.store(one), ObjectArchived)
+
+        assert list(bench.archive.logs.values()) == [b"line"]
+
     async def test_logs_are_not_read_without_being_asked_for(self, bench):
         bench.put(logging("a", UID, "line"))
 
@@ -439,6 +476,26 @@ class TestLogs:
 
 
 class TestExpire:
+    async def test_read_back_for_another_wish_lets_nothing_be_deleted(self, bench):
+        """The namespace is opted in to another archive while the document is read."""
+        bench.policy = archiving(archives={"main": {"url": "file:///a"}, "second": {"url": "file:///b"}})
+        bench.archives.by_name["second"] = second = FakeArchive("second", now=bench.clock.now)
+        stored = bench.put()
+        await bench.store(stored)
+        second.store(not_none(await bench.cluster.get(JOB, bench.timer(stored).ref)).obj)
+        second.documents = dict.fromkeys(second.documents, (b"cut", NOW))
+        bench.clock.advance(7200)
+
+        async def opt_in(name):
+            if name == "read":
+                bench.cluster.put(namespace(archive="second"))
+                bench.evaluator.namespaces._known.clear()
+
+        bench.archive.before = opt_in
+        await bench.expire(stored)
+
+        assert bench.cluster.deleted == []
+
     async def test_object_that_is_not_archived_is_kept_and_archived_first(self, bench):
         stored = bench.put()
 

@@ -2,11 +2,12 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 import pytest
 
 from shared.core.archive.archiving import Archiving
-from shared.core.archive.document import Record
+from shared.core.archive.document import Document, Record
 from shared.core.policy.archives import ArchiveDestination
 from shared.devserver.apiserver.pod_logs import LOG_ANNOTATION
 from shared.errors import TryLaterError
@@ -17,7 +18,7 @@ from shared.usecases.archive_logs import LOG_HELD_BYTES
 from shared.usecases.archive_writer import CHILDREN_AT_ONCE, ArchiveOrder, ArchiveWriter
 from shared.usecases.byte_gate import ArchiveGates, ByteGate
 from tests.archives import FakeArchive, FakeArchives
-from tests.builders import JOB, NOW, ago, job, shipped_kinds, stamp
+from tests.builders import JOB, NOW, ago, having, job, shipped_kinds, stamp
 from tests.fakes import FakeCluster
 
 pytestmark = pytest.mark.anyio
@@ -71,9 +72,10 @@ class Bench:
             self.cluster.put(pod | {"spec": {"containers": [{"name": "main"}]}})
         return done
 
-    async def write(self, done, *, logs=False, may_be_stored=False):
+    async def write(self, done, *, logs=False, may_be_stored=False, keep=None):
         archiving = Archiving(to="main", source="rule", logs=logs, children=True)
-        order = ArchiveOrder(archiving, DESTINATION, Record(archived_at=NOW), may_be_stored=may_be_stored)
+        destination = DESTINATION if keep is None else ArchiveDestination(url="file:///archive", keep=keep)
+        order = ArchiveOrder(archiving, destination, Record(archived_at=NOW), may_be_stored=may_be_stored)
         return await self.writer.write(Snapshot(done, NOW), JOB, order)
 
 
@@ -175,6 +177,51 @@ async def test_next_attempt_stores_the_logs_that_were_not_wanted_before():
 
     assert (await bench.write(done, logs=True, may_be_stored=True)).logs == 3
     assert bench.archive.calls["put_log"] == 3
+
+
+async def test_child_that_was_archived_for_itself_keeps_its_own_record():
+    """Its children may be gone, and its rule is known only there."""
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES)
+    done = bench.job("build", pods=1)
+    await bench.write(done)
+    (pod_path,) = [path for path in bench.archive.documents if "/Pod.v1/" in path]
+    document = Document.parse(bench.archive.documents[pod_path][0])
+    children = (f"{pod_path.rpartition('/')[0].replace('Pod.v1', 'Event.v1')}/u.1.{'a' * 64}.json.zst",)
+    own = Record(archived_at=NOW, rule="pods", due_at=NOW, ttl_from="pods", with_children=True, children=children)
+    bench.archive.documents[pod_path] = Document(own, document.text).to_bytes(), NOW
+
+    await bench.write(having(done, "metadata.resourceVersion", "2"), logs=True)
+
+    record = Document.parse(bench.archive.documents[pod_path][0]).record
+    assert (record.rule, record.due_at, record.children, record.with_children) == ("pods", NOW, children, True)
+    assert (record.with_logs, len(record.logs), record.parent) == (True, 1, "")
+
+
+async def test_damaged_child_is_stored_again_with_a_new_version_of_its_owner():
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES)
+    done = bench.job("build", pods=2)
+    await bench.write(done)
+    (path, _) = [path for path in bench.archive.documents if "/Pod.v1/" in path]
+    bench.archive.documents[path] = b"cut", NOW
+
+    await bench.write(having(done, "metadata.resourceVersion", "2"))
+
+    assert Document.parse(bench.archive.documents[path][0]).text
+
+
+@pytest.mark.parametrize(("age", "puts"), [(timedelta(days=8), 0), (timedelta(days=10), 2)])
+async def test_child_that_expires_long_before_its_owner_is_stored_again(age, puts):
+    """`keep` counts from the storage of each document."""
+    bench = Bench(children_bytes=1_000 * CHILD_BYTES)
+    done = bench.job("build", pods=2)
+    await bench.write(done)
+    for path, (data, _) in list(bench.archive.documents.items()):
+        bench.archive.documents[path] = data, NOW - age
+    bench.archive.calls.clear()
+
+    await bench.write(having(done, "metadata.resourceVersion", "2"), keep="90d")
+
+    assert bench.archive.calls["put"] == 1 + puts
 
 
 async def test_next_attempt_stores_a_damaged_child_again():
