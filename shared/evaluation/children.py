@@ -7,15 +7,15 @@ references. Only the children themselves are then read in full.
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.child_kind import ChildKind
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, ref_of
-from shared.errors import AbsentKindError, ForbiddenError, PermanentError
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.owned_lists import Name, Owned, OwnedLists, list_pages
 from shared.ports import Cluster, Snapshot, Unreadable
 
@@ -30,6 +30,9 @@ FEW_MAX = 10
 
 WASTED_MAX = 4
 """A kind is listed in full if one of so many of its objects is a child; if fewer are, they are read one by one."""
+
+_LOOKUPS_MAX = 2
+"""So often the kinds of children are looked up: a 404 of a LIST lets discovery read their group again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,21 @@ class ChildPage:
     unreadable: Sequence[Unreadable] = ()
 
 
-_Listed = list[tuple[KindRule, Owned]]
+@dataclass(frozen=True, slots=True)
+class _ChildNames:
+    """The children of one kind, before they are read.
+
+    Attributes:
+        rule: The kind, as served.
+        names: The children, by uid.
+        total: The objects of the kind in the namespace, children or not.
+        unreadable: As in ChildPage.
+    """
+
+    rule: KindRule
+    names: dict[str, Name]
+    total: int
+    unreadable: Sequence[Unreadable]
 
 
 @dataclass
@@ -65,70 +82,83 @@ class Children:
     children_max: int = CHILDREN_MAX
 
     def __post_init__(self) -> None:
-        self._lists = OwnedLists(self.cluster)
+        self._lists: OwnedLists[list[_ChildNames]] = OwnedLists(self.cluster)
         self._page = asyncio.Lock()
 
     async def find(self, root: ObjectRef, rule: KindRule) -> AsyncGenerator[ChildPage]:
         """Yield the children of an object by page, each child once, in the order of the kinds in the rule.
 
-        A kind that the API server does not serve is passed over.
+        A kind that the API server does not serve is passed over. A kind that it serves only in a version that no rule
+        knows is listed in that version; its rule then says that it never finishes.
 
         Args:
             root: The object, with its uid.
             rule: The rule of its kind.
 
         Raises:
-            TryLaterError: The API server is busy or away.
+            TryLaterError: The API server is busy or away, or stopped serving a kind in the meantime.
             ForbiddenError: Children may not be listed; the message names the right.
-            PermanentError: There are more than `children_max` children.
+            PermanentError: There are more than `children_max` children, or it is unknown whether a kind is served.
         """
-        listed: _Listed = []
-        for kind in rule.children:
-            for served in await self.cluster.served(rules_of(kind, self.kinds)):
-                with suppress(AbsentKindError):
-                    listed.append((served, await self._list_for(root, served)))
-        for child_rule, owned, wanted in self._find_owned(root, listed):
-            if owned.unreadable:
-                yield ChildPage(child_rule, (), owned.unreadable)
-            async with aclosing(self._read(child_rule, wanted, root, total=owned.total)) as pages:
-                async for page in pages:
-                    yield page
-
-    async def _list_for(self, root: ObjectRef, rule: KindRule) -> Owned:
         try:
-            return await self._lists.get(rule, root.namespace)
-        except ForbiddenError as error:
-            expected = f"expected the right to list {rule.name}, which `kinds manifests` prints"
-            raise ForbiddenError(f"the children of {root} cannot be listed: {error}; {expected}") from None
+            for found in await self._find_names(root, rule):
+                if found.unreadable:
+                    yield ChildPage(found.rule, (), found.unreadable)
+                async with aclosing(self._read(found, root)) as pages:
+                    async for page in pages:
+                        yield page
+        except AbsentKindError as error:
+            raise TryLaterError(f"the children of {root} cannot be read: {error}") from None
 
-    def _find_owned(self, root: ObjectRef, listed: _Listed) -> list[tuple[KindRule, Owned, dict[str, Name]]]:
-        """The objects of each kind that the root owns, directly or through one of them, by uid."""
-        found: list[dict[str, Name]] = [{} for _ in listed]
+    async def _find_names(self, root: ObjectRef, rule: KindRule) -> list[_ChildNames]:
+        """Find the names of all children; their kinds are looked up again if one of them has moved."""
+        for _ in range(_LOOKUPS_MAX):
+            kinds = await self._find_kinds(root, rule)
+            try:
+                return await self._lists.get(kinds, root.namespace, partial(self._find_owned, root, kinds))
+            except ForbiddenError as error:
+                raise ForbiddenError(f"the children of {root} cannot be listed: {error}") from None
+            except AbsentKindError as error:
+                problem = str(error)
+        expected = "expected discovery to list the version that is served; check the right of this process to read it"
+        raise PermanentError(f"the children of {root} cannot be listed: {problem}: {expected}")
+
+    async def _find_kinds(self, root: ObjectRef, rule: KindRule) -> list[KindRule]:
+        """The kinds of children that are served; no object in a namespace owns a cluster-scoped object."""
+        kinds: list[KindRule] = []
+        for child in rule.children:
+            served = await self.cluster.served(rules_of(child, self.kinds))
+            kinds += served or await self.cluster.served((_rule_of(child),))
+        return [kind for kind in kinds if kind.scope == "Namespaced" or not root.namespace]
+
+    def _find_owned(self, root: ObjectRef, kinds: Sequence[KindRule], lists: Sequence[Owned]) -> list[_ChildNames]:
+        """The objects of each kind that the root owns, directly or through one of them."""
+        found: list[dict[str, Name]] = [{} for _ in lists]
         known, pending = {root.uid}, [root.uid]
         while pending:
             owner = pending.pop()
-            for place, (_, owned) in enumerate(listed):
-                for name in owned.by_owner.get(owner, ()):
+            for names, owned in zip(found, lists, strict=True):
+                for name in owned.owned_by(owner):
                     if name[-1] not in known:
                         known.add(name[-1])
                         pending.append(name[-1])
-                        found[place][name[-1]] = name
+                        names[name[-1]] = name
             if len(known) > self.children_max + 1:
                 limit = f"{root} has more than {self.children_max} children: expected fewer"
                 raise PermanentError(f"{limit}; to archive it without them, set `children: false` in the policy rule")
-        return [(rule, owned, names) for (rule, owned), names in zip(listed, found, strict=True)]
+        every = zip(kinds, found, lists, strict=True)
+        return [_ChildNames(rule, names, owned.total, tuple(owned.unreadable)) for rule, names, owned in every]
 
-    async def _read(
-        self, rule: KindRule, wanted: dict[str, Name], root: ObjectRef, *, total: int
-    ) -> AsyncGenerator[ChildPage]:
+    async def _read(self, found: _ChildNames, root: ObjectRef) -> AsyncGenerator[ChildPage]:
         """Read children in full. One task at a time holds pages of a LIST; the others read child by child."""
-        is_dense = len(wanted) > FEW_MAX and len(wanted) * WASTED_MAX >= total
+        count = len(found.names)
+        is_dense = count > FEW_MAX and count * WASTED_MAX >= found.total
         if not is_dense or self._page.locked():
-            async with aclosing(self._read_each(rule, wanted)) as pages:
+            async with aclosing(self._read_each(found.rule, found.names)) as pages:
                 async for page in pages:
                     yield page
             return
-        async with self._page, aclosing(self._read_listed(rule, wanted, root)) as pages:
+        async with self._page, aclosing(self._read_listed(found.rule, found.names, root)) as pages:
             async for page in pages:
                 yield page
 

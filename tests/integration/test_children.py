@@ -1,4 +1,4 @@
-"""Ten thousand children, and a burst of Jobs in one namespace of a real kube-apiserver."""
+"""Children on a real kube-apiserver: ten thousand, a burst of Jobs, and a kind that is served in another version."""
 
 import asyncio
 import time
@@ -12,13 +12,15 @@ import pytest
 from shared.adapters.clock import SystemClock
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
+from shared.adapters.kubernetes.discovery import resource_path
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ref_of
 from shared.devserver.apiserver import EmbeddedApiServer, Store, serve, write_kubeconfig
 from shared.devserver.apiserver.resources import JOBS, PODS
 from shared.evaluation.children import Children
-from tests.builders import JOB, kind_rules
+from tests.builders import JOB, POD, kind_rules
 from tests.integration.conftest import Api
+from tests.integration.operators import install
 
 pytestmark = pytest.mark.anyio
 
@@ -109,6 +111,7 @@ async def test_burst_of_jobs_shares_its_lists(api, server, namespace, cluster, m
     requests = count_requests(cluster, monkeypatch)
     jobs = [make_job(api, namespace, f"job-{number:03}") for number in range(100)]
     await make_pods(server, namespace, jobs, 200)
+    await cluster.served((POD,))  # after it, all of them ask for the LIST at the same moment
     finder, started_at = Children(cluster, KINDS), time.monotonic()
 
     found = await asyncio.gather(*(find(finder, job) for job in jobs))
@@ -117,3 +120,21 @@ async def test_burst_of_jobs_shares_its_lists(api, server, namespace, cluster, m
     assert sorted(name for names in found for name in names) == [f"pod-{number:05}" for number in range(200)]
     assert requests["list-metadata"] <= 3
     assert (requests["list"], requests["get"]) == (0, 200)
+
+
+async def test_children_are_found_in_a_version_that_no_rule_knows(api, namespace, cluster):
+    rule = kind_rules()["pipelineruns.tekton.dev"]
+    newer = kind_rules()["taskruns.tekton.dev"].model_copy(update={"api_versions": ("tekton.dev/v2",)})
+    install(api, rule)
+    install(api, newer)
+    kind = {"apiVersion": rule.api_version, "kind": rule.kind}
+    run = api.call("POST", resource_path(rule, namespace), kind | {"metadata": {"name": "run"}})
+    owner = kind | {key: run["metadata"][key] for key in ("name", "uid")}
+    metadata = {"name": "task", "ownerReferences": [owner]}
+    task = {"apiVersion": newer.api_version, "kind": newer.kind, "metadata": metadata}
+    api.call("POST", resource_path(newer, namespace), task)
+
+    pages = [page async for page in Children(cluster, KINDS).find(ref_of(run), rule)]
+
+    found = [one.obj for page in pages for one in page.children]
+    assert [(one["apiVersion"], one["metadata"]["name"]) for one in found] == [("tekton.dev/v2", "task")]

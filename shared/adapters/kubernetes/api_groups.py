@@ -67,10 +67,11 @@ class ApiGroup:
     def choose(self, rules: Sequence[KindRule]) -> KindRule | None:
         """Choose among the rules of a kind, and return the rule with the served version, plural and scope.
 
-        The rule that knows the preferred version takes precedence.
+        The rule that knows the preferred version takes precedence. If no rule knows a served version, and all rules
+        say that the kind never finishes, any version is chosen: such a rule reads nothing of an object.
 
         Returns:
-            None if the group serves no version that a rule knows, or is hidden and the kind has several rules.
+            None if the group serves no version that fits, or is hidden and the kind has several rules.
 
         Raises:
             TtlError: A version that takes precedence could not be read.
@@ -87,6 +88,15 @@ class ApiGroup:
                 raise kinds
             if resource := kinds.get(rules[0].kind):
                 return _as_served(by_version[version], version, resource)
+        return self._choose_any(rules[0]) if all(rule.never_finishes for rule in rules) else None
+
+    def _choose_any(self, rule: KindRule) -> KindRule | None:
+        """Return the rule with the first version that serves its kind; None only if all versions could be read."""
+        for version, kinds in self.versions.items():
+            if isinstance(kinds, TtlError):
+                raise kinds
+            if resource := kinds.get(rule.kind):
+                return _as_served(rule, version, resource)
         return None
 
     def list_versions(self, kind: str) -> list[str]:

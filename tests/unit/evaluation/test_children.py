@@ -1,6 +1,7 @@
 """The children of an object: which are found, by how many requests, and what stops the search."""
 
 import asyncio
+import weakref
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ import pytest
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.child_kind import ChildKind
 from shared.core.objects import ref_of
-from shared.errors import ForbiddenError, PermanentError, TryLaterError
+from shared.devserver.apiserver import Resource
+from shared.errors import AbsentKindError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation import owned_lists
 from shared.evaluation.children import Children
 from tests.builders import JOB, POD, having, kind_rules
@@ -148,6 +150,87 @@ async def test_kind_that_is_not_served_is_passed_over(cluster):
     assert await find(cluster, jobset, JOBSET) == ["pod"]
 
 
+def serve_jobs_in(cluster, version, **scope):
+    """Serve Jobs in one version only."""
+    cluster.serve_only(JOBSET, POD)
+    cluster.store.resources.add(Resource("batch", version, "jobs", "Job", **scope))
+
+
+def newer(job):
+    return job | {"apiVersion": "batch/v2"}
+
+
+async def test_kind_that_is_served_only_in_an_unknown_version_is_listed_in_that_version(cluster):
+    jobset = cluster.put(named("set", JOBSET))
+    serve_jobs_in(cluster, "v2")
+    replica = cluster.put(newer(named("set-0", owners=[jobset])))
+    cluster.put(named("pod", POD, owners=[replica]))
+
+    pages = [page async for page in Children(cluster, KINDS).find(ref_of(jobset), JOBSET)]
+
+    assert [one.obj["metadata"]["name"] for page in pages for one in page.children] == ["set-0", "pod"]
+    assert pages[0].rule.api_version == pages[0].children[0].obj["apiVersion"] == "batch/v2"
+    assert pages[0].rule.never_finishes
+
+
+async def test_kind_that_moves_to_an_unknown_version_is_still_found(cluster):
+    """Discovery has the old version in its cache."""
+    jobset = cluster.put(named("set", JOBSET))
+    assert await find(cluster, jobset, JOBSET) == []
+    cluster.clock.advance(10)
+    serve_jobs_in(cluster, "v2")
+    cluster.put(newer(named("set-0", owners=[jobset])))
+
+    assert await find(cluster, jobset, JOBSET) == ["set-0"]
+
+
+async def test_kind_that_is_removed_after_discovery_is_passed_over(cluster):
+    jobset = cluster.put(named("set", JOBSET))
+    cluster.put(named("pod", POD, owners=[jobset]))
+    assert await find(cluster, jobset, JOBSET) == ["pod"]
+    cluster.clock.advance(10)
+    cluster.serve_only(JOBSET, POD)
+
+    assert await find(cluster, jobset, JOBSET) == ["pod"]
+
+
+class HiddenCluster(FakeCluster):
+    """Discovery of the group of Jobs is forbidden."""
+
+    async def _ask(self, path):
+        if path == "/apis/batch":
+            raise ForbiddenError("may not")
+        return await super()._ask(path)
+
+
+async def test_kind_that_is_not_found_and_that_discovery_may_not_be_asked_for_is_an_error():
+    """It may be served in another version, so the children are unknown."""
+    cluster = HiddenCluster()
+    jobset = cluster.put(named("set", JOBSET))
+    cluster.serve_only(JOBSET, POD)
+
+    with pytest.raises(PermanentError, match=r"children of JobSet ci/set.*jobs\.batch.*batch/v1.*discovery") as caught:
+        await find(cluster, jobset, JOBSET)
+    assert not isinstance(caught.value, AbsentKindError)
+
+
+async def test_kind_that_disappears_before_its_children_are_read_is_tried_later(cluster):
+    build = cluster.put(named("build"))
+    cluster.put(named("build-1", POD, owners=[build]))
+    cluster.fail("get", AbsentKindError("this cluster does not serve pods"), on="build-1")
+
+    with pytest.raises(TryLaterError, match="children of Job ci/build"):
+        await find(cluster, build)
+
+
+async def test_cluster_scoped_kind_has_no_children_of_an_object_in_a_namespace(cluster):
+    jobset = cluster.put(named("set", JOBSET))
+    serve_jobs_in(cluster, "v1", namespaced=False)
+    cluster.put(named("pod", POD, owners=[jobset]))
+
+    assert await find(cluster, jobset, JOBSET) == ["pod"]
+
+
 async def test_kind_without_a_rule_of_its_own_is_listed(cluster):
     config_maps = ChildKind(api_versions=("v1",), kind="ConfigMap", plural="configmaps")
     build = cluster.put(named("build"))
@@ -188,13 +271,49 @@ async def test_forged_children_of_another_object_do_not_count(cluster):
     assert await find(cluster, build, children_max=3) == ["build-1"]
 
 
-async def test_too_many_owner_references_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr(owned_lists, "OWNED_MAX", 2)
+async def test_lists_that_take_too_much_memory_are_refused(cluster, monkeypatch):
+    monkeypatch.setattr(owned_lists, "SHORT_BYTES_MAX", 2_000)
+    monkeypatch.setattr(owned_lists, "LONG_BYTES_MAX", 4_000)
     build = cluster.put(named("build"))
-    cluster.put(named("build-1", POD, owners=[build, named("a"), named("b")]))
+    cluster.put(named("crowd", POD, owners=[build, *map(named, "abcdefghij")]))
+    for number in range(10):
+        cluster.put(named(f"pod-{number}", POD, owners=[build]))
 
-    with pytest.raises(PermanentError, match="pods in namespace ci: expected at most 2 owner references"):
+    with pytest.raises(
+        PermanentError, match=r"pods in namespace ci: expected at most 4000 .*Pod ci/crowd has 11 owner"
+    ):
         await find(cluster, build)
+
+
+class CrowdedCluster(FakeCluster):
+    """Answers with 36 more Pods of 14,000 owner references each: some 1 MB, which etcd takes."""
+
+    owner = ""
+    forged = tuple({"uid": f"forged-{number}"} for number in range(13_999))
+
+    async def list_page(self, *args, **options):
+        page = await super().list_page(*args, **options)
+        owners = [*self.forged, {"uid": self.owner}]
+        crowd = [having(named(f"crowd-{number}", POD), "metadata.ownerReferences", owners) for number in range(36)]
+        return replace(page, items=[*crowd, *page.items])
+
+
+async def test_objects_with_many_owner_references_do_not_stop_other_owners():
+    cluster = CrowdedCluster()
+    build = cluster.put(named("build"))
+    cluster.put(named("build-1", POD, owners=[build]))
+
+    assert await find(cluster, build) == ["build-1"]
+
+
+async def test_object_with_many_owner_references_is_a_child_of_each_owner():
+    cluster = CrowdedCluster()
+    cluster.owner = cluster.put(named("build"))["metadata"]["uid"]
+    finder, build = Children(cluster, KINDS), named("build")
+
+    (found,) = await finder._find_names(ref_of(build), JOB)
+
+    assert list(found.names) == [f"uid-crowd-{number}" for number in range(36)]
 
 
 async def test_object_whose_owners_cannot_be_read_is_reported(cluster):
@@ -297,7 +416,7 @@ class GatedCluster(FakeCluster):
 async def together(cluster, finder, *roots):
     """Find the children of all roots, which all have asked before the first LIST is answered."""
     tasks = [asyncio.ensure_future(find(cluster, root, finder=finder)) for root in roots]
-    while sum(shared.callers for shared in finder._lists._shared.values()) < len(roots):
+    while sum(queue.callers for queue in finder._lists._queues.values()) < len(roots):
         await asyncio.sleep(0)
     cluster.opened.set()
     return await asyncio.gather(*tasks, return_exceptions=True)
@@ -364,6 +483,107 @@ async def test_lists_of_many_namespaces_run_some_at_a_time():
     assert 1 < most <= owned_lists.LISTS_AT_ONCE
 
 
+def count_live(monkeypatch):
+    """All indexes that are made, for as long as they live."""
+    live: weakref.WeakSet[owned_lists.Owned] = weakref.WeakSet()
+
+    class Counted(owned_lists.Owned):
+        def __init__(self):
+            super().__init__()
+            live.add(self)
+
+    monkeypatch.setattr(owned_lists, "Owned", Counted)
+    return live
+
+
+async def test_lists_are_dropped_before_the_children_are_read(cluster, monkeypatch):
+    """Storing the children takes minutes; objects that finish in the meantime have LISTs of their own."""
+    live = count_live(monkeypatch)
+    build = cluster.put(named("build"))
+    cluster.put(named("build-1", POD, owners=[build]))
+
+    async with aclosing(Children(cluster, KINDS).find(ref_of(build), JOB)) as pages:
+        await anext(pages)
+        assert not live
+
+
+async def test_lists_are_dropped_after_an_error(cluster, monkeypatch):
+    live = count_live(monkeypatch)
+    build = cluster.put(named("build"))
+    cluster.put(named("build-1", POD, owners=[build]))
+
+    with pytest.raises(PermanentError) as caught:
+        await find(cluster, build, children_max=0)
+    assert caught.value
+    assert not live
+
+
+async def test_one_namespace_at_a_time_has_long_lists(monkeypatch):
+    """The others wait, and hold no list."""
+    monkeypatch.setattr(owned_lists, "SHORT_BYTES_MAX", 1_500)
+    live, most = count_live(monkeypatch), 0
+
+    class Watching(SlowCluster):
+        async def list_page(self, *args, **options):
+            nonlocal most
+            page = await super().list_page(*args, **options)
+            most = max(most, sum(owned.size > owned_lists.SHORT_BYTES_MAX for owned in live))
+            return page
+
+    cluster = Watching(page_size=3)
+    builds = [cluster.put(named("build", namespace=f"n{number}", uid=f"uid-{number}")) for number in range(6)]
+    for number, build in enumerate(builds):
+        for pod in range(9):
+            name = f"pod-{number}-{pod}"
+            cluster.put(named(name, POD, owners=[build], namespace=build["metadata"]["namespace"]))
+    finder = Children(cluster, KINDS)
+
+    found = await asyncio.gather(*(find(cluster, build, finder=finder) for build in builds))
+
+    assert [len(names) for names in found] == [9] * 6
+    assert most == 1
+
+
+async def test_namespace_with_long_lists_does_not_delay_others(monkeypatch):
+    monkeypatch.setattr(owned_lists, "LISTS_AT_ONCE", 1)
+
+    class Large(GatedCluster):
+        async def list_page(self, rule, *, namespace="", continue_token="", **options):
+            page = await FakeCluster.list_page(
+                self, rule, namespace=namespace, continue_token=continue_token, **options
+            )
+            if continue_token:
+                await self.opened.wait()
+            return replace(page, is_large=namespace == "large")
+
+    cluster = Large()
+    cluster.page_size = 1
+    large, small = (cluster.put(named("build", namespace=name, uid=f"uid-{name}")) for name in ("large", "small"))
+    for pod in ("a", "b"):
+        cluster.put(named(pod, POD, owners=[large], namespace="large"))
+    finder = Children(cluster, KINDS)
+    asking = asyncio.ensure_future(find(cluster, large, finder=finder))
+    while not finder._lists._long.locked():
+        await asyncio.sleep(0)
+
+    assert await find(cluster, small, finder=finder) == []
+    cluster.opened.set()
+    assert await asking == ["a", "b"]
+
+
+async def test_right_that_is_missing_for_one_kind_does_not_stop_owners_of_another():
+    cluster = GatedCluster()
+    jobset, build = cluster.put(named("set", JOBSET)), cluster.put(named("build"))
+    cluster.put(named("build-1", POD, owners=[build]))
+    cluster.fail("list-metadata", ForbiddenError("jobs is forbidden"), on="jobs")
+    finder = Children(cluster, KINDS)
+    asking = asyncio.ensure_future(find(cluster, jobset, JOBSET, finder=finder))
+
+    assert await together(cluster, finder, build) == [["build-1"]]
+    with pytest.raises(ForbiddenError, match="jobs is forbidden"):
+        await asking
+
+
 async def test_list_that_fails_fails_for_all_who_wait_for_it():
     cluster = GatedCluster()
     builds = [cluster.put(named(f"build-{number}")) for number in range(20)]
@@ -386,7 +606,7 @@ async def test_caller_that_is_cancelled_does_not_stop_the_others():
     cancelled.cancel()
 
     assert await waiting == ["build-1"]
-    assert not finder._lists._shared
+    assert not finder._lists._queues
 
 
 async def test_nothing_is_remembered_after_the_last_caller(cluster):
@@ -394,7 +614,7 @@ async def test_nothing_is_remembered_after_the_last_caller(cluster):
     finder = Children(cluster, KINDS)
     await find(cluster, build, finder=finder)
 
-    assert not finder._lists._shared
+    assert not finder._lists._queues
 
 
 async def test_kind_without_children_makes_no_request(cluster):

@@ -236,6 +236,32 @@ async def test_forbidden_discovery_does_not_choose_between_two_rules(server, fou
     assert await found.served((RUN, other)) == ()
 
 
+NEVER = RUN.model_copy(update={"finished": None, "finished_at": (), "ttl": None, "never_finishes": "it is a child"})
+
+
+async def test_rule_that_reads_nothing_fits_an_unknown_version(server, found):
+    server.groups["tekton.dev"] = {"v3": {"Other": "others"}, "v2": {"Run": "runnings"}}
+
+    (served,) = await found.served((NEVER,))
+
+    assert (served.api_version, served.plural) == ("tekton.dev/v2", "runnings")
+    assert await found.served((RUN,)) == await found.served((RUN, NEVER)) == ()
+
+
+async def test_rule_that_reads_nothing_prefers_a_known_version(server, found):
+    server.groups["tekton.dev"] = {"v2": {"Run": "runs"}, "v1": {"Run": "runs"}}
+
+    assert await found.served((NEVER,)) == (NEVER,)
+
+
+async def test_kind_is_not_absent_while_a_version_cannot_be_read(server, found):
+    server.groups["tekton.dev"] = {"v3": {"Other": "others"}, "v2": {"Run": "runs"}}
+    server.errors["/apis/tekton.dev/v2"] = TryLaterError("away")
+
+    with pytest.raises(TryLaterError, match="away"):
+        await found.served((NEVER,))
+
+
 async def test_version_that_no_rule_knows_is_logged(server, found):
     server.errors["/apis/batch"] = PermanentError("401")
 
