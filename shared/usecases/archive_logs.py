@@ -4,7 +4,7 @@ A log can become shorter: the kubelet rotates it, and a container that starts ag
 replaces a log that an attempt before has stored only by a longer one.
 """
 
-import asyncio
+from asyncio import sleep
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ async def write_logs(  # noqa: PLR0913 - each argument is another party
             raise TryLaterError(missing)
         if not missing or pause is None:
             break
-        await asyncio.sleep(pause)
+        await sleep(pause)
     return stored
 
 

@@ -444,7 +444,7 @@ class TestLogs:
             if len(pauses) == len(archive_logs.LAST_PAUSES):
                 bench.cluster._failures.clear()
 
-        monkeypatch.setattr("shared.usecases.archive_logs.asyncio.sleep", sleep)
+        monkeypatch.setattr("shared.usecases.archive_logs.sleep", sleep)
 
         answer = await bench.store(bench.put(), attempts=30)
 
