@@ -32,6 +32,9 @@ _INERT = {
 
 _SAVED = f"{ANNOTATION_DOMAIN}/{HELD_TTL}"
 
+_RESULTS = "results.tekton.dev/"
+"""The prefix of the annotations with which Tekton Results marks what it has stored, and in which record."""
+
 _MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION))
 
 
@@ -103,13 +106,26 @@ def make_draft(
             "exists or is being deleted: the reference is left out"
             for one in lost
         ]
-    annotations = get_in(draft, "metadata.annotations")
-    if isinstance(annotations, dict) and any(name in annotations for name in _MARKS):
-        draft = merged(draft, {"metadata": {"annotations": dict.fromkeys(_MARKS)}})
-        notes.append("the mark of its stop at a deadline is left out: the new object was not stopped")
+    draft, left_out = _without_marks(draft)
+    notes += left_out
     if isinstance(get_in(obj, "spec.ephemeralContainers"), list) and obj.get("kind") == "Pod":
         notes.append("its ephemeral containers are left out: a new Pod cannot have any")
     return _with_state(Draft(draft, rule, tuple(notes)), stores_status=stores_status)
+
+
+def _without_marks(obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The object without annotations that are true of the archived object only, and a note for each kind of them."""
+    annotations, notes = get_in(obj, "metadata.annotations"), list[str]()
+    if not isinstance(annotations, dict):
+        return obj, notes
+    marks = [name for name in _MARKS if name in annotations]
+    if marks:
+        notes.append("the mark of its stop at a deadline is left out: the new object was not stopped")
+    stored = sorted(name for name in annotations if name.startswith(_RESULTS))
+    if stored:
+        notes.append(f"annotations left out, as Tekton Results has not stored the new object: {', '.join(stored)}")
+    names = [*marks, *stored]
+    return (merged(obj, {"metadata": {"annotations": dict.fromkeys(names)}}) if names else obj), notes
 
 
 def _with_state(draft: Draft, *, stores_status: bool) -> Draft:
