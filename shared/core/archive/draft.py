@@ -49,6 +49,8 @@ class Draft:
         is_suspended: Whether it has the patch with which it does not run.
         resume: The merge patch that lets a suspended object run.
         runs: Whether its controller runs it again once it is created.
+        is_finished: Whether it does not run because its status is restored with it. Its kind may drop the status or a
+            field of it, so the object that the API server would store has to be checked by `is_finished`.
     """
 
     obj: dict[str, Any]
@@ -57,6 +59,7 @@ class Draft:
     is_suspended: bool = False
     resume: Mapping[str, Any] = field(default_factory=dict)
     runs: bool = True
+    is_finished: bool = False
 
     @property
     def suspending_patch(self) -> Mapping[str, Any]:
@@ -135,10 +138,15 @@ def _with_state(draft: Draft, *, stores_status: bool) -> Draft:
         return replace(draft, is_suspended=True, resume=reverse_of(patch, {}), runs=False)
     if (ref_of(obj).group, obj.get("kind")) in _INERT:
         return replace(draft, runs=False)
-    if stores_status and rule is not None and finish_of(obj, rule).finished:
+    if stores_status and is_finished(obj, rule):
         note = "its status is restored with it, because its kind has no status subresource: it counts as finished"
-        return replace(draft, notes=(*draft.notes, note), runs=False)
+        return replace(draft, notes=(*draft.notes, note), runs=False, is_finished=True)
     return draft
+
+
+def is_finished(obj: Any, rule: KindRule | None) -> bool:
+    """Whether an object counts as finished by the rule of its kind."""
+    return rule is not None and finish_of(obj, rule).finished is True
 
 
 def merged(obj: Any, patch: Mapping[str, Any]) -> dict[str, Any]:
