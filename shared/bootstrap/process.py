@@ -93,7 +93,10 @@ class Process:
 
     @cached_property
     def _sink(self) -> Publisher:
-        publisher = build_publisher(self.config.settings, self.cluster)
+        return self._build_sink()
+
+    def _build_sink(self, **options: float) -> Publisher:
+        publisher = build_publisher(self.config.settings, self.cluster, **options)
         return self.config.metrics.measuring(publisher) if self.config.metrics else publisher
 
     # The use cases
@@ -180,7 +183,11 @@ class Process:
 
     def start_timers(self) -> Timers:
         """Start the timer engine in the running loop."""
-        return self.engine.timers or self.engine.start(self.published())
+        from shared.adapters.timers.deliveries import TIMER_PUBLISH_SECONDS_MAX  # noqa: PLC0415 - only `timers` keeps timers
+
+        if self.engine.timers:
+            return self.engine.timers
+        return self.engine.start(self.config.publisher or self._build_sink(seconds_max=TIMER_PUBLISH_SECONDS_MAX))
 
     def serve_metrics(self) -> Callable[[], None]:
         """Serve the metrics, if the settings name a port for them.

@@ -1,16 +1,19 @@
 """Create archived objects again: never over an existing object, and never so that they run unasked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shared.core.archive.document import Document
-from shared.core.archive.draft import Draft, find_dropped, make_draft
+from shared.core.archive.draft import Draft, find_dropped, is_finished, make_draft
 from shared.core.deadlines.run import is_merged
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import ObjectRef, get_text, list_mappings, ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TtlError
 from shared.ports import Snapshot
+from shared.usecases.restore_reports import describe_conflict, describe_existing, describe_restored
+
+_STATUS_IS_LOST = "its status is left out: the API server does not store the fields by which it counts as finished"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ async def restore(
         try:
             snapshot = await creator.create(one.kind, one.draft.obj, dry_run=False)
         except ConflictError as error:
-            raise TtlError(f"{_exists(one.draft, error)}{_so_far(restored)}") from None
+            raise TtlError(f"{describe_conflict(one.draft.obj, error)}{_so_far(restored)}") from None
         except TtlError as error:
             if not restored:
                 raise
@@ -142,18 +145,27 @@ async def _check(document: Document, options: RestoreOptions, *, creator: Creato
     kind = await _find_kind(creator, ref)
     existing = await creator.read(kind, ref)
     if existing is not None:
-        raise TtlError(_describe_existing(ref, existing.obj))
+        raise TtlError(describe_existing(ref, existing.obj))
     rule = kinds.get(ref.api_version, ref.kind)
     lost = await _find_lost_owners(obj, creator)
     draft = make_draft(obj, rule, stores_status=not kind.has_status, lost_owners=lost)
-    draft = _choose_state(draft, ref, options)
+    checked = await _dry_run(kind, _choose_state(draft, ref, options), options, creator)
+    if not draft.is_finished or is_finished(checked.restored.snapshot.obj, rule):
+        return checked
+    draft = make_draft(obj, rule, stores_status=False, lost_owners=lost)
+    draft = replace(draft, notes=(*draft.notes, _STATUS_IS_LOST))
+    return await _dry_run(kind, _choose_state(draft, ref, options), options, creator)
+
+
+async def _dry_run(kind: ServedKind, draft: Draft, options: RestoreOptions, creator: Creator) -> _Checked:
+    """Let the API server check an object."""
     draft = draft.held() if options.hold else draft
     try:
         snapshot = await creator.create(kind, draft.obj, dry_run=True)
     except ConflictError as error:
-        raise TtlError(_exists(draft, error)) from None
+        raise TtlError(describe_conflict(draft.obj, error)) from None
     except PermanentError as error:
-        raise TtlError(f"{ref} cannot be restored: {error}") from None
+        raise TtlError(f"{ref_of(draft.obj)} cannot be restored: {error}") from None
     return _Checked(kind, draft, Restored(draft, snapshot, (*draft.notes, *_check_stored(draft, snapshot.obj))))
 
 
@@ -228,22 +240,5 @@ def _check_stored(draft: Draft, stored: dict[str, Any]) -> list[str]:
     return [f"the API server does not store {', '.join(dropped)}: its schema has no such field"] if dropped else []
 
 
-def _describe_existing(ref: ObjectRef, existing: dict[str, Any]) -> str:
-    uid = get_text(existing, "metadata.uid")
-    same = "the archived object itself" if uid == ref.uid else f"another object, uid {uid}"
-    ends = ", which is being deleted" if get_text(existing, "metadata.deletionTimestamp") else ""
-    return (
-        f"{ref} exists ({same}{ends}), and a restore never overwrites; `archive diff` shows the differences, and "
-        "`archive get` prints the archived object"
-    )
-
-
-def _exists(draft: Draft, error: ConflictError) -> str:
-    return f"{ref_of(draft.obj)} was created by another client, and a restore never overwrites: {error}"
-
-
 def _so_far(restored: Sequence[Restored]) -> str:
-    if not restored:
-        return ""
-    names = ", ".join(str(ref_of(one.snapshot.obj)) for one in restored)
-    return f"; restored before that: {names}"
+    return describe_restored([one.snapshot.obj for one in restored])

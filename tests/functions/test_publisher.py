@@ -10,7 +10,7 @@ from aiohttp import web
 from shared.adapters.events.cloudevents import parse_event
 from shared.adapters.events.publisher import HttpPublisher, bound_token
 from shared.errors import EventError, PermanentError, TryLaterError
-from shared.messages import Timer
+from shared.messages import Purpose, Timer
 from tests.functions.wire import FIRED, timer
 from tests.loopback import answering_with, elsewhere
 
@@ -98,6 +98,30 @@ async def test_many_events_can_be_published_at_once(broker, publisher):
     await asyncio.gather(*(publisher.publish(MESSAGE) for _ in range(50)))
 
     assert len(broker.received) == 50
+
+
+async def test_events_that_wait_for_their_answers_delay_no_other_event():
+    """The timer engine may have 96 deliveries of each purpose in flight, and those of `archive` take minutes."""
+    waiting, answered = 0, asyncio.Event()
+
+    async def handle(request):
+        nonlocal waiting
+        if request.headers["ce-purpose"] == Purpose.ARCHIVE:
+            waiting += 1
+            await answered.wait()
+        return web.Response(status=202)
+
+    async with answering_with(handle) as url:
+        publisher = HttpPublisher(url, source="/test")
+        slow = MESSAGE.model_copy(update={"purpose": Purpose.ARCHIVE})
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            for _ in range(150):
+                group.create_task(publisher.publish(slow))
+            while waiting < 150:
+                await asyncio.sleep(0.01)
+            await publisher.publish(MESSAGE)
+            answered.set()
+        await publisher.close()
 
 
 @pytest.mark.parametrize("status", [200, 202, 204])

@@ -83,7 +83,7 @@ class SimTimers:
         self.world.note("timers", f"fires {timer.ref} {timer.ref.uid}")
         self.world.checks.fired(timer)
         try:
-            async with asyncio.timeout(LIMITS.delivery_seconds):
+            async with asyncio.timeout(LIMITS.timeout_of(timer.purpose)):
                 await self.world.process.publisher.publish(timer)
         except (TryLaterError, TimeoutError) as error:
             refused = error if isinstance(error, TryLaterError) else TryLaterError("too slow")

@@ -14,7 +14,7 @@ from shared.adapters.archive.bucket_errors import BUCKET_ERRORS, convert_bucket_
 from shared.adapters.archive.quiet_exit import wait_at_exit
 from shared.adapters.archive.store import PAGE_MAX, whole_second_after
 from shared.core.archive.destination import Destination
-from shared.errors import PermanentError, TryLaterError
+from shared.errors import PermanentError, TryLaterError, TtlError
 from shared.ports.archive import StoredFile
 
 if TYPE_CHECKING:
@@ -65,11 +65,15 @@ class BucketStore:
             what = self._what("store", path)
             raise TryLaterError(f"{what}: the bucket accepted it and does not have it; check its rules") from None
         if conflict is None and file.size != len(data):
-            what = self._what("store", path)
-            raise PermanentError(
-                f"{what}: the bucket has {file.size} of {len(data)} bytes; delete it, check the bucket"
-            )
+            raise self._size_error(path, file.size, len(data), replaces=replaces)
         return file
+
+    def _size_error(self, path: str, found: int, sent: int, *, replaces: bool) -> TtlError:
+        """The error for a file of another size; two archivers may replace a file at the same time."""
+        what = self._what("store", path)
+        if replaces:
+            return TryLaterError(f"{what}: the file has {found} bytes instead of {sent}; another client may replace it")
+        return PermanentError(f"{what}: the bucket has {found} of {sent} bytes; delete it, check the bucket")
 
     async def head(self, path: str) -> StoredFile:
         """Return what is stored under a path."""

@@ -34,7 +34,9 @@ class FolderFiles:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        # Folders whose entry in their parent is on disk, with their inode: a folder that was made again has another.
+        # Folders whose entry in their parent is on disk, with their inode. A folder that was moved and made again has
+        # another inode. One that was deleted and made again may have the same, so folders that `delete` may remove are
+        # not among them.
         self._flushed: dict[Path, int] = {}
         self._is_cleaned = False
 
@@ -132,7 +134,7 @@ class FolderFiles:
         """Delete files, and the two folders above each one that are empty then: those of a name and of a day."""
         for path in paths:
             (self.root / path).unlink(missing_ok=True)
-            for folder in list((self.root / path).parents)[:2]:
+            for folder in list((self.root / path).parents)[:2]:  # `_flush_entries` remembers neither of them
                 if folder == self.root:
                     break
                 try:
@@ -157,7 +159,7 @@ class FolderFiles:
     def _flush_entries(self, folder: Path) -> None:
         """Flush a folder, and each folder above it up to one whose entry is known to be on disk."""
         _flush(folder)
-        current = folder
+        current, removable = folder, (folder, folder.parent)
         while True:
             inode = current.stat().st_ino
             if self._flushed.get(current) == inode:
@@ -168,7 +170,7 @@ class FolderFiles:
             except PermissionError:
                 if not is_root:  # the parent of the root may belong to another user
                     raise
-            if current != folder:  # the folder of a name gets one file; those above it get many
+            if current not in removable:
                 if len(self._flushed) >= _FOLDERS_REMEMBERED_MAX:
                     self._flushed.clear()
                 self._flushed[current] = inode

@@ -4,7 +4,8 @@ It answers 200 with `archive.done` once it holds the version durably, also if it
 if it stores the object later: then `archive` asks again, with a growing pause, or when `archive.done` comes through the
 Broker. It answers 404 to a question without an object if it does not hold the version.
 
-The path and the query of its URL may hold a secret. So errors and locations have only the scheme, host and port.
+The path and the query of its URL may hold a secret. So errors and locations have only the scheme, host and port. An
+answer may echo a part of the URL in any form. So if the URL has a path or a query, no text of an answer is in an error.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -54,8 +55,7 @@ class WebhookArchive:
         self._name, self._url, self._cluster, self._clock = name, url, cluster, clock or SystemClock()
         parts = urlsplit(url)
         self.location = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        found = (url, f"{parts.path}?{parts.query}", parts.query, parts.path)
-        self._secrets = [text for text in found if text.strip("/?")]
+        self._has_secret = bool(parts.path.strip("/") or parts.query or parts.username)
 
     @property
     def name(self) -> str:
@@ -106,8 +106,9 @@ class WebhookArchive:
                 status = response.status
                 given = {name.lower(): value for name, value in response.headers.items()}
         except (aiohttp.ClientError, TimeoutError) as error:
-            said = "" if isinstance(error, aiohttp.InvalidURL) else self._without_secrets(str(error))
-            problem = f"{self.location}: {said or type(error).__name__}"
+            # This error names the host and the port; others may have the URL, or a part of the answer.
+            is_shown = isinstance(error, aiohttp.ClientConnectorError) or not self._has_secret
+            problem = f"{self.location}: {(is_shown and str(error)) or type(error).__name__}"
             raise TryLaterError(f"archive {self._name}: {problem}", outage=problem) from None
         if status == HTTPStatus.NOT_FOUND and document is None:
             return None
@@ -119,19 +120,16 @@ class WebhookArchive:
         if status < HTTPStatus.MULTIPLE_CHOICES:
             return
         answered = f"{self.location} answered {status}"
-        text = printable(self._without_secrets(answer.decode(errors="replace"))[:_SHOWN_MAX])
-        problem = f"archive {self._name}: {answered}: {text}"
+        problem = f"archive {self._name}: {answered}{self._shown(answer.decode(errors='replace'))}"
         if status in _AWAY:
             raise TryLaterError(problem, outage=answered)
         if status in _RETRYABLE or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise TryLaterError(problem)
         raise ForbiddenError(problem) if status in _REFUSED else PermanentError(problem)
 
-    def _without_secrets(self, text: str) -> str:
-        """A text of the archiver or of the HTTP client, without the path and the query of the URL."""
-        for secret in self._secrets:
-            text = text.replace(secret, "…")
-        return text
+    def _shown(self, text: str) -> str:
+        """A text about an answer as the end of an error; empty if it may have a part of the URL."""
+        return "" if self._has_secret or not text else f": {printable(text[:_SHOWN_MAX])}"
 
     def _parse(self, headers: dict[str, str], body: bytes, request: ArchiveRequest) -> ArchiveDone | None:
         if not body and "ce-type" not in headers:
@@ -139,7 +137,8 @@ class WebhookArchive:
         try:
             done = parse_message(parse_event(headers, body), ArchiveDone)
         except EventError as error:
-            raise PermanentError(f"archive {self._name}: {self.location}: expected archive.done: {error}") from None
+            problem = f"{self.location}: expected archive.done{self._shown(str(error))}"
+            raise PermanentError(f"archive {self._name}: {problem}") from None
         expected = request.ref.uid, request.resource_version, request.digest
         if (done.ref.uid, done.resource_version, done.digest) != expected:
             problem = f"{self.location} answered about another version than {expected}"

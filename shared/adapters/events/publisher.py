@@ -47,6 +47,9 @@ async def bound_token(file: Path = TOKEN_FILE) -> str:
 class HttpPublisher:
     """Publishes events to one sink.
 
+    The number of connections has no limit here, because the callers limit their events in flight. With a limit, events
+    that wait for slow subscribers would delay all others.
+
     Args:
         sink: The Broker's URL.
         source: The CloudEvents source of published messages.
@@ -71,7 +74,8 @@ class HttpPublisher:
     def _session(self) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=self._seconds_max, sock_connect=CONNECT_SECONDS_MAX)
         # A followed redirect becomes a GET, and the 200 of a login page would count as accepted by the Broker.
-        return aiohttp.ClientSession(timeout=timeout, middlewares=(refuse_redirects,))
+        connector = aiohttp.TCPConnector(limit=0)
+        return aiohttp.ClientSession(connector=connector, timeout=timeout, middlewares=(refuse_redirects,))
 
     async def close(self) -> None:
         """Close the connections."""

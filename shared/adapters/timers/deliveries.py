@@ -7,8 +7,8 @@ import asyncio
 import itertools
 import logging
 import sqlite3
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 
 from shared.adapters.timers import sqlite_store as store
@@ -17,6 +17,7 @@ from shared.adapters.timers.lane import Lane
 from shared.adapters.timers.sqlite_store import SECOND_US, StoredTimer, to_us
 from shared.core.timing import backoff_seconds
 from shared.errors import EventError, PermanentError, TryLaterError
+from shared.messages import Purpose
 from shared.ports import Clock, Publisher
 
 FINAL_ATTEMPTS = 30
@@ -24,6 +25,21 @@ FINAL_ATTEMPTS = 30
 
 UNWRITTEN_MAX = 10_000
 """Maximum number of kept results (a few MiB); beyond it, each delivery holds its place until its result is written."""
+
+DELIVERY_SECONDS: Mapping[str, float] = {
+    Purpose.EXPIRE: 30.0,  # 20 s for an attempt, 10 s to store the timer of the reply
+    Purpose.ENFORCE: 30.0,  # as for `expire`
+    Purpose.ARCHIVE: 300.0,  # 240 s for an attempt, 270 s of its Trigger, and 30 s for the reply
+}
+"""Timeout of a delivery, by its purpose.
+
+A Broker may answer only after its subscriber, and after the subscribers of the reply. A timeout that is shorter than an
+attempt cancels a healthy attempt, loses its reply, and starts a second attempt while the first one still runs. So the
+timeout is never shorter than that of the Trigger.
+"""
+
+TIMER_PUBLISH_SECONDS_MAX = max(DELIVERY_SECONDS.values()) + 10.0
+"""Timeout of the publisher that the engine uses: longer than any delivery, so that the engine's own timeouts count."""
 
 BATCH = 256
 """Results per transaction."""
@@ -42,8 +58,7 @@ class EngineLimits:
         in_flight: Maximum number of deliveries in flight per purpose. Each purpose has its own, so that a dead target
             delays no other purpose; `Places` divides them among kinds and namespaces.
         claim: Timers per read: enough to make reads cheap, too few to need much memory.
-        delivery_seconds: Timeout of a delivery. A Broker may answer only after its subscriber, so this allows for the
-            subscriber's time, not only for the network's.
+        delivery_seconds: Timeout of a delivery, by its purpose.
         rest_seconds: Maximum sleep, and so the maximum delay until a step of the wall clock is noticed.
         disk_seconds: Pause between attempts while the disk is full or the file is locked.
         grace_seconds: Time for the deliveries in flight at shutdown; half of the 10 s that Cloud Run allows.
@@ -51,10 +66,14 @@ class EngineLimits:
 
     in_flight: int = 96
     claim: int = 256
-    delivery_seconds: float = 30.0
+    delivery_seconds: Mapping[str, float] = field(default_factory=lambda: DELIVERY_SECONDS)
     rest_seconds: float = 0.5
     disk_seconds: float = 0.5
     grace_seconds: float = 5.0
+
+    def timeout_of(self, purpose: str) -> float:
+        """Return the timeout of a delivery; the longest one for a purpose of a later version."""
+        return self.delivery_seconds.get(purpose, max(self.delivery_seconds.values()))
 
     def retry_seconds(self, attempts: int, error: BaseException, jitter: float) -> float:
         """Return the back-off after a failed delivery.
@@ -145,7 +164,7 @@ class Deliveries:
     async def _publish(self, lane: Lane, stored: StoredTimer) -> tuple[Write, bool]:
         """Publish a timer; return the write for its row, and whether the delivery failed."""
         try:
-            async with asyncio.timeout(self._limits.delivery_seconds):
+            async with asyncio.timeout(self._limits.timeout_of(stored.purpose)):
                 await self._publisher.publish(stored.timer())
         except asyncio.CancelledError as error:
             if self._closing:

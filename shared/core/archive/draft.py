@@ -32,6 +32,9 @@ _INERT = {
 
 _SAVED = f"{ANNOTATION_DOMAIN}/{HELD_TTL}"
 
+_RESULTS = "results.tekton.dev/"
+"""The prefix of the annotations with which Tekton Results marks what it has stored, and in which record."""
+
 _MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION))
 
 
@@ -46,6 +49,8 @@ class Draft:
         is_suspended: Whether it has the patch with which it does not run.
         resume: The merge patch that lets a suspended object run.
         runs: Whether its controller runs it again once it is created.
+        is_finished: Whether it does not run because its status is restored with it. Its kind may drop the status or a
+            field of it, so the object that the API server would store has to be checked by `is_finished`.
     """
 
     obj: dict[str, Any]
@@ -54,6 +59,7 @@ class Draft:
     is_suspended: bool = False
     resume: Mapping[str, Any] = field(default_factory=dict)
     runs: bool = True
+    is_finished: bool = False
 
     @property
     def suspending_patch(self) -> Mapping[str, Any]:
@@ -103,13 +109,26 @@ def make_draft(
             "exists or is being deleted: the reference is left out"
             for one in lost
         ]
-    annotations = get_in(draft, "metadata.annotations")
-    if isinstance(annotations, dict) and any(name in annotations for name in _MARKS):
-        draft = merged(draft, {"metadata": {"annotations": dict.fromkeys(_MARKS)}})
-        notes.append("the mark of its stop at a deadline is left out: the new object was not stopped")
+    draft, left_out = _without_marks(draft)
+    notes += left_out
     if isinstance(get_in(obj, "spec.ephemeralContainers"), list) and obj.get("kind") == "Pod":
         notes.append("its ephemeral containers are left out: a new Pod cannot have any")
     return _with_state(Draft(draft, rule, tuple(notes)), stores_status=stores_status)
+
+
+def _without_marks(obj: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The object without annotations that are true of the archived object only, and a note for each kind of them."""
+    annotations, notes = get_in(obj, "metadata.annotations"), list[str]()
+    if not isinstance(annotations, dict):
+        return obj, notes
+    marks = [name for name in _MARKS if name in annotations]
+    if marks:
+        notes.append("the mark of its stop at a deadline is left out: the new object was not stopped")
+    stored = sorted(name for name in annotations if name.startswith(_RESULTS))
+    if stored:
+        notes.append(f"annotations left out, as Tekton Results has not stored the new object: {', '.join(stored)}")
+    names = [*marks, *stored]
+    return (merged(obj, {"metadata": {"annotations": dict.fromkeys(names)}}) if names else obj), notes
 
 
 def _with_state(draft: Draft, *, stores_status: bool) -> Draft:
@@ -119,10 +138,15 @@ def _with_state(draft: Draft, *, stores_status: bool) -> Draft:
         return replace(draft, is_suspended=True, resume=reverse_of(patch, {}), runs=False)
     if (ref_of(obj).group, obj.get("kind")) in _INERT:
         return replace(draft, runs=False)
-    if stores_status and rule is not None and finish_of(obj, rule).finished:
+    if stores_status and is_finished(obj, rule):
         note = "its status is restored with it, because its kind has no status subresource: it counts as finished"
-        return replace(draft, notes=(*draft.notes, note), runs=False)
+        return replace(draft, notes=(*draft.notes, note), runs=False, is_finished=True)
     return draft
+
+
+def is_finished(obj: Any, rule: KindRule | None) -> bool:
+    """Whether an object counts as finished by the rule of its kind."""
+    return rule is not None and finish_of(obj, rule).finished is True
 
 
 def merged(obj: Any, patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,15 +41,16 @@ def select_days(days: Iterable[str], keep: timedelta, now: datetime) -> tuple[li
     """Divide the days of keys into those that may have expired files, and those that have none.
 
     The day of a key is that of the finish. An object is stored after it has finished, so a file of a later day than the
-    last one that expired was stored later as well.
+    last one that expired was stored later as well. A day after now is a wrong finish time, which a user may write: its
+    files may be of any age. `is_expired` decides about each file by the time at which it was stored.
 
     Raises:
         ValueError: A day is not a date.
     """
-    last = (now - keep).date()
+    last, today = (now - keep).date(), now.date()
     old, new = list[str](), list[str]()
     for day in days:
-        (old if date.fromisoformat(day) <= last else new).append(day)
+        (new if last < date.fromisoformat(day) <= today else old).append(day)
     return old, new
 
 

@@ -2,7 +2,8 @@
 
 The watcher of Tekton Results marks what it has stored:
 
-- `results.tekton.dev/stored: "true"`, once it has stored a finished run.
+- `results.tekton.dev/stored: "true"`, once it has stored a finished run. If the annotation was written before the run
+  completed, it does not count: it is a copy from an earlier run.
 - If its logs API is enabled, it never writes `stored`. Then `results.tekton.dev/record` counts, but only after
   completionTime + `STORE_DEADLINE`: until then the watcher may still be storing the last state.
 
@@ -32,10 +33,10 @@ def find_stored_at(obj: Any) -> datetime | None:
     annotations = get_in(obj, "metadata.annotations")
     if not isinstance(annotations, dict):
         return None
-    if _STORED in annotations:
-        return _written_at(obj, _STORED) if annotations[_STORED] == "true" else None
-    record = annotations.get(_RECORD)
     completed_at = _instant(get_text(obj, "status.completionTime"))
+    if _STORED in annotations:
+        return _marked_at(obj, completed_at) if annotations[_STORED] == "true" else None
+    record = annotations.get(_RECORD)
     if not isinstance(record, str) or not record or completed_at is None:
         return None
     written_at = _written_at(obj, _RECORD)
@@ -43,6 +44,19 @@ def find_stored_at(obj: Any) -> datetime | None:
         return max(written_at, completed_at + STORE_DEADLINE) if written_at else None
     except OverflowError:
         return None
+
+
+def _marked_at(obj: Any, completed_at: datetime | None) -> datetime | None:
+    """When `stored` was written; None if that was before the completion, or if one of both is unknown."""
+    completed_at = completed_at or _condition_at(obj)
+    written_at = _written_at(obj, _STORED)
+    return written_at if written_at and completed_at and written_at >= completed_at else None
+
+
+def _condition_at(obj: Any) -> datetime | None:
+    """When the condition of the completion changed: the controller of a CustomRun may set no completionTime."""
+    done = (one for one in list_mappings(obj, "status.conditions") if one.get("type") == "Succeeded")
+    return next((_instant(one.get("lastTransitionTime")) for one in done), None)
 
 
 def _written_at(obj: Any, annotation: str) -> datetime | None:

@@ -5,6 +5,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from shared.adapters.config.settings import read_settings
+from shared.adapters.timers.deliveries import DELIVERY_SECONDS
+from shared.bootstrap import process as process_module
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.cli.input.target import name_served
@@ -70,3 +72,19 @@ async def test_process_with_another_publisher_shares_all_other_ports():
     assert process.published() is not publisher
     assert (await other.evaluator(), await other.safeguards()) == (evaluator, safeguards)
     assert other.engine is process.engine
+
+
+async def test_publisher_of_the_timers_outlasts_every_delivery(monkeypatch, tmp_path):
+    built: list[dict[str, float]] = []
+
+    def build_publisher(*_, **options):
+        built.append(options)
+        return FakePublisher()
+
+    monkeypatch.setattr(process_module, "build_publisher", build_publisher)
+    settings = read_settings(environment={"K_SINK": "http://sink", "TTL_TIMERS_PATH": str(tmp_path / "timers.db")})
+    process = build(read_config(settings, cluster=FakeCluster()))
+    process.start_timers()
+    await process.end()
+
+    assert [options["seconds_max"] > max(DELIVERY_SECONDS.values()) for options in built] == [True]

@@ -70,6 +70,15 @@ async def test_document_that_was_stored_late_is_kept_by_its_storage_time(archive
     assert late.path in archive.stored
 
 
+async def test_document_of_a_finish_in_the_future_expires_by_its_storage_time(archive):
+    archive.old.append(stored(archive, 91, "old", day=date(9999, 1, 1)))
+    kept = stored(archive, 5, "new", day=date(9999, 1, 1))
+    report = await prune_archive(archive, KEEP, NOW)
+    assert (report.deleted, report.skipped, report.problem) == (3, "", "")
+    assert kept.path in archive.stored
+    assert not {key.path for key in archive.old} & set(archive.stored)
+
+
 async def test_days_that_cannot_have_expired_are_listed_only_as_far_as_needed(archive):
     await prune_archive(archive, KEEP, NOW)
     assert len({path for path in calls(archive, "list") if "2026-" in path}) <= 4

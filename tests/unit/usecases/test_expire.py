@@ -445,7 +445,8 @@ async def test_expire_replies_with_a_retry_timer_when_the_api_server_hangs(expir
 
 def test_expire_replies_before_the_trigger_and_the_engine_time_out():
     (trigger,) = (one for one in read_triggers(ROOT / "knative" / "base") if one.name == "expire")
-    assert min(not_none(trigger.delivery.timeout).total_seconds(), LIMITS.delivery_seconds) > ATTEMPT_SECONDS_MAX
+    limits = not_none(trigger.delivery.timeout).total_seconds(), LIMITS.timeout_of(Purpose.EXPIRE)
+    assert min(limits) > ATTEMPT_SECONDS_MAX
 
 
 # Owners

@@ -10,7 +10,7 @@ from shared.core.objects import ObjectRef, get_annotations, ref_of
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.ports import Snapshot
 from shared.usecases.restore import Restored, RestoreOptions, ServedKind, restore
-from tests.builders import NOW, copied, having, job, owned_by, pod, shipped_kinds
+from tests.builders import NOW, copied, having, job, owned_by, pod, shipped_kinds, without
 
 pytestmark = pytest.mark.anyio
 PLURALS = {"Job": "jobs", "Pod": "pods", "Secret": "secrets", "CronJob": "cronjobs", "Workflow": "workflows"}
@@ -28,6 +28,7 @@ class FakeCreator:
         dry_runs: What was checked.
         failures: Errors by the name of the object, and whether of a dry run.
         drops: The fields of the spec that no schema has.
+        loses: The path of a field that is not stored.
     """
 
     objects: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class FakeCreator:
     failures: dict[tuple[str, bool], TtlError] = field(default_factory=dict)
     unreadable: TtlError | None = None
     drops: tuple[str, ...] = ()
+    loses: str = ""
 
     async def find_kind(self, api_version: str, kind: str) -> ServedKind:
         if kind not in PLURALS:
@@ -55,7 +57,7 @@ class FakeCreator:
         stored = having(copied(obj), "metadata.uid", "new")
         for name in self.drops:
             stored["spec"].pop(name, None)
-        return Snapshot(stored, NOW)
+        return Snapshot(without(stored, self.loses) if self.loses else stored, NOW)
 
     def add(self, obj: dict[str, Any]) -> None:
         ref = ref_of(obj)
@@ -240,6 +242,27 @@ async def test_finished_object_whose_status_is_stored_needs_no_word() -> None:
     creator = FakeCreator()
     await restored(creator, RestoreOptions(), finished_workflow())
     assert creator.created[0]["status"] == {"phase": "Succeeded"}
+
+
+@pytest.mark.parametrize("options", [RestoreOptions(), RestoreOptions(dry_run=True), RestoreOptions(hold=False)])
+@pytest.mark.parametrize("lost", ["status", "metadata.labels", "status.phase"])
+async def test_finished_object_is_refused_if_the_server_does_not_store_what_makes_it_finished(
+    options: RestoreOptions, lost: str
+) -> None:
+    creator = FakeCreator(loses=lost)
+    with pytest.raises(TtlError, match=r"Workflow ci/w would run again; set --suspended .*or --yes-run-again"):
+        await restored(creator, options, finished_workflow())
+    assert (len(creator.dry_runs), creator.created) == (1, [])
+
+
+@pytest.mark.parametrize("options", [SUSPENDED, MAY_RUN])
+async def test_finished_object_whose_status_is_not_stored_comes_back_if_asked(options: RestoreOptions) -> None:
+    creator = FakeCreator(loses="status")
+    (one,) = await restored(creator, options, finished_workflow())
+    assert (one.draft.runs, one.draft.is_suspended) == (options.may_run, options.suspended)
+    assert any(note.startswith("its status is left out") for note in one.notes)
+    assert not any(note.startswith("its status is restored") for note in one.notes)
+    assert "status" not in creator.created[0]
 
 
 async def test_ttl_in_a_stored_status_is_removed() -> None:

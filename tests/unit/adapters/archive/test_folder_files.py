@@ -48,11 +48,26 @@ def test_first_put_flushes_the_file_before_its_name_and_then_every_folder(files,
     ]
 
 
-def test_second_put_flushes_the_folders_that_have_new_entries(files, calls, tmp_path):
+def test_second_put_flushes_the_folders_that_may_have_new_entries(files, calls, tmp_path):
     files.put("v1/c/day/one/a.json.zst", b"data")
     calls.clear()
     files.put("v1/c/day/two/a.json.zst", b"data")
-    assert names(calls, tmp_path)[2:] == [("fsync", "archive/v1/c/day/two"), ("fsync", "archive/v1/c/day")]
+    assert names(calls, tmp_path)[2:] == [
+        ("fsync", "archive/v1/c/day/two"),
+        ("fsync", "archive/v1/c/day"),
+        ("fsync", "archive/v1/c"),
+    ]
+
+
+def test_day_that_was_deleted_and_made_again_is_flushed_again_whatever_its_inode_is(files, calls, tmp_path):
+    """A file system may give the inode of a deleted folder to the next one."""
+    for number in range(50):
+        path = f"v1/kind-{number}/day/name/a.json.zst"
+        files.put(path, b"data")
+        FolderFiles(tmp_path / "archive").delete([path])
+        calls.clear()
+        files.put(path, b"data")
+        assert ("fsync", f"archive/v1/kind-{number}") in names(calls, tmp_path)
 
 
 def test_put_of_an_existing_file_flushes_the_folders_of_its_first_writer(files, calls, tmp_path):
@@ -65,12 +80,12 @@ def test_put_of_an_existing_file_flushes_the_folders_of_its_first_writer(files, 
     assert other.get("v1/c/a.json.zst", 10) == b"first"
 
 
-def test_folder_that_was_made_again_is_flushed_again(files, calls, tmp_path):
-    files.put("v1/c/day/one/a.json.zst", b"data")
-    day = tmp_path / "archive/v1/c/day"
-    day.rename(tmp_path / "elsewhere")  # keeps its inode
+def test_folder_of_a_kind_that_was_moved_and_made_again_is_flushed_again(files, calls, tmp_path):
+    files.put("v1/c/kind/day/one/a.json.zst", b"data")
+    kind = tmp_path / "archive/v1/c/kind"
+    kind.rename(tmp_path / "elsewhere")  # keeps its inode
     calls.clear()
-    files.put("v1/c/day/two/a.json.zst", b"data")
+    files.put("v1/c/kind/day/two/a.json.zst", b"data")
     assert ("fsync", "archive/v1/c") in names(calls, tmp_path)
 
 

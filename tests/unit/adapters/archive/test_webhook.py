@@ -1,5 +1,6 @@
 """A foreign archiver behind a webhook: what each of its answers means."""
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -149,17 +150,60 @@ async def test_clocks_may_differ_by_minutes(instant):
 SECRET = "/hooks/path-secret?token=query-secret"
 
 
-@pytest.mark.parametrize("status", [202, 400, 401, 404, 409, 429, 500, 503])
-async def test_path_and_query_of_the_url_are_never_in_an_error(status):
-    def echo(request):
-        return {"error": f"cannot POST {SECRET}, /hooks/path-secret or token=query-secret"}
+ECHOES = {
+    "the URL": "cannot POST /hooks/path-secret?token=query-secret",
+    "escaped": "&#x2F;hooks&#x2F;path-secret?token&#x3D;query-secret",
+    "the last part of the path": "no hook path-secret",
+    "the value of the query": "bad token query-secret",
+    "a part of the value": "unknown token ending in -secret",
+}
 
-    async with archiver(status, echo, headers={}, path=SECRET) as (archive, _):
+
+@pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
+@pytest.mark.parametrize("status", [202, 400, 401, 404, 409, 429, 500, 503])
+async def test_path_and_query_of_the_url_are_never_in_an_error(status, echo):
+    async with archiver(status, lambda _: {"error": echo}, headers={}, path=SECRET) as (archive, _):
         with pytest.raises((PermanentError, TryLaterError), match="127") as caught:
             await archive.put(COPIED.key, DOCUMENT)
 
     assert "secret" not in str(caught.value)
     assert "secret" not in getattr(caught.value, "outage", "")
+
+
+@pytest.mark.parametrize("path", ["", "/", "/?", "?"])
+async def test_answer_is_in_the_error_if_the_url_has_no_path_and_no_query(path):
+    async with archiver(400, lambda _: {"error": "no room for Jobs"}, headers={}, path=path) as (archive, _):
+        with pytest.raises(PermanentError, match=r"answered 400: .*no room for Jobs"):
+            await archive.put(COPIED.key, DOCUMENT)
+
+
+@pytest.mark.parametrize("name", ["ce-type", "ce-specversion", "ce-no_name"])
+async def test_answer_that_is_no_acknowledgement_is_not_in_the_error(name):
+    headers = {**HEADERS, name: "application/no-hook-path-secret"}
+    async with archiver(headers=headers, path=SECRET) as (archive, _):
+        with pytest.raises(PermanentError, match=r"expected archive\.done") as caught:
+            await archive.confirm(COPIED.key)
+
+    assert "secret" not in str(caught.value)
+
+
+async def test_error_of_the_client_has_no_path_of_the_url():
+    """Such as a status line that is not HTTP: its error has the URL."""
+
+    async def answer(_, writer):
+        writer.write(b"HTTP/1.1 path-secret\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    archive = WebhookArchive("main", f"http://127.0.0.1:{port}/hooks/%70ath-secret?token=query-secret%2B", "east")
+    with pytest.raises(TryLaterError, match=f"127.0.0.1:{port}: ") as caught:
+        await archive.confirm(COPIED.key)
+    await archive.close()
+    server.close()
+
+    assert "secret" not in str(caught.value)
+    assert "secret" not in caught.value.outage
 
 
 @pytest.mark.parametrize("changes", [{"digest": "0" * 64}, {"digest": "short"}, {"archivedAt": stamp(ago(10**9))}])

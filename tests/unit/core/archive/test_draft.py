@@ -141,6 +141,16 @@ def test_mark_of_a_stop_is_left_out() -> None:
     assert len(draft.notes) == 1
 
 
+def test_annotations_of_tekton_results_are_left_out_with_a_note() -> None:
+    """They say that the archived run is stored, and in which record; the new run is not."""
+    annotations = {"results.tekton.dev/stored": "true", "results.tekton.dev/record": "ci/results/1", "team": "a"}
+    run = {"apiVersion": "tekton.dev/v1", "kind": "PipelineRun", "metadata": {"name": "r", "annotations": annotations}}
+    draft = draft_of(run, kind_rule("pipelineruns.tekton.dev"))
+    assert draft.obj["metadata"]["annotations"] == {"team": "a"}
+    (note,) = draft.notes
+    assert "results.tekton.dev/record, results.tekton.dev/stored" in note
+
+
 def test_ephemeral_containers_are_left_out_with_a_note() -> None:
     draft = draft_of(having(pod(), "spec.ephemeralContainers", [{"name": "debug"}]), POD)
     assert "ephemeralContainers" not in draft.obj["spec"]

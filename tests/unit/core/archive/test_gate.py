@@ -2,6 +2,7 @@
 
 import pytest
 
+from shared.core.archive.tekton_results import find_stored_at
 from shared.core.decide import Context, Expire, Ignore, Reason, Wait, decide
 from shared.core.namespaces import namespace_of
 from shared.core.policy.policy import NO_POLICY
@@ -214,6 +215,32 @@ class TestTektonResults:
         obj["metadata"]["managedFields"] = [self.write("a", "2026-03-14T15:03:00Z"), self.write("b", "no time")]
 
         assert verdict(obj, self.RULE, policy=self.POLICY) == ("wait", NOW.replace(hour=16, minute=3, second=0))
+
+    @pytest.mark.parametrize("at", ["2026-03-14T14:00:00Z", "2026-03-14T14:59:59Z"])
+    def test_annotation_that_was_written_before_the_completion_is_no_acknowledgement(self, at):
+        """Such as the annotation of an earlier run, with which a run was created again."""
+        obj = self.run(stored="true", record="r")
+        obj["metadata"]["managedFields"] = [
+            self.write("kubectl-create", at, "stored", "record"),
+            self.write("tekton-pipelines-controller", "2026-03-14T15:00:00Z"),
+        ]
+
+        assert verdict(obj, self.RULE, policy=self.POLICY) == Reason.NOT_ARCHIVED
+
+    def test_annotation_that_the_watcher_writes_again_after_the_completion_is_the_acknowledgement(self):
+        obj = self.run(stored="true")
+        obj["metadata"]["managedFields"].append(self.write("kubectl-create", "2026-03-14T14:00:00Z", "stored"))
+
+        assert verdict(obj, self.RULE, policy=self.POLICY) == ("wait", NOW.replace(hour=16, minute=1, second=0))
+
+    def test_completion_of_a_run_without_a_completion_time_is_that_of_its_condition(self):
+        obj = having(self.run(stored="true"), "status.completionTime", None)
+        done = {**obj["status"]["conditions"][0], "lastTransitionTime": "2026-03-14T15:02:00Z"}
+        early = having(obj, "status.conditions", [done])
+
+        assert verdict(obj, self.RULE, policy=self.POLICY) == ("wait", NOW.replace(hour=16, minute=1, second=0))
+        assert verdict(early, self.RULE, policy=self.POLICY) == Reason.NOT_ARCHIVED
+        assert find_stored_at(having(obj, "status.conditions", [])) is None
 
     def test_object_without_managed_fields_is_kept(self):
         obj = having(self.run(stored="true"), "metadata.managedFields", None)

@@ -17,8 +17,14 @@ def test_file_expires_at_keep_and_not_before():
 
 
 def test_days_after_the_last_that_may_have_expired_files_are_not_needed():
-    days = ["2026-03-10", "2026-03-12", "2026-03-13", "2026-03-14", "2027-01-01"]
-    assert select_days(days, 2 * DAY, NOW) == (["2026-03-10", "2026-03-12"], ["2026-03-13", "2026-03-14", "2027-01-01"])
+    days = ["2026-03-10", "2026-03-12", "2026-03-13", "2026-03-14"]
+    assert select_days(days, 2 * DAY, NOW) == (["2026-03-10", "2026-03-12"], ["2026-03-13", "2026-03-14"])
+
+
+def test_day_after_now_may_have_expired_files():
+    """A wrong finish time: its file was not stored after now, whatever its day says."""
+    days = ["2026-03-10", "2026-03-14", "2026-03-15", "9999-01-01"]
+    assert select_days(days, 2 * DAY, NOW) == (["2026-03-10", "2026-03-15", "9999-01-01"], ["2026-03-14"])
 
 
 def test_folder_that_is_no_day_is_an_error():

@@ -1,0 +1,82 @@
+"""Timeouts of deliveries: a healthy attempt is never cancelled, and a long one delays no other timer."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shared.adapters.timers.deliveries import LIMITS
+from shared.messages import Purpose
+from shared.standalone.trigger_files import read_triggers
+from shared.usecases.archive import Archival
+from shared.usecases.enforce import Enforcement
+from shared.usecases.expire import Expiry
+from shared.usecases.timer_handler import TimerHandler
+from tests.builders import not_none
+from tests.fakes import FakeClock
+from tests.unit.adapters.timers.test_timers_sqlite import NOW, QUICK, Broker, World, a_while, timer, until
+
+pytestmark = pytest.mark.anyio
+
+BASE = Path(__file__).parents[4] / "knative" / "base"
+HANDLERS: dict[Purpose, type[TimerHandler]] = {
+    Purpose.EXPIRE: Expiry,
+    Purpose.ENFORCE: Enforcement,
+    Purpose.ARCHIVE: Archival,
+}
+SHORT = replace(QUICK, delivery_seconds={Purpose.EXPIRE: 0.001, Purpose.ARCHIVE: 60.0})
+
+
+@pytest.fixture
+def world(tmp_path):
+    clock = FakeClock(NOW)
+    return World(tmp_path / "timers.db", clock, Broker(clock))
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_delivery_outlasts_its_trigger_and_the_attempt_of_its_function(purpose):
+    (trigger,) = (one for one in read_triggers(BASE) if one.name == purpose)
+    trigger_seconds = not_none(trigger.delivery.timeout).total_seconds()
+    assert LIMITS.timeout_of(purpose) >= trigger_seconds > HANDLERS[purpose].attempt_seconds
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_delivery_has_time_for_the_attempt_and_then_for_the_timer_of_its_reply(purpose):
+    (timers,) = (one for one in read_triggers(BASE) if one.name == "timers")
+    reply_seconds = not_none(timers.delivery.timeout).total_seconds()
+    assert LIMITS.timeout_of(purpose) >= HANDLERS[purpose].attempt_seconds + reply_seconds
+
+
+def purposes(world):
+    """The purposes of all attempts."""
+    return [one.purpose for _, one in world.broker.attempts]
+
+
+def test_purpose_of_a_later_version_has_the_longest_timeout():
+    assert LIMITS.timeout_of("later") == LIMITS.timeout_of(Purpose.ARCHIVE)
+
+
+async def test_archive_delivery_that_outlasts_the_timeout_of_expire_is_not_started_again(world):
+    gate = world.broker.hang(Purpose.ARCHIVE)
+    world.broker.hang(Purpose.EXPIRE)
+    async with world.running(SHORT) as engine:
+        await engine.set([timer(), timer(purpose=Purpose.ARCHIVE)])
+        while purposes(world).count(Purpose.EXPIRE) < 3:
+            world.clock.advance(60)
+            await a_while()
+        gate.set()
+        await until(lambda: world.broker.fired)
+    assert purposes(world).count(Purpose.ARCHIVE) == 1
+
+
+async def test_long_archive_deliveries_of_a_namespace_delay_no_other_timer(world):
+    world.broker.hang("slow")
+    async with world.running(QUICK) as engine:
+        await engine.set([timer(f"slow-{n}", -60, purpose=Purpose.ARCHIVE, namespace="slow") for n in range(500)])
+        await until(lambda: world.broker.waiting == LIMITS.in_flight // 3)
+        begun = asyncio.get_running_loop().time()
+        await engine.set([timer(f"due-{n}", purpose=one) for n in range(100) for one in Purpose])
+        await until(lambda: len(world.broker.fired) == 300)
+        assert asyncio.get_running_loop().time() - begun < 5
+        assert world.broker.waiting == LIMITS.in_flight // 3
