@@ -24,6 +24,7 @@ from shared.cli.input.options import (
 )
 from shared.cli.input.target import connected, find_kinds, is_absent
 from shared.cli.objects.deadline_report import is_stop_ahead
+from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.kept_warnings import name_some, warn_about_kept
 from shared.cli.objects.object_report import as_json, is_ahead
 from shared.cli.objects.plan_table import print_table
@@ -152,7 +153,7 @@ def _warn_about(
     ahead = [
         (one, decision)
         for one in preview.objects
-        for decision in (one.decisions[-1], one.stops[-1])
+        for decision in (if_archived(one.decisions[-1], one.now), one.stops[-1])
         if not isinstance(decision, Ignore)
     ]
     missing = Counter(

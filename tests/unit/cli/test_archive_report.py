@@ -82,10 +82,16 @@ def test_plan_counts_objects_that_wait_for_their_archive() -> None:
     objects = [result(Reason.NOT_ARCHIVED, one) for one in waiting]
     objects.append(result(Reason.HELD, facts(MAIN, ABSENT)))
     assert list(describe_unarchived(objects)) == [
-        (
-            "4 kept until archive main has acknowledged them; the TTL of 2 of them is over, so they are deleted when "
-            "the grace after that ends"
-        )
+        "4 kept until archive main has acknowledged them",
+        "the TTL of 2 is over: they are archived first, and deleted when the grace after that ends",
+    ]
+
+
+def test_plan_says_that_overdue_objects_without_a_grace_are_deleted_once_they_are_archived() -> None:
+    waiting = [facts(replace(MAIN, grace=timedelta(0)), ABSENT, due_at=at) for at in (ago(60), ago(1), later(60))]
+    assert list(describe_unarchived([result(Reason.NOT_ARCHIVED, one) for one in waiting])) == [
+        "3 kept until archive main has acknowledged them",
+        "2 are archived first, and deleted as soon as archive main has them",
     ]
 
 
