@@ -25,6 +25,7 @@ from shared.cli.input.options import (
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.explanation import as_text
+from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.object_report import ExplainContext, as_json
 from shared.cli.objects.offline import find_offline
 from shared.cli.objects.preview import AbsentObjectError, ObjectPreview, find_one, no_cyclic_collection
@@ -101,7 +102,7 @@ async def explain(
             return
         guard = await read_guard(cluster, force.kinds.of(rule.group, rule.kind), force.home)
         # A running object can only be stopped, and a finished one only be deleted.
-        ahead = one.stop if one.stop and is_stop_ahead(one.stop) else one.decision
+        ahead = one.stop if one.stop and is_stop_ahead(one.stop) else if_archived(one.decision, one.now)
         obstacles = (
             *find_obstacles(force, one.ref, rule, decision=ahead, now=one.now),
             *find_stale_guard(force, rule, one.decision, guard=guard),

@@ -30,9 +30,7 @@ async def compared(new: Policy, in_force: Policy = NO_POLICY) -> Comparison:
     return await compare(cluster_of(a_job(1, complete=ago(120)), a_job(2, complete=ago(120)), a_job(3)), new, in_force)
 
 
-@pytest.mark.parametrize(
-    ("grace", "term"), [("0s", Term.NOW), ("1h", Term.HOUR), ("1d", Term.DAY), ("9d", Term.LATER)]
-)
+@pytest.mark.parametrize(("grace", "term"), [("0s", Term.NOW), ("1h", Term.HOUR), ("1d", Term.DAY), ("9d", Term.LATER)])
 async def test_overdue_object_counts_as_archived_now(grace, term):
     comparison = await compared(archiving_policy(grace))
     assert comparison.totals[term] == Count(0, 2)
