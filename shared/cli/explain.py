@@ -9,7 +9,7 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli.archive.gone import explain_gone
-from shared.cli.archive.reachable import archives_of
+from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import read_in_force
 from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard
 from shared.cli.input.command import command
@@ -86,16 +86,17 @@ async def explain(
         rule = await find_rule(cluster, rules, target[0])
         place = namespace_of(options) if rule.scope == "Namespaced" else ""
         try:
-            one = await find_one(
-                cluster,
-                rule,
-                kinds=force.kinds,
-                namespace=place,
-                name=name,
-                policy=chosen.policy,
-                flags=force.flags,
-                archives=archives_of(force, chosen),
-            )
+            async with opened_archives(force, chosen) as archives:
+                one = await find_one(
+                    cluster,
+                    rule,
+                    kinds=force.kinds,
+                    namespace=place,
+                    name=name,
+                    policy=chosen.policy,
+                    flags=force.flags,
+                    archives=archives,
+                )
         except AbsentObjectError as error:
             ref, cluster_name = ref_to(rule, place, name), force.cluster_name
             await explain_gone(error, ref, rule, chosen, cluster=cluster_name, flags=force.flags, output=output)

@@ -72,8 +72,20 @@ async def check_archives(
             findings.append(ok(f"archive {name}", detail))
     if findings and all(one.level is Level.OK for one in findings):
         archives = OpenedArchives(given.cluster)
-        findings.append(await check_unacknowledged(cluster, kinds, given.policy, archives, place))
+        try:
+            findings.append(await check_unacknowledged(cluster, kinds, given.policy, archives, place))
+        finally:
+            await _close(archives, given.policy.archives)
     return findings
+
+
+async def _close(archives: OpenedArchives, destinations: Mapping[str, ArchiveDestination]) -> None:
+    """Close the connections to the archives that have any of their own."""
+    for name, destination in destinations.items():
+        if destination.webhook is None:
+            continue
+        if isinstance(archive := await archives.open(name, destination), WebhookArchive):
+            await archive.close()
 
 
 async def _check_store(
