@@ -1,6 +1,7 @@
 """The archives that a command opens."""
 
 import gc
+from typing import Any
 
 import pytest
 
@@ -20,12 +21,16 @@ class Force:
     cluster_name = "default"
 
 
+FORCE: Any = Force()
+
+
 @pytest.mark.filterwarnings("error")
 async def test_connections_to_a_webhook_are_closed_at_the_end_of_a_command():
     archives = {"main": {"webhook": "http://127.0.0.1:9/"}}
     chosen = PolicyInForce(Policy.model_validate({"archives": archives}), name="policy.yaml", is_local=True)
     key = copy_of(job(complete=ago(60)), JOB, cluster="default", secrets=False).key
-    async with opened_archives(Force(), chosen) as opened:
+    async with opened_archives(FORCE, chosen) as found:
+        opened: Any = found
         for _ in range(2):
             archive = await opened.open("main", chosen.policy.archives["main"])
             with pytest.raises(TryLaterError):
@@ -37,5 +42,5 @@ async def test_connections_to_a_webhook_are_closed_at_the_end_of_a_command():
 
 
 async def test_policy_without_archives_opens_none():
-    async with opened_archives(Force(), PolicyInForce(Policy())) as opened:
+    async with opened_archives(FORCE, PolicyInForce(Policy())) as opened:
         assert opened is None
