@@ -134,6 +134,15 @@ def test_get_without_logs_is_an_error(get: Get, archive: ListedArchive) -> None:
     assert (result.exit_code, "no logs were archived" in result.stderr) == (1, True)
 
 
+def test_get_names_the_containers_whose_logs_are_missing(get: Get, archive: ListedArchive) -> None:
+    problems = {"ok-jf9xx/main": "refused: pods/log is forbidden"}
+    archive.add(pod(), log_problems=problems, with_logs=True)
+    result = get("pod/build-42-x7k2p", "--logs")
+    assert result.exit_code == 1
+    assert "no log of ok-jf9xx/main: refused: pods/log is forbidden\n" in result.stderr
+    assert "logs: true" not in result.stderr
+
+
 def test_get_of_a_damaged_document_says_where_it_is(get: Get, archive: ListedArchive) -> None:
     archive.add(job())
 
