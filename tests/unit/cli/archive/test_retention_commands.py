@@ -57,7 +57,7 @@ def run(folder: Path, tmp_path: Path) -> Run:
 def test_verify_counts_documents(run: Run, store: Callable[..., Path]) -> None:
     store(job())
     store(job(name="other", namespace="web"))
-    assert run("verify", "-n", "ci").stdout == "1 documents verified, 0 of them damaged\n"
+    assert run("verify", "-n", "ci").stdout == "1 document verified, 0 damaged\n"
     assert json.loads(run("verify", "-A", "-o", "json").stdout) == {"verified": 2, "damaged": []}
 
 
@@ -69,7 +69,7 @@ def test_verify_fails_if_a_document_is_damaged(run: Run, store: Callable[..., Pa
     assert result.exit_code == 1
     damaged, summary = result.stdout.splitlines()
     assert path.name in damaged
-    assert summary == "2 documents verified, 1 of them damaged"
+    assert summary == "2 documents verified, 1 damaged"
     (reported,) = json.loads(run("verify", "job", "-n", "ci", "-o", "json").stdout)["damaged"]
     assert (reported["name"], "damaged" in reported["problem"]) == ("build-42", True)
 
