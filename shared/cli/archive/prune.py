@@ -1,6 +1,7 @@
 """`archive prune` and `archive lifecycle`: the retention of an archive."""
 
 import os
+import shlex
 import sys
 import time
 from datetime import datetime, timedelta
@@ -14,7 +15,7 @@ from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option
 from shared.cli.output.messages import confirm, inform
 from shared.cli.output.width import echo
-from shared.core.archive.destination import parse_destination
+from shared.core.archive.destination import S3, Destination, parse_destination
 from shared.core.archive.layout import prefix_of
 from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule
 from shared.core.objects import printable
@@ -64,6 +65,12 @@ async def prune(options: Options, *, keep: timedelta | None, everything: bool, y
     report = await prune_archive(archive, kept, now, everything=everything)
     _check(report)
     echo(f"{report.deleted} files ({report.deleted_bytes} bytes) deleted from archive {named.name}")
+
+
+def _with_region(command: str, destination: Destination) -> str:
+    """Add the region of the bucket to a command of aws, which has its own default."""
+    region = destination.options.get("region")
+    return f"{command} --region {shlex.quote(region)}" if region and destination.scheme == S3 else command
 
 
 def _find_keep(name: str, destination: ArchiveDestination, keep: timedelta | None) -> timedelta:
@@ -116,14 +123,15 @@ async def lifecycle(options: Options, *, keep: timedelta | None, output: str) ->
     """Print the lifecycle rule with which the bucket of an archive deletes old documents itself.
 
     Standard error has the command that applies the rule. It replaces all lifecycle rules of the bucket: add the rule to
-    those that the bucket has. `xml` is for the REST API of S3.
+    those that the bucket has. In S3 with versioning, the rule deletes noncurrent versions after one day. `xml` is for the
+    REST API of S3.
     """
     named = await find_archive(options)
     kept = _find_keep(named.name, named.destination, keep)
     destination = parse_destination(named.destination.url or "")
     try:
         rule = lifecycle_rule(destination, kept, output)
-        command = lifecycle_command(destination, f"lifecycle.{output}")
+        command = _with_region(lifecycle_command(destination, f"lifecycle.{output}"), destination)
     except ValueError as error:
         raise TtlError(f"archive {named.name}: {error}") from None
     click.echo(rule, nl=False)

@@ -146,9 +146,10 @@ def test_retention_commands_explain_what_is_wrong(
 
 
 def test_lifecycle_prints_the_rule_and_its_command(run: Run) -> None:
-    result = run("lifecycle", url="s3://bucket/prefix", keep="90d")
+    result = run("lifecycle", url="s3://bucket/prefix?region=eu-central-1", keep="90d")
     assert result.exit_code == 0, result.output
     (rule,) = json.loads(result.stdout)["Rules"]
     assert (rule["Filter"], rule["Expiration"]) == ({"Prefix": "prefix/v1/"}, {"Days": 90})
     assert "aws s3api put-bucket-lifecycle-configuration --bucket bucket" in result.stderr
+    assert "--region eu-central-1" in result.stderr
     assert run("lifecycle", "-o", "xml", url="s3://bucket", keep="90d").stdout.startswith("<?xml")
