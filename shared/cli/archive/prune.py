@@ -14,10 +14,12 @@ from shared.cli.archive.source import archive_option, archive_policy_option, fin
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option
 from shared.cli.output.messages import confirm, inform
+from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
 from shared.core.archive.destination import S3, Destination, parse_destination
 from shared.core.archive.layout import prefix_of
 from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule
+from shared.core.archive.prune import find_prune_refusal
 from shared.core.objects import printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.ttl.durations import format_duration
@@ -54,17 +56,24 @@ async def prune(options: Options, *, keep: timedelta | None, everything: bool, y
         inform(f"archive {named.name} is empty")
         return
     now = await _store_time(archive)
-    found = await prune_archive(archive, kept, now, everything=everything, dry_run=True)
+    found = await prune_archive(archive, kept, now, everything=True, dry_run=True)
     _check(found)
-    expired = f"{found.count.expired} files ({found.count.expired_bytes} bytes) are older than {format_duration(kept)}"
+    expired = f"{_describe(found.count.expired, found.count.expired_bytes)} older than {format_duration(kept)}"
     if dry_run or not found.count.expired:
         echo(f"{expired}{'; dry run: nothing is deleted' if dry_run else ''}")
+    if refusal := find_prune_refusal(found.count, everything=everything):
+        raise TtlError(f"`archive prune` needs --all to delete them: {refusal}")
+    if dry_run or not found.count.expired:
         return
     if not yes:
         _confirm(expired, named.name)
     report = await prune_archive(archive, kept, now, everything=everything)
     _check(report)
-    echo(f"{report.deleted} files ({report.deleted_bytes} bytes) deleted from archive {named.name}")
+    echo(f"{_describe(report.deleted, report.deleted_bytes)} deleted from archive {named.name}")
+
+
+def _describe(files: int, size: int) -> str:
+    return f"{plural(files, 'file')} ({plural(size, 'byte')})"
 
 
 def _with_region(command: str, destination: Destination) -> str:
@@ -123,8 +132,8 @@ async def lifecycle(options: Options, *, keep: timedelta | None, output: str) ->
     """Print the lifecycle rule with which the bucket of an archive deletes old documents itself.
 
     Standard error has the command that applies the rule. It replaces all lifecycle rules of the bucket: add the rule to
-    those that the bucket has. In S3 with versioning, the rule deletes noncurrent versions after one day. `xml` is for the
-    REST API of S3.
+    those that the bucket has. In S3 with versioning, the rule deletes noncurrent versions after one day. `xml` is for
+    the REST API of S3.
     """
     named = await find_archive(options)
     kept = _find_keep(named.name, named.destination, keep)

@@ -91,8 +91,8 @@ def names(archive: ListedArchive) -> set[str]:
 def test_prune_deletes_what_is_older_than_keep(run: Run, dated: ListedArchive) -> None:
     tried = run("prune", "--dry-run", keep="7d")
     assert tried.exit_code == 0, tried.output
-    assert tried.stdout.startswith("1 files (")
-    assert tried.stdout.endswith("are older than 7d; dry run: nothing is deleted\n")
+    assert tried.stdout.startswith("1 file (")
+    assert tried.stdout.endswith("older than 7d; dry run: nothing is deleted\n")
     refused = run("prune", keep="7d")
     assert (refused.exit_code, "set --yes" in refused.stderr) == (1, True)
     assert len(dated.documents) == 3
@@ -104,6 +104,9 @@ def test_prune_deletes_what_is_older_than_keep(run: Run, dated: ListedArchive) -
 def test_prune_deletes_most_of_an_archive_only_if_asked(run: Run, dated: ListedArchive) -> None:
     refused = run("prune", "--yes", "--keep", "12h")
     assert (refused.exit_code, "set --all" in refused.stderr, len(dated.documents)) == (1, True, 3)
+    tried = run("prune", "--dry-run", "--keep", "12h")
+    assert tried.stdout.startswith("2 files (")
+    assert (tried.exit_code, "needs --all" in tried.stderr) == (1, True)
     assert run("prune", "--yes", "--all", "--keep", "12h").exit_code == 0
     assert names(dated) == {"new"}
 
