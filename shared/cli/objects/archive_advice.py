@@ -41,7 +41,7 @@ def advise_archive(
         yield f"fix the problem, then {_doctor(chosen, flags)}"
     elif not has_obstacle:
         yield "wait for the archive"
-    yield f"to opt out, {_annotate(ref, rule, 'false', flags)}: the object is then deleted without a copy"
+    yield f"to opt out; the object is then deleted without a copy: {_annotate(ref, rule, 'false', flags)}"
 
 
 def _usual_name(chosen: PolicyInForce | None) -> str:

@@ -15,8 +15,8 @@ WAITING = Ignore(
     Reason.NOT_ARCHIVED, Facts(Finish(finished=True, at=ago(60)), archiving=Archiving("main", "policy rule ci"))
 )
 OPT_OUT = (
-    "to opt out, `kubectl annotate --overwrite jobs.batch/build-42 ttlafterfinished.dev/archive=false -n ci`: "
-    "the object is then deleted without a copy"
+    "to opt out; the object is then deleted without a copy: "
+    "`kubectl annotate --overwrite jobs.batch/build-42 ttlafterfinished.dev/archive=false -n ci`"
 )
 LOCAL = PolicyInForce(
     Policy.model_validate({"archives": {"main": {"url": "file:///archive"}}}), name="policy.yaml", is_local=True
