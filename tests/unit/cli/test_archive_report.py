@@ -129,7 +129,7 @@ def test_explain_of_a_file_names_the_controller_that_deletes_an_object_unarchive
 
 
 def test_explain_of_a_wrong_annotation_has_the_command_that_fixes_it(tmp_path: Any) -> None:
-    shown = explain(tmp_path, job(complete=ago(60), archive="mian"))
+    shown = explain(tmp_path, job(complete=ago(60), archive="nowhere"))
     assert "`kubectl annotate --overwrite jobs.batch/build-42 ttlafterfinished.dev/archive=NAME -n ci`" in shown
 
 
