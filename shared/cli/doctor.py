@@ -1,6 +1,7 @@
 """`doctor`: check an installation, and show the command that fixes each problem."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,9 @@ from shared.installation.place import Place
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative"
 _INDENT = 6
+_COMMAND = re.compile(r"(kubectl|ttl-after-finished|timedatectl|mkdir) ")
+"""The beginning of a fix that is a command; all others are sentences."""
+
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
@@ -85,19 +89,22 @@ def _print(findings: list[Finding]) -> None:
     console, width = Console(soft_wrap=True, highlight=False), terminal_width()
     for finding in findings:
         level = len(finding.level)
-        text = Text("\n".join(_wrap(finding, width)) if width else str(finding))
+        text = Text("\n".join(wrap_finding(finding, width)) if width else str(finding))
         text.stylize(_STYLES[finding.level], 0, level)
         console.print(text)
     failed = sum(one.level is not Level.OK for one in findings)
     console.print(f"{failed} of {len(findings)} checks did not pass" if failed else f"{len(findings)} checks passed")
 
 
-def _wrap(finding: Finding, width: int) -> Iterator[str]:
+def wrap_finding(finding: Finding, width: int) -> Iterator[str]:
     """Yield the lines of one check; the comment beside its command moves below it if both do not fit one line."""
     text = f"{finding.what} — {finding.detail}" if finding.detail else finding.what
     yield from wrap(text, width, first=f"{finding.level:4}  ", indent=_INDENT)
     if _INDENT + cell_len(finding.fix) <= width:
         yield from [" " * _INDENT + finding.fix] if finding.fix else []
+        return
+    if not _COMMAND.match(finding.fix):
+        yield from wrap(finding.fix, width, first=" " * _INDENT, indent=_INDENT)
         return
     command, _, comment = finding.fix.partition("    # ")
     yield from wrap_command(command, width, indent=_INDENT)

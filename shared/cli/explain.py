@@ -9,7 +9,7 @@ import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli.archive.gone import explain_gone
-from shared.cli.archive.reachable import archives_of
+from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import read_in_force
 from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard
 from shared.cli.input.command import command
@@ -25,6 +25,7 @@ from shared.cli.input.options import (
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.explanation import as_text
+from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.object_report import ExplainContext, as_json
 from shared.cli.objects.offline import find_offline
 from shared.cli.objects.preview import AbsentObjectError, ObjectPreview, find_one, no_cyclic_collection
@@ -85,23 +86,24 @@ async def explain(
         rule = await find_rule(cluster, rules, target[0])
         place = namespace_of(options) if rule.scope == "Namespaced" else ""
         try:
-            one = await find_one(
-                cluster,
-                rule,
-                kinds=force.kinds,
-                namespace=place,
-                name=name,
-                policy=chosen.policy,
-                flags=force.flags,
-                archives=archives_of(force, chosen),
-            )
+            async with opened_archives(force, chosen) as archives:
+                one = await find_one(
+                    cluster,
+                    rule,
+                    kinds=force.kinds,
+                    namespace=place,
+                    name=name,
+                    policy=chosen.policy,
+                    flags=force.flags,
+                    archives=archives,
+                )
         except AbsentObjectError as error:
             ref, cluster_name = ref_to(rule, place, name), force.cluster_name
             await explain_gone(error, ref, rule, chosen, cluster=cluster_name, flags=force.flags, output=output)
             return
         guard = await read_guard(cluster, force.kinds.of(rule.group, rule.kind), force.home)
         # A running object can only be stopped, and a finished one only be deleted.
-        ahead = one.stop if one.stop and is_stop_ahead(one.stop) else one.decision
+        ahead = one.stop if one.stop and is_stop_ahead(one.stop) else if_archived(one.decision, one.now)
         obstacles = (
             *find_obstacles(force, one.ref, rule, decision=ahead, now=one.now),
             *find_stale_guard(force, rule, one.decision, guard=guard),

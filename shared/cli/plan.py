@@ -9,7 +9,7 @@ import click
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli.archive.reachable import archives_of
+from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_missing_deleter, find_stops, looped_until
 from shared.cli.input.command import command
@@ -24,6 +24,7 @@ from shared.cli.input.options import (
 )
 from shared.cli.input.target import connected, find_kinds, is_absent
 from shared.cli.objects.deadline_report import is_stop_ahead
+from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.kept_warnings import name_some, warn_about_kept
 from shared.cli.objects.object_report import as_json, is_ahead
 from shared.cli.objects.plan_table import print_table
@@ -101,10 +102,10 @@ async def plan(
         new, old = force.choose(policy), force.choose(against) if policy else None
         policies = [old.policy, new.policy] if old else [new.policy]
         names, named_by = (",".join(enabled), "TTL_KINDS") if enabled else (kinds, "--kinds")
-        archives = archives_of(force, *([new, old] if old else [new]))
-        preview = await _preview(
-            cluster, force.kinds, policies, kinds=names, named_by=named_by, namespace=namespace, archives=archives
-        )
+        async with opened_archives(force, *([new, old] if old else [new])) as archives:
+            preview = await _preview(
+                cluster, force.kinds, policies, kinds=names, named_by=named_by, namespace=namespace, archives=archives
+            )
     if enabled:
         warn(f"only {', '.join(enabled)}, set by TTL_KINDS; for every kind, set --kinds all")
     is_compared = old is not None
@@ -152,7 +153,7 @@ def _warn_about(
     ahead = [
         (one, decision)
         for one in preview.objects
-        for decision in (one.decisions[-1], one.stops[-1])
+        for decision in (if_archived(one.decisions[-1], one.now), one.stops[-1])
         if not isinstance(decision, Ignore)
     ]
     missing = Counter(

@@ -7,7 +7,16 @@ from shared.core.facts import Facts, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.ttl.ttl import InvalidTtlError, Ttl, native_ttl
 
-_KEPT_ON_REQUEST = frozenset({Reason.HELD, Reason.EXEMPT, Reason.INVALID_POLICY, Reason.INVALID_TTL, Reason.NEVER})
+_KEPT_ON_REQUEST = frozenset(
+    {
+        Reason.HELD,
+        Reason.EXEMPT,
+        Reason.INVALID_POLICY,
+        Reason.INVALID_TTL,
+        Reason.INVALID_ARCHIVE,
+        Reason.NEVER,
+    }
+)
 _KEPT_FOR_OTHERS = frozenset({Reason.DISPATCHED, Reason.OWNER_UNFINISHED, Reason.KEPT_LAST})
 
 

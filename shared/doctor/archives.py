@@ -1,11 +1,13 @@
 """Check the archives of the policy: their rights, their clocks, and the objects that wait for them."""
 
 import os
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from shared.adapters.archive.open_archive import open_archive
 from shared.adapters.archive.probe import ProbeResult
@@ -72,8 +74,20 @@ async def check_archives(
             findings.append(ok(f"archive {name}", detail))
     if findings and all(one.level is Level.OK for one in findings):
         archives = OpenedArchives(given.cluster)
-        findings.append(await check_unacknowledged(cluster, kinds, given.policy, archives, place))
+        try:
+            findings.append(await check_unacknowledged(cluster, kinds, given.policy, archives, place))
+        finally:
+            await _close(archives, given.policy.archives)
     return findings
+
+
+async def _close(archives: OpenedArchives, destinations: Mapping[str, ArchiveDestination]) -> None:
+    """Close the connections to the archives that have any of their own."""
+    for name, destination in destinations.items():
+        if destination.webhook is None:
+            continue
+        if isinstance(archive := await archives.open(name, destination), WebhookArchive):
+            await archive.close()
 
 
 async def _check_store(
@@ -105,17 +119,27 @@ def _probe_name() -> str:
 
 
 def _explain_write(what: str, error: TtlError, url: str, given: ArchivePolicy) -> Finding:
-    scheme = urlsplit(url).scheme
-    if isinstance(error, ForbiddenError):
-        variables = _ENVIRONMENT.get(scheme, "the credentials")
+    parts = urlsplit(url)
+    if isinstance(error, ForbiddenError) or _has_no_credentials(error):
+        variables = _ENVIRONMENT.get(parts.scheme)
         fix = f"set {variables} of an account that may write, and run doctor again"
+        if variables is None:
+            fix = f"allow this account to read and write {url}"
         if given.is_local:
             return fail(what, f"cannot write: {error}", fix)
         return warn(what, f"cannot be checked with the credentials of this machine: {error}", fix)
     fix = f"check that {url} can be reached, and that it has room"
     if isinstance(error, TryLaterError):
         return fail(what, f"does not accept a write now, so nothing is archived and deleted: {error}", fix)
-    return fail(what, f"cannot write: {error}", f"correct the archive in {given.name}")
+    fix = f"correct the archive in {given.name}"
+    if parts.scheme == "file" and not (parent := Path(unquote(parts.path)).parent).exists():
+        fix = f"mkdir -p {shlex.quote(str(parent))}"
+    return fail(what, f"cannot write: {error}", fix)
+
+
+def _has_no_credentials(error: TtlError) -> bool:
+    """Return whether a bucket was asked without credentials, which counts as an outage of the archive."""
+    return isinstance(error, TryLaterError) and error.outage.startswith("no credentials")
 
 
 def _explain_rights(what: str, result: ProbeResult, destination: ArchiveDestination, *, url: str) -> Finding:

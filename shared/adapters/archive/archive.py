@@ -21,7 +21,10 @@ from shared.ports.archive import Stored, StoredFile
 
 _INLINE_BYTES_MAX = 256 * 1024  # compressing that takes about 0.2 ms; more is done in a thread
 _OVERHEAD = 64 * 1024  # what a frame of zstd may add to data that it cannot compress
-_FIX = "delete it: if the object still exists, it is archived again"
+_FIX = (
+    "if the object still exists, it is archived again before it is deleted; if not, this is the only copy: restore the "
+    "file from a backup of the store"
+)
 
 _log = logging.getLogger("ttl")
 

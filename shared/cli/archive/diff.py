@@ -15,7 +15,7 @@ from shared.cli.archive.source import archive_options, open_source
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option
 from shared.cli.input.target import connected, split_target
-from shared.cli.output.messages import inform
+from shared.cli.output.messages import inform, wrapped
 from shared.core.archive.server_fields import without_server_fields
 from shared.core.objects import printable, ref_of
 from shared.errors import TtlError
@@ -27,6 +27,9 @@ FAILED = 2
 
 class _DiffError(click.ClickException):
     exit_code = FAILED
+
+    def format_message(self) -> str:
+        return wrapped(self.message, first="Error: ")
 
 
 @command()

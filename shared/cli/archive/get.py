@@ -8,6 +8,7 @@ import click
 from shared.cli.archive.documents import as_text, describe_record, read_children, read_stored
 from shared.cli.archive.selected import find_stored, instant_option, target_argument
 from shared.cli.archive.source import ArchiveSource, archive_options, open_source
+from shared.cli.archive.stored_logs import describe_log_problems, explain_no_logs
 from shared.cli.input.command import command
 from shared.cli.input.options import CallableT, Options, context_namespace_option
 from shared.cli.input.target import split_target
@@ -70,8 +71,10 @@ async def get(
 async def _print_logs(source: ArchiveSource, document: Document) -> None:
     """Print each log, the first line of each being its path if there are several."""
     paths = document.record.logs
+    for problem in describe_log_problems(document.record):
+        inform(printable(problem))
     if not paths:
-        raise TtlError("no logs were archived with the object: its policy rule has no `logs: true`, or it had no logs")
+        raise TtlError(explain_no_logs(document.record))
     for path in paths:
         if len(paths) > 1:
             click.echo(f"==> {path} <==")

@@ -12,9 +12,11 @@ import click
 from shared.adapters.clock import SystemClock
 from shared.cli.archive.reachable import check_reachable
 from shared.cli.archive.source import find_cluster, open_destination
+from shared.cli.archive.stored_logs import count_logs, describe_log_problems
 from shared.cli.deleters.in_force import PolicyInForce
 from shared.cli.objects.time_text import describe_instant, instant_as_json
 from shared.cli.output.messages import warn
+from shared.cli.output.plural import plural
 from shared.cli.output.width import terminal_width, wrap
 from shared.core.archive.document import Document
 from shared.core.kinds.rule import KindRule
@@ -132,6 +134,7 @@ def _lines(one: GoneObject, commands: Sequence[str], now: datetime) -> Iterator[
     by = f", by policy rule {record.rule}" if record.rule else ", by its annotation or that of its namespace"
     yield "archive", f"{one.archive}{by}; acknowledged {describe_instant(stored.stored_at, now)}: {stored.location}"
     yield "archive", f"uid {stored.key.uid}, resource version {stored.key.resource_version}, {_counted(one)}"
+    yield from (("logs", problem) for problem in describe_log_problems(record))
     if others := one.chosen.describe_others():
         yield "archive", others
     if annotation := get_text(one.document.obj, "metadata.deletionTimestamp"):
@@ -141,9 +144,9 @@ def _lines(one: GoneObject, commands: Sequence[str], now: datetime) -> Iterator[
 def _counted(one: GoneObject) -> str:
     record = one.document.record
     parts = [
-        f"{one.chosen.versions} stored version{'s' if one.chosen.versions != 1 else ''}",
-        f"{len(record.children)} children",
-        f"{len(record.logs)} logs",
+        plural(one.chosen.versions, "stored version"),
+        plural(len(record.children), "child", "children"),
+        count_logs(record),
     ]
     return ", ".join(parts)
 
@@ -180,6 +183,7 @@ def _as_json(one: GoneObject) -> dict[str, Any]:
             "digest": key.digest,
             "children": list(record.children),
             "logs": list(record.logs),
+            "logProblems": record.log_problems,
             "redacted": record.redacted,
             "others": [
                 {"uid": other.key.uid, "acknowledgedAt": instant_as_json(other.stored_at)}

@@ -1,6 +1,7 @@
 """`archive prune` and `archive lifecycle`: the retention of an archive."""
 
 import os
+import shlex
 import sys
 import time
 from datetime import datetime, timedelta
@@ -13,10 +14,12 @@ from shared.cli.archive.source import archive_option, archive_policy_option, fin
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option
 from shared.cli.output.messages import confirm, inform
+from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
-from shared.core.archive.destination import parse_destination
+from shared.core.archive.destination import S3, Destination, parse_destination
 from shared.core.archive.layout import prefix_of
 from shared.core.archive.lifecycle import lifecycle_command, lifecycle_rule
+from shared.core.archive.prune import find_prune_refusal
 from shared.core.objects import printable
 from shared.core.policy.archives import ArchiveDestination
 from shared.core.ttl.durations import format_duration
@@ -53,17 +56,30 @@ async def prune(options: Options, *, keep: timedelta | None, everything: bool, y
         inform(f"archive {named.name} is empty")
         return
     now = await _store_time(archive)
-    found = await prune_archive(archive, kept, now, everything=everything, dry_run=True)
+    found = await prune_archive(archive, kept, now, everything=True, dry_run=True)
     _check(found)
-    expired = f"{found.count.expired} files ({found.count.expired_bytes} bytes) are older than {format_duration(kept)}"
+    expired = f"{_describe(found.count.expired, found.count.expired_bytes)} older than {format_duration(kept)}"
     if dry_run or not found.count.expired:
         echo(f"{expired}{'; dry run: nothing is deleted' if dry_run else ''}")
+    if refusal := find_prune_refusal(found.count, everything=everything):
+        raise TtlError(f"`archive prune` needs --all to delete them: {refusal}")
+    if dry_run or not found.count.expired:
         return
     if not yes:
         _confirm(expired, named.name)
     report = await prune_archive(archive, kept, now, everything=everything)
     _check(report)
-    echo(f"{report.deleted} files ({report.deleted_bytes} bytes) deleted from archive {named.name}")
+    echo(f"{_describe(report.deleted, report.deleted_bytes)} deleted from archive {named.name}")
+
+
+def _describe(files: int, size: int) -> str:
+    return f"{plural(files, 'file')} ({plural(size, 'byte')})"
+
+
+def _with_region(command: str, destination: Destination) -> str:
+    """Add the region of the bucket to a command of aws, which has its own default."""
+    region = destination.options.get("region")
+    return f"{command} --region {shlex.quote(region)}" if region and destination.scheme == S3 else command
 
 
 def _find_keep(name: str, destination: ArchiveDestination, keep: timedelta | None) -> timedelta:
@@ -116,14 +132,15 @@ async def lifecycle(options: Options, *, keep: timedelta | None, output: str) ->
     """Print the lifecycle rule with which the bucket of an archive deletes old documents itself.
 
     Standard error has the command that applies the rule. It replaces all lifecycle rules of the bucket: add the rule to
-    those that the bucket has. `xml` is for the REST API of S3.
+    those that the bucket has. In S3 with versioning, the rule deletes noncurrent versions after one day. `xml` is for
+    the REST API of S3.
     """
     named = await find_archive(options)
     kept = _find_keep(named.name, named.destination, keep)
     destination = parse_destination(named.destination.url or "")
     try:
         rule = lifecycle_rule(destination, kept, output)
-        command = lifecycle_command(destination, f"lifecycle.{output}")
+        command = _with_region(lifecycle_command(destination, f"lifecycle.{output}"), destination)
     except ValueError as error:
         raise TtlError(f"archive {named.name}: {error}") from None
     click.echo(rule, nl=False)

@@ -1,5 +1,7 @@
 """The archives of a policy, as far as a command can reach them with the credentials of its environment."""
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -17,10 +19,12 @@ class ReachableArchives:
     Attributes:
         opened: Opens the archives.
         is_local: Whether the policy is a file of this machine.
+        at_end: Closes their connections.
     """
 
     opened: OpenedArchives
     is_local: bool
+    at_end: AsyncExitStack
 
     @property
     def cluster(self) -> str:
@@ -30,15 +34,18 @@ class ReachableArchives:
     async def open(self, name: str, destination: ArchiveDestination) -> Archive:
         """See `shared.ports.Archives`."""
         check_reachable(name, destination, is_local=self.is_local)
-        return await self.opened.open(name, destination)
+        archive = await self.opened.open(name, destination)
+        if close := getattr(archive, "close", None):  # of a webhook; a second call does nothing
+            self.at_end.push_async_callback(close)
+        return archive
 
 
-def archives_of(force: InForce, *policies: PolicyInForce) -> ReachableArchives | None:
-    """Return the archives of the first policy that has any; None if none has."""
-    for chosen in policies:
-        if chosen.policy.archives:
-            return ReachableArchives(OpenedArchives(force.cluster_name), chosen.is_local)
-    return None
+@asynccontextmanager
+async def opened_archives(force: InForce, *policies: PolicyInForce) -> AsyncIterator[ReachableArchives | None]:
+    """Open the archives of the first policy that has any, and close them at the end of the block; None if none has."""
+    async with AsyncExitStack() as at_end:
+        chosen = next((one for one in policies if one.policy.archives), None)
+        yield ReachableArchives(OpenedArchives(force.cluster_name), chosen.is_local, at_end) if chosen else None
 
 
 def check_reachable(name: str, destination: ArchiveDestination, *, is_local: bool) -> None:

@@ -15,13 +15,15 @@ from shared.cli.archive.selected import find_stored, target_argument
 from shared.cli.archive.source import ArchiveSource, archive_options, open_source
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option
-from shared.cli.input.target import connected, split_target
+from shared.cli.input.target import connected, is_absent, split_target
 from shared.cli.objects.advice import commands_for
 from shared.cli.objects.object_report import describe_fate
 from shared.cli.output.messages import inform
+from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
 from shared.core.objects import format_instant, get_annotations, printable, ref_of
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
+from shared.errors import TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.usecases.archive_search import Wanted
 from shared.usecases.restore import Restored, RestoreOptions
@@ -67,6 +69,7 @@ async def restore(
         document = await read_stored(source, chosen.stored.key)
         if others := chosen.describe_others():
             inform(printable(f"note: {others}"))
+        await _check_namespace(chosen.stored.key.namespace, cluster, options.flags)
         documents = [document, *(await read_children(source, chosen.stored.key, document) if children else [])]
         asked = RestoreOptions(
             suspended=suspended, may_run=yes_run_again, hold=not no_hold, dry_run=dry_run, archive=source.name
@@ -76,7 +79,20 @@ async def restore(
         for one, archived in zip(restored, times, strict=True):
             await _report(one, archived, source, cluster, options=options, dry_run=dry_run)
     if not children and (count := len(document.record.children)):
-        echo(f"note: its {count} archived children are not restored; --children restores them as well")
+        verb, them = ("is", "it") if count == 1 else ("are", "them")
+        children_left = plural(count, "archived child", "archived children")
+        echo(f"note: {children_left} {verb} not restored; --children restores {them} as well")
+
+
+async def _check_namespace(namespace: str, cluster: KubernetesCluster, flags: Sequence[str]) -> None:
+    """Check that the namespace of the object exists.
+
+    Raises:
+        TtlError: It does not.
+    """
+    if namespace and await is_absent(namespace, cluster):
+        make = shlex.join(("kubectl", "create", "namespace", namespace, *flags))
+        raise TtlError(f"namespace {namespace} does not exist on {cluster.server}; to make it: `{make}`")
 
 
 async def _report(

@@ -9,7 +9,7 @@ from shared.cli.archive.source import ArchiveSource
 from shared.cli.input.options import Options
 from shared.cli.input.target import namespace_of, split_target
 from shared.core.kinds.catalogue import Catalogue
-from shared.core.objects import parse_instant, printable
+from shared.core.objects import format_instant, parse_instant, printable
 from shared.errors import AbsentDocumentError
 from shared.usecases.archive_search import ArchiveSelection, Chosen, MatchKind, Wanted, choose, find_versions
 
@@ -95,9 +95,13 @@ async def find_stored(
     namespace = namespace_of(options) if kind.is_namespaced is not False else ""
     what = printable(f"{word} {namespace}/{name}" if namespace else f"{word} {name}")
     if not source.cluster:
-        raise AbsentDocumentError(f"{what} is not in the archive: archive {source.name} is empty")
+        raise AbsentDocumentError(f"archive {source.name} is empty")
     places = places_of(kind, namespace)
     found = await find_versions(source.archive, ArchiveSelection(source.cluster, places, kind.matches, name, since))
     if not found and kind.problem:
         raise AbsentDocumentError(f"{what} is not in the archive; {kind.problem}")
+    if found and wanted.at is not None and all(one.stored_at > wanted.at for one in found):
+        first = format_instant(min(one.stored_at for one in found))
+        asked = f"no version was archived at or before {format_instant(wanted.at)}"
+        raise AbsentDocumentError(f"{what}: {asked}; the first was archived {first}")
     return choose(found, wanted, what=what)

@@ -12,6 +12,7 @@ from shared.cli.archive.source import archive_options, open_source
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, output_option
 from shared.cli.output.messages import show_progress
+from shared.cli.output.plural import plural
 from shared.cli.output.width import echo
 from shared.core.objects import printable
 from shared.usecases.archive_retention import VerifiedDocument, verify_archive
@@ -31,7 +32,8 @@ async def verify(
     """Read archived objects, and check the digest and the identity of each.
 
     The arguments select objects as in `archive ls`. The exit code is 1 if a document is damaged. Damaged documents are
-    not deleted: if the object still exists, delete the document, and the object is archived again.
+    not deleted. If the object still exists, it is archived again before it is deleted. If not, this is the only copy:
+    restore the file from a backup of the store.
     """
     words = check_selection(target, options, all_namespaces=all_namespaces)
     source = await open_source(options)
@@ -81,4 +83,4 @@ class _Verification:
             problems = [{**stored_as_json(one.stored), "problem": one.problem} for one in self.damaged]
             click.echo(json.dumps({"verified": self.count, "damaged": problems}, indent=2))
         elif self.count:
-            echo(f"{self.count} documents verified, {len(self.damaged)} of them damaged")
+            echo(f"{plural(self.count, 'document')} verified, {len(self.damaged):,} damaged")

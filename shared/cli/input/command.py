@@ -14,6 +14,7 @@ import click
 
 from shared.adapters.config.settings import SettingsError
 from shared.cli.input.options import Options
+from shared.cli.output.messages import wrapped
 from shared.errors import TtlError
 
 EXIT_CODES = {
@@ -128,11 +129,19 @@ def _first_ttl_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _as_exit(error)
 
 
-class _SettingsExit(click.ClickException):
+class _Exit(click.ClickException):
+    """An error whose message is wrapped to the terminal."""
+
+    def format_message(self) -> str:
+        """Return the message, as click prints it after `Error: `."""
+        return wrapped(self.message, first="Error: ")
+
+
+class _SettingsExit(_Exit):
     """A command that exits with code 2, as for an invalid option."""
 
     exit_code = 2
 
 
 def _as_exit(error: BaseException) -> click.ClickException:
-    return (_SettingsExit if isinstance(error, SettingsError) else click.ClickException)(str(error))
+    return (_SettingsExit if isinstance(error, SettingsError) else _Exit)(str(error))

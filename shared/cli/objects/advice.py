@@ -8,7 +8,6 @@ from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED
 from shared.core.decide import Decision, Reason
 from shared.core.kinds.rule import KindRule
-from shared.core.namespaces import ARCHIVE
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef
 from shared.core.ttl.edits import HELD_TTL
 
@@ -32,8 +31,6 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.DISPATCHED: "wait for the cluster that dispatched it, or allow it in a policy rule: `onDispatched: delete`",
     Reason.AGGREGATED_API: "grant `list` on apiservices, or write a kind rule with `preconditions: honoured`",
     Reason.KEPT_LAST: "wait: it is deleted after enough newer objects have finished",
-    Reason.NOT_ARCHIVED: "wait for the archive, or delete it without one: {opt_out}",
-    Reason.INVALID_ARCHIVE: "fix the problem: until then the object is kept",
     Reason.UNKNOWN_SHAPE: "{kinds} shows the rule of its kind; a kind rule that you write replaces it",
 }
 
@@ -116,7 +113,6 @@ def commands_for(
         "forget_stop": ("annotate", name, f"{ANNOTATION_DOMAIN}/{DEADLINE_EXCEEDED}-", *place),
         "forget": ("annotate", name, f"{ANNOTATION_DOMAIN}/{HELD_TTL}-", *place),
         "disown": ("annotate", name, f"{ANNOTATION_DOMAIN}/owner=ignore", *place),
-        "opt_out": ("annotate", name, f"{ANNOTATION_DOMAIN}/{ARCHIVE}=false", *place),
         "include": ("annotate", "namespace", ref.namespace, f"{ANNOTATION_DOMAIN}/exempt-"),
     }
     commands = {

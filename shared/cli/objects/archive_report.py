@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from shared.cli.objects.if_archived import if_archived
 from shared.cli.objects.time_text import describe_instant, instant_as_json
+from shared.core.decide import Expire
 from shared.core.facts import Facts, Reason
 from shared.core.ttl.durations import format_duration
 from shared.evaluation.batch import BatchResult
@@ -69,12 +71,32 @@ def describe_unarchived(objects: Sequence[BatchResult]) -> Iterator[str]:
         if one.decisions[-1].reason is Reason.NOT_ARCHIVED and (archiving := one.decisions[-1].facts.archiving):
             waiting.setdefault(archiving.to, []).append(one)
     for name, of_archive in sorted(waiting.items()):
-        overdue = sum((due := one.decisions[-1].facts.due_at) is not None and due <= one.now for one in of_archive)
-        late = (
-            f"; the TTL of {overdue} of them is over, so they are deleted when the grace after that ends"
-            if overdue
-            else ""
-        )
-        yield f"{len(of_archive)} kept until archive {name} has acknowledged them{late}"
+        overdue = [one for one in of_archive if _is_overdue(one)]
+        at_once = sum(isinstance(if_archived(one.decisions[-1], one.now), Expire) for one in overdue)
+        yield f"{len(of_archive):,} kept until archive {name} has acknowledged {_them(len(of_archive))}"
+        if at_once:
+            yield describe_archived_first(name, at_once)
+        if later := len(overdue) - at_once:
+            fate = "and deleted when the grace after that ends"
+            yield f"the TTL of {later:,} is over: {_they_are(later)} archived first, {fate}"
         problems = sorted({one.decisions[-1].facts.problem for one in of_archive} - {""})
         yield from (f"they may be acknowledged already: {problem}" for problem in problems[:_PROBLEMS_SHOWN])
+
+
+def describe_archived_first(archive: str, count: int) -> str:
+    """`2 are archived first, and deleted as soon as archive main has them`."""
+    verb = "is" if count == 1 else "are"
+    return f"{count:,} {verb} archived first, and deleted as soon as archive {archive} has {_them(count)}"
+
+
+def _is_overdue(one: BatchResult) -> bool:
+    due_at = one.decisions[-1].facts.due_at
+    return due_at is not None and due_at <= one.now
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
+
+
+def _they_are(count: int) -> str:
+    return "it is" if count == 1 else "they are"

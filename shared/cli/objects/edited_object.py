@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.cli.archive.reachable import archives_of
+from shared.cli.archive.reachable import opened_archives
 from shared.cli.deleters.in_force import InForce, PolicyInForce, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles
 from shared.cli.input.options import Options
@@ -67,8 +67,9 @@ async def connected_target(words: tuple[str, ...], options: Options) -> AsyncIte
         rules, name = parse_target(words, force.kinds)
         rule = await find_rule(cluster, rules, words[0])
         ref = ref_to(rule, namespace_of(options), name)
-        evaluator = Evaluator(cluster, force.kinds, lambda: chosen.policy, archives=archives_of(force, chosen))
-        yield Target(cluster, force, chosen, rule, ref, evaluator)
+        async with opened_archives(force, chosen) as archives:
+            evaluator = Evaluator(cluster, force.kinds, lambda: chosen.policy, archives=archives)
+            yield Target(cluster, force, chosen, rule, ref, evaluator)
 
 
 def echo_decision(decision: Decision, written: Written, target: Target) -> None:

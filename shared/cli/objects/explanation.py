@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from shared.cli.objects.advice import advise, advise_stop
+from shared.cli.objects.archive_advice import ARCHIVE_REASONS, advise_archive
 from shared.cli.objects.archive_report import archive_lines
 from shared.cli.objects.deadline_report import describe_deadline
 from shared.cli.objects.limit_lines import describe_grouping, limit_lines
@@ -140,6 +141,11 @@ def _fixes(one: ObjectPreview, context: ExplainContext | None) -> Iterator[str]:
     if related and (related.saved or not obstacles):
         is_saved, is_readable = bool(related.saved), not related.held_problem
         yield advise(one.decision, one.ref, related.rule, flags=flags, is_saved=is_saved, is_readable=is_readable)
+    if related and one.decision.reason in ARCHIVE_REASONS:
+        chosen, has_obstacle = context.chosen if context else None, bool(obstacles or one.decision.facts.overridden)
+        yield from advise_archive(
+            one.decision, one.ref, related.rule, chosen=chosen, flags=flags, has_obstacle=has_obstacle
+        )
     if related and one.stop and one.decision.reason is Reason.UNFINISHED:
         yield advise_stop(one.stop, one.ref, related.rule, flags=flags)
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import find_owner, find_related
 from shared.core.decide import Facts, Ignore, Reason
@@ -50,6 +51,7 @@ async def find_offline(
             continue
         one = next(decided)
         (decision,), (stop,) = one.decisions, one.stops
+        decision = with_own_deletion(decision, rule)
         related = find_related(
             obj, rule, decision.facts, owner=find_owner(obj, by_uid), namespace=namespaces.get(one.ref.namespace)
         )

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from shared.cli.objects.archive_lookups import ArchiveLookups
+from shared.cli.objects.own_deletion import with_own_deletion
 from shared.cli.objects.related import RelatedFacts, find_deleting_owners, find_related, read_owner
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Context, Decision, Reason
@@ -123,7 +124,13 @@ async def find_all(
     with no_cyclic_collection():
         await asyncio.gather(*map(evaluate_kind, rules))
         objects = await batch.settle(Owners(cluster, kinds).is_unfinished)
-    return Preview(objects, refused, saved, unreadable)
+    return Preview([_with_own_deletions(one) for one in objects], refused, saved, unreadable)
+
+
+def _with_own_deletions(one: BatchResult) -> BatchResult:
+    if not any(decision.reason is Reason.NOT_ARCHIVED for decision in one.decisions):
+        return one
+    return replace(one, decisions=tuple(with_own_deletion(decision, one.rule) for decision in one.decisions))
 
 
 @contextmanager
@@ -209,6 +216,7 @@ async def find_one(
     decision = await evaluator.decide(snapshot, rule)
     if archives is not None and decision.facts.archiving is None:
         decision = await _with_archive(decision, evaluator, snapshot, rule)
+    decision = with_own_deletion(decision, rule)
     its_namespace, _ = await _read_namespace(evaluator.namespaces, snapshot.obj)
     stop = (await evaluator.evaluate_stop(snapshot, rule)).decision
     owner = await read_owner(snapshot.obj, evaluator.owners)

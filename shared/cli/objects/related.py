@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared.cli.objects.advice import commands_for
+from shared.cli.objects.own_deletion import describe_own_deletion
 from shared.core.cleaners import find_cleaners, find_finalizers
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.finish import finish_of
@@ -18,7 +19,6 @@ from shared.core.objects import ObjectRef, format_instant, get_annotations, get_
 from shared.core.ttl.annotations import describe_unknown, describe_unknown_of
 from shared.core.ttl.durations import format_duration
 from shared.core.ttl.edits import HELD_TTL, describe_saved, find_held_problem
-from shared.core.ttl.ttl import advise_overridden, describe_overridden, native_ttl
 from shared.errors import TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.owners import Owners
@@ -106,21 +106,11 @@ def find_related(
         owner=owner,
         cleaners=list(find_cleaners(obj, rule)),
         finalizers=list(find_finalizers(obj, rule)),
-        overridden=_describe_overridden(obj, rule, facts),
+        overridden=describe_own_deletion(obj, rule, facts),
         unknown_annotations=[*describe_unknown(obj), *(describe_unknown_of(namespace) if namespace else [])],
         unfinished=None if facts.finish.finished else explain_unfinished(obj, rule),
         held_problem=find_held_problem(obj, rule),
     )
-
-
-def _describe_overridden(obj: Mapping[str, Any], rule: KindRule, facts: Facts) -> str:
-    """Say which controller deletes it by which field, and when; return an empty text if none deletes it earlier."""
-    if not facts.overridden:
-        return ""
-    native = native_ttl(obj, rule.ttl)
-    due_at = native.due_at(facts.finish.at) if native and facts.finish.finished else None
-    when = f"; by that field it is due at {format_instant(due_at)}" if due_at else ""
-    return f"{describe_overridden(obj, rule, facts.overridden)}{when}; {advise_overridden(facts.overridden)}"
 
 
 def _describe_hold(obj: Mapping[str, Any]) -> str:

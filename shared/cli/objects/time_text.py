@@ -16,7 +16,8 @@ def describe_time(instant: datetime, now: datetime) -> str:
 
 def describe_instant(instant: datetime, now: datetime) -> str:
     """Return `2026-01-02T03:04:05Z (in 5m)`."""
-    return f"{format_instant(instant)} ({describe_time(instant, now)})"
+    is_now = abs(instant - now) < timedelta(seconds=1)
+    return f"{format_instant(instant)} ({'just now' if is_now else describe_time(instant, now)})"
 
 
 def instant_as_json(instant: datetime | None) -> str | None:

@@ -8,9 +8,25 @@ from typing import Any
 import click
 
 from shared.adapters.telemetry.logs import is_json
+from shared.cli.output.width import terminal_width, wrap
 
 COUNT_STEP = 1_000
 """Documents between two updates of the count on the terminal."""
+
+
+def wrapped(text: str, *, first: str = "") -> str:
+    """Wrap a message to the terminal of standard error; without a terminal it stays as it is, since scripts search it.
+
+    Args:
+        text: The message.
+        first: What is printed before it on its first line; it is not a part of the result.
+    """
+    width = terminal_width(sys.stderr)
+    if width is None:
+        return text
+    head, *rest = text.split("\n")
+    lines = [*wrap(head, width, first=first, indent=2), *(line for one in rest for line in wrap(one, width, indent=2))]
+    return "\n".join(lines)[len(first) :]
 
 
 def inform(text: str) -> None:
@@ -18,7 +34,7 @@ def inform(text: str) -> None:
     if is_json():
         logging.getLogger("ttl").info(text)
     else:
-        click.echo(text, err=True)
+        click.echo(wrapped(text), err=True)
 
 
 def warn(text: str, *, fg: str | None = None, bold: bool = False) -> None:
@@ -26,7 +42,7 @@ def warn(text: str, *, fg: str | None = None, bold: bool = False) -> None:
     if is_json():
         logging.getLogger("ttl").warning(text)
     else:
-        click.secho(text, fg=fg, bold=bold, err=True)
+        click.secho(wrapped(text), fg=fg, bold=bold, err=True)
 
 
 def confirm(question: str) -> None:

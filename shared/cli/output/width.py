@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Literal, TextIO
 
 import click
 from rich import box
@@ -34,13 +34,17 @@ _COMMAND = re.compile(r"`(?:kubectl|ttl-after-finished) ")
 _QUOTES = re.compile(r"""['"\\]""")
 
 
-def terminal_width() -> int | None:
-    """Return the width by $COLUMNS, else of the terminal on standard output; None if there is neither."""
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Return the width by $COLUMNS, else of the terminal on a stream; None if there is neither.
+
+    Args:
+        stream: The stream; None for standard output.
+    """
     given = os.environ.get("COLUMNS", "")  # noqa: TID251 - of the terminal, not a setting
     columns = int(given) if given.isdecimal() else 0
     if not columns:
         try:
-            columns = os.get_terminal_size(sys.stdout.fileno()).columns
+            columns = os.get_terminal_size((stream or sys.stdout).fileno()).columns
         except (OSError, ValueError):  # a pipe, a file, or a stream of a test
             return None
     return max(columns, _WIDTH_MIN) if columns > 0 else None
@@ -80,7 +84,7 @@ def wrap(text: str, width: int, *, first: str = "", indent: int = 0) -> list[str
             lines.append(line)
             line, is_empty = " " * indent, True
         if is_empty and cell_len(line) + cell_len(word) > width:  # only a command is as long
-            start, *rest = [word] if cell_len(word) <= width else wrap_command(word, width, indent=indent)
+            start, *rest = _indented(word, width, indent)
             if line.strip() and cell_len(line) + cell_len(start.strip()) <= width:
                 start = line + start.strip()
             elif line.strip():
@@ -91,6 +95,13 @@ def wrap(text: str, width: int, *, first: str = "", indent: int = 0) -> list[str
             line += word if is_empty else f" {word}"
         is_empty = False
     return [*lines, line]
+
+
+def _indented(command: str, width: int, indent: int) -> list[str]:
+    """Indent a command that fits a line as far as the line has room; divide only a longer one."""
+    if (left := width - cell_len(command)) >= 0:
+        return [" " * min(indent, left) + command]
+    return wrap_command(command, width, indent=indent)
 
 
 def _pieces(text: str, room: int) -> Iterator[str]:

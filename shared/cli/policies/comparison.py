@@ -1,4 +1,7 @@
-"""Compare two policies: when each object is due or is stopped under each, and which decisions change."""
+"""Compare two policies: when each object is due or is stopped under each, and which decisions change.
+
+An object that is kept only until its archive has it counts as if the archive acknowledged it now.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -8,6 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from shared.cli.objects.deadline_report import is_stop_ahead
+from shared.cli.objects.if_archived import if_archived, is_archived_first
 from shared.cli.objects.object_report import is_ahead
 from shared.core.deadlines.decide_stop import Stop, StopDecision
 from shared.core.decide import Decision, Expire, Ignore, Wait
@@ -103,7 +107,7 @@ class Comparison:
     @cached_property
     def changed(self) -> Sequence[BatchResult]:
         """The objects whose decision changes, by their due time under the new policy."""
-        found = [one for one in self.objects if _changes(one.decisions) or _changes(one.stops)]
+        found = [one for one in self.objects if _changes(one.decisions, one.now) or _changes(one.stops, one.now)]
         return sorted(found, key=lambda one: (_due(one), one.ref.namespace, one.ref.kind, one.ref.name))
 
     def due_within(self, window: timedelta) -> Sequence[BatchResult]:
@@ -111,8 +115,19 @@ class Comparison:
         return [
             one
             for one in self.objects
-            if (is_ahead(one.decisions[1]) or is_stop_ahead(one.stops[1])) and _due(one) - one.now <= window
+            if (is_ahead(if_archived(one.decisions[1], one.now)) or is_stop_ahead(one.stops[1]))
+            and _due(one) - one.now <= window
         ]
+
+    @cached_property
+    def archived_first(self) -> Mapping[str, int]:
+        """How many objects the new policy deletes as soon as their archive has them, by the name of the archive."""
+        found = [
+            one.decisions[1].facts.archiving
+            for one in self.objects
+            if is_archived_first(one.decisions[1]) and term_of(one.decisions[1], one.now) is Term.NOW
+        ]
+        return Counter(archiving.to for archiving in found if archiving)
 
     def _count(self, key_of: Callable[[BatchResult, Decision], str]) -> Mapping[str, Row]:
         """Count by key; rows with the most objects due now come first, then by name."""
@@ -134,7 +149,7 @@ def _due(one: BatchResult) -> datetime:
 
 
 def _due_of(decision: AnyDecision, now: datetime) -> datetime:
-    match decision:
+    match _ahead(decision, now):
         case Expire() | Stop():
             return now
         case Wait(until):
@@ -143,14 +158,18 @@ def _due_of(decision: AnyDecision, now: datetime) -> datetime:
             return datetime.max.replace(tzinfo=now.tzinfo)
 
 
-def _changes(decisions: Sequence[AnyDecision]) -> bool:
-    in_force, new = decisions
+def _ahead(decision: AnyDecision, now: datetime) -> AnyDecision:
+    return decision if isinstance(decision, Stop) else if_archived(decision, now)
+
+
+def _changes(decisions: Sequence[AnyDecision], now: datetime) -> bool:
+    in_force, new = (_ahead(one, now) for one in decisions)
     return outcome_of(in_force) != outcome_of(new)
 
 
 def term_of(decision: AnyDecision, now: datetime) -> Term:
     """Return the term in which an object is due, or is stopped."""
-    match decision:
+    match _ahead(decision, now):
         case Ignore():
             return Term.KEPT
         case Expire() | Stop():

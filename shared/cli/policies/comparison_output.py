@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from shared.cli.objects.if_archived import if_archived, is_archived_first
 from shared.cli.objects.object_report import as_json
 from shared.cli.objects.time_text import describe_time
 from shared.cli.output.width import make_table
@@ -102,11 +103,19 @@ def describe(decision: Decision, stop: StopDecision, now: datetime) -> str:
         case Ignore(reason):
             rule = decision.facts.keep_last_rule
             by_rule = f" by {rule.source}" if rule and reason is Reason.KEPT_LAST else ""
-            return f"kept ({reason}{by_rule})"
+            archived = _describe_if_archived(if_archived(decision, now), now) if is_archived_first(decision) else ""
+            return f"kept ({reason}{by_rule}){archived}{by if archived else ''}"
         case Wait(until):
             return f"due {describe_time(until, now)}{by}{moved}"
         case Expire():
             return f"due now{by}{moved}"
+
+
+def _describe_if_archived(decision: Decision, now: datetime) -> str:
+    """Say when an object is due that is archived first."""
+    if isinstance(decision, Wait):
+        return f"; if archived now, due {describe_time(decision.until, now)}"
+    return "; due as soon as it is archived" if isinstance(decision, Expire) else ""
 
 
 def _describe_stop(stop: Wait | Stop, now: datetime) -> str:
@@ -152,6 +161,7 @@ def as_document(
         "limit": {
             "dueNow": warning.due_now,
             "stoppedNow": warning.stopped_now,
+            "archivedFirst": sum(warning.archived_first.values()),
             "limit": warning.limit,
             "isExceeded": warning.is_raised,
         },

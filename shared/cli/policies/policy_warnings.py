@@ -1,10 +1,11 @@
 """Warnings about a new policy: how much it deletes at once, and which of its limits that exceeds."""
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 
+from shared.cli.objects.archive_report import describe_archived_first
 from shared.cli.policies.comparison import Comparison, Term
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import Policy
@@ -25,12 +26,14 @@ class PolicyWarning:
         limit: The number above which the warning is raised.
         by: Their number for each rule, field or annotation, the highest first; then the same for stops.
         stopped_now: The number of objects that it would stop.
+        archived_first: How many of the deleted objects wait only for their archive, by its name.
     """
 
     due_now: int
     limit: int
     by: tuple[tuple[str, int], ...]
     stopped_now: int = 0
+    archived_first: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_raised(self) -> bool:
@@ -40,7 +43,9 @@ class PolicyWarning:
     def __str__(self) -> str:
         parts = ", ".join(f"{count:,} by {name}" for name, count in self.by)
         stopped = f" and {self.stopped_now:,} stopped" if self.stopped_now else ""
-        return f"{self.due_now:,} objects would be deleted{stopped} at once, more than {self.limit:,}: {parts}"
+        number = "object" if self.due_now == 1 else "objects"
+        text = f"{self.due_now:,} {number} would be deleted{stopped} at once, more than {self.limit:,}: {parts}"
+        return "; ".join((text, *(describe_archived_first(*one) for one in sorted(self.archived_first.items()))))
 
 
 def check_limit(comparison: Comparison, limits: Limits, limit: int | None) -> PolicyWarning:
@@ -54,7 +59,8 @@ def check_limit(comparison: Comparison, limits: Limits, limit: int | None) -> Po
     most = limit if limit is not None else limits.breaker.count or LIMIT
     counts = [(name, row[Term.NOW].new) for name, row in comparison.rules.items()]
     by = (*(one for one in counts if one[1]), *comparison.stops_now.items())
-    return PolicyWarning(comparison.totals[Term.NOW].new, most, by, comparison.stops[Term.NOW].new)
+    due_now, stopped_now = comparison.totals[Term.NOW].new, comparison.stops[Term.NOW].new
+    return PolicyWarning(due_now, most, by, stopped_now, comparison.archived_first)
 
 
 def find_unused(comparison: Comparison, policy: Policy) -> Iterator[str]:

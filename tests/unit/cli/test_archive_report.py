@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from shared.cli.main import main
 from shared.cli.objects.archive_report import archive_as_json, archive_lines, describe_unarchived
+from shared.cli.objects.own_deletion import describe_own_deletion, find_unarchived_deletions
 from shared.core.archive.archiving import ArchiveFact, Archiving
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Ignore
@@ -82,10 +83,16 @@ def test_plan_counts_objects_that_wait_for_their_archive() -> None:
     objects = [result(Reason.NOT_ARCHIVED, one) for one in waiting]
     objects.append(result(Reason.HELD, facts(MAIN, ABSENT)))
     assert list(describe_unarchived(objects)) == [
-        (
-            "4 kept until archive main has acknowledged them; the TTL of 2 of them is over, so they are deleted when "
-            "the grace after that ends"
-        )
+        "4 kept until archive main has acknowledged them",
+        "the TTL of 2 is over: they are archived first, and deleted when the grace after that ends",
+    ]
+
+
+def test_plan_says_that_overdue_objects_without_a_grace_are_deleted_once_they_are_archived() -> None:
+    waiting = [facts(replace(MAIN, grace=timedelta(0)), ABSENT, due_at=at) for at in (ago(60), ago(1), later(60))]
+    assert list(describe_unarchived([result(Reason.NOT_ARCHIVED, one) for one in waiting])) == [
+        "3 kept until archive main has acknowledged them",
+        "2 are archived first, and deleted as soon as archive main has them",
     ]
 
 
@@ -97,19 +104,48 @@ def test_plan_says_that_an_archive_could_not_be_read() -> None:
     ]
 
 
-@pytest.mark.parametrize("output", ["text", "json"])
-def test_explain_of_a_file_keeps_what_has_to_be_archived(output: str, tmp_path: Any) -> None:
+def explain(tmp_path: Any, obj: dict[str, Any], output: str = "text") -> str:
     policy = tmp_path / "policy.yaml"
     rule = {"name": "ci", "match": {"kinds": ["jobs"]}, "ttl": "1m", "archive": {"to": "main", "grace": "1d"}}
     policy.write_text(yaml.safe_dump({"archives": {"main": {"url": "file:///a"}}, "rules": [rule]}))
     words = ["explain", "-f", "-", "--policy", str(policy), "--now", str(stamp(NOW)), "-o", output]
-    shown = CliRunner().invoke(main, words, input=yaml.safe_dump(job(complete=ago(3_600)))).stdout
-    if output == "json":
-        reported = json.loads(shown)
-        assert (reported["decision"], reported["reason"]) == ("ignore", "not-archived")
-        assert reported["archive"]["acknowledged"] is None
-        return
-    lines = shown.splitlines()
+    return CliRunner().invoke(main, words, input=yaml.safe_dump(obj)).stdout
+
+
+def test_explain_of_a_file_keeps_what_has_to_be_archived(tmp_path: Any) -> None:
+    reported = json.loads(explain(tmp_path, job(complete=ago(3_600)), output="json"))
+    assert (reported["decision"], reported["reason"]) == ("ignore", "not-archived")
+    assert reported["archive"]["acknowledged"] is None
+    lines = explain(tmp_path, job(complete=ago(3_600))).splitlines()
     assert lines[1].startswith("  decision  kept (not-archived): ")
     assert "  archive   main, by policy rule ci; whether it is acknowledged is unknown" in lines
     assert any("ttlafterfinished.dev/archive=false -n ci`" in line for line in lines)
+
+
+def test_explain_of_a_file_names_the_controller_that_deletes_an_object_unarchived(tmp_path: Any) -> None:
+    shown = explain(tmp_path, job(complete=ago(60), ttl=3_600))
+    assert "not deleted by ttl-after-finished (not-archived)" in shown
+    assert "  overridden kube-controller-manager deletes it at 2026-03-14T16:08:26Z, archived or not" in shown
+
+
+def test_explain_of_a_wrong_annotation_has_the_command_that_fixes_it(tmp_path: Any) -> None:
+    shown = explain(tmp_path, job(complete=ago(60), archive="nowhere"))
+    assert "`kubectl annotate --overwrite jobs.batch/build-42 ttlafterfinished.dev/archive=NAME -n ci`" in shown
+
+
+def test_explain_says_when_the_own_controller_deletes_an_object_that_is_not_archived() -> None:
+    unarchived = facts(MAIN, ABSENT, overridden="spec.ttlSecondsAfterFinished")
+    obj = job(complete=ago(120), ttl=300)
+    assert describe_own_deletion(obj, JOB, unarchived) == (
+        "kube-controller-manager deletes it at 2026-03-14T15:12:26Z, archived or not, by "
+        "spec.ttlSecondsAfterFinished: 300; remove the field, and set `ttl` in the policy rule"
+    )
+    assert "archived or not" not in describe_own_deletion(obj, JOB, replace(unarchived, archived=STORED))
+
+
+def test_plan_names_the_objects_that_their_own_controller_deletes_unarchived() -> None:
+    unarchived = facts(MAIN, ABSENT, overridden="spec.ttlSecondsAfterFinished")
+    objects = [result(Reason.NOT_ARCHIVED, one) for one in (unarchived, facts(MAIN, ABSENT))]
+    ((text, refs),) = find_unarchived_deletions(objects)
+    assert text.startswith("kube-controller-manager deletes them by spec.ttlSecondsAfterFinished, archived or not")
+    assert list(refs) == [objects[0].ref]

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from rich.cells import cell_len
 
 from shared.cli.doctor import _print as print_findings
+from shared.cli.doctor import wrap_finding
 from shared.cli.main import main
 from shared.cli.objects.plan_table import print_table
 from shared.cli.objects.preview import find_all
@@ -238,3 +239,18 @@ def test_printed_line_fits_80_columns_with_its_indent(monkeypatch, capsys):
     assert len(lines) > 1
     assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
     assert " ".join(" ".join(lines).split()) == "note: " + ("word " * 30).strip()
+
+
+def test_command_that_fits_a_line_is_indented_as_far_as_there_is_room():
+    command = "`kubectl annotate --overwrite jobs.batch/ok ttlafterfinished.dev/archive=false`"
+    assert len(command) == 79
+    lines = wrap(f"to opt out, {command}: the object is gone", 80 + len(":"), first="  do        ", indent=12)
+    assert f" {command}:" in lines
+
+
+def test_doctor_wraps_a_sentence_without_backslashes_and_a_command_with_them():
+    sentence = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of an account that may write, and run doctor again"
+    lines = list(wrap_finding(fail("archive main", "x", sentence), 60))
+    assert not any(line.endswith("\\") for line in lines)
+    command = "kubectl ttl explain jobs.batch/a-long-name-of-a-job -n a-long-namespace --context=x"
+    assert list(wrap_finding(fail("archive main", "x", command), 60))[1].endswith(" \\")

@@ -328,7 +328,7 @@ async def test_comparison_as_json_is_complete():
             }
         ],
         "unanswered": [],
-        "limit": {"dueNow": 0, "stoppedNow": 0, "limit": 1000, "isExceeded": False},
+        "limit": {"dueNow": 0, "stoppedNow": 0, "archivedFirst": 0, "limit": 1000, "isExceeded": False},
         "safeguards": ["c"],
         "deadlines": [],
         "archives": [],
@@ -423,5 +423,5 @@ async def test_warning_counts_stops_with_deletions():
     warning = check_limit(await compare(cluster, new), new.limits, 2)
 
     assert (warning.due_now, warning.stopped_now, warning.is_raised) == (1, 2, True)
-    assert str(warning).startswith("1 objects would be deleted and 2 stopped at once, more than 2: ")
+    assert str(warning).startswith("1 object would be deleted and 2 stopped at once, more than 2: ")
     assert not check_limit(await compare(cluster, new), new.limits, 3).is_raised

@@ -80,6 +80,24 @@ async def test_write_that_fails_is_explained(
     assert (found.level, text in found.detail, bool(found.fix)) == (level, True, True), found
 
 
+async def test_archive_without_credentials_needs_credentials(opened: Opened) -> None:
+    error = TryLaterError("archive main: no credentials: none are set", outage="no credentials: none are set")
+    opened.result = ProbeResult("s3://bucket/probe/x", {"write": error})
+    (found,) = await check(is_local=True)
+    assert found.level is Level.FAIL
+    assert (
+        found.fix
+        == "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of an account that may write, and run doctor again"
+    )
+    (remote,) = await check(is_local=False)
+    assert remote.level is Level.WARN
+
+
+async def test_folder_without_its_parent_is_made(tmp_path: Path) -> None:
+    (found,) = await check(is_local=True, url=f"file://{tmp_path}/no/archive")
+    assert (found.level, found.fix) == (Level.FAIL, f"mkdir -p {tmp_path}/no")
+
+
 @pytest.mark.parametrize(
     ("step", "keep", "level"),
     [("read", None, Level.FAIL), ("list", None, Level.FAIL), ("delete", None, Level.OK), ("delete", "90d", Level.WARN)],

@@ -134,6 +134,15 @@ def test_get_without_logs_is_an_error(get: Get, archive: ListedArchive) -> None:
     assert (result.exit_code, "no logs were archived" in result.stderr) == (1, True)
 
 
+def test_get_names_the_containers_whose_logs_are_missing(get: Get, archive: ListedArchive) -> None:
+    problems = {"ok-jf9xx/main": "refused: pods/log is forbidden"}
+    archive.add(pod(), log_problems=problems, with_logs=True)
+    result = get("pod/build-42-x7k2p", "--logs")
+    assert result.exit_code == 1
+    assert "no log of ok-jf9xx/main: refused: pods/log is forbidden\n" in result.stderr
+    assert "logs: true" not in result.stderr
+
+
 def test_get_of_a_damaged_document_says_where_it_is(get: Get, archive: ListedArchive) -> None:
     archive.add(job())
 
@@ -151,6 +160,7 @@ def test_get_of_a_damaged_document_says_where_it_is(get: Get, archive: ListedArc
     [
         (("job/absent",), "job ci/absent is not in the archive"),
         (("jbo/absent",), "unknown kind 'jbo'"),
+        (("job/build-42", "--at", "2020-01-01T00:00:00Z"), "no version was archived at or before 2020-01-01T00:00:00Z"),
         (("job/build-42", "--uid", "x"), "none is stored with uid x; stored: uid 6f1f8a52"),
     ],
 )
@@ -177,3 +187,15 @@ def test_yaml_keeps_texts_as_texts(text: str) -> None:
     line = as_yaml({"a": text}).removeprefix("a: ").rstrip("\n")
     is_plain = line == text
     assert not is_plain or text == "é"
+
+
+def test_notes_and_errors_are_wrapped_to_the_terminal(
+    get: Get, archive: ListedArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive.add(job(uid="first"), at=ago(60))
+    archive.add(job(uid="second"))
+    monkeypatch.setenv("COLUMNS", "60")
+    for words in (("job/build-42",), ("job/build-42", "--uid", "x"), ("job/build-42", "--logs")):
+        lines = get(*words).stderr.splitlines()
+        assert len(lines) > 1
+        assert max(map(len, lines)) <= 60

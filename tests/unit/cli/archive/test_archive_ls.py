@@ -104,6 +104,18 @@ def test_ls_fits_the_terminal(ls: Ls, archive: ListedArchive, monkeypatch: pytes
     assert all("…" in line for line in lines[1:])
 
 
+def test_ls_shortens_no_name_of_a_later_page_while_its_line_fits(
+    ls: Ls, archive: ListedArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = ["a", "b", "c", f"d{'x' * 40}", "e", f"f{'x' * 70}"]
+    for name in names:
+        archive.add(job(name=name))
+    shown = [line.split()[1] for line in ls().stdout.splitlines()[1:]]
+    assert shown[:-1] == names[:-1]
+    assert "…" in shown[-1]
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [

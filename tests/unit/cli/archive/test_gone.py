@@ -50,6 +50,8 @@ RECORD: dict[str, Any] = {
     "ttl_from": "policy rule ci",
     "rule": "keep",
     "children": ("v1/child",),
+    "logs": ("v1/log",),
+    "log_problems": {"p/init": "refused: 403", "p/main": "cut: 10 MiB"},
 }
 
 
@@ -69,9 +71,9 @@ async def test_explain_of_a_gone_object_says_when_it_finished_and_which_rule_was
     assert "  ttl       set by policy rule ci" in shown
     assert "  due       2026-03-14T15:08:26Z (" in shown
     assert "  archive   main, by policy rule keep; acknowledged 2026-03-14T15:09:26Z (" in shown
-    assert (
-        "uid 6f1f8a52-0c7e-4c53-9f0e-0d9a3c1b7e11, resource version 1042, 1 stored version, 1 children, 0 logs" in shown
-    )
+    assert "resource version 1042, 1 stored version, 1 child, 1 log, 1 log missing" in shown
+    assert "  logs      no log of p/init: refused: 403" in shown
+    assert "            the log of p/main is not complete: cut: 10 MiB" in shown
 
 
 async def test_explain_of_a_gone_object_as_json(
@@ -100,7 +102,8 @@ async def test_explain_of_a_gone_object_as_json(
             "resourceVersion": "1042",
             "digest": stored.key.digest,
             "children": ["v1/child"],
-            "logs": [],
+            "logs": ["v1/log"],
+            "logProblems": {"p/init": "refused: 403", "p/main": "cut: 10 MiB"},
             "redacted": False,
             "others": [],
         },

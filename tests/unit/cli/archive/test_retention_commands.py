@@ -57,7 +57,7 @@ def run(folder: Path, tmp_path: Path) -> Run:
 def test_verify_counts_documents(run: Run, store: Callable[..., Path]) -> None:
     store(job())
     store(job(name="other", namespace="web"))
-    assert run("verify", "-n", "ci").stdout == "1 documents verified, 0 of them damaged\n"
+    assert run("verify", "-n", "ci").stdout == "1 document verified, 0 damaged\n"
     assert json.loads(run("verify", "-A", "-o", "json").stdout) == {"verified": 2, "damaged": []}
 
 
@@ -69,7 +69,7 @@ def test_verify_fails_if_a_document_is_damaged(run: Run, store: Callable[..., Pa
     assert result.exit_code == 1
     damaged, summary = result.stdout.splitlines()
     assert path.name in damaged
-    assert summary == "2 documents verified, 1 of them damaged"
+    assert summary == "2 documents verified, 1 damaged"
     (reported,) = json.loads(run("verify", "job", "-n", "ci", "-o", "json").stdout)["damaged"]
     assert (reported["name"], "damaged" in reported["problem"]) == ("build-42", True)
 
@@ -91,8 +91,8 @@ def names(archive: ListedArchive) -> set[str]:
 def test_prune_deletes_what_is_older_than_keep(run: Run, dated: ListedArchive) -> None:
     tried = run("prune", "--dry-run", keep="7d")
     assert tried.exit_code == 0, tried.output
-    assert tried.stdout.startswith("1 files (")
-    assert tried.stdout.endswith("are older than 7d; dry run: nothing is deleted\n")
+    assert tried.stdout.startswith("1 file (")
+    assert tried.stdout.endswith("older than 7d; dry run: nothing is deleted\n")
     refused = run("prune", keep="7d")
     assert (refused.exit_code, "set --yes" in refused.stderr) == (1, True)
     assert len(dated.documents) == 3
@@ -104,6 +104,9 @@ def test_prune_deletes_what_is_older_than_keep(run: Run, dated: ListedArchive) -
 def test_prune_deletes_most_of_an_archive_only_if_asked(run: Run, dated: ListedArchive) -> None:
     refused = run("prune", "--yes", "--keep", "12h")
     assert (refused.exit_code, "set --all" in refused.stderr, len(dated.documents)) == (1, True, 3)
+    tried = run("prune", "--dry-run", "--keep", "12h")
+    assert tried.stdout.startswith("2 files (")
+    assert (tried.exit_code, "needs --all" in tried.stderr) == (1, True)
     assert run("prune", "--yes", "--all", "--keep", "12h").exit_code == 0
     assert names(dated) == {"new"}
 
@@ -146,9 +149,10 @@ def test_retention_commands_explain_what_is_wrong(
 
 
 def test_lifecycle_prints_the_rule_and_its_command(run: Run) -> None:
-    result = run("lifecycle", url="s3://bucket/prefix", keep="90d")
+    result = run("lifecycle", url="s3://bucket/prefix?region=eu-central-1", keep="90d")
     assert result.exit_code == 0, result.output
     (rule,) = json.loads(result.stdout)["Rules"]
     assert (rule["Filter"], rule["Expiration"]) == ({"Prefix": "prefix/v1/"}, {"Days": 90})
     assert "aws s3api put-bucket-lifecycle-configuration --bucket bucket" in result.stderr
+    assert "--region eu-central-1" in result.stderr
     assert run("lifecycle", "-o", "xml", url="s3://bucket", keep="90d").stdout.startswith("<?xml")

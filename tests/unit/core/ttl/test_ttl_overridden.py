@@ -4,6 +4,7 @@ import pytest
 
 from shared.core.decide import Context, decide
 from shared.core.namespaces import plain_namespace
+from shared.core.policy.policy import Policy
 from shared.core.ttl.ttl import advise_overridden, describe_overridden
 from tests.builders import JOB, NOW, ago, job, later, not_none, pod
 
@@ -56,3 +57,10 @@ def test_overridden_ttl_is_described_with_controller_and_advice():
     assert text == f"kube-controller-manager acts on {FIELD}: 60, whatever the other settings are"
     assert "kubectl ttl hold" in advise_overridden(FIELD)
     assert "kubectl ttl hold" not in advise_overridden("status.expiration")
+
+
+def test_native_field_overrides_an_invalid_annotation_about_an_archive():
+    policy = Policy.model_validate({"archives": {"main": {"url": "file:///archive"}}})
+    obj = job(complete=ago(1), ttl=60, archive="nowhere")
+    decision = decide(obj, JOB, NOW, Context(policy, namespace=plain_namespace("ci")))
+    assert (decision.reason, decision.facts.overridden) == ("invalid-archive", FIELD)
