@@ -126,8 +126,9 @@ class Reason(StrEnum):
     """An archive has to acknowledge exactly this version of the object before it is deleted, and has not yet, or that
     is unknown.
 
-    Wait. If it lasts, the Event `NotArchived` and `kubectl ttl explain KIND/NAME` name the problem. To delete the
-    object without an archive, set `ttlafterfinished.dev/archive: "false"` on it.
+    Wait. If it lasts, the Event `NotArchived` and `kubectl ttl explain KIND/NAME` name the problem, as far as reading
+    the archive shows it; the log of `archive` names the others. To delete the object without an archive, set
+    `ttlafterfinished.dev/archive: "false"` on it.
     """
     INVALID_ARCHIVE = "invalid-archive"
     """The annotation `ttlafterfinished.dev/archive` of the object or its namespace has another value than `true`,

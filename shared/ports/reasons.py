@@ -89,7 +89,7 @@ class EventReason(StrEnum):
     """The object.
 
     The object is due, and is kept until its archive has acknowledged exactly this version of it. The message names the
-    archive and the problem.
+    archive, and the problem if reading the archive fails.
     """
     INVALID_ARCHIVE = "InvalidArchive"
     """The object, or its Namespace.

@@ -110,7 +110,7 @@ class ArchiveDestination(RuleModel):
     )
     keep: Annotated[Duration, AfterValidator(_check_keep), WithJsonSchema(DURATION_SCHEMA)] | None = Field(
         default=None,
-        description="How long documents are kept, counted from their archiving. Needs url. Without it, for ever.",
+        description="How long documents are kept, counted from their storage. Needs url. Without it, for ever.",
     )
     secrets: bool = Field(
         default=False, strict=True, description="Whether the data of Secrets is archived. Needs url or webhook."
@@ -125,7 +125,7 @@ class ArchiveDestination(RuleModel):
         if len(given) != 1:
             raise ValueError(f"expected exactly one of url, webhook and native, got {' and '.join(given) or 'none'}")
         if self.keep is not None and self.url is None:
-            raise ValueError("keep: expected a url beside it; another archiver has a retention of its own")
+            raise ValueError("keep: expected a url beside it; a foreign archiver has a retention of its own")
         if self.encryption is not None and not (self.url or "").startswith("s3:"):
             raise ValueError("encryption: expected an s3 url beside it")
         if self.secrets and self.native is not None:
