@@ -282,7 +282,7 @@ def test_children_come_back_with_their_object(
     api.wait("the end of its Pods", lambda: not api.call("GET", jobs.pods)["items"])
 
     alone = ttl("restore", "job/report", "--suspended", "--dry-run")
-    assert "its 1 archived children are not restored" in alone.stdout
+    assert "1 archived child is not restored" in alone.stdout
 
     restored = ttl("restore", "job/report", "--suspended", "--children")
 
@@ -324,7 +324,7 @@ def test_absent_namespace_is_a_clear_error(ttl: Ttl, store: Store) -> None:
     store({"apiVersion": "v1", "kind": "ConfigMap", "metadata": about})
     refused = ttl("restore", "configmaps/one", "-n", "absent")
     assert refused.returncode == 1
-    assert 'namespaces "absent" not found' in refused.stderr
+    assert "to make it: `kubectl create namespace absent`" in refused.stderr
 
 
 def test_installed_policy_names_the_archive(server: RealServer, namespace: str) -> None:
