@@ -58,6 +58,7 @@ class Kubelet:
             block = BLOCK if isinstance(text, int) else text[start : start + len(BLOCK)]
             await response.write(block[: size - start])
             self.sent += min(len(block), size - start)
+            await asyncio.sleep(0)  # so that a connection that the API server has closed is noticed
             if self.hangs_after is not None and self.sent >= self.hangs_after:
                 await asyncio.sleep(3_600)
             if self.breaks_after is not None and self.sent >= self.breaks_after:

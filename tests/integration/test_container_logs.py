@@ -95,12 +95,12 @@ async def test_long_log_is_read_in_little_memory(cluster: KubernetesCluster, pod
 @pytest.mark.parametrize("honours_limit", [True, False])
 async def test_log_is_cut_at_the_limit(cluster, pod, kubelet, honours_limit):
     """Also if the kubelet ignores the limit; then the connection ends."""
-    kubelet.texts["pod/main"], kubelet.honours_limit = 120 * MEGABYTE, honours_limit
+    kubelet.texts["pod/main"], kubelet.honours_limit = 30 * MEGABYTE, honours_limit
 
     log = await only_log(cluster, pod, bytes_max=2 * MEGABYTE)
 
     assert (log.size, log.gap) == (2 * MEGABYTE, LogGap.CUT)
-    assert kubelet.sent < 90 * MEGABYTE
+    assert kubelet.sent < 20 * MEGABYTE
     assert kubelet.queries[-1]["limitBytes"] == str(2 * MEGABYTE + 1)
 
 
