@@ -173,9 +173,9 @@ class FakeCluster(StoreCluster):
             self.propagations.append(propagation or rule.propagation)
         return accepted
 
-    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any], *, manager: str = "") -> Snapshot:
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
         self._call("patch", ref.name)
-        return await super().patch(rule, ref, patch, manager=manager)
+        return await super().patch(rule, ref, patch)
 
     async def list_page(self, rule: KindRule, *, metadata_only: bool = False, **options: Any) -> Page:
         if rule.kind == "Namespace":
@@ -347,9 +347,6 @@ class FakeTelemetry:
     finalizers: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
-    passes: list[str] = field(default_factory=list)
-    usage_ticks: list[dict[str, int]] = field(default_factory=list)
-    windows: list[float] = field(default_factory=list)
     breaker_open: bool | None = None
     is_stopped: bool | None = None
 
@@ -410,15 +407,6 @@ class FakeTelemetry:
 
     def stopped(self, *, is_stopped: bool) -> None:
         self.is_stopped = is_stopped
-
-    def usage_pass(self, problem: str) -> None:
-        self.note("usage", f"pass: {problem or 'complete'}")
-        self.passes.append(problem)
-
-    def usage_ended(self, counts: Mapping[str, int], *, window_seconds: float) -> None:
-        self.note("usage", f"ended: {dict(counts)}")
-        self.usage_ticks.append(dict(counts))
-        self.windows.append(window_seconds)
 
     def recreate_loop(self, ref: ObjectRef) -> None:
         self.note("recreation", f"{ref} {ref.uid}")

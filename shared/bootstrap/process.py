@@ -3,7 +3,6 @@
 Each port is made when it is first needed. So `schedule`, which needs no API server, never imports its client.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +15,6 @@ from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
-from shared.bootstrap.usage import build_usage
 from shared.core.timing import horizon
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
@@ -35,7 +33,6 @@ from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.sweep_pages import LargePages
 from shared.usecases.timers import set_timers
-from shared.usecases.usage import Usage
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -68,7 +65,6 @@ class Process:
     archives: Archives
     children: Once[Children]
     _large_pages: LargePages = field(default_factory=LargePages)
-    _usage_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def access(self) -> "Access | None":
         """Return how to reach the API server of the settings; None if they name none, or if a cluster is given.
@@ -182,10 +178,6 @@ class Process:
     def dead_letters(self) -> DeadLetters:
         """The use case that reports dead letters."""
         return DeadLetters(clock=self.config.clock, telemetry=self.config.telemetry, write_event=self.events.write)
-
-    async def usage(self) -> Usage:
-        """Make the use case that deletes unused Secrets and ConfigMaps."""
-        return await build_usage(self, self._usage_turn)
 
     # From start to end
 

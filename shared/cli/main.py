@@ -18,8 +18,6 @@ COMMANDS = {
     "demo": "demo:demo",
     "plan": "plan:plan",
     "explain": "explain:explain",
-    "references": "references:references",
-    "unused": "unused:unused",
     "stop": "brake:stop",
     "start": "brake:start",
     "hold": "hold:hold",

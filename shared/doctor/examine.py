@@ -7,7 +7,6 @@ from datetime import datetime
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_text, parse_instant
-from shared.core.policy.policy import Policy
 from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_sweep, check_timers
 from shared.doctor.archives import ArchivePolicy, check_archives
 from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known
@@ -17,7 +16,6 @@ from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.run_check import check_run_only
 from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_kinds, check_knative, check_server
-from shared.doctor.usage import check_usage
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
@@ -98,27 +96,17 @@ async def examine(
     installation = _Installation(cluster, place, found, variant, known, configured, now)
     findings += [*_check_variant(variant, place), *check_version(found, version, place)]
     findings += [*await _check_objects(installation), *await _check_activity(installation)]
-    if policy := _installed_policy(installation):
-        findings += await check_usage(cluster, found, policy[1], place)
     given = local or _installed_archives(installation)
     return findings + (await check_archives(cluster, known.catalogue, given, clock, place=place) if given else [])
 
 
-def _installed_policy(installation: _Installation) -> tuple[str, Policy] | None:
-    """Return the name of the installed policy, and the policy; None if it cannot be read: other checks report that."""
+def _installed_archives(installation: _Installation) -> ArchivePolicy | None:
+    """Return the installed policy if it has archives; None also if it cannot be read, which other checks report."""
+    settings = installation.configured.settings
     try:
-        return read_policy(installation.found, installation.known.catalogue, installation.place.namespace)
+        name, policy = read_policy(installation.found, installation.known.catalogue, installation.place.namespace)
     except TtlError:
         return None
-
-
-def _installed_archives(installation: _Installation) -> ArchivePolicy | None:
-    """Return the installed policy if it has archives."""
-    settings = installation.configured.settings
-    installed = _installed_policy(installation)
-    if installed is None:
-        return None
-    name, policy = installed
     cluster = settings.cluster_name if settings else ""
     return ArchivePolicy(policy, name, is_local=False, cluster=cluster) if policy.archives else None
 

@@ -13,10 +13,10 @@ from shared.installation.place import Place
 from shared.messages import Purpose, Timer
 from shared.standalone.triggers import Filter
 
-FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep", "usage")
+FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep")
 """The functions that need a Trigger of their name."""
 
-PUBLISHERS = ("timers", "sweep", "usage")
+PUBLISHERS = ("timers", "sweep")
 _POD_LABELS = {
     "ApiServerSource": "eventing.knative.dev/sourceName",
     "ContainerSource": "sources.knative.dev/containerSource",

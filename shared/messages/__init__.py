@@ -2,7 +2,7 @@
 
     dev.ttlafterfinished.timer.set        TimersSet       schedule, expire, enforce, archive, sweep → timers
     dev.ttlafterfinished.timer.fired      Timer           timers → the function of the attribute `purpose`
-    dev.ttlafterfinished.object.deleted   ObjectDeleted   expire, enforce, sweep, usage → subscribers
+    dev.ttlafterfinished.object.deleted   ObjectDeleted   expire, enforce, sweep → subscribers
     dev.ttlafterfinished.object.stopped   ObjectStopped   enforce → subscribers
     dev.ttlafterfinished.object.archived  ObjectArchived  archive → timers, subscribers
     dev.ttlafterfinished.archive.request  ArchiveRequest  archive, expire, sweep → the webhook of an archive

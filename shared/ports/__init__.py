@@ -14,7 +14,6 @@ from shared.ports.cluster import (
 from shared.ports.process import Clock, CountedTimers, Publisher, State, Timers
 from shared.ports.reasons import EventReason, HandlingReason, Verdict
 from shared.ports.telemetry import Telemetry
-from shared.ports.usage import ListableKind, ListableKinds, Target, TargetPage, UsageCluster
 
 __all__ = [
     "PASSED_OVER",
@@ -27,20 +26,15 @@ __all__ = [
     "EventLevel",
     "EventReason",
     "HandlingReason",
-    "ListableKind",
-    "ListableKinds",
     "Page",
     "Propagation",
     "Publisher",
     "Snapshot",
     "State",
     "Stored",
-    "Target",
-    "TargetPage",
     "Telemetry",
     "Timers",
     "Unreadable",
-    "UsageCluster",
     "Verdict",
     "WriteEvent",
 ]

@@ -65,7 +65,7 @@ def test_every_disruption_budget_of_an_overlay_can_be_met(folder):
 
 def test_production_functions_with_metrics_do_not_scale_to_zero():
     objects = build(KNATIVE / "overlays/production")
-    for name in ("expire", "enforce", "archive", "sweep", "usage", "deadletter", "timers"):
+    for name in ("expire", "enforce", "archive", "sweep", "deadletter", "timers"):
         assert replicas(objects, name)[0] >= 1, f"{name}: list prometheus after the functions' components"
 
 

@@ -23,7 +23,7 @@ OVERLAY = ROOT / "knative" / "overlays" / "cloud-run"
 NAMESPACE = "ttl-after-finished"
 FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__"}
 # timers needs a disk, and dead letters are reported in the cluster that they came from.
-IN_THE_CLUSTER = {"timers", "deadletter", "usage"}
+IN_THE_CLUSTER = {"timers", "deadletter"}
 ON_CLOUD_RUN = ["archive", "enforce", "expire", "schedule", "sweep"]
 REACHING_THE_CLUSTER = ["archive", "enforce", "expire", "sweep"]
 SECRET = re.compile(r"TOKEN$|SECRET|PASSWORD|KEY$")
@@ -101,7 +101,7 @@ def test_each_function_runs_in_the_cluster_or_on_cloud_run():
     assert [obj["metadata"]["name"] for obj in objects(OVERLAY)] == ON_CLOUD_RUN
     assert in_cluster("Service").keys() & FUNCTIONS == IN_THE_CLUSTER
     assert {*ON_CLOUD_RUN, *IN_THE_CLUSTER} == FUNCTIONS
-    assert list(in_cluster("SinkBinding")) == ["timers", "usage"]
+    assert list(in_cluster("SinkBinding")) == ["timers"]
 
 
 def test_service_has_only_fields_that_cloud_run_supports(service):
@@ -219,7 +219,7 @@ def test_trigger_reaches_its_function_with_an_equal_timeout(service):
 def test_timers_run_in_the_cluster_on_a_volume():
     assert in_cluster("Trigger")["timers"]["spec"]["subscriber"]["ref"]["name"] == "timers"
     assert in_cluster("StatefulSet")["timers"]["spec"]["volumeClaimTemplates"]
-    assert in_cluster("Trigger").keys() == {*ON_CLOUD_RUN, "timers", "usage"}
+    assert in_cluster("Trigger").keys() == {*ON_CLOUD_RUN, "timers"}
 
 
 def test_sweep_reaches_the_broker_as_an_account_of_the_cluster():
@@ -265,7 +265,7 @@ def test_account_that_the_sweep_publishes_as_has_no_rights():
 
 
 def test_cloud_run_functions_have_no_account_in_the_cluster():
-    assert sorted(in_cluster("ServiceAccount")) == ["deadletter", "source", "sweep", "timers", "usage"]
+    assert sorted(in_cluster("ServiceAccount")) == ["deadletter", "source", "sweep", "timers"]
 
 
 # The place

@@ -41,14 +41,11 @@ SENT = {
     ("Trigger", "enforce"): {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
     ("Trigger", "archive"): {ObjectArchived.type, TimersSet.type},
     ("Trigger", "sweep"): {SweepStep.type},
-    ("Trigger", "usage"): set(),
     ("SinkBinding", "timers"): {Timer.type},
     ("SinkBinding", "sweep"): {TimersSet.type, ObjectDeleted.type},
     ("SinkBinding", "source-sinkbinding"): {f"dev.knative.apiserver.resource.{verb}" for verb in ("add", "update")}
     | {SweepStep.type},
-    ("SinkBinding", "usage"): {ObjectDeleted.type},
     ("PingSource", "sweep"): {TICK},
-    ("PingSource", "usage"): {TICK},
     **{("ApiServerSource", rule.kind.lower()): REPORTED for rule in (JOB, POD, TRAINJOB)},
 }
 VARIANTS = [

@@ -60,13 +60,8 @@ REPLIES = {
     "enforce": {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
     "archive": {ObjectArchived.type, TimersSet.type},
     "sweep": {SweepStep.type},
-    "usage": set(),
 }
-PUBLISHED = {
-    "timers": {Timer.type},
-    "sweep": {ObjectDeleted.type, TimersSet.type},
-    "usage": {ObjectDeleted.type},
-}
+PUBLISHED = {"timers": {Timer.type}, "sweep": {ObjectDeleted.type, TimersSet.type}}
 """Outside of a reply, by way of K_SINK."""
 ROUNDS = {
     ("timers", Timer.type): "fires once, when it is due; what comes of it is due later",
@@ -325,9 +320,6 @@ def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
         needed = needs_of(role, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
         if account in WRITERS:
             needed |= state_needs(NAMESPACE)
-        if account == "usage":  # the component `usage` grants what it lists and deletes
-            needed = state_needs(NAMESPACE) | {Right("", "events", "create")}
-            needed |= {Right("", "namespaces", verb) for verb in ("get", "list")}
         if account == "deadletter":
             needed = frozenset({Right("", "events", "create", NAMESPACE)})
         assert rights_of(objects, account) == {(right.group, right.resource, right.verb) for right in needed}, account
@@ -465,10 +457,7 @@ def test_trigger_retries_for_the_documented_time(name):
     delivery = of_kind(build(KNATIVE / "base"), "Trigger")[name]["spec"]["delivery"]
     pauses = Delivery.model_validate(delivery)
     waited = sum(pauses.pause_seconds(retries) for retries in range(pauses.retry))
-    assert (
-        round(waited)
-        == {"schedule": 3, "timers": 51, "expire": 3, "enforce": 3, "archive": 3, "sweep": 127, "usage": 10}[name]
-    )
+    assert round(waited) == {"schedule": 3, "timers": 51, "expire": 3, "enforce": 3, "archive": 3, "sweep": 127}[name]
     assert pauses.backoff_policy == "exponential"
     assert pauses.timeout
 
@@ -546,7 +535,7 @@ def test_every_source_and_trigger_uses_the_broker():
     objects = build(KNATIVE / "overlays/knative")
     (broker,) = of_kind(objects, "Broker")
     senders = [obj for obj in objects if "sink" in obj.get("spec", {})]
-    assert len(senders) == 6  # two sources, the ping, three bindings
+    assert len(senders) == 5  # two sources, the ping, two bindings
     assert {obj["spec"]["sink"]["ref"]["name"] for obj in senders} == {broker}
     assert {trigger["spec"]["broker"] for trigger in of_kind(objects, "Trigger").values()} == {broker}
 

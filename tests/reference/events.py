@@ -39,15 +39,12 @@ def read_consumers():
         for document in yaml.safe_load_all(path.read_text()):
             if document and document.get("kind") == "Trigger":
                 for one in _filters(document["spec"]["filters"]):
-                    if "exact" in one:
-                        consumers.setdefault(one["exact"]["type"], []).append(document["metadata"]["name"])
+                    consumers.setdefault(one["exact"]["type"], []).append(document["metadata"]["name"])
     return consumers
 
 
 def _filters(filters):
-    """The innermost filters; one that is negated is left out."""
-    inner = [one for given in filters for one in given.get("any", given.get("all", ()))]
-    return [*(one for one in filters if "exact" in one), *(_filters(inner) if inner else ())]
+    return [inner for one in filters for inner in one.get("any", [one])]
 
 
 def _names(consumers, event_type):

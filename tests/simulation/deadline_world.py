@@ -59,7 +59,7 @@ _WRITE = WriteOptions(manager="ttl-after-finished")
 class DeadlineCluster(SimCluster):
     """One process's connection; the checks see each stop and each DELETE when it arrives."""
 
-    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any], *, manager: str = "") -> Snapshot:
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
         def act(one: KindRule) -> Any:
             live = copied(self.read_object(one, ref))
             change = merge_patch(self.sent(patch))

@@ -47,23 +47,17 @@ class Settings(BaseModel):
     kinds_dir: Path | None = Field(default=None, alias="TTL_KINDS_DIR")
     """A directory of your own kind rules. A rule for a shipped kind replaces the shipped rule.
 
-    Read by: schedule, expire, enforce, archive, sweep, usage, run, watch, commands.
-    """
-    references_dir: Path | None = Field(default=None, alias="TTL_REFERENCES_DIR")
-    """A directory of your own carrier rules, which list the fields that refer to Secrets and ConfigMaps. A rule for a
-    shipped kind replaces the shipped rule.
-
-    Read by: usage, run, commands.
+    Read by: schedule, expire, enforce, archive, sweep, run, watch, commands.
     """
     policy: Path | None = Field(default=None, alias="TTL_POLICY")
     """The policy file. It is read again when its content changes. If it is not set, there is no policy.
 
-    Read by: schedule, expire, enforce, archive, sweep, usage, run, watch, commands.
+    Read by: schedule, expire, enforce, archive, sweep, run, watch, commands.
     """
     dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
     """If `true`, decide and report, and delete nothing.
 
-    Read by: expire, enforce, archive, sweep, usage, deadletter, run.
+    Read by: expire, enforce, archive, sweep, deadletter, run.
     """
     sweep_interval: Annotated[timedelta, BeforeValidator(parse_duration)] = Field(
         default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
@@ -72,18 +66,10 @@ class Settings(BaseModel):
 
     Read by: schedule, timers, expire, enforce, sweep, run.
     """
-    usage_interval: Annotated[timedelta, BeforeValidator(parse_duration)] = Field(
-        default=timedelta(hours=1), alias="TTL_USAGE_INTERVAL", ge=timedelta(seconds=1)
-    )
-    """The time between two ticks of `usage`, at least `1s`: how often unused Secrets and ConfigMaps are looked for. On
-    Knative, the schedule of the PingSource `usage` must be the same.
-
-    Read by: usage, run.
-    """
     concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
-    """How many objects a sweep, or a tick of `usage`, handles at once, from 1 to 1000.
+    """How many objects a sweep handles at once, from 1 to 1000.
 
-    Read by: sweep, usage, run.
+    Read by: sweep, run.
     """
     archive_bytes: int = Field(default=ARCHIVE_BYTES_MAX, alias="TTL_ARCHIVE_BYTES", ge=1024 * 1024)
     """How many bytes of objects and logs are on the way to an archive at once, at least 1048576 (1 MiB). The default is
@@ -100,7 +86,7 @@ class Settings(BaseModel):
     """The namespace of this installation, for its Kubernetes Events and its shared state. The default for shared state
     is `ttl-after-finished`, and for `run` the namespace of its Lease.
 
-    Read by: expire, enforce, archive, sweep, usage, deadletter, run, commands.
+    Read by: expire, enforce, archive, sweep, deadletter, run, commands.
     """
     cluster_name: str = Field(
         default="default", alias="TTL_CLUSTER", pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
@@ -123,7 +109,7 @@ class Settings(BaseModel):
     """The URL of the API server, if the process has neither a ServiceAccount nor a kubeconfig. It needs one of
     `TTL_API_TOKEN`, `TTL_API_TOKEN_FILE` and `TTL_API_IDENTITY`.
 
-    Read by: timers, expire, enforce, archive, sweep, usage, deadletter, run, watch, commands.
+    Read by: timers, expire, enforce, archive, sweep, deadletter, run, watch, commands.
     """
     api_ca: str = Field(default="", alias="TTL_API_CA")
     """The certificates to trust for `TTL_API_SERVER`: PEM, base64 of PEM, or a file. The default is the system's.
@@ -163,18 +149,18 @@ class Settings(BaseModel):
     sink: str = Field(default="", alias=_SINK, pattern=r"^(https?://.+)?$")
     """The URL of the Broker, to which events are published. A SinkBinding sets it.
 
-    Read by: timers, sweep, usage, watch.
+    Read by: timers, sweep, watch.
     """
     sink_account: str = Field(default="", alias="TTL_SINK_ACCOUNT", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
     """The service account `NAMESPACE/NAME` that publishes to the Broker, for a process outside of the cluster. The
     process must be allowed to create its tokens. It needs `TTL_SINK_AUDIENCE`.
 
-    Read by: timers, sweep, usage, watch.
+    Read by: timers, sweep, watch.
     """
     sink_audience: str = Field(default="", alias="TTL_SINK_AUDIENCE")
     """The audience of the tokens of `TTL_SINK_ACCOUNT`, from the status of the Broker.
 
-    Read by: timers, sweep, usage, watch.
+    Read by: timers, sweep, watch.
     """
 
 

@@ -151,7 +151,7 @@ def test_forbidden_list_is_no_proof_of_absence():
 
 def test_missing_trigger_of_a_function_fails():
     assert set(wrong(check_triggers(inventory(), PLACE))) == {
-        f"Trigger {one}" for one in ("schedule", "timers", "enforce", "archive", "sweep", "usage")
+        f"Trigger {one}" for one in ("schedule", "timers", "enforce", "archive", "sweep")
     }
 
 

@@ -1,1 +1,0 @@
-"""References to Secrets and ConfigMaps, and what is unused: what the commands share."""

@@ -1,1 +1,0 @@
-"""References to Secrets and ConfigMaps: which fields of which objects name them."""
