@@ -29,6 +29,10 @@ class Archiving:
     children: bool = True
     native: bool = False
 
+    def is_met_by(self, *, children: bool, logs: bool) -> bool:
+        """Return whether an object that was stored with children or logs, or without, is stored as it is wanted."""
+        return (children or not self.children) and (logs or not self.logs)
+
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFact:
@@ -63,5 +67,5 @@ class ArchiveFact:
         version = get_text(obj, "metadata.resourceVersion")
         if not version or (self.uid, self.resource_version) != (get_text(obj, "metadata.uid"), version):
             return False
-        has_all = (self.children or not archiving.children) and (self.logs or not archiving.logs)
-        return self.to == archiving.to and (has_all or self.acknowledged_at is None)
+        is_met = archiving.is_met_by(children=self.children, logs=self.logs)
+        return self.to == archiving.to and (is_met or self.acknowledged_at is None)

@@ -62,7 +62,7 @@ class Record(BaseModel):
 
     def has_all_of(self, archiving: Archiving) -> bool:
         """Return whether everything that is wanted now was stored with the object."""
-        return (self.with_children or not archiving.children) and (self.with_logs or not archiving.logs)
+        return archiving.is_met_by(children=self.with_children, logs=self.with_logs)
 
     def joined(self, before: "Record") -> "Record":
         """This record with the children and logs that the record before it has, as far as it lacks them.
