@@ -12,7 +12,7 @@ CODESPELL := functions shared knative tests README.md ARCHITECTURE.md CHANGELOG.
 UNIT := $(addprefix tests/unit/,core evaluation safeguards usecases)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-svg docs index unit test e2e sim bench lint format types layers check lock clean
+.PHONY: help setup demo demo-svg docs index unit test e2e sim chaos bench lint format types layers check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ e2e: $(READY) ## tests on the cluster of KUBECONFIG, with Knative: they install,
 
 sim: $(READY) ## one seed of the simulation, with its trace: make sim SEED=7
 	@$(BIN)/python -m tests.simulation $(or $(SEED),1) --verbose
+
+chaos: $(READY) ## kill timers, servers and connections: make chaos MINUTES=60 ENGINE=sqlite SEED=7
+	@$(BIN)/python -m tests.crash.chaos --minutes $(or $(MINUTES),1) --engine $(or $(ENGINE),sqlite) $(if $(SEED),--seed $(SEED))
 
 bench: $(READY) ## measure against the peer and the limit, in one run (needs the real servers)
 	@$(BIN)/python -m tests.benchmarks

@@ -14,5 +14,8 @@ process = start(Process.start_timers)
 @functions_framework.aio.http
 @process.answering
 async def timers(event: Event) -> None:
-    """Accept `timer.set` and `object.archived`; acknowledge them once durable; publish `timer.fired` when due."""
+    """Accept `timer.set` and `object.archived`; acknowledge them once durable; publish `timer.fired` when due.
+
+    With Cloud Tasks, accept its tasks too: each is a `timer.fired` event with the name of its task.
+    """
     await process.set_timers(parse_timers(event))

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, AwareDatetime, Field
 from shared.core.objects import ObjectRef
 
 NAME_CHARACTERS_MAX = 500
-"""Characters of a sweep's id and of a kind's name in a step; a sweep writes shorter ones."""
+"""Characters of a name in a message: a sweep's id, or a field of a reference. The API server's names are shorter."""
 
 
 def _in_utc(instant: datetime) -> datetime:
@@ -30,11 +30,18 @@ Name = Annotated[str, Field(max_length=NAME_CHARACTERS_MAX), AfterValidator(_pri
 
 
 def identified_ref(ref: ObjectRef) -> ObjectRef:
-    """Require a name and a uid, by which a timer finds its object, in text that can be sent."""
+    """Require a name and a uid, by which a timer finds its object, in text that can be sent and is not too long."""
     for field, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("name", ref.name), ("uid", ref.uid)):
         if not value or not value.isprintable():
             raise ValueError(f"{field}: expected printable text that is not empty")
-    for field, value in (("namespace", ref.namespace), ("name", ref.name)):
+    for field, value in (("apiVersion", ref.api_version), ("kind", ref.kind), ("uid", ref.uid), *_names(ref)):
+        if len(value) > NAME_CHARACTERS_MAX:
+            raise ValueError(f"{field}: expected at most {NAME_CHARACTERS_MAX} characters, got {len(value)}")
+    for field, value in _names(ref):
         if {"/", "%"} & set(value):
             raise ValueError(f"{field}: expected a name without / and %")
     return ref
+
+
+def _names(ref: ObjectRef) -> tuple[tuple[str, str], ...]:
+    return ("namespace", ref.namespace), ("name", ref.name)

@@ -18,7 +18,7 @@ from shared.devserver.apiserver import Resource, Store
 from shared.devserver.apiserver.resources import BUILT_IN, EVENTS, NAMESPACES
 from shared.devserver.apiserver.versions import copied
 from shared.errors import PermanentError
-from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped, Timer
+from shared.messages import Message, ObjectArchived, ObjectDeleted, ObjectStopped, Timer, TimerKey
 from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable, Verdict
 from tests.builders import NOW, having, kind_rules, namespace
 from tests.store_cluster import PAGE_SIZE, StoreCluster
@@ -173,9 +173,9 @@ class FakeCluster(StoreCluster):
             self.propagations.append(propagation or rule.propagation)
         return accepted
 
-    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any], *, manager: str = "") -> Snapshot:
         self._call("patch", ref.name)
-        return await super().patch(rule, ref, patch)
+        return await super().patch(rule, ref, patch, manager=manager)
 
     async def list_page(self, rule: KindRule, *, metadata_only: bool = False, **options: Any) -> Page:
         if rule.kind == "Namespace":
@@ -256,6 +256,12 @@ class FakeTimers:
         if self.failure:
             raise self.failure
         self.pending |= {(timer.ref.uid, timer.purpose): timer for timer in timers}
+
+    async def cancel(self, keys: Sequence[TimerKey]) -> None:
+        if self.failure:
+            raise self.failure
+        for key in keys:
+            self.pending.pop(key, None)
 
 
 @dataclass
@@ -347,6 +353,9 @@ class FakeTelemetry:
     finalizers: list[str] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
+    passes: list[str] = field(default_factory=list)
+    usage_ticks: list[dict[str, int]] = field(default_factory=list)
+    windows: list[float] = field(default_factory=list)
     breaker_open: bool | None = None
     is_stopped: bool | None = None
 
@@ -407,6 +416,15 @@ class FakeTelemetry:
 
     def stopped(self, *, is_stopped: bool) -> None:
         self.is_stopped = is_stopped
+
+    def usage_pass(self, problem: str) -> None:
+        self.note("usage", f"pass: {problem or 'complete'}")
+        self.passes.append(problem)
+
+    def usage_ended(self, counts: Mapping[str, int], *, window_seconds: float) -> None:
+        self.note("usage", f"ended: {dict(counts)}")
+        self.usage_ticks.append(dict(counts))
+        self.windows.append(window_seconds)
 
     def recreate_loop(self, ref: ObjectRef) -> None:
         self.note("recreation", f"{ref} {ref.uid}")

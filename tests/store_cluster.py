@@ -5,17 +5,23 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from email.utils import format_datetime
+from functools import partial
 from typing import Any
 
 from shared.adapters.clock import ServerClock
 from shared.adapters.kubernetes.bodies import typed
 from shared.adapters.kubernetes.discovery import Discovery, object_path
+from shared.adapters.kubernetes.listable_kinds import discover_listable
+from shared.adapters.kubernetes.metadata_tables import as_target
 from shared.adapters.kubernetes.refusals import GoneError, raise_for
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, get_text, ref_of
+from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.references.reference import TargetKind
 from shared.devserver.apiserver import DeleteOptions, Query, Resource, StatusError, Store, WriteOptions
+from shared.devserver.apiserver.discovery import AGGREGATED as DISCOVERY_TYPE
 from shared.devserver.apiserver.discovery import discover
 from shared.devserver.apiserver.errors import no_such_resource
 from shared.devserver.apiserver.patches import merge_patch
@@ -23,14 +29,24 @@ from shared.devserver.apiserver.pod_logs import read_log
 from shared.devserver.apiserver.resources import EVENTS
 from shared.devserver.apiserver.versions import copied
 from shared.errors import AbsentKindError, ConflictError, ForbiddenError, MissingLogError, PermanentError
-from shared.ports import EventLevel, Page, Propagation, Snapshot
+from shared.ports import EventLevel, ListableKind, ListableKinds, Page, Propagation, Snapshot, Target, TargetPage
 
 PAGE_SIZE = 500
+_ANY = ObjectRef("", "", "", "", "")
+_RULES = {TargetKind.SECRET: SECRETS, TargetKind.CONFIG_MAP: CONFIG_MAPS}
 _WRITE = WriteOptions(manager="ttl-after-finished")
 
 
+def target_of(obj: dict[str, Any], kind: TargetKind, read_at: datetime) -> Target:
+    """A Secret or a ConfigMap of the store without its data, as the adapter reads it from a Table."""
+    target = as_target(obj, kind)
+    if kind is TargetKind.SECRET:
+        target["type"] = obj.get("type") or "Opaque"
+    return Target(target, read_at, len(obj.get("data") or ()) + len(obj.get("binaryData") or ()))
+
+
 class StoreCluster:
-    """The double of `shared.ports.Cluster` for all tests: the contract suite compares it with KubernetesCluster.
+    """The double of `shared.ports.Cluster` and `UsageCluster`: the contract suite compares it with KubernetesCluster.
 
     Discovery, the clock and the errors are those of the adapter. Subclasses override `send` for a network, and the
     other methods for what a test injects.
@@ -77,12 +93,13 @@ class StoreCluster:
             self.memory.forget(uid)
         return deleted is not None
 
-    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any], *, manager: str = "") -> Snapshot:
         """See `shared.usecases.hold.Editor`."""
 
         def act(one: KindRule) -> Any:
-            return self.store.patch(self.resource(one), ref.namespace, ref.name, merge_patch(patch), _WRITE)
+            return self.store.patch(self.resource(one), ref.namespace, ref.name, merge_patch(patch), options)
 
+        options = WriteOptions(manager=manager) if manager else _WRITE
         (obj, read_at), rule = await self.request_of("PATCH", rule, ref, act)
         if obj is None:
             raise ConflictError(f"{ref} no longer exists")
@@ -114,6 +131,53 @@ class StoreCluster:
         if metadata_only:
             items = [{name: obj[name] for name in ("apiVersion", "kind", "metadata")} for obj in items]
         return Page(items, read_at, page.continue_token, page.resource_version)
+
+    # What finds references: `shared.ports.usage.UsageCluster`
+
+    async def list_kinds(self) -> ListableKinds:
+        core, read_at = await self.request("DISCOVER", "", _ANY, partial(self._discover, "/api"))
+        named, _ = await self.request("DISCOVER", "", _ANY, partial(self._discover, "/apis"))
+        return await discover_listable(core, named, self._ask, read_at)
+
+    async def list_objects(self, kind: ListableKind, *, namespace: str = "", continue_token: str = "") -> Page:
+        if kind.target is not None:
+            raise PermanentError(f"{kind.name}: expected another kind, since the data of these is never read")
+        page, read_at = await self._list(kind, namespace, continue_token)
+        items = [self.seen(typed(copied(obj), kind)) for obj in page.items]
+        return Page(items, read_at, page.continue_token, page.resource_version)
+
+    async def list_targets(self, kind: TargetKind, *, namespace: str = "", continue_token: str = "") -> TargetPage:
+        page, read_at = await self._list(_RULES[kind], namespace, continue_token)
+        targets = [target_of(self.seen(copied(obj)), kind, read_at) for obj in page.items]
+        return TargetPage(targets, read_at, page.continue_token, page.resource_version)
+
+    async def get_target(self, kind: TargetKind, namespace: str, name: str) -> Target | None:
+        rule, ref = _RULES[kind], ObjectRef("v1", kind, namespace, name, "")
+        object_path(rule, namespace, name)
+        obj, read_at = await self.request("GET", kind, ref, lambda: self.read_object(rule, ref), missing_ok=True)
+        return None if obj is None else target_of(self.seen(obj), kind, read_at)
+
+    async def get_with_data(self, kind: TargetKind, namespace: str, name: str) -> Snapshot | None:
+        rule, ref = _RULES[kind], ObjectRef("v1", kind, namespace, name, "")
+        obj, read_at = await self.request("GET", kind, ref, lambda: self.read_object(rule, ref), missing_ok=True)
+        return None if obj is None else Snapshot(self.seen(obj), read_at)
+
+    async def _list(self, kind: Any, namespace: str, token: str) -> tuple[Any, datetime]:
+        query = Query(namespace, limit=self.page_size, continue_token=token)
+        ref = ObjectRef(kind.api_version, kind.kind, namespace, token[-6:], "")
+        try:
+            act = partial(self._list_now, kind, query)
+            return await self.request("LIST", kind.kind, ref, act, missing_ok=True)
+        except GoneError as gone:
+            if gone.continue_token in ("", token):
+                raise
+            return await self._list(kind, namespace, gone.continue_token)
+
+    def _list_now(self, kind: Any, query: Query) -> Any:
+        return self.store.list(self.resource(kind), query)
+
+    def _discover(self, path: str) -> Any:
+        return discover(self.store.resources, path, DISCOVERY_TYPE)
 
     async def logs(self, pod: ObjectRef, container: str, *, bytes_max: int) -> AsyncGenerator[bytes]:
         def act() -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from shared.adapters.config.settings import Settings, SettingsError
+from shared.adapters.config.timers_address import CloudTasksAddress
 
 
 def build_admission(settings: Settings) -> Callable[[str], Awaitable[None]] | None:
@@ -20,5 +21,12 @@ def build_admission(settings: Settings) -> Callable[[str], Awaitable[None]] | No
     from shared.adapters.auth import callers  # noqa: PLC0415 - loads cryptography, which only this check needs
 
     issuer = callers.Issuer(settings.callers_issuer) if settings.callers_issuer else callers.ApiServerIssuer()
-    keys = callers.Keys(issuer)
-    return callers.Callers(settings.callers, audience=settings.callers_audience, keys=keys).admit
+    audience = settings.callers_audience
+    admitted = callers.Callers(settings.callers, audience=audience, keys=callers.Keys(issuer))
+    if not isinstance(settings.timers, CloudTasksAddress):
+        return admitted.admit
+    from shared.adapters.auth.task_callers import GOOGLE_ISSUER, TaskCallers  # noqa: PLC0415 - only with Cloud Tasks
+
+    google = callers.Keys(callers.Issuer(GOOGLE_ISSUER))
+    tasks = callers.Callers((settings.tasks_account,), audience=audience, keys=google, claim="email")
+    return TaskCallers(admitted, tasks).admit

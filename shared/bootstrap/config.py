@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shared import __version__
@@ -18,6 +19,7 @@ from shared.safeguards.state_schema import HOME
 if TYPE_CHECKING:
     from shared.adapters.config.policy_file import PolicyFile
     from shared.adapters.telemetry.metrics import Metrics
+    from shared.core.references.carriers import Carriers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +59,17 @@ class ProcessConfig:
     publisher: Publisher | None = None
     timers: Timers | None = None
     archives: Archives | None = None
+
+    @cached_property
+    def carriers(self) -> "Carriers":
+        """The carrier rules: the shipped ones, and those of TTL_REFERENCES_DIR; read when they are first needed.
+
+        Raises:
+            FileError: A rule in TTL_REFERENCES_DIR is invalid.
+        """
+        from shared.adapters.config.carrier_files import read_carriers  # noqa: PLC0415 - 100 files that only `usage` reads
+
+        return read_carriers(self.settings.references_dir)
 
     def policy(self) -> Policy:
         """Return the policy in force."""

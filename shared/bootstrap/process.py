@@ -3,6 +3,7 @@
 Each port is made when it is first needed. So `schedule`, which needs no API server, never imports its client.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,12 +16,13 @@ from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
+from shared.bootstrap.usage import build_usage
 from shared.core.timing import horizon
 from shared.evaluation.children import Children
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.pod_logs import PodLogs
 from shared.messages import TimersSet
-from shared.ports import Archives, Cluster, Publisher, Timers
+from shared.ports import Archives, Cluster, FiredTask, Publisher, Timers
 from shared.safeguards.safeguards import Safeguards
 from shared.usecases.archive import Archival
 from shared.usecases.archive_writer import ArchiveWriter
@@ -32,7 +34,8 @@ from shared.usecases.object_handler import shared_fields
 from shared.usecases.schedule import schedule
 from shared.usecases.sweep import Sweep
 from shared.usecases.sweep_pages import LargePages
-from shared.usecases.timers import set_timers
+from shared.usecases.timers import fire_task, set_timers
+from shared.usecases.usage import Usage
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -65,6 +68,7 @@ class Process:
     archives: Archives
     children: Once[Children]
     _large_pages: LargePages = field(default_factory=LargePages)
+    _usage_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def access(self) -> "Access | None":
         """Return how to reach the API server of the settings; None if they name none, or if a cluster is given.
@@ -114,9 +118,12 @@ class Process:
             horizon=horizon(config.settings.sweep_interval),
         )
 
-    async def set_timers(self, wanted: TimersSet | None) -> None:
-        """Set the timers of an event, if it has any; see `shared.usecases.timers`."""
+    async def set_timers(self, wanted: TimersSet | FiredTask | None) -> None:
+        """Set the timers of an event, if it has any, or fire the timer of a task; see `shared.usecases.timers`."""
         if wanted is None:
+            return
+        if isinstance(wanted, FiredTask):
+            await fire_task(wanted, timers=self.start_timers())
             return
         await set_timers(
             wanted,
@@ -179,11 +186,15 @@ class Process:
         """The use case that reports dead letters."""
         return DeadLetters(clock=self.config.clock, telemetry=self.config.telemetry, write_event=self.events.write)
 
+    async def usage(self) -> Usage:
+        """Make the use case that deletes unused Secrets and ConfigMaps."""
+        return await build_usage(self, self._usage_turn)
+
     # From start to end
 
     def start_timers(self) -> Timers:
         """Start the timer engine in the running loop."""
-        from shared.adapters.timers.deliveries import TIMER_PUBLISH_SECONDS_MAX  # noqa: PLC0415 - only `timers` keeps timers
+        from shared.adapters.timers.limits import TIMER_PUBLISH_SECONDS_MAX  # noqa: PLC0415 - only `timers` keeps timers
 
         if self.engine.timers:
             return self.engine.timers

@@ -3,23 +3,20 @@
 import asyncio
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from shared.adapters.config.settings import Settings
-from shared.ports import Clock, Publisher, Timers
+from shared.adapters.config.settings import Settings, SettingsError
+from shared.adapters.config.timers_address import CloudTasksAddress, NatsAddress, SqliteAddress
+from shared.ports import Clock, DurableTimers, Publisher, Timers
 
-if TYPE_CHECKING:
-    from shared.adapters.timers.sqlite import SqliteTimers
-
-TIMERS_PATH = Path("timers.db")
-"""The SQLite file of the timers if TTL_TIMERS_PATH is empty."""
+DEFAULT_ADDRESS = SqliteAddress(Path("timers.db"))
+"""Where the timers are if TTL_TIMERS is not set."""
 
 
 class TimerEngine:
-    """The SQLite timer engine, running as a task of the event loop; it can be started again after it was stopped.
+    """The timer engine of TTL_TIMERS, as a task of the event loop; it can be started again after it was stopped.
 
     Args:
-        settings: The settings, with the path of the SQLite file.
+        settings: The settings, with the address of the timers.
         clock: The clock.
         timers: Another engine that already runs, if any.
 
@@ -30,7 +27,7 @@ class TimerEngine:
     def __init__(self, settings: Settings, clock: Clock, timers: Timers | None = None) -> None:
         self.timers = timers
         self._settings, self._clock = settings, clock
-        self._running: tuple[SqliteTimers, asyncio.Task[None]] | None = None
+        self._running: tuple[DurableTimers, asyncio.Task[None]] | None = None
 
     def start(self, publisher: Publisher) -> Timers:
         """Start the engine in the running loop, if it is not running.
@@ -39,9 +36,7 @@ class TimerEngine:
             publisher: Publishes the timers that fire.
         """
         if self.timers is None:
-            from shared.adapters.timers.sqlite import SqliteTimers  # noqa: PLC0415 - only `timers` keeps timers
-
-            timers = SqliteTimers(self._settings.timers_path or TIMERS_PATH, self._clock, publisher)
+            timers = build_timers(self._settings, self._clock, publisher)
             self._running = timers, asyncio.get_running_loop().create_task(timers.run(), name="timers")
             self.timers = timers
         return self.timers
@@ -52,7 +47,7 @@ class TimerEngine:
             await asyncio.shield(self._running[1])
 
     async def stop(self) -> None:
-        """Finish the deliveries in flight, and close the file."""
+        """Finish the deliveries in flight, and close the engine."""
         if self._running:
             timers, task = self._running
             task.cancel()
@@ -60,3 +55,52 @@ class TimerEngine:
                 await task
             await timers.close()  # a task that is cancelled before its first step closes nothing
             self._running = self.timers = None
+
+
+def build_timers(settings: Settings, clock: Clock, publisher: Publisher) -> DurableTimers:
+    """Make the engine of TTL_TIMERS; only the chosen engine and its client library are imported.
+
+    Raises:
+        TtlError: The engine cannot be opened.
+    """
+    match settings.timers or DEFAULT_ADDRESS:
+        case SqliteAddress(path):
+            from shared.adapters.timers.sqlite.engine import SqliteTimers  # noqa: PLC0415 - only `timers` keeps timers
+
+            return SqliteTimers(path, clock, publisher)
+        case NatsAddress(urls, stream):
+            return _build_nats(urls, stream, settings, clock, publisher)
+        case CloudTasksAddress(queue):
+            return _build_cloud_tasks(queue, settings, clock, publisher)
+
+
+def _build_nats(
+    urls: tuple[str, ...], stream: str, settings: Settings, clock: Clock, publisher: Publisher
+) -> DurableTimers:
+    """Make the engine on NATS JetStream."""
+    from shared.adapters.timers.nats.engine import NatsTimers  # noqa: PLC0415 - only this engine
+    from shared.adapters.timers.nats.servers import NatsServers  # noqa: PLC0415 - as above
+
+    servers = NatsServers(
+        urls, settings.nats_credentials, settings.nats_ca, settings.nats_certificate, settings.nats_key
+    )
+    replicas, bytes_max = settings.nats_replicas, settings.nats_bytes
+    return NatsTimers(servers, stream, clock, publisher, replicas=replicas, bytes_max=bytes_max)
+
+
+def _build_cloud_tasks(queue: str, settings: Settings, clock: Clock, publisher: Publisher) -> DurableTimers:
+    """Make the engine on Cloud Tasks.
+
+    Raises:
+        SettingsError: TTL_TASKS_TARGET or TTL_TASKS_ACCOUNT is not set.
+    """
+    if not settings.tasks_target:
+        raise SettingsError("TTL_TASKS_TARGET: expected the URL of `timers`, which cloudtasks needs, got none")
+    if not settings.tasks_account:
+        raise SettingsError("TTL_TASKS_ACCOUNT: expected the e-mail of an account, which cloudtasks needs, got none")
+    from shared.adapters.timers.cloudtasks.engine import CloudTasksTimers  # noqa: PLC0415 - 400 ms, and only this engine
+    from shared.adapters.timers.cloudtasks.task_form import TaskForm  # noqa: PLC0415 - as above
+
+    audience = settings.callers_audience or settings.tasks_target
+    form = TaskForm(queue, settings.tasks_target, settings.tasks_account, audience)
+    return CloudTasksTimers(form, clock, publisher)

@@ -4,13 +4,14 @@ import json
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from shared.adapters.clock import SystemClock
 from shared.cli.archive.gone import explain_gone
 from shared.cli.archive.reachable import opened_archives
-from shared.cli.deleters.in_force import read_in_force
+from shared.cli.deleters.in_force import InForce, read_in_force
 from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard
 from shared.cli.input.command import command
 from shared.cli.input.documents import open_file, read_documents
@@ -21,6 +22,7 @@ from shared.cli.input.options import (
     object_options,
     output_option,
     read_policy,
+    references_dir_option,
 )
 from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
 from shared.cli.objects.deadline_report import is_stop_ahead
@@ -31,8 +33,14 @@ from shared.cli.objects.offline import find_offline
 from shared.cli.objects.preview import AbsentObjectError, ObjectPreview, find_one, no_cyclic_collection
 from shared.cli.output.messages import inform, show_count
 from shared.cli.output.width import terminal_width
+from shared.cli.usage.findings import find_usage_kind
+from shared.cli.usage.printing import print_usage
+from shared.core.kinds.rule import KindRule
 from shared.core.objects import parse_instant
 from shared.installation.guard_status import read_guard
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
 
 
 def _instant(_context: click.Context, _parameter: click.Parameter, value: str | None) -> datetime | None:
@@ -51,12 +59,15 @@ def _instant(_context: click.Context, _parameter: click.Parameter, value: str | 
     "--now", callback=_instant, metavar="TIME", help="With -f: the time of the decision (RFC 3339). Default: now."
 )
 @context_namespace_option
+@references_dir_option
 @object_options
 @output_option
 async def explain(
     options: Options, *, target: tuple[str, ...], filename: str | None, now: datetime | None, output: str
 ) -> None:
     """Show the decision about an object, its reason and what to do; then its finish time, its TTL and its deadline.
+
+    For a Secret or a ConfigMap: show which objects refer to it, or since when it is unused.
 
     If the object does not exist, the archives of the policy are searched for it.
 
@@ -78,11 +89,14 @@ async def explain(
         return
     if now is not None:
         raise click.UsageError("--now requires -f: for an object of a cluster, the cluster's clock counts")
-    split_target(target, or_else=", or -f FILE")
+    word, name = split_target(target, or_else=", or -f FILE")
     async with connected(options) as cluster:
         force = await read_in_force(cluster, options)
+        if (usage_kind := find_usage_kind(word)) is not None:
+            await _explain_usage(cluster, usage_kind, name, options=options, force=force, output=output)
+            return
         chosen = force.choose(options.policy)
-        rules, name = parse_target(target, force.kinds)
+        rules, _ = parse_target(target, force.kinds)
         rule = await find_rule(cluster, rules, target[0])
         place = namespace_of(options) if rule.scope == "Namespaced" else ""
         try:
@@ -109,6 +123,17 @@ async def explain(
             *find_stale_guard(force, rule, one.decision, guard=guard),
         )
         _print([(one, ExplainContext(chosen, obstacles, force.flags, guard))], output)
+
+
+async def _explain_usage(
+    cluster: "KubernetesCluster", rule: KindRule, name: str, *, options: Options, force: InForce, output: str
+) -> None:
+    """Print whether a Secret or a ConfigMap is used, and the decision about it."""
+    try:
+        await print_usage(cluster, rule, name, options=options, force=force, output=output)
+    except AbsentObjectError as error:
+        chosen, ref = force.choose(options.policy), ref_to(rule, namespace_of(options), name)
+        await explain_gone(error, ref, rule, chosen, cluster=force.cluster_name, flags=force.flags, output=output)
 
 
 def _print(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], output: str) -> None:

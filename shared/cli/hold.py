@@ -7,11 +7,13 @@ import click
 from shared.adapters.kubernetes.state_configmap import release as release_breaker
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, home_namespace, namespace_option, object_options
-from shared.cli.input.target import connected
+from shared.cli.input.target import connected, split_target
 from shared.cli.objects.deadline_report import describe_held_deadline
 from shared.cli.objects.edited_object import connected_target, describe_override, echo_decision
 from shared.cli.objects.related import DeletingOwner, find_deleting_owners
 from shared.cli.output.width import echo
+from shared.cli.usage.findings import find_usage_kind
+from shared.cli.usage.holding import hold_usage, release_usage
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import printable
 from shared.core.ttl import edits
@@ -33,8 +35,14 @@ async def hold(options: Options, *, target: tuple[str, ...], reason: str) -> Non
 
     If the kind's own controller acts on a TTL field of the object, as kube-controller-manager does for a Job, the
     field is removed until the release.
+
+    A Secret or a ConfigMap is kept even if nothing refers to it. Its data is not read.
     """
-    async with connected_target(target, options) as found:
+    usage_kind = _usage_kind_of(target)
+    async with connected_target(target, options, rule=usage_kind) as found:
+        if usage_kind is not None:
+            await hold_usage(found, reason)
+            return
         written = await hold_object(found.rule, found.ref, reason, editor=found.cluster)
         decision = await found.report(f"{found.ref} is held: {reason}", written)
         stop = (await found.evaluator.evaluate_stop(written.snapshot, found.rule)).decision
@@ -60,12 +68,22 @@ async def release(options: Options, *, target: tuple[str, ...], breaker: bool) -
             raise click.UsageError("expected either KIND/NAME or --breaker, got both")
         await _release_breaker(options)
         return
-    async with connected_target(target, options) as found:
+    usage_kind = _usage_kind_of(target)
+    async with connected_target(target, options, rule=usage_kind) as found:
+        if usage_kind is not None:
+            await release_usage(found)
+            return
         written = await found.write(lambda obj: edits.release(obj, found.rule))
         decision = await found.report(f"{found.ref} is {'released' if written.change else 'not held'}", written)
         echo_decision(decision, written, found)
         if overridden := describe_override(decision, written, found.rule):
             echo(f"note: {overridden}", indent=2)
+
+
+def _usage_kind_of(target: tuple[str, ...]) -> KindRule | None:
+    """The rule of Secrets or of ConfigMaps, if the arguments name one; its data is never read."""
+    word, _ = split_target(target)
+    return find_usage_kind(word)
 
 
 async def _release_breaker(options: Options) -> None:

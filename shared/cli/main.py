@@ -1,6 +1,5 @@
 """`ttl-after-finished`, also installed as `kubectl-ttl`, so that `kubectl ttl` works."""
 
-import importlib
 import logging
 import sys
 from typing import Any
@@ -10,6 +9,7 @@ import click
 from shared import __version__
 from shared.adapters.config.settings import log_form
 from shared.adapters.telemetry.logs import configure_logging, is_json
+from shared.cli.input.lazy_group import LazyGroup
 from shared.cli.output.streams import OutputError, explain_output, prepare_errors, prepare_output
 
 COMMANDS = {
@@ -18,20 +18,23 @@ COMMANDS = {
     "demo": "demo:demo",
     "plan": "plan:plan",
     "explain": "explain:explain",
+    "references": "references:references",
+    "unused": "unused:unused",
     "stop": "brake:stop",
     "start": "brake:start",
     "hold": "hold:hold",
     "release": "hold:release",
     "set": "set_command:set_ttl",
     "archive": "archive.group:archive",
+    "timers": "timers.group:timers",
     "kinds": "kinds:kinds",
     "doctor": "doctor:doctor",
 }
 """Each command with its module and function."""
 
 
-class _LazyGroup(click.Group):
-    """Imports a command when it is called: `explain -f` needs neither the Kubernetes client nor a server."""
+class _Main(LazyGroup):
+    """All commands: `explain -f` needs neither the Kubernetes client nor a server."""
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run a command; if standard output cannot be written, end with one message."""
@@ -54,23 +57,15 @@ class _LazyGroup(click.Group):
             failure.show()
         sys.exit(failure.exit_code)
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - as above
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, function = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(f"shared.cli.{module}"), function)
-        return command
-
 
 def _end(code: object) -> None:
     """Exit with the code of a command, as click does in standalone mode."""
     sys.exit(code if isinstance(code, int) else 0)
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Main, package="shared.cli", modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="ttl-after-finished")
 def main() -> None:
     """Delete finished Kubernetes objects of any kind after a TTL."""

@@ -20,6 +20,7 @@ from shared.cli.input.options import (
     kinds_dir_option,
     kinds_option,
     output_option,
+    references_dir_option,
     split_kinds,
 )
 from shared.cli.input.target import connected, find_kinds, is_absent
@@ -36,6 +37,7 @@ from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.deadline_warnings import describe_deadlines
 from shared.cli.policies.policy_warnings import LIMIT, PolicyWarning, check_limit, describe_safeguards, find_unused
+from shared.cli.usage.planned import NOTHING_PLANNED, PlannedUsage, find_planned, print_planned, warn_about_planned
 from shared.core.decide import Ignore, Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import printable
@@ -75,6 +77,7 @@ TOO_MANY = 3
 @click.option(
     "--yes", is_flag=True, help="With --policy: exit with code 0 even if more objects than --limit are due at once."
 )
+@references_dir_option
 @cluster_options
 @click.option(
     "--all", "everything", is_flag=True, help="Show all rows and objects; with -o json also those that are kept."
@@ -85,7 +88,8 @@ async def plan(
 ) -> None:
     """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing.
 
-    If objects have an active deadline, a second table shows the same for stops.
+    If objects have an active deadline, a second table shows the same for stops. If the policy has rules with `unused`,
+    another table shows the Secrets and ConfigMaps to which nothing refers.
 
     With --policy: compare that policy with the one in force, per rule, kind and namespace, and list the objects whose
     decision changes. `120 (+8)` is 120 under the new policy, 8 more than under the other. The exit code is 3 if more
@@ -106,22 +110,27 @@ async def plan(
             preview = await _preview(
                 cluster, force.kinds, policies, kinds=names, named_by=named_by, namespace=namespace, archives=archives
             )
+        planned = await find_planned(cluster, options, new.policy)
     if enabled:
         warn(f"only {', '.join(enabled)}, set by TTL_KINDS; for every kind, set --kinds all")
-    is_compared = old is not None
-    is_shown = not is_compared and output == "text"
-    is_complete = _warn_about(preview, force, old or new, is_shown=is_shown, is_compared=is_compared)
-    code = 0 if is_complete else 1
+    is_shown = old is None and output == "text"
+    is_complete = _warn_about(preview, force, old or new, is_shown=is_shown, is_compared=old is not None)
+    warn_about_planned(planned)
+    code = 0 if is_complete and not planned.problem else 1
     if old is not None:
-        warning = _print_comparison(preview, new, old, limit, output=output, everything=everything, yes=yes)
+        warning = _print_comparison(
+            preview, new, old, limit, output=output, everything=everything, yes=yes, planned=planned
+        )
         code = TOO_MANY if warning.is_raised and not yes else code
     elif output == "json":
         shown = [
             one for one in preview.objects if everything or is_ahead(one.decisions[0]) or is_stop_ahead(one.stops[0])
         ]
-        click.echo(json.dumps([as_json(one.ref, one.decisions[0], one.stops[0]) for one in shown], indent=2))
+        reports = [as_json(one.ref, one.decisions[0], one.stops[0]) for one in shown]
+        click.echo(json.dumps([*reports, *planned.as_json()], indent=2))
     else:
         print_table(preview.objects)
+        print_planned(planned)
         echo(f"policy: {printable(new.message)}")
     if code:
         raise SystemExit(code)
@@ -215,21 +224,22 @@ def _print_comparison(
     output: str,
     everything: bool,
     yes: bool,
+    planned: PlannedUsage = NOTHING_PLANNED,
 ) -> PolicyWarning:
     """Print the comparison on standard output, and the warnings on standard error."""
     comparison = Comparison(preview.objects)
-    warning = check_limit(comparison, new.policy.limits, limit)
+    warning = check_limit(comparison, new.policy.limits, limit, planned.at_once)
     safeguards = list(describe_safeguards(comparison, new.policy.limits))
     deadlines = list(describe_deadlines(comparison, new.policy))
     archives = list(describe_archives(comparison, new.policy))
     if output == "json":
         names = {"policy": str(new), "inForce": str(in_force)}
-        click.echo(
-            json.dumps(as_document(comparison, names, warning, safeguards, deadlines, archives))
-        )  # indenting takes a second more
+        document = as_document(comparison, names, warning, safeguards, deadlines, archives)
+        click.echo(json.dumps(document | {"unused": planned.as_json()}))  # indenting takes a second more
     else:
         echo(f"{new}, compared with {in_force}; (+8): 8 more than under {in_force}")
         show(output_console(), comparison, everything=everything)
+        print_planned(planned)
         if unused := ", ".join(find_unused(comparison, new.policy)):
             echo(f"no finished object gets its TTL from: {unused}")
     for sentence in (*safeguards, *(printable(one) for one in (*deadlines, *archives))):

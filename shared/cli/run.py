@@ -12,11 +12,12 @@ from pathlib import Path
 import click
 
 from shared.adapters.config.settings import read_settings, state_folder
+from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry, configure_logging
-from shared.adapters.timers.sqlite_file import TimerFile
-from shared.adapters.timers.sqlite_lock import OwnedError
+from shared.adapters.timers.sqlite.file import TimerFile
+from shared.adapters.timers.sqlite.lock import OwnedError
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig, read_config
 from shared.bootstrap.process import Process
@@ -52,7 +53,10 @@ from shared.standalone.runner import Runner
 @click.option("--sweep-interval", metavar="TIME", help="The time between two sweeps (10m).")
 @click.option("--concurrency", metavar="N", help="Concurrent DELETEs (64).")
 @click.option(
-    "--timers", metavar="FILE", help="The SQLite file of the timers. Default: one per cluster, in your state folder."
+    "--timers",
+    metavar="ADDRESS",
+    help="Where the timers are: sqlite:FILE, nats://HOST:PORT or another value of $TTL_TIMERS. Default: one file per "
+    "cluster, in your state folder.",
 )
 @click.option("--lease/--no-lease", default=True, help="Delete only while this process holds the Lease.")
 @click.option(
@@ -84,7 +88,7 @@ async def run(
         **options.by_variable,
         "TTL_SWEEP_INTERVAL": ("--sweep-interval", sweep_interval),
         "TTL_CONCURRENCY": ("--concurrency", concurrency),
-        "TTL_TIMERS_PATH": ("--timers", timers),
+        "TTL_TIMERS": ("--timers", timers),
         "TTL_DRY_RUN": ("--dry-run", "true" if dry_run else None),
     }
     telemetry, namespace = LogTelemetry(), options.namespace
@@ -95,8 +99,8 @@ async def run(
     configure_logging(settings.log or "text", level=logging.DEBUG if verbose else logging.INFO)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(connected(options, memory=Memory()))
-        path = settings.timers_path or _timers_path(cluster.server, dry_run=settings.dry_run)
-        config = replace(files, settings=settings.model_copy(update={"timers_path": path}), cluster=cluster)
+        timers_at = settings.timers or SqliteAddress(_timers_path(cluster.server, dry_run=settings.dry_run))
+        config = replace(files, settings=settings.model_copy(update={"timers": timers_at}), cluster=cluster)
         process = build(config)
         stack.callback(process.serve_metrics())
         await cluster.check()
@@ -105,7 +109,8 @@ async def run(
             raise TtlError(
                 f"namespace {lease_namespace} of the Lease does not exist; create it or set --lease-namespace"
             )
-        await _check_timers(path, cluster, lease_namespace if is_candidate else None)
+        if isinstance(timers_at, SqliteAddress):
+            await _check_file(timers_at.path, cluster, lease_namespace if is_candidate else None)
         stop = await find_stop(cluster, home_namespace, is_dry_run=settings.dry_run)
         candidate = Lease(
             cluster,
@@ -140,7 +145,7 @@ async def _work(process: Process, cluster: KubernetesCluster, candidate: Lease |
             inform(f"stopped leading: {error}")
 
 
-async def _check_timers(path: Path, cluster: KubernetesCluster, lease_namespace: str | None) -> None:
+async def _check_file(path: Path, cluster: KubernetesCluster, lease_namespace: str | None) -> None:
     """Check before the start that the timer file can be used.
 
     Args:
@@ -196,7 +201,7 @@ def _timers_path(server: str, *, dry_run: bool) -> Path:
         folder = state_folder() / "ttl-after-finished"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:
-        raise TtlError(f"cannot create the folder of the timer file: {error}; set --timers FILE") from None
+        raise TtlError(f"cannot create the folder of the timer file: {error}; set --timers sqlite:FILE") from None
     return folder / f"timers-{digest}{'-dry-run' if dry_run else ''}.db"
 
 

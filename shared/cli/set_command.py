@@ -10,7 +10,13 @@ import click
 from shared.cli.input.command import command
 from shared.cli.input.options import Options, context_namespace_option, object_options
 from shared.cli.objects.deadline_report import describe_deadline, is_stop_ahead
-from shared.cli.objects.edited_object import Target, connected_target, describe_override, echo_decision, echo_obstacles
+from shared.cli.objects.edited_object import (
+    EditTarget,
+    connected_target,
+    describe_override,
+    echo_decision,
+    echo_obstacles,
+)
 from shared.cli.output.width import echo
 from shared.core.deadlines.edits import Action, check_deadline, merge_edits, set_deadline, unset_deadline
 from shared.core.decide import Decision, Reason
@@ -163,7 +169,7 @@ def _split(words: tuple[str, ...], *, unset: bool, may_lack_time: bool) -> tuple
     return target, ttl
 
 
-async def _report_deadline(written: Written, target: Target) -> str:
+async def _report_deadline(written: Written, target: EditTarget) -> str:
     """Print the deadline of the changed object; return why it has no effect, or an empty text."""
     snapshot = written.snapshot
     stop = (await target.evaluator.evaluate_stop(snapshot, target.rule)).decision
@@ -189,7 +195,7 @@ def _describe_annotations(written: Written, ref: ObjectRef) -> str:
     return f"{ref}: set " + ", ".join(f"{ANNOTATION_DOMAIN}/{name}: {value}" for name, value in values.items())
 
 
-async def _describe_maximum(wish: str, decision: Decision, target: Target) -> str:
+async def _describe_maximum(wish: str, decision: Decision, target: EditTarget) -> str:
     """Say how max-ttl of the namespace shortens a TTL; the decision itself reports a namespace that cannot be read."""
     with suppress(TtlError):
         name = target.ref.namespace

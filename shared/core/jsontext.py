@@ -22,6 +22,7 @@ _BRACKETS_MAX = 2 * JSON_VALUES_MAX
 _ALIKE = bytes.maketrans(b"[]", b"{}")
 _NO_STRUCTURE = bytes(set(range(256)) - set(b'{}[]",'))
 
+_LISTS = (b"items", b"rows")
 _CLOSERS = {b"{": b"}", b"[": b"]"}
 _NEXT_BRACKET = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+"|\{\}|\[\])*+([{}\[\]])', re.DOTALL)
 _KEY = re.compile(rb'"([^"\\]*)"\s*:\s*[{\[]\Z')
@@ -206,7 +207,7 @@ class _OutlineWriter:
         self._closers.append(_CLOSERS[part[-1:]])
         if len(self._closers) > 1 and (key is None or key[1] not in self._keys):
             self._skipped, self._start = 1, end - 1
-        elif key is not None and key[1] == b"items":
+        elif key is not None and key[1] in _LISTS:
             self._items_depth = len(self._closers)
 
     def _close(self, part: bytes, end: int) -> None:

@@ -30,6 +30,9 @@ DEFAULTS = {"default-ttl": None, "default-ttl-succeeded": Outcome.SUCCEEDED, "de
 ARCHIVE = "archive"
 """The annotation that opts an object, or all objects of a namespace, in to an archive or out of it."""
 
+UNUSED = "unused"
+"""The annotation that allows, or forbids, the deletion of unused Secrets and ConfigMaps in a namespace."""
+
 DEFAULT_DEADLINE = "default-active-deadline"
 MAX_DEADLINE = "max-active-deadline"
 
@@ -50,6 +53,7 @@ class Namespace:
         max_deadline: The longest deadline; None for no limit.
         is_exempt: Whether all objects in it are kept.
         archive: The value of its annotation `archive`; None if it has none.
+        unused: Whether its unused Secrets and ConfigMaps may be deleted; None if it has no such annotation.
         problem: The annotation that cannot be read, and what was expected; empty if all can be read.
     """
 
@@ -64,6 +68,7 @@ class Namespace:
     is_exempt: bool = False
     archive: str | None = None
     problem: str = ""
+    unused: bool | None = field(default=None, kw_only=True)
 
     @property
     def characters(self) -> int:
@@ -108,6 +113,7 @@ def namespace_of(obj: Any) -> Namespace:
             _is_exempt(settings),
             _archive(settings),
             is_cut=is_cut,
+            unused=_get_bool(settings, UNUSED),
         )
     except (InvalidTtlError, InvalidDeadlineError) as error:
         return Namespace(ref, labels, kept, problem=f"namespace {ref.name}: {error}", is_cut=is_cut)
@@ -154,10 +160,14 @@ def _max_deadline(settings: Mapping[str, Any]) -> timedelta | None:
 
 
 def _is_exempt(settings: Mapping[str, Any]) -> bool:
-    value = settings.get("exempt", "false")
-    if value not in ("true", "false"):
-        raise InvalidTtlError(f'annotation {ANNOTATION_DOMAIN}/exempt: expected "true" or "false", got {quote(value)}')
-    return bool(value == "true")
+    return _get_bool(settings, "exempt") is True
+
+
+def _get_bool(settings: Mapping[str, Any], name: str) -> bool | None:
+    value = settings.get(name)
+    if name in settings and value not in ("true", "false"):
+        raise InvalidTtlError(f'annotation {ANNOTATION_DOMAIN}/{name}: expected "true" or "false", got {quote(value)}')
+    return bool(value == "true") if name in settings else None
 
 
 def _archive(settings: Mapping[str, Any]) -> str | None:

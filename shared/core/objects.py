@@ -22,6 +22,9 @@ GUARD_PREFIX = "ttl-after-finished-delete-guard-"
 STOP_GUARD_PREFIX = "ttl-after-finished-stop-guard-"
 """The same for the stop guard."""
 
+ANNOUNCED_LABEL = f"{ANNOTATION_DOMAIN}/deletion-announced"
+"""The label of an unused object whose deletion is announced; its value is always "true"."""
+
 _QUOTED_MAX = 64  # characters of a text, or bits of a number
 
 

@@ -168,7 +168,7 @@ async def running_show() -> AsyncIterator[tuple[str, Show, asyncio.Task[None]]]:
     """
     with tempfile.TemporaryDirectory(prefix="ttl-demo-") as home:
         async with api_server(Path(home)) as (what, kubeconfig):
-            values = {"TTL_TIMERS_PATH": f"{home}/timers.db", "TTL_POLICY": str(write_policy(Path(home)))}
+            values = {"TTL_TIMERS": f"sqlite:{home}/timers.db", "TTL_POLICY": str(write_policy(Path(home)))}
             settings = read_settings(values, environment={})
             cluster = await connect(kubeconfig=str(kubeconfig), memory=Memory())
             show_cluster = await connect(kubeconfig=str(kubeconfig))

@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 
@@ -22,6 +22,7 @@ ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 _ASSETS_DEFAULT = "/usr/local/kubebuilder/bin"
 _NEEDED = ("etcd", "kube-apiserver")
 _READY_SECONDS = 120
+_PORTS = range(20_000, 32_768)
 _STOP_SECONDS = 20
 # A SEC 1 EC private key on P-256 without its 32 bytes: Go derives the public key, so no tool is needed to make a key.
 _EC_KEY = (bytes.fromhex("30310201010420"), bytes.fromhex("a00a06082a8648ce3d030107"))
@@ -224,10 +225,12 @@ def real_server(assets: Path, *, fsync: bool = True, apiserver_args: Sequence[st
 
 
 def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Return a port that is free now, below those of outgoing connections, so that none takes it before the server."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as listener, suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def _new_ec_key() -> str:

@@ -1,91 +1,21 @@
-"""Check what an installation shows only while it runs: its timers, its Lease, its last sweep and its dead letters.
+"""Check what an installation shows only while it runs: its Lease, its last sweep and its dead letters.
 
 The API server keeps the Events about sweeps and dead letters for an hour.
 """
 
-import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.core.objects import get_in, get_text, list_mappings, parse_instant
+from shared.core.objects import get_in, get_text, parse_instant
 from shared.core.scope import parse_scope
 from shared.core.ttl.durations import format_duration
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
-from shared.doctor.workloads import is_ready, pods_of
-from shared.errors import TtlError
 from shared.installation.defaults import LEASE
-from shared.installation.inventory import Inventory, Listed, Obj, name_of
+from shared.installation.inventory import Inventory, Listed, Obj
 from shared.installation.leader import LEASE_AGE_MAX
 from shared.installation.place import Place
 from shared.ports import EventReason
-
-_QUEUE_PROXY_PORT = 8012
-_FUNCTION_PORT = 8080
-_SERVER_ERROR = 500
-_ANSWER_SECONDS_MAX = 5
-_FORBIDDEN = 403
-
-
-async def check_timers(cluster: KubernetesCluster, found: Inventory, place: Place) -> Finding:
-    """Check that exactly one Pod keeps the timers, and that it answers."""
-    if found.parts["Pod"].problem:
-        return unknown("timers", found.parts["Pod"].problem, place)
-    engines = [workload for _, workload in found.workloads() if name_of(workload) == "timers"]
-    ready = [pod for engine in engines for pod in pods_of(found, engine) if is_ready(pod)]
-    on_claim = any(get_in(engine, "spec.selector") for engine in engines)
-    label = "app.kubernetes.io/component" if on_claim else "serving.knative.dev/service"
-    show = place.command("get", "pods", "-l", f"{label}=timers")
-    if not ready:
-        return fail("timers", "no Pod of timers is ready: only the sweep deletes objects, and late", show)
-    if len(ready) > 1:
-        names = ", ".join(map(name_of, ready))
-        detail = f"expected one Pod that keeps timers, got {len(ready)}: {names}; no problem during a rollout"
-        return warn("timers", detail, show)
-    pod, port = ready[0], port_of(ready[0])
-    path = f"/api/v1/namespaces/{place.namespace}/pods/{name_of(pod)}:{port}/proxy/"
-    has_policies = bool(found.all("NetworkPolicy"))
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS_MAX):
-            status, body = await cluster.probe(path)
-    except TimeoutError:
-        why = f"no answer within {_ANSWER_SECONDS_MAX} s"
-        return _report_silence(name_of(pod), why, place, has_policies=has_policies)
-    except TtlError as error:
-        return unknown("timers", str(error), place)
-    return report_answer(name_of(pod), status, body, place=place, has_policies=has_policies)
-
-
-def port_of(pod: Obj) -> int:
-    """Return the port that serves a Pod's function: that of Knative's queue-proxy if there is one, else its own."""
-    containers = list(list_mappings(pod, "spec.containers"))
-    if any(get_text(one, "name") == "queue-proxy" for one in containers):
-        return _QUEUE_PROXY_PORT
-    ports = [get_in(port, "containerPort") for one in containers for port in list_mappings(one, "ports")]
-    return next((port for port in ports if isinstance(port, int)), _FUNCTION_PORT)
-
-
-def report_answer(pod: str, status: int, body: Any, *, place: Place, has_policies: bool = False) -> Finding:
-    """Report the answer to a GET through the API server's proxy.
-
-    A function rejects a GET with 405, and that proves that it answers. A body of kind Status comes from the API server.
-    """
-    if get_text(body, "kind") != "Status":
-        if status < _SERVER_ERROR:
-            return ok("timers", f"one Pod, {pod}, and it answers")
-        return fail("timers", f"Pod {pod} answered {status}: {body}", place.command("logs", pod, "--tail=20"))
-    if status == _FORBIDDEN:
-        return unknown("timers", f"one Pod is ready, but {get_text(body, 'message')}", place)
-    return _report_silence(pod, get_text(body, "message"), place, has_policies=has_policies)
-
-
-def _report_silence(pod: str, why: str, place: Place, *, has_policies: bool) -> Finding:
-    """Report a ready Pod that the API server cannot reach: expected if there are NetworkPolicies, else a warning."""
-    if has_policies:
-        return ok("timers", f"one Pod, {pod}, is ready; the NetworkPolicies do not let the API server call it")
-    detail = f"Pod {pod} is ready, but the API server cannot reach it: {why}"
-    return warn("timers", detail, place.command("describe", "pod", pod))
 
 
 def check_lease(found: Inventory, now: datetime, place: Place) -> Finding:

@@ -23,7 +23,7 @@ from shared.installation.mounted import (
 )
 from shared.installation.place import Place
 
-_OF_ONE = ("TTL_CALLERS", "TTL_KINDS_DIR", "TTL_POLICY")
+_OF_ONE = ("TTL_CALLERS", "TTL_KINDS_DIR", "TTL_POLICY", "TTL_REFERENCES_DIR")
 """Variables that a manifest may set on a single workload: not every workload needs them, or the values differ."""
 
 _WITHOUT_KINDS = ("timers", "deadletter")

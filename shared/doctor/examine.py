@@ -7,7 +7,8 @@ from datetime import datetime
 from shared.adapters.config.kind_files import read_catalogue
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_text, parse_instant
-from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_sweep, check_timers
+from shared.core.policy.policy import Policy
+from shared.doctor.activity import Rhythm, check_dead_letters, check_lease, check_sweep
 from shared.doctor.archives import ArchivePolicy, check_archives
 from shared.doctor.configured import Configured, Known, check_policies, check_settings, check_version, read_known
 from shared.doctor.delete_guard import check_guard
@@ -16,6 +17,8 @@ from shared.doctor.rights import accounts_of, check_rights
 from shared.doctor.run_check import check_run_only
 from shared.doctor.safeguards import check_safeguards
 from shared.doctor.server import check_kinds, check_knative, check_server
+from shared.doctor.timers import check_timers
+from shared.doctor.usage import check_usage
 from shared.doctor.wiring import check_brokers, check_coverage, check_sources, check_triggers, check_unread
 from shared.doctor.workloads import check_workloads
 from shared.errors import TtlError
@@ -96,17 +99,27 @@ async def examine(
     installation = _Installation(cluster, place, found, variant, known, configured, now)
     findings += [*_check_variant(variant, place), *check_version(found, version, place)]
     findings += [*await _check_objects(installation), *await _check_activity(installation)]
+    if policy := _installed_policy(installation):
+        findings += await check_usage(cluster, found, policy[1], place)
     given = local or _installed_archives(installation)
     return findings + (await check_archives(cluster, known.catalogue, given, clock, place=place) if given else [])
 
 
-def _installed_archives(installation: _Installation) -> ArchivePolicy | None:
-    """Return the installed policy if it has archives; None also if it cannot be read, which other checks report."""
-    settings = installation.configured.settings
+def _installed_policy(installation: _Installation) -> tuple[str, Policy] | None:
+    """Return the name of the installed policy, and the policy; None if it cannot be read: other checks report that."""
     try:
-        name, policy = read_policy(installation.found, installation.known.catalogue, installation.place.namespace)
+        return read_policy(installation.found, installation.known.catalogue, installation.place.namespace)
     except TtlError:
         return None
+
+
+def _installed_archives(installation: _Installation) -> ArchivePolicy | None:
+    """Return the installed policy if it has archives."""
+    settings = installation.configured.settings
+    installed = _installed_policy(installation)
+    if installed is None:
+        return None
+    name, policy = installed
     cluster = settings.cluster_name if settings else ""
     return ArchivePolicy(policy, name, is_local=False, cluster=cluster) if policy.archives else None
 
@@ -141,8 +154,8 @@ async def _check_objects(installation: _Installation) -> list[Finding]:
 async def _check_activity(installation: _Installation) -> list[Finding]:
     """Check what an installation shows only while it runs: timers, Lease, safeguards, sweeps and dead letters."""
     cluster, place, found, now = installation.cluster, installation.place, installation.found, installation.now
-    findings = [await check_timers(cluster, found, place)] if installation.variant.knative else []
     settings = installation.configured.settings
+    findings = await check_timers(cluster, found, settings, place) if installation.variant.knative else []
     if settings is None or settings.dry_run:
         return findings  # a dry run takes no Lease and writes no Event
     if installation.variant.standalone:

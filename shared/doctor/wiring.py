@@ -13,10 +13,10 @@ from shared.installation.place import Place
 from shared.messages import Purpose, Timer
 from shared.standalone.triggers import Filter
 
-FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep")
+FUNCTIONS = ("schedule", "timers", "expire", "enforce", "archive", "sweep", "usage")
 """The functions that need a Trigger of their name."""
 
-PUBLISHERS = ("timers", "sweep")
+PUBLISHERS = ("timers", "sweep", "usage")
 _POD_LABELS = {
     "ApiServerSource": "eventing.knative.dev/sourceName",
     "ContainerSource": "sources.knative.dev/containerSource",

@@ -83,6 +83,10 @@ class ArchiveCheck:
             return None
         return await self._look(archiving, self._copy(obj, rule, context, archiving), context)
 
+    async def read_back_as(self, archiving: Archiving, obj: Any, rule: KindRule, context: Context) -> ArchiveFact:
+        """Read the stored document of an object that the caller wants archived; see `read_back`."""
+        return await self._look(archiving, self._copy(obj, rule, context, archiving), context)
+
     async def _look(self, archiving: Archiving, copied: ArchiveCopy, context: Context) -> ArchiveFact:
         _, destination = self._reachable(archiving, context)
         self._known.pop(copied.key.path, None)

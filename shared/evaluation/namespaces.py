@@ -1,7 +1,7 @@
 """Read the namespaces of objects when they are needed, and cache them for a moment."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from shared.core.namespaces import NAMESPACES, Namespace, namespace_of, plain_namespace
@@ -84,6 +84,27 @@ class Namespaces:
             except PermanentError as error:
                 self._report(error)
             self._listed_at = now
+
+    async def find_names(self, is_wanted: Callable[[Namespace], bool]) -> frozenset[str]:
+        """Return the names of the namespaces that pass a test, by one LIST of all; it caches them.
+
+        A namespace that cannot be read is left out.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+            PermanentError: The LIST is refused, or the read of the only namespace.
+        """
+        if self.only:
+            one = await self.get(self.only)
+            return frozenset([self.only] if is_wanted(one) else [])
+        async with self._listing:
+            now, names = _now(), set[str]()
+            async for one in self._list():
+                self._remember(one.ref.name, (now, one))
+                if is_wanted(one):
+                    names.add(one.ref.name)
+            self._listed_at = now
+        return frozenset(names)
 
     async def _list(self) -> AsyncIterator[Namespace]:
         """List all namespaces; an unreadable one is left out, so that a read of it alone reports the error."""

@@ -1,9 +1,11 @@
-"""Read the ConfigMaps of an installation's workloads: settings, kind rules, and a policy."""
+"""Read the ConfigMaps of an installation's workloads: settings, kind rules, carrier rules, and a policy."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from shared.adapters.config.carrier_files import read_carriers
 from shared.adapters.config.kind_files import RuleFile, as_catalogue, read_rule_files
 from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.settings import Settings, read_settings
@@ -11,6 +13,7 @@ from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text, list_mappings
 from shared.core.policy.policy import NO_POLICY, Policy
+from shared.core.references.carriers import Carriers
 from shared.errors import TtlError
 from shared.installation.inventory import Inventory, Obj, environment_of, name_of, volume_at
 
@@ -79,11 +82,32 @@ def read_rules(found: Inventory, name: str) -> list[RuleFile]:
     Raises:
         TtlError: A rule cannot be read.
     """
+    with _folder_of(found, name) as folder:
+        return read_rule_files(folder)
+
+
+def read_installed_carriers(found: Inventory) -> Carriers:
+    """Read the shipped carrier rules, and those of the ConfigMap that is mounted where TTL_REFERENCES_DIR points.
+
+    Raises:
+        TtlError: A rule cannot be read.
+    """
+    named = ((one, environment_of(one).get("TTL_REFERENCES_DIR", "")) for _, one in found.workloads())
+    mounted = sorted({*filter(None, (volume_at(workload, folder) for workload, folder in named))})
+    if not mounted:
+        return read_carriers()
+    with _folder_of(found, mounted[0]) as folder:
+        return read_carriers(folder)
+
+
+@contextmanager
+def _folder_of(found: Inventory, name: str) -> Iterator[Path]:
+    """A folder with the files of a ConfigMap, as a workload mounts it."""
     data = get_in(found.get("ConfigMap", name) or {}, "data")
     with TemporaryDirectory() as folder:
         for key, text in data.items() if isinstance(data, dict) else ():
             Path(folder, Path(key).name).write_text(str(text))
-        return read_rule_files(Path(folder))
+        yield Path(folder)
 
 
 def read_catalogue(found: Inventory) -> Catalogue:

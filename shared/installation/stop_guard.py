@@ -9,13 +9,14 @@ from typing import Any
 
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
 from shared.core.kinds.admission import express, rule_version
-from shared.core.kinds.cel_text import list_of, optional_key
+from shared.core.kinds.cel_text import list_of
 from shared.core.kinds.rule import KindRule
 from shared.core.kinds.stop_text import is_merged
 from shared.core.objects import ANNOTATION_DOMAIN, STOP_GUARD_PREFIX
 from shared.installation.delete_guard import Guarded, binds, kept, known_shape, make_guard
 from shared.installation.kind_manifests import label_of
 from shared.installation.rbac import STOPPERS
+from shared.installation.unchanged import SET_BY_SERVER, both, is_same_beside, is_same_but
 
 NOT_CHECKED = (
     "the start, the deadline and the clock; policies and defaults of namespaces; whether an owner is unfinished; "
@@ -23,7 +24,6 @@ NOT_CHECKED = (
 )
 """The conditions that `decide_stop` checks, and the API server cannot check."""
 
-_SET_BY_SERVER = ("generation", "managedFields", "resourceVersion")
 _MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (DEADLINE_EXCEEDED, STOPS, STOPPED_GENERATION))
 _MARK = f"object.metadata.?annotations[?'{_MARKS[0]}'].hasValue()"
 _NEVER = f"oldObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/active-deadline'].orValue('') != 'never'"
@@ -88,35 +88,10 @@ def _is_stopped(rules: Sequence[KindRule]) -> str:
 def _is_the_stop(patch: _Patch) -> Iterator[str]:
     """Yield the conditions that the new object has all values of the patch and the mark, and no other change."""
     metadata = patch.get("metadata", {})
-    yield from _is_same_beside("oldObject", "object", (*patch, "metadata"))
-    yield from _is_same_beside("oldObject.metadata", "object.metadata", ("annotations", "labels", *_SET_BY_SERVER))
+    yield from is_same_beside("oldObject", "object", (*patch, "metadata"))
+    yield from is_same_beside("oldObject.metadata", "object.metadata", ("annotations", "labels", *SET_BY_SERVER))
     for name, marks in (("annotations", _MARKS), ("labels", ())):
-        yield from _is_same_but(_both(f"metadata.?{name}"), metadata.get(name, {}), marks)
+        yield from is_same_but(both(f"metadata.?{name}"), metadata.get(name, {}), marks)
     for name in sorted({*patch} - {"metadata"}):
-        yield from _is_same_but(_both(f"?{name}"), patch[name])
+        yield from is_same_but(both(f"?{name}"), patch[name])
     yield from is_merged("object", patch)
-
-
-def _both(path: str) -> tuple[str, str]:
-    """Return the CEL expressions of a map of the old object and of the new one; an absent map counts as empty."""
-    return f"oldObject.{path}.orValue({{}})", f"object.{path}.orValue({{}})"
-
-
-def _is_same_but(both: tuple[str, str], patch: _Patch, free: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the conditions that two maps differ only where a merge patch has values, and in `free` keys."""
-    old, new = both
-    yield from _is_same_beside(old, new, (*patch, *free))
-    for key, value in patch.items():
-        if isinstance(value, dict):
-            inner = f"{optional_key(old, key)}.orValue({{}})", f"{optional_key(new, key)}.orValue({{}})"
-            yield from _is_same_but(inner, value)
-
-
-def _is_same_beside(old: str, new: str, keys: Sequence[str]) -> Iterator[str]:
-    """Yield the conditions that two maps have the same entries, except for some keys."""
-    if not keys:
-        yield f"{new} == {old}"
-        return
-    others = list_of(sorted({*keys}))
-    yield f"{old}.all(key, key in {others} || key in {new} && {new}[key] == {old}[key])"
-    yield f"{new}.all(key, key in {others} || key in {old})"

@@ -2,7 +2,7 @@
 
     dev.ttlafterfinished.timer.set        TimersSet       schedule, expire, enforce, archive, sweep → timers
     dev.ttlafterfinished.timer.fired      Timer           timers → the function of the attribute `purpose`
-    dev.ttlafterfinished.object.deleted   ObjectDeleted   expire, enforce, sweep → subscribers
+    dev.ttlafterfinished.object.deleted   ObjectDeleted   expire, enforce, sweep, usage → subscribers
     dev.ttlafterfinished.object.stopped   ObjectStopped   enforce → subscribers
     dev.ttlafterfinished.object.archived  ObjectArchived  archive → timers, subscribers
     dev.ttlafterfinished.archive.request  ArchiveRequest  archive, expire, sweep → the webhook of an archive
@@ -17,7 +17,7 @@ from shared.messages.archive import ArchiveDone, ArchiveRequest, ObjectArchived
 from shared.messages.message import Message
 from shared.messages.objects import ObjectDeleted, ObjectStopped
 from shared.messages.sweeps import STEPS_MAX, SWEEP_COUNT_MAX, SweepStep
-from shared.messages.timers import ATTEMPTS_COUNTED_MAX, TIMERS_MAX, Purpose, Timer, TimersSet
+from shared.messages.timers import ATTEMPTS_COUNTED_MAX, TIMERS_MAX, Purpose, Timer, TimerKey, TimersSet
 
 __all__ = [
     "ATTEMPTS_COUNTED_MAX",
@@ -33,5 +33,6 @@ __all__ = [
     "Purpose",
     "SweepStep",
     "Timer",
+    "TimerKey",
     "TimersSet",
 ]

@@ -11,17 +11,18 @@ from shared.messages.message import Message
 class ObjectDeleted(Message):
     """The API server accepted the DELETE of a due object.
 
-    Published by: expire, sweep, and enforce for objects with on-deadline: delete.
+    Published by: expire, sweep, usage, and enforce for objects with on-deadline: delete.
 
     Attributes:
         ref: The identity of the object.
-        outcome: How the object ended.
-        finished_at: When the object finished; null if that is unknown, and for an object deleted at its deadline.
+        outcome: How the object ended; null for an unused object.
+        finished_at: When the object finished; null if that is unknown, for an object deleted at its deadline, and for
+            an unused object.
         ttl_from: The annotation, field, policy rule or namespace default that sets the TTL or the deadline.
         due_at: When the object was due.
         deleted_at: When the DELETE was accepted, by this process's clock.
         lateness_seconds: `deletedAt` - `dueAt`, in seconds.
-        reason: Why the object was due: `expired`, `over-count`, `over-quota` or `deadline-exceeded`.
+        reason: Why the object was due: `expired`, `over-count`, `over-quota`, `deadline-exceeded` or `unused`.
     """
 
     type: ClassVar[str] = "dev.ttlafterfinished.object.deleted"
@@ -32,7 +33,7 @@ class ObjectDeleted(Message):
     due_at: Instant
     deleted_at: Instant
     lateness_seconds: float
-    reason: Literal["expired", "over-count", "over-quota", "deadline-exceeded"] = "expired"
+    reason: Literal["expired", "over-count", "over-quota", "deadline-exceeded", "unused"] = "expired"
 
     @property
     def id(self) -> str:

@@ -1,9 +1,9 @@
 """The messages about timers."""
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainSerializer
 
 from shared.core.objects import ObjectRef
 from shared.message_fields import Instant, identified_ref
@@ -27,6 +27,18 @@ class Purpose(StrEnum):
     """Store the finished object in an archive."""
 
 
+class TimerKey(NamedTuple):
+    """The identity of a pending timer.
+
+    Attributes:
+        uid: The uid of the object.
+        purpose: What the timer is for.
+    """
+
+    uid: str
+    purpose: str
+
+
 class Timer(Message):
     """A timer of an object is due: the function of its purpose reads the object again and decides.
 
@@ -43,9 +55,15 @@ class Timer(Message):
 
     type: ClassVar[str] = "dev.ttlafterfinished.timer.fired"
     ref: Annotated[ObjectRef, AfterValidator(identified_ref)]
-    purpose: Purpose
+    # As text, since a stored timer may have a purpose of a later version.
+    purpose: Annotated[Purpose, PlainSerializer(str, when_used="json")]
     due_at: Instant
     attempts: int = Field(default=0, ge=0, le=ATTEMPTS_COUNTED_MAX)
+
+    @property
+    def key(self) -> TimerKey:
+        """The uid and the purpose."""
+        return TimerKey(self.ref.uid, str(self.purpose))
 
     @property
     def id(self) -> str:
@@ -60,7 +78,7 @@ class Timer(Message):
     @property
     def extensions(self) -> dict[str, str]:
         """The purpose."""
-        return {"purpose": self.purpose.value}
+        return {"purpose": str(self.purpose)}
 
 
 class TimersSet(Message):

@@ -11,30 +11,56 @@ from shared.ports.cluster import (
     Unreadable,
     WriteEvent,
 )
-from shared.ports.process import Clock, CountedTimers, Publisher, State, Timers
+from shared.ports.process import Clock, Publisher, State
 from shared.ports.reasons import EventReason, HandlingReason, Verdict
 from shared.ports.telemetry import Telemetry
+from shared.ports.timers import (
+    EVERY_TIMER,
+    ConnectedTimers,
+    CountedTimers,
+    DurableTimers,
+    FiredTask,
+    PendingTimers,
+    TaskTimers,
+    TimerFilter,
+    TimerPage,
+    Timers,
+)
+from shared.ports.usage import ListableKind, ListableKinds, Target, TargetPage, UsageCluster
 
 __all__ = [
+    "EVERY_TIMER",
     "PASSED_OVER",
     "Archive",
     "Archives",
     "Clock",
     "Cluster",
     "ConfirmingArchive",
+    "ConnectedTimers",
     "CountedTimers",
+    "DurableTimers",
     "EventLevel",
     "EventReason",
+    "FiredTask",
     "HandlingReason",
+    "ListableKind",
+    "ListableKinds",
     "Page",
+    "PendingTimers",
     "Propagation",
     "Publisher",
     "Snapshot",
     "State",
     "Stored",
+    "Target",
+    "TargetPage",
+    "TaskTimers",
     "Telemetry",
+    "TimerFilter",
+    "TimerPage",
     "Timers",
     "Unreadable",
+    "UsageCluster",
     "Verdict",
     "WriteEvent",
 ]

@@ -128,10 +128,16 @@ class Cluster(Protocol):
         """
         ...
 
-    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any], *, manager: str = "") -> Snapshot:
         """Merge a JSON merge patch into an object; its metadata may have uid and resourceVersion as preconditions.
 
         The request leaves this process soon or never, as a DELETE does.
+
+        Args:
+            rule: The object's kind.
+            ref: The object.
+            patch: The JSON merge patch.
+            manager: The field manager in `metadata.managedFields`; empty for the default of the API server.
 
         Returns:
             The object as it is stored now.

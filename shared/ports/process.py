@@ -1,10 +1,10 @@
-"""What a process has beside the API server: a clock, a timer engine, the shared state and the Broker."""
+"""What a process has beside the API server: a clock, the shared state and the Broker."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from shared.messages import Message, Timer
+from shared.messages import Message
 
 
 class Clock(Protocol):
@@ -12,31 +12,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Return the current instant, aware."""
-        ...
-
-
-class Timers(Protocol):
-    """The timer engine: it holds delayed CloudEvents."""
-
-    async def set(self, timers: Sequence[Timer]) -> None:
-        """Set timers, and return once they are durable; each replaces the pending timer of its uid and purpose.
-
-        Raises:
-            TryLaterError: The timers cannot be stored now; none of them is certain.
-        """
-        ...
-
-
-@runtime_checkable
-class CountedTimers(Protocol):
-    """A timer engine that can count its timers."""
-
-    async def pending(self) -> int:
-        """Return how many timers are pending."""
-        ...
-
-    async def next_due(self) -> datetime | None:
-        """Return when the next timer fires; None if no timer is pending."""
         ...
 
 

@@ -24,6 +24,12 @@ class Verdict(StrEnum):
     """The archive of the object had acknowledged this version of it before."""
     WOULD_ARCHIVE = "would-archive"
     """The object has to be archived, and the process is a dry run."""
+    MARKED = "marked"
+    """The object is marked as unused."""
+    UNMARKED = "unmarked"
+    """The mark of the object is removed, and so is the announcement of its deletion."""
+    ANNOUNCED = "announced"
+    """The deletion of the unused object is announced."""
     KEPT = "kept"
     """The object is kept."""
     FAILED = "failed"
@@ -65,6 +71,12 @@ class HandlingReason(StrEnum):
     """The object is due later than two sweep intervals, or 10 minutes, from now. A later sweep sets its timer.
 
     Nothing.
+    """
+    LEFT_TO_TICK = "left-to-tick"
+    """The unused object is due, and the time of the tick is over, for example because of the budget. The next tick
+    deletes it.
+
+    Wait, or raise `budget` in the policy.
     """
 
 
@@ -137,6 +149,16 @@ class EventReason(StrEnum):
     """The object.
 
     The API server refused to read or stop the object for good, or did not store the stop. The message is its answer.
+    """
+    UNUSED = "Unused"
+    """The Secret or ConfigMap.
+
+    Nothing refers to the object, and its deletion is announced. The message names the policy rule and the time.
+    """
+    UNUSED_DELETED = "UnusedDeleted"
+    """The Secret or ConfigMap.
+
+    The object was deleted because nothing referred to it. The message names the policy rule.
     """
     RECREATE_LOOP = "RecreateLoop"
     """The object.

@@ -115,3 +115,21 @@ class Telemetry(Protocol):
     def recreate_loop(self, ref: ObjectRef) -> None:
         """Record that an object was recreated too often: an object of that name is kept from now on."""
         ...
+
+    def usage_pass(self, problem: str) -> None:
+        """Record that a pass over all objects that may refer to Secrets and ConfigMaps has ended.
+
+        Args:
+            problem: Why the pass is not complete, so that nothing is marked or deleted; empty if it is.
+        """
+        ...
+
+    def usage_ended(self, counts: Mapping[str, int], *, window_seconds: float) -> None:
+        """Record that a tick of `usage` has ended.
+
+        Args:
+            counts: How many objects were `looked_at`, and of these `marked`, `unmarked`, `announced`, `deleted`,
+                `would_delete`, `kept` and `failed`.
+            window_seconds: The longest time from the start of the last pass to an accepted DELETE; 0 without a DELETE.
+        """
+        ...

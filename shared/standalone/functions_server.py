@@ -15,7 +15,7 @@ from shared.bootstrap.process import Process
 from shared.bootstrap.start import loading_for
 from shared.standalone.embedded_uvicorn import InProcessServer
 
-NAMES = ("schedule", "timers", "expire", "enforce", "archive", "sweep")
+NAMES = ("schedule", "timers", "expire", "enforce", "archive", "sweep", "usage")
 URLS = {name: f"http://functions/{name}" for name in NAMES}
 """The URL of each function on the socket, by the name of its Knative Service."""
 

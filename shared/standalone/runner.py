@@ -14,6 +14,7 @@ from pathlib import Path
 
 import shared
 from shared.adapters.events.cloudevents import TICK, Event
+from shared.adapters.events.ticks import PURPOSE
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.bootstrap.process import Process
 from shared.errors import TtlError
@@ -23,6 +24,7 @@ from shared.standalone.dead_letters import ReportedDeadLetters
 from shared.standalone.delivery import open_session, subscribers_of
 from shared.standalone.functions_server import GRACE_SECONDS, URLS, load_functions, serve_functions
 from shared.standalone.trigger_files import read_triggers
+from shared.usecases.usage_handler import has_unused_rule
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"
@@ -67,7 +69,8 @@ class Runner:
             ForbiddenError: The rights to watch are missing for every kind.
         """
         async with local_broker(self._process) as broker, asyncio.TaskGroup() as group:
-            works = (self._tick(broker), self._process.engine.ended(), self._sweep_on_change(broker))
+            engine, ticks = self._process.engine, (self._tick(broker), self._tick_usage(broker))
+            works = (*ticks, engine.ended(), self._sweep_on_change(broker))
             tasks = [group.create_task(work) for work in works]
             evaluator = await self._process.evaluator()
             watches = KindWatches(self._config, self._cluster, evaluator, send=broker.send, publish=broker.publish)
@@ -96,10 +99,28 @@ class Runner:
             if policy is not known[0] or releases != known[1]:
                 known = policy, releases
                 await self._sweep(broker)
+                await self._find_unused(broker)
+
+    async def _tick_usage(self, broker: LocalBroker) -> None:
+        """Look for unused objects at the start and at every interval, as a second PingSource does on Knative."""
+        if self._config.settings.kinds and has_unused_rule(self._config.policy()):
+            reason = "TTL_KINDS or --kinds names the only kinds that are deleted"
+            self._config.telemetry.problem("policy rules with unused are not applied", reason=reason)
+        while True:
+            await self._find_unused(broker)
+            await asyncio.sleep(self._config.settings.usage_interval.total_seconds())
 
     async def _sweep(self, broker: LocalBroker) -> None:
-        now = self._config.clock.now().isoformat()
+        await self._send_tick(broker, "sweep skipped until the next interval")
+
+    async def _find_unused(self, broker: LocalBroker) -> None:
+        """Start a tick of `usage`, if a policy rule has unused objects deleted; none if only some kinds are deleted."""
+        if has_unused_rule(self._config.policy()) and not self._config.settings.kinds:
+            await self._send_tick(broker, "usage skipped until the next interval", **{PURPOSE: "usage"})
+
+    async def _send_tick(self, broker: LocalBroker, problem: str, **extensions: str) -> None:
+        tick = f"tick/{'/'.join((*extensions.values(), self._config.clock.now().isoformat()))}"
         try:
-            await broker.send(Event(id=f"tick/{now}", source=SOURCE, type=TICK, data=b"{}"))
+            await broker.send(Event(id=tick, source=SOURCE, type=TICK, data=b"{}", extensions=extensions))
         except TtlError as error:
-            self._config.telemetry.problem("sweep skipped until the next interval", error=str(error))
+            self._config.telemetry.problem(problem, error=str(error))

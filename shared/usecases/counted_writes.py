@@ -1,4 +1,4 @@
-"""The writes of `expire` and `enforce`: what the safeguards count of them, and what a 409 to a DELETE means.
+"""The writes of `expire`, `enforce` and `usage`: what the safeguards count of them, and what a 409 to a DELETE means.
 
 The safeguards count an object as deleted as soon as they let it pass. If it is kept after all, they are informed.
 
@@ -113,7 +113,7 @@ async def stop_counted(
         TryLaterError: The API server is busy or away.
         PermanentError: The API server refuses for good.
     """
-    send = _send_patch(cluster, rule, obj, patch)
+    send = patch_exactly(cluster, rule, obj, patch)
     stored = await (_counted(safeguards, rule, obj, send) if safeguards else send)
     if safeguards:
         safeguards.stopped(rule, ref_of(obj))
@@ -132,12 +132,28 @@ async def _counted(safeguards: Safeguards, rule: KindRule, obj: dict[str, Any], 
         raise
 
 
-async def _send_patch(cluster: Cluster, rule: KindRule, obj: dict[str, Any], patch: Mapping[str, Any]) -> Snapshot:
-    """Patch exactly the object that was read; see `stop_counted`. Without both preconditions, nothing is sent."""
+async def patch_exactly(
+    cluster: Cluster, rule: KindRule, obj: dict[str, Any], patch: Mapping[str, Any], **options: str
+) -> Snapshot:
+    """Patch exactly the object that was read; without both preconditions, nothing is sent.
+
+    Args:
+        cluster: The API server.
+        rule: The object's kind.
+        obj: The object: its uid and its resourceVersion are the preconditions.
+        patch: The JSON merge patch.
+        options: See `Cluster.patch`.
+
+    Raises:
+        ConflictError: The object has changed, or is gone.
+        TryLaterError: The API server is busy or away.
+        PermanentError: The API server refuses for good.
+    """
     exact = {"uid": get_text(obj, "metadata.uid"), "resourceVersion": get_text(obj, "metadata.resourceVersion")}
     if not all(exact.values()):
-        raise PermanentError("stop: expected metadata.uid and metadata.resourceVersion, got an object without them")
-    return await cluster.patch(rule, ref_of(obj), {**patch, "metadata": {**patch.get("metadata", {}), **exact}})
+        raise PermanentError("PATCH: expected metadata.uid and metadata.resourceVersion, got an object without them")
+    exact_patch = {**patch, "metadata": {**patch.get("metadata", {}), **exact}}
+    return await cluster.patch(rule, ref_of(obj), exact_patch, **options)
 
 
 async def _send_delete(

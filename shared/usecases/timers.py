@@ -1,9 +1,10 @@
-"""Store the timers that a `timer.set` event contains."""
+"""Store the timers that a `timer.set` event contains, and fire those that the server of the engine sends."""
 
 from datetime import timedelta
 
-from shared.messages import TimersSet
-from shared.ports import Clock, HandlingReason, Telemetry, Timers, Verdict
+from shared.errors import EventError
+from shared.messages import Timer, TimersSet
+from shared.ports import Clock, FiredTask, HandlingReason, TaskTimers, Telemetry, Timers, Verdict
 
 
 async def set_timers(
@@ -23,8 +24,22 @@ async def set_timers(
     """
     now = clock.now()
     near = [timer for timer in wanted.timers if timer.due_at - now < horizon]
+    far = [timer for timer in wanted.timers if timer.due_at - now >= horizon]
     if near:
         await timers.set(near)
-    for timer in wanted.timers:
-        if timer.due_at - now >= horizon:
-            telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.LEFT_TO_SWEEP, by="timers")
+    if far:  # a far timer replaces a near one too: the near one is no longer due
+        await timers.cancel([timer.key for timer in far])
+    for timer in far:
+        telemetry.record(Verdict.KEPT, timer.ref, HandlingReason.LEFT_TO_SWEEP, by="timers")
+
+
+async def fire_task(fired: FiredTask, *, timers: Timers) -> None:
+    """Publish a timer that the server of the engine sent; return once the Broker has it, or once it is set again.
+
+    Raises:
+        EventError: The engine has no server that sends timers: the event is refused.
+        TryLaterError: The timer could neither be published nor set again.
+    """
+    if not isinstance(timers, TaskTimers):
+        raise EventError(f"type: expected {TimersSet.type}, got {Timer.type}, which only Cloud Tasks sends")
+    await timers.fire(fired)

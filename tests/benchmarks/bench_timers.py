@@ -1,7 +1,7 @@
-"""What the embedded timer engine can do on this machine: `python -m tests.benchmarks.bench_timers --help`.
+"""What a timer engine can do on this machine: `python -m tests.benchmarks.bench_timers --help`.
 
 Each size is measured in a process of its own, so that its memory is its own. Numbers depend on the disk: every set and
-every completion waits for an fsync (synchronous=FULL).
+every completion of sqlite waits for an fsync (synchronous=FULL).
 """
 
 import argparse
@@ -21,9 +21,11 @@ from typing import Any
 import uvloop
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.timers.sqlite import SqliteTimers
 from shared.core.objects import ObjectRef
 from shared.messages import Message, Purpose, Timer
+from shared.ports import DurableTimers
+from tests.benchmarks.timers_delivery import measure_delivery, running_engine
+from tests.benchmarks.timers_stores import STORES, Store
 
 BATCH = 500
 WAITING_AT_ONCE = 64
@@ -31,7 +33,7 @@ SPARSE = 200
 SPARSE_EVERY = timedelta(milliseconds=25)
 SINGLES_MAX = 20_000
 FIRES_MAX = 100_000
-SLOWEST_SETS_PER_SECOND = 10_000
+SLOWEST_SETS_PER_SECOND = 2_000
 FAR_AWAY = datetime(2100, 1, 1, tzinfo=UTC)
 
 
@@ -70,7 +72,7 @@ def chunks(timers: Sequence[Timer], size: int) -> Iterable[Sequence[Timer]]:
     return (timers[start : start + size] for start in range(0, len(timers), size))
 
 
-async def set_all(engine: SqliteTimers, timers: Sequence[Timer], *, batch: int, waiting: int) -> float:
+async def set_all(engine: DurableTimers, timers: Sequence[Timer], *, batch: int, waiting: int) -> float:
     """Set them from so many callers at once; timers a second."""
     work = iter(chunks(timers, batch))
 
@@ -83,7 +85,7 @@ async def set_all(engine: SqliteTimers, timers: Sequence[Timer], *, batch: int, 
     return len(timers) / (time.perf_counter() - started)
 
 
-async def fill(engine: SqliteTimers, count: int, due_at: datetime) -> float:
+async def fill(engine: DurableTimers, count: int, due_at: datetime) -> float:
     """Timers made as they are set, so that the benchmark's own memory stays small; timers a second."""
     seconds = 0.0
     for start in range(0, count, 10 * BATCH):
@@ -92,7 +94,7 @@ async def fill(engine: SqliteTimers, count: int, due_at: datetime) -> float:
     return count / seconds
 
 
-async def sparse_lateness(engine: SqliteTimers, broker: InstantBroker) -> dict[str, float]:
+async def sparse_lateness(engine: DurableTimers, broker: InstantBroker) -> dict[str, float]:
     broker.expect(SPARSE)
     await engine.set(make_timers(SPARSE, SystemClock().now() + timedelta(milliseconds=300), every=SPARSE_EVERY))
     await broker.complete.wait()
@@ -101,11 +103,11 @@ async def sparse_lateness(engine: SqliteTimers, broker: InstantBroker) -> dict[s
     return {"late_p50_ms": percentile(late, 50), "late_p99_ms": percentile(late, 99), "late_max_ms": late[-1]}
 
 
-async def drain(engine: SqliteTimers, broker: InstantBroker, count: int) -> float:
+async def drain(engine: DurableTimers, broker: InstantBroker, count: int) -> float:
     """Timers of one instant, all set before it: fired a second, until the last is gone from the file."""
     others = await engine.pending()
     broker.expect(count)
-    due_at = SystemClock().now() + timedelta(seconds=max(1.0, count / SLOWEST_SETS_PER_SECOND))
+    due_at = SystemClock().now() + timedelta(seconds=max(3.0, count / SLOWEST_SETS_PER_SECOND))
     await fill(engine, count, due_at)
     assert not broker.lateness_ms, "due before all were set: measure on a faster disk, or raise the delay"
     await asyncio.sleep((due_at - SystemClock().now()).total_seconds())
@@ -127,55 +129,76 @@ def memory_mb(field: str) -> float:
     return math.nan
 
 
-async def measure(count: int, path: Path) -> dict[str, Any]:
+async def measure(count: int, engine_name: str, folder: Path) -> dict[str, Any]:
+    async with STORES[engine_name](folder) as store:
+        result: dict[str, Any] = {"timers": count, **await store.bare_publishes(count)}
+        result |= await measure_engine(count, store)
+        if "bare_per_s" in result:
+            result["of_bare"] = max(result["sets_batch_per_s"], result["sets_64_per_s"]) / result["bare_per_s"]
+        return result | await measure_delivery(store.address)
+
+
+async def measure_engine(count: int, store: Store) -> dict[str, Any]:
+    """Without HTTP: what the engine and its store can do."""
     broker = InstantBroker()
-    engine = SqliteTimers(path, SystemClock(), broker)
-    running = asyncio.create_task(engine.run())
-    result: dict[str, Any] = {"timers": count, "rss_start_mb": memory_mb("VmRSS")}
-    result["sets_batch_per_s"] = await fill(engine, count, FAR_AWAY)
-    result["rss_mb"] = memory_mb("VmRSS")
-    result["disk_mb"] = sum(file.stat().st_size for file in path.parent.iterdir()) / 1024**2
-    singles = min(count, SINGLES_MAX)
-    result["sets_1_per_s"] = await set_all(engine, make_timers(singles // 10, FAR_AWAY), batch=1, waiting=1)
-    timers = make_timers(singles, FAR_AWAY)
-    result["sets_64_per_s"] = await set_all(engine, timers, batch=1, waiting=WAITING_AT_ONCE)
-    result |= await sparse_lateness(engine, broker)
-    result["fires_per_s"] = await drain(engine, broker, min(count, FIRES_MAX))
-    result["rss_peak_mb"] = memory_mb("VmHWM")
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    started = time.perf_counter()
-    reopened = SqliteTimers(path, SystemClock(), broker)
-    result["open_ms"] = (time.perf_counter() - started) * 1000
-    await reopened.close()
+    result: dict[str, Any] = {}
+    async with running_engine(store.address, broker) as engine:
+        result["rss_start_mb"] = memory_mb("VmRSS") + store.server_rss_mb()
+        result["sets_batch_per_s"] = await fill(engine, count, FAR_AWAY)
+        result["rss_mb"] = memory_mb("VmRSS") + store.server_rss_mb()
+        result["disk_mb"] = sum(file.stat().st_size for file in store.folder.rglob("*") if file.is_file()) / 1024**2
+        result["disk_bytes"] = result["disk_mb"] * 1024**2 / count
+        result["rss_bytes"] = (result["rss_mb"] - result["rss_start_mb"]) * 1024**2 / count
+        singles = min(count, SINGLES_MAX)
+        result["sets_1_per_s"] = await set_all(engine, make_timers(singles // 10, FAR_AWAY), batch=1, waiting=1)
+        timers = make_timers(singles, FAR_AWAY)
+        result["sets_64_per_s"] = await set_all(engine, timers, batch=1, waiting=WAITING_AT_ONCE)
+        result |= await sparse_lateness(engine, broker)
+        result["fires_per_s"] = await drain(engine, broker, min(count, FIRES_MAX))
+        result["rss_peak_mb"] = memory_mb("VmHWM")
     return result
 
 
 COLUMNS = {
     "timers": "timers",
+    "bare_per_s": "bare publishes/s",
+    "of_bare": "sets/s of bare",
     "sets_1_per_s": "sets/s (1 caller)",
     "sets_64_per_s": "sets/s (64)",
     "sets_batch_per_s": "sets/s (of 500)",
     "fires_per_s": "fires/s",
+    "http_per_s": "fires/s HTTP",
+    "http_cpu_us": "CPU µs/fire HTTP",
+    "in_1_s_p50_ms": "1,000 in 1 s p50 ms",
+    "in_1_s_p99_ms": "1,000 in 1 s p99 ms",
+    "steady_p50_ms": "500/s p50 ms",
+    "steady_p99_ms": "500/s p99 ms",
     "late_p50_ms": "late p50 ms",
     "late_p99_ms": "late p99 ms",
     "rss_start_mb": "RSS empty MB",
     "rss_mb": "RSS MB",
     "rss_peak_mb": "RSS peak MB",
     "disk_mb": "disk MB",
+    "disk_bytes": "disk B/timer",
+    "rss_bytes": "RSS B/timer",
     "open_ms": "open ms",
 }
 
 
-def table(results: Iterable[dict[str, Any]]) -> str:
-    rows = [list(COLUMNS.values())]
-    rows += [[f"{result[name]:,.{0 if result[name] >= 100 else 1}f}" for name in COLUMNS] for result in results]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """A line for each number, a column for each size."""
+    measured = [name for name in COLUMNS if any(name in result for result in results)]
+    rows = [[COLUMNS[name].strip(), *(cell(result[name]) for result in results)] for name in measured]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows)
 
 
-def in_own_process(count: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.benchmarks.bench_timers", "--one", str(count)]
+def cell(number: float) -> str:
+    return f"{number:,.{0 if number >= 100 else 1 if number >= 1 else 2}f}"
+
+
+def in_own_process(count: int, engine_name: str = "sqlite") -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.benchmarks.bench_timers", "--engine", engine_name, "--one", str(count)]
     result: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return result
 
@@ -183,14 +206,18 @@ def in_own_process(count: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--counts", default="10000,100000,1000000", help="pending timers")
+    parser.add_argument("--engine", choices=STORES, default="sqlite", help="the timer engine")
     parser.add_argument("--json", type=Path, help="write the results to this file")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one is not None:
         with tempfile.TemporaryDirectory(dir=".") as folder:
-            print(json.dumps(uvloop.run(measure(options.one, Path(folder, "timers.db")))))
+            print(json.dumps(uvloop.run(measure(options.one, options.engine, Path(folder)))))
         return
-    results = [in_own_process(int(count)) for count in options.counts.split(",")]
+    results = []
+    for count in options.counts.split(","):
+        results.append(in_own_process(int(count), options.engine))
+        print(json.dumps(results[-1]), file=sys.stderr, flush=True)
     print(table(results))
     text = json.dumps(results, indent=2)
     if options.json:

@@ -114,7 +114,7 @@ def _environment(name: str, cluster: Cluster, sink: str, timers: Path) -> dict[s
         "KUBECONFIG": str(cluster.server.kubeconfig),
         "K_SINK": sink,
         "TTL_KINDS": "jobs",
-        "TTL_TIMERS_PATH": str(timers),
+        "TTL_TIMERS": f"sqlite:{timers}",
     }
 
 

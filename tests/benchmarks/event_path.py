@@ -111,7 +111,7 @@ async def _running(folder: Path, recorder: Recorder) -> AsyncIterator[str]:
     """
     async with serve(EmbeddedApiServer(Store(lambda: datetime.now(UTC)))) as url:
         kinds = read_catalogue().parse_names(("jobs.batch",))
-        settings = read_settings({"TTL_TIMERS_PATH": str(folder / "timers.db")}, environment={})
+        settings = read_settings({"TTL_TIMERS": f"sqlite:{folder}/timers.db"}, environment={})
         cluster = await connect(kubeconfig=str(write_kubeconfig(folder / "kubeconfig", url)), memory=Memory())
         send_delete = cluster.delete
 

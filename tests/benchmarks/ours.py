@@ -7,7 +7,6 @@ over HTTP to the function, and from step to step until everything was seen.
 import sys
 import tempfile
 from contextlib import AsyncExitStack
-from pathlib import Path
 
 import click
 
@@ -37,7 +36,7 @@ async def sweep(options: Options) -> None:
     configure_logging("text")
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ttl-bench-"))
-        settings = read_settings({"TTL_TIMERS_PATH": str(Path(folder, "timers.db"))}, environment={})
+        settings = read_settings({"TTL_TIMERS": f"sqlite:{folder}/timers.db"}, environment={})
         cluster = await stack.enter_async_context(connected(options, memory=Memory()))
         process = build(read_config(settings, cluster=cluster, home_namespace=""))
         broker = await stack.enter_async_context(local_broker(process))

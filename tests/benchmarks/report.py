@@ -263,9 +263,10 @@ def deadlines_table(stopped: Mapping[str, Sequence[Stopped]]) -> Table:
 
 
 def timers_table(sizes: Sequence[Mapping[str, Any]]) -> Table:
-    table = new_table("Timers in SQLite, synchronous=FULL", *bench_timers.COLUMNS.values())
-    for size in sizes:
-        table.add_row(*(f"{size[name]:,.{0 if size[name] >= 100 else 1}f}" for name in bench_timers.COLUMNS))
+    table = new_table("Timers in SQLite, synchronous=FULL", "", *(f"{size['timers']:,}" for size in sizes))
+    for name, title in bench_timers.COLUMNS.items():
+        if name in sizes[0]:
+            table.add_row(title, *(bench_timers.cell(size[name]) for size in sizes))
     return table
 
 

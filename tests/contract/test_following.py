@@ -7,6 +7,7 @@ import pytest
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.config.settings import Settings
+from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.kubernetes import discovery
 from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.watched_versions import Memory
@@ -38,7 +39,7 @@ async def running(server, api, tmp_path, *rules):
     kinds = Catalogue(rules)
     cluster = await connect(kubeconfig=str(server.kubeconfig), memory=Memory())
     config = ProcessConfig(
-        settings=Settings().model_copy(update={"timers_path": tmp_path / "timers.db"}),
+        settings=Settings().model_copy(update={"timers": SqliteAddress(tmp_path / "timers.db")}),
         kinds=kinds,
         catalogue=kinds,
         telemetry=telemetry,

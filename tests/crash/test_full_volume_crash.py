@@ -13,8 +13,8 @@ from shared.adapters.events.cloudevents import event_of, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import TIMERS_MAX, Purpose, Timer, TimersSet
 from tests.builders import not_none
-from tests.crash.test_timers_crash import Ledger, Timers, check_integrity, finish, now, sink
-from tests.loopback import free_port
+from tests.crash.test_timers_crash import Ledger, check_integrity, finish, now, sink
+from tests.crash.timers_process import TimersProcess
 from tests.volumes import mounted
 
 pytestmark = pytest.mark.anyio
@@ -57,20 +57,20 @@ async def fill(url: str, shared_state: Ledger) -> str:
 async def test_timers_on_a_full_volume_survive_kill_9(volume: Path, tmp_path: Path):
     shared_state = Ledger()
     async with sink(shared_state, random.Random(1)) as sink_url:
-        process = Timers(volume / "timers.db", sink_url, tmp_path / "log", free_port())
-        url = f"http://127.0.0.1:{process.port}/"
+        path = volume / "timers.db"
+        process = TimersProcess(f"sqlite:{path}", sink_url, tmp_path / "log")
         await process.start()
         await process.until_ready()
-        assert "the timer file is full" in await fill(url, shared_state)
+        assert "the timer file is full" in await fill(process.url, shared_state)
         acknowledged = len(shared_state.valid)
         for number in range(2):
             await process.end(signal.SIGKILL)
-            check_integrity(process.path, tmp_path / f"copy-{number}.db")
+            check_integrity(path, tmp_path / f"copy-{number}.db")
             await process.start()
             await process.until_ready()
         while shared_state.lost():
             await process_alive(process)
-        assert (await ask(url, shared_state, "afterwards", -1))[0] == 204
+        assert (await ask(process.url, shared_state, "afterwards", -1))[0] == 204
         await process.end(signal.SIGKILL)
         await finish(process, shared_state)
 
@@ -80,7 +80,7 @@ async def test_timers_on_a_full_volume_survive_kill_9(volume: Path, tmp_path: Pa
     assert shared_state.made_up() == []
 
 
-async def process_alive(process: Timers) -> None:
+async def process_alive(process: TimersProcess) -> None:
     """Wait a little, for a process that has not ended."""
     assert not_none(process.process).returncode is None, process.log.read_text()[-2000:]
     await asyncio.sleep(0.05)

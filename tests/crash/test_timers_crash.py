@@ -15,7 +15,6 @@ import random
 import shutil
 import signal
 import sqlite3
-import sys
 from collections import defaultdict
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
@@ -30,14 +29,13 @@ from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import event_of, parse_event, parse_message, to_http
 from shared.core.objects import ObjectRef
 from shared.messages import Purpose, Timer, TimersSet
-from tests.builders import FRONT, not_none
-from tests.loopback import answering_with, free_port
+from tests.crash.timers_process import TimersProcess
+from tests.loopback import answering_with
 
 pytestmark = pytest.mark.anyio
 
 ROUNDS = int(os.getenv("CRASH_ROUNDS", "15"))
 SEED = int(os.getenv("CRASH_SEED", str(random.randrange(10**6))))
-ROOT = Path(__file__).parents[2]
 WRITERS = 32
 REFUSED = 0.05
 """The part of its deliveries that the sink refuses, so that there are retries to survive, too."""
@@ -87,44 +85,6 @@ async def sink(shared_state: Ledger, chance: random.Random):
         yield f"{url}/"
 
 
-@dataclass
-class Timers:
-    """The process that is killed; the next one takes over its port and its file."""
-
-    path: Path
-    sink_url: str
-    log: Path
-    port: int
-    process: asyncio.subprocess.Process | None = None
-
-    async def start(self) -> None:
-        app = "functions_framework.aio:app"
-        options = ["--http", FRONT, "--lifespan", "on", "--no-access-log", "--port", str(self.port)]
-        target = {"FUNCTION_TARGET": "timers", "FUNCTION_SOURCE": "functions/timers.py"}
-        with self.log.open("ab") as log:
-            self.process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "uvicorn", app, *options),
-                cwd=ROOT,
-                env={"PATH": os.defpath, "TTL_TIMERS_PATH": str(self.path), "K_SINK": self.sink_url, **target},
-                stdout=log,
-                stderr=log,
-            )
-
-    async def end(self, by: signal.Signals) -> int:
-        not_none(self.process).send_signal(by)
-        return await not_none(self.process).wait()
-
-    async def until_ready(self) -> None:
-        async with asyncio.timeout(30):
-            while True:
-                assert not_none(self.process).returncode is None, self.log.read_text()[-2000:]
-                with suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                    writer.close()
-                    return
-                await asyncio.sleep(0.01)
-
-
 async def write(name: str, url: str, shared_state: Ledger, chance: random.Random) -> None:
     """Set timers of ever new objects, each up to three times, for ever."""
     async with aiohttp.ClientSession() as session:
@@ -163,7 +123,7 @@ def check_integrity(path: Path, scratch: Path) -> None:
             assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-async def kill_again_and_again(process: Timers, chance: random.Random, tmp_path: Path) -> None:
+async def kill_again_and_again(process: TimersProcess, path: Path, chance: random.Random, tmp_path: Path) -> None:
     for number in range(ROUNDS):
         await process.start()
         if number % 3:
@@ -172,7 +132,7 @@ async def kill_again_and_again(process: Timers, chance: random.Random, tmp_path:
         else:
             await asyncio.sleep(chance.uniform(0, 1.2))  # often before it is ready, or just then
         assert await process.end(signal.SIGKILL) == -signal.SIGKILL, process.log.read_text()[-2000:]
-        check_integrity(process.path, tmp_path / f"copy-{number}.db")
+        check_integrity(path, tmp_path / f"copy-{number}.db")
 
 
 @pytest.mark.timeout(60 + 5 * ROUNDS)
@@ -180,13 +140,13 @@ async def test_timers_after_kill_9_all_fire_and_none_early(tmp_path):
     print(f"CRASH_SEED={SEED} CRASH_ROUNDS={ROUNDS}")
     chance, shared_state = random.Random(SEED), Ledger()
     async with sink(shared_state, random.Random(SEED + 1)) as sink_url:
-        process = Timers(tmp_path / "timers.db", sink_url, tmp_path / "log", free_port())
-        url = f"http://127.0.0.1:{process.port}/"
+        path = tmp_path / "timers.db"
+        process = TimersProcess(f"sqlite:{path}", sink_url, tmp_path / "log")
         writers = [
-            asyncio.create_task(write(f"w{number}", url, shared_state, random.Random(f"{SEED}/{number}")))
+            asyncio.create_task(write(f"w{number}", process.url, shared_state, random.Random(f"{SEED}/{number}")))
             for number in range(WRITERS)
         ]
-        await kill_again_and_again(process, chance, tmp_path)
+        await kill_again_and_again(process, path, chance, tmp_path)
         for writer in writers:
             writer.cancel()
         await asyncio.wait(writers)
@@ -195,11 +155,11 @@ async def test_timers_after_kill_9_all_fire_and_none_early(tmp_path):
     assert shared_state.lost() == []
     assert shared_state.early == []
     assert shared_state.made_up() == []
-    with closing(sqlite3.connect(process.path)) as db:
+    with closing(sqlite3.connect(path)) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-async def finish(process: Timers, shared_state: Ledger) -> None:
+async def finish(process: TimersProcess, shared_state: Ledger) -> None:
     """Start one more process without a fault: every remaining timer fires, and the process ends on SIGTERM."""
     await process.start()
     await process.until_ready()

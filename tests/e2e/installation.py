@@ -132,7 +132,7 @@ def durable_folder() -> dict[str, str]:
     """Settings for a cluster of processes of this machine, whose claims go with their Pods: a file of the machine's."""
     if server_pid() is None:
         return {}
-    return {"TTL_TIMERS_PATH": str(Path(os.environ["KUBECONFIG"]).parent / "e2e-timers.db")}
+    return {"TTL_TIMERS": f"sqlite:{Path(os.environ['KUBECONFIG']).parent}/e2e-timers.db"}
 
 
 def shared_folder(name: str) -> Path | None:

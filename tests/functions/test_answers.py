@@ -229,6 +229,20 @@ async def test_expire_replies_with_a_retry_timer_while_the_api_server_is_busy(fu
         data = timer.model_dump(mode="json", by_alias=True)
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"task": "a-task", "scheduledat": stamp(ago(30))}],
+    ids=["of-the-broker", "as-a-task"],
+)
+async def test_timers_without_cloud_tasks_refuses_a_fired_timer(functions, config, attributes):
+    answer = await functions.post("timers", *binary(FIRED, timer(), purpose="expire", **attributes))
+
+    assert answer.status == 422
+    assert "expected dev.ttlafterfinished.timer.set" in answer.text
+    assert config.timers.pending == {}
+    assert config.publisher.published == []
+
+
 async def test_timers_on_a_full_disk_answers_503(functions, config):
     config.timers.failure = TryLaterError("disk full")
 

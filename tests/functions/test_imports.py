@@ -47,7 +47,7 @@ asyncio.run(load())
     ],
 )
 async def test_function_imports_only_the_listed_libraries(name, libraries, ours, not_ours, tmp_path):
-    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS_PATH": str(tmp_path / "timers.db")}
+    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS": f"sqlite:{tmp_path}/timers.db"}
     command = (sys.executable, "-c", PROBE.format(name=name))
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from shared.adapters.clock import SystemClock
 from shared.adapters.events.cloudevents import Event, parse_event
-from shared.adapters.timers.sqlite import SqliteTimers
+from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.messages import ObjectDeleted, Timer, TimersSet
 from tests.builders import FRONT, ROOT, ago, not_none
 from tests.fakes import FakePublisher
@@ -79,7 +79,7 @@ async def running(name, tmp_path, **settings):
         **inherited,
         "FUNCTION_TARGET": name,
         "FUNCTION_SOURCE": f"functions/{name}.py",
-        "TTL_TIMERS_PATH": str(tmp_path / "timers.db"),
+        "TTL_TIMERS": f"sqlite:{tmp_path}/timers.db",
         "KUBECONFIG": str(tmp_path / "kubeconfig"),
         **settings,
     }
@@ -201,7 +201,7 @@ async def load():
     print(*(each for each in {unwanted} if each in sys.modules))
 asyncio.run(load())
 """
-    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS_PATH": str(tmp_path / "timers.db")}
+    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS": f"sqlite:{tmp_path}/timers.db"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE
     )
@@ -241,7 +241,7 @@ async def test_timers_fires_overdue_timers_without_a_request(server, tmp_path):
         ("timers", {}, "K_SINK: "),
         ("sweep", {}, "K_SINK: "),
         ("timers", {"K_SINK": "sink"}, "K_SINK: "),
-        ("timers", {"K_SINK": "http://sink", "TTL_TIMERS_PATH": "/proc/none/timers.db"}, "/proc/none/timers.db: "),
+        ("timers", {"K_SINK": "http://sink", "TTL_TIMERS": "sqlite:/proc/none/timers.db"}, "/proc/none/timers.db: "),
         ("schedule", {"TTL_KINDS": "jobs,gizmos"}, "TTL_KINDS: "),
         ("expire", {"TTL_CONCURRENCY": "many"}, "TTL_CONCURRENCY: "),
         ("expire", {"TTL_METRICS_PORT": "metrics"}, "TTL_METRICS_PORT: "),

@@ -28,7 +28,7 @@ STRUCTURED = "application/cloudevents+json"
 DUE = job(complete=ago(60), ttl=30)
 
 
-def timer(*, due_at: str | None = None, purpose: str = "expire", **ref: Any) -> dict[str, Any]:
+def timer(*, due_at: object = None, purpose: str = "expire", **ref: Any) -> dict[str, Any]:
     """The data of a timer for DUE; keywords replace parts of its ref."""
     metadata = DUE["metadata"]
     identity = {name: metadata[name] for name in ("namespace", "name", "uid")}

@@ -62,6 +62,27 @@ kubectl -n ci wait --for=condition=Complete jobs --all --timeout=1m &&
 kubectl -n ci annotate --overwrite job build-42 ttlafterfinished.dev/ttl-succeeded=0s ttlafterfinished.dev/archive- &&
 kubectl annotate namespace ci ttlafterfinished.dev/archive-
 """
+UNUSED = """
+kubectl -n ci create configmap web-7f9 --from-literal=a=1 --from-literal=b=2 &&
+kubectl -n ci create configmap settings --from-literal=a=1 &&
+kubectl -n ci create configmap web-8a1 --from-literal=a=1 &&
+kubectl -n ci create secret generic db-old --from-literal=a=1 &&
+kubectl -n ci create secret generic sh.helm.release.v1.web.v1 --type=helm.sh/release.v1 &&
+kubectl -n ci create -f - <<'.'
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: web-6d5f}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: web, image: busybox}]
+      volumes: [{name: settings, configMap: {name: web-8a1}}]
+.
+"""
+"""What rollouts have left behind, and what the last one uses."""
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +105,7 @@ def test_how_to_works_in_order(page: Path, reader: Reader, api: Any) -> None:
     for file in reader.folder.glob("*.yaml"):
         file.write_text(file.read_text().replace(ARCHIVE, f"file://{reader.folder}/"))
     if api.get("/api/v1/namespaces/ci") is None:
-        code, printed = reader.shell(FLEET)
+        code, printed = reader.shell(f"{FLEET.rstrip()} &&{UNUSED}")
         assert code == 0, printed
     code, printed = reader.shell(JOBS)
     assert code == 0, printed

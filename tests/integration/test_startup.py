@@ -30,7 +30,7 @@ class Ended:
 @pytest.mark.parametrize(
     ("words", "environment", "named"),
     [
-        (("run", "--timers", "/proc/nowhere/timers.db"), {}, "/proc/nowhere/timers.db: expected a timer file"),
+        (("run", "--timers", "sqlite:/proc/nowhere/timers.db"), {}, "/proc/nowhere/timers.db: expected a timer file"),
         (("run", "--lease-namespace", "nowhere"), {}, "namespace nowhere"),
         (("run", "--context", "nowhere"), {}, "context 'nowhere'"),
         (("plan", "--context", "nowhere"), {}, "context 'nowhere'"),
@@ -52,7 +52,7 @@ def test_setting_that_names_nothing_is_one_sentence_before_the_banner(
 def test_timer_file_of_another_process_is_reported_before_the_banner(
     server: RealServer, tmp_path: Path, api: Api, start_run: Callable[..., Run]
 ) -> None:
-    timers = str(tmp_path / "timers.db")
+    timers = f"sqlite:{tmp_path}/timers.db"
     first = start_run("--no-lease", "--timers", timers)
     api.wait("the first to work", lambda: "sweep at start" in first.text)
 

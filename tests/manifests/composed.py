@@ -9,8 +9,12 @@ import yaml
 
 from tests.manifests.test_manifests import KNATIVE, Object, build, pod_specs
 
-GENERATED = {"kinds": "components/kinds/rules/*.yaml", "policy": "components/policy/policy.yaml"}
-"""Components that want a ConfigMap of the overlay's own, and files for it."""
+GENERATED = {
+    "kinds": ("kinds", "components/kinds/rules/*.yaml"),
+    "policy": ("policy", "components/policy/policy.yaml"),
+    "usage-references": ("references", "components/usage-references/rules/*.yaml"),
+}
+"""Components that want a ConfigMap of the overlay's own, its name, and files for it."""
 
 
 @cache
@@ -44,7 +48,8 @@ def overlay_of(kustomization: Object) -> tuple[Object, ...]:
 
 def _generator(name: str, overlay: Path) -> Object:
     """As docs/explanation/overlays.md has it; kustomize takes files of the overlay's own folder only."""
-    files = sorted(KNATIVE.glob(GENERATED[name]))
+    name, files_of = GENERATED[name]
+    files = sorted(KNATIVE.glob(files_of))
     for path in files:
         shutil.copy(path, overlay)
     return {"name": name, "namespace": "ttl-after-finished", "files": [path.name for path in files]}

@@ -7,7 +7,7 @@ from tests.manifests.test_manifests import needs_kubectl, of_kind, pod_specs
 
 pytestmark = needs_kubectl
 
-USERS = {"archive", "expire", "sweep"}
+USERS = {"archive", "expire", "sweep", "usage"}
 """They store documents, or read them back before a deletion."""
 
 

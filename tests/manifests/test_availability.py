@@ -42,8 +42,15 @@ def test_functions_of_every_deletion_have_two_pods(others):
 
 
 @pytest.mark.parametrize("timers", [(), ("timers-sqlite",)])
-def test_timers_has_exactly_one_pod(timers):
+def test_timers_in_a_file_has_exactly_one_pod(timers):
     assert replicas(composed(*timers, "prometheus", "high-availability"), "timers") == (1, 1)
+
+
+@pytest.mark.parametrize("others", [(), ("dead-letter", "prometheus", "high-availability")])
+def test_timers_on_nats_has_two_pods_or_more_and_a_drain_takes_one_at_a_time(others):
+    objects = composed("timers-nats", *others)
+    assert replicas(objects, "timers") == (2, None)
+    assert "timers" in availability_of(objects)
 
 
 def test_sweep_may_scale_to_zero():
@@ -63,14 +70,16 @@ def test_every_disruption_budget_of_an_overlay_can_be_met(folder):
     list(availability_of(build(KNATIVE / folder)))
 
 
-def test_production_functions_with_metrics_do_not_scale_to_zero():
-    objects = build(KNATIVE / "overlays/production")
-    for name in ("expire", "enforce", "archive", "sweep", "deadletter", "timers"):
+@pytest.mark.parametrize("folder", ["overlays/production", "overlays/production-nats"])
+def test_production_functions_with_metrics_do_not_scale_to_zero(folder):
+    objects = build(KNATIVE / folder)
+    for name in ("expire", "enforce", "archive", "sweep", "usage", "deadletter", "timers"):
         assert replicas(objects, name)[0] >= 1, f"{name}: list prometheus after the functions' components"
 
 
-def test_services_use_no_field_that_needs_a_knative_feature_flag():
-    objects = composed("dead-letter", "prometheus", "high-availability", "network-policy")
+@pytest.mark.parametrize("timers", [(), ("timers-nats", "timers-nats/credentials", "timers-nats/tls")])
+def test_services_use_no_field_that_needs_a_knative_feature_flag(timers):
+    objects = composed(*timers, "dead-letter", "prometheus", "high-availability", "network-policy")
     for name, service in of_kind(objects, "Service", "serving.knative.dev").items():
         spec = service["spec"]["template"]["spec"]
         allowed = "serviceAccountName|automountServiceAccountToken|containers|volumes|enableServiceLinks|timeoutSeconds"

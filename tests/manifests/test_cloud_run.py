@@ -15,17 +15,22 @@ import pytest
 import yaml
 
 from shared.adapters.config.settings import Settings, read_settings
+from shared.adapters.config.timers_address import CloudTasksAddress
 from shared.adapters.kubernetes.access import get_access
+from shared.adapters.timers.cloudtasks.engine import ANSWER_SECONDS
+from shared.adapters.timers.limits import LIMITS
+from shared.messages import ObjectArchived, Purpose, TimersSet
 from tests.builders import not_none
 
 ROOT = Path(__file__).parents[2]
 OVERLAY = ROOT / "knative" / "overlays" / "cloud-run"
 NAMESPACE = "ttl-after-finished"
 FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__"}
-# timers needs a disk, and dead letters are reported in the cluster that they came from.
-IN_THE_CLUSTER = {"timers", "deadletter"}
-ON_CLOUD_RUN = ["archive", "enforce", "expire", "schedule", "sweep"]
+# Dead letters are reported in the cluster that they came from, and `usage` reads whole clusters.
+IN_THE_CLUSTER = {"deadletter", "usage"}
+ON_CLOUD_RUN = ["archive", "enforce", "expire", "schedule", "sweep", "timers"]
 REACHING_THE_CLUSTER = ["archive", "enforce", "expire", "sweep"]
+PUBLISHING = ["sweep", "timers"]
 SECRET = re.compile(r"TOKEN$|SECRET|PASSWORD|KEY$")
 
 SERVICE_ANNOTATIONS = {"run.googleapis.com/ingress", "run.googleapis.com/invoker-iam-disabled"}
@@ -101,7 +106,7 @@ def test_each_function_runs_in_the_cluster_or_on_cloud_run():
     assert [obj["metadata"]["name"] for obj in objects(OVERLAY)] == ON_CLOUD_RUN
     assert in_cluster("Service").keys() & FUNCTIONS == IN_THE_CLUSTER
     assert {*ON_CLOUD_RUN, *IN_THE_CLUSTER} == FUNCTIONS
-    assert list(in_cluster("SinkBinding")) == ["timers"]
+    assert list(in_cluster("SinkBinding")) == ["usage"]
 
 
 def test_service_has_only_fields_that_cloud_run_supports(service):
@@ -134,12 +139,12 @@ def test_revision_has_memory_for_gen2_and_cpu_for_concurrent_requests(service):
     assert 1 < template["spec"]["containerConcurrency"] <= 1000
 
 
-def test_only_expire_always_has_one_instance():
+def test_only_expire_and_timers_always_have_one_instance():
     scales = {
         name: service["spec"]["template"]["metadata"]["annotations"]["autoscaling.knative.dev/minScale"]
         for name, service in services().items()
     }
-    assert scales == {"archive": "0", "enforce": "0", "expire": "1", "schedule": "0", "sweep": "0"}
+    assert scales == {"archive": "0", "enforce": "0", "expire": "1", "schedule": "0", "sweep": "0", "timers": "1"}
 
 
 def test_function_service_and_account_share_a_name(service):
@@ -154,9 +159,9 @@ def test_function_service_and_account_share_a_name(service):
 
 
 def test_cloud_run_image_equals_the_image_of_the_cluster(service):
-    (timers,) = in_cluster("StatefulSet")["timers"]["spec"]["template"]["spec"]["containers"]
-    assert container_of(service)["image"] == timers["image"]
-    assert re.fullmatch(r"ghcr\.io/ttl-after-finished/ttl-after-finished:\d+\.\d+\.\d+", timers["image"])
+    (usage,) = in_cluster("Service")["usage"]["spec"]["template"]["spec"]["containers"]
+    assert container_of(service)["image"] == usage["image"]
+    assert re.fullmatch(r"ghcr\.io/ttl-after-finished/ttl-after-finished:\d+\.\d+\.\d+", usage["image"])
 
 
 def test_every_variable_is_a_literal_or_a_secret(service):
@@ -170,8 +175,9 @@ def test_every_variable_is_a_literal_or_a_secret(service):
 def test_settings_are_valid_and_only_deleting_functions_reach_the_cluster(service):
     access = get_access(settings_of(service))
     name = service["metadata"]["name"]
-    assert (access is not None) == (name in REACHING_THE_CLUSTER)
-    assert settings_of(service).api_identity == ("google" if name in REACHING_THE_CLUSTER else None)
+    calls = name in {*REACHING_THE_CLUSTER, *PUBLISHING}  # which publish with a token that the API server issues
+    assert (access is not None) == calls
+    assert settings_of(service).api_identity == ("google" if calls else None)
 
 
 def test_settings_equal_the_settings_of_the_cluster(service):
@@ -213,26 +219,46 @@ def test_trigger_reaches_its_function_with_an_equal_timeout(service):
     assert "ref" not in trigger["spec"]["subscriber"]
     number, unit = not_none(re.fullmatch(r"PT(\d+)([SM])", trigger["spec"]["delivery"]["timeout"])).groups()
     seconds = int(number) * {"S": 1, "M": 60}[unit]
+    if name == "timers":  # a task takes as long as its delivery
+        seconds = int(LIMITS.timeout_of(Purpose.ARCHIVE) + ANSWER_SECONDS)
     assert service["spec"]["template"]["spec"]["timeoutSeconds"] == seconds
 
 
-def test_timers_run_in_the_cluster_on_a_volume():
-    assert in_cluster("Trigger")["timers"]["spec"]["subscriber"]["ref"]["name"] == "timers"
-    assert in_cluster("StatefulSet")["timers"]["spec"]["volumeClaimTemplates"]
-    assert in_cluster("Trigger").keys() == {*ON_CLOUD_RUN, "timers"}
+def test_timers_are_tasks_and_the_cluster_keeps_none():
+    assert not in_cluster("StatefulSet")
+    assert in_cluster("Trigger").keys() == {*ON_CLOUD_RUN, "usage"}
+    settings = settings_of(services()["timers"])
+    assert settings.timers == CloudTasksAddress("projects/my-project/locations/us-central1/queues/ttl-timers")
+    assert settings.tasks_target == in_cluster("Trigger")["timers"]["spec"]["subscriber"]["uri"]
+    accounts = {service["spec"]["template"]["spec"]["serviceAccountName"] for service in services().values()}
+    assert settings.tasks_account not in accounts  # it is an identity for Cloud Tasks only
+    assert all(settings_of(other).timers is None for name, other in services().items() if name != "timers")
 
 
-def test_sweep_reaches_the_broker_as_an_account_of_the_cluster():
-    sweep = settings_of(services()["sweep"])
+def test_trigger_of_timers_never_sends_a_fired_timer():
+    """Or else timers would publish it again, and so on."""
+    (filters,) = in_cluster("Trigger")["timers"]["spec"]["filters"]
+    assert [each["exact"]["type"] for each in filters["any"]] == [TimersSet.type, ObjectArchived.type]
+
+
+def test_timers_can_take_all_deliveries_at_once():
+    service = services()["timers"]["spec"]["template"]["spec"]
+    assert service["containerConcurrency"] > len(Purpose) * LIMITS.in_flight
+
+
+@pytest.mark.parametrize("name", PUBLISHING)
+def test_function_reaches_the_broker_as_an_account_of_the_cluster(name):
+    settings = settings_of(services()[name])
     (broker,) = in_cluster("Broker")
     address = in_cluster("Service")["ttl-after-finished-broker"]
     assert address["metadata"]["namespace"] == "knative-eventing"
     assert address["metadata"]["annotations"] == {"networking.gke.io/load-balancer-type": "Internal"}
     assert address["spec"]["selector"] == {"eventing.knative.dev/brokerRole": "ingress"}  # as Knative labels it
-    assert sweep.sink == f"http://{address['spec']['loadBalancerIP']}/{NAMESPACE}/{broker}"
-    assert sweep.sink_audience == f"eventing.knative.dev/broker/{NAMESPACE}/{broker}"
-    namespace, _, account = sweep.sink_account.partition("/")
+    assert settings.sink == f"http://{address['spec']['loadBalancerIP']}/{NAMESPACE}/{broker}"
+    assert settings.sink_audience == f"eventing.knative.dev/broker/{NAMESPACE}/{broker}"
+    namespace, _, account = settings.sink_account.partition("/")
     assert namespace == NAMESPACE
+    assert account == name
     assert account in in_cluster("ServiceAccount")
 
 
@@ -252,20 +278,21 @@ def test_google_accounts_have_the_rights_of_their_functions():
             assert state["subjects"] == binding["subjects"]
 
 
-def test_account_that_the_sweep_publishes_as_has_no_rights():
+@pytest.mark.parametrize("name", PUBLISHING)
+def test_account_that_a_function_publishes_as_has_no_rights(name):
     bindings = [*in_cluster("ClusterRoleBinding").values(), *in_cluster("RoleBinding").values()]
     bound = {(subject["kind"], subject["name"]) for binding in bindings for subject in binding["subjects"]}
-    assert ("ServiceAccount", "sweep") not in bound
-    assert in_cluster("ServiceAccount")["sweep"]["automountServiceAccountToken"] is False
-    assert in_cluster("Role")["sweep-tokens"]["rules"] == [
-        {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["sweep"], "verbs": ["create"]}
+    assert ("ServiceAccount", name) not in bound
+    assert in_cluster("ServiceAccount")[name]["automountServiceAccountToken"] is False
+    assert in_cluster("Role")[f"{name}-tokens"]["rules"] == [
+        {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": [name], "verbs": ["create"]}
     ]
-    (subject,) = in_cluster("RoleBinding")["sweep-tokens"]["subjects"]
-    assert subject["name"] == services()["sweep"]["spec"]["template"]["spec"]["serviceAccountName"]
+    (subject,) = in_cluster("RoleBinding")[f"{name}-tokens"]["subjects"]
+    assert subject["name"] == services()[name]["spec"]["template"]["spec"]["serviceAccountName"]
 
 
 def test_cloud_run_functions_have_no_account_in_the_cluster():
-    assert sorted(in_cluster("ServiceAccount")) == ["deadletter", "source", "sweep", "timers"]
+    assert sorted(in_cluster("ServiceAccount")) == ["deadletter", "source", "sweep", "timers", "usage"]
 
 
 # The place

@@ -28,7 +28,7 @@ from tests.manifests.test_manifests import (
 
 __all__ = ["pytestmark"]  # kubectl is needed
 
-GUARDED = ["overlays/knative", "overlays/production", "overlays/standalone"]
+GUARDED = ["overlays/knative", "overlays/production", "overlays/production-nats", "overlays/standalone"]
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from shared.adapters.config.settings import read_settings
+from shared.adapters.config.timers_address import NatsAddress
 from shared.adapters.events.cloudevents import TICK
 from shared.messages import (
     ArchiveDone,
@@ -20,7 +21,7 @@ from shared.messages import (
 from shared.standalone.triggers import Filter
 from tests.builders import JOB, POD, TRAINJOB
 from tests.manifests.composed import composed
-from tests.manifests.test_manifests import KNATIVE, ROOT, Object, build, needs_kubectl, of_kind
+from tests.manifests.test_manifests import KNATIVE, ROOT, Object, build, needs_kubectl, of_kind, settings_of
 
 FUNCTIONS = {path.stem for path in (ROOT / "functions").glob("*.py")} - {"__init__"}
 ACCOUNT = "system:serviceaccount:ttl-after-finished:"
@@ -41,27 +42,34 @@ SENT = {
     ("Trigger", "enforce"): {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
     ("Trigger", "archive"): {ObjectArchived.type, TimersSet.type},
     ("Trigger", "sweep"): {SweepStep.type},
+    ("Trigger", "usage"): set(),
     ("SinkBinding", "timers"): {Timer.type},
     ("SinkBinding", "sweep"): {TimersSet.type, ObjectDeleted.type},
     ("SinkBinding", "source-sinkbinding"): {f"dev.knative.apiserver.resource.{verb}" for verb in ("add", "update")}
     | {SweepStep.type},
+    ("SinkBinding", "usage"): {ObjectDeleted.type},
     ("PingSource", "sweep"): {TICK},
+    ("PingSource", "usage"): {TICK},
     **{("ApiServerSource", rule.kind.lower()): REPORTED for rule in (JOB, POD, TRAINJOB)},
 }
 VARIANTS = [
     pytest.param(names, id="-".join(names) or "alone")
-    for names in ((), ("timers-sqlite", "source-watch", "network-policy"))
+    for names in (
+        (),
+        ("timers-sqlite", "source-watch", "network-policy"),
+        ("timers-nats", "timers-nats/credentials", "timers-nats/tls", "network-policy"),
+    )
 ]
-PRODUCTION = KNATIVE / "overlays/production"
+PRODUCTION = [KNATIVE / "overlays/production", KNATIVE / "overlays/production-nats"]
 
 pytestmark = needs_kubectl
 
 
-@pytest.fixture(params=[*VARIANTS, PRODUCTION], ids=lambda param: param.name if param == PRODUCTION else None)
+@pytest.fixture(params=[*VARIANTS, *PRODUCTION], ids=lambda param: param.name if param in PRODUCTION else None)
 def objects(request: pytest.FixtureRequest) -> tuple[Object, ...]:
     """The two-minute start with more components, and this one as the last before `release`; and what is shipped."""
-    if request.param == PRODUCTION:
-        return build(PRODUCTION)
+    if request.param in PRODUCTION:
+        return build(request.param)
     return composed(*request.param, "eventpolicy", base="overlays/knative")
 
 
@@ -195,7 +203,8 @@ def test_no_network_policy_keeps_a_function_from_the_keys(objects):
 
 def test_component_removes_nothing_from_the_base(objects):
     """Mounts and variables of the plain functions are all still there."""
-    plain = functions(build(KNATIVE / "overlays/knative"))
+    on_nats = isinstance(settings_of(objects).timers, NatsAddress)
+    plain = functions(composed("timers-nats") if on_nats else build(KNATIVE / "overlays/knative"))
     for name, before in plain.items():
         after = functions(objects)[name]
         for field in ("env", "volumeMounts"):

@@ -58,7 +58,7 @@ MAIN = "from shared.cli.main import main; main()"
 
 def ended(tmp_path, code, *words):
     """What a program prints, and its exit code, without the development servers."""
-    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS_PATH": str(tmp_path / "timers.db")}
+    environment = {**os.environ, "K_SINK": "http://sink", "TTL_TIMERS": f"sqlite:{tmp_path}/timers.db"}
     command = [sys.executable, "-c", WITHOUT_DEVSERVER + code, *words]
     process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     return process.returncode, process.stdout + process.stderr

@@ -17,7 +17,7 @@ from tests.manifests.test_manifests import KNATIVE, needs_kubectl, of_kind, pod_
 pytestmark = needs_kubectl
 
 FOLDER = "/etc/ttl-after-finished-kinds"
-READERS = {"schedule", "expire", "enforce", "archive", "sweep"}
+READERS = {"schedule", "expire", "enforce", "archive", "sweep", "usage"}
 ORDERS = [
     *(pytest.param(order, "base", READERS, id="-".join(order)) for order in permutations(("kinds", "policy"))),
     pytest.param(("dead-letter", "timers-sqlite", "kinds", "policy", "eventpolicy"), "base", READERS, id="tokens"),

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from shared.adapters.config.settings import Settings, read_settings
+from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.events.cloudevents import TICK
 from shared.cli.main import COMMANDS
 from shared.installation.rbac import Right, lease_needs, needs_of, state_needs
@@ -32,14 +33,14 @@ from shared.messages import (
 from shared.safeguards.state_schema import NAME as STATE
 from shared.standalone.trigger_files import read_triggers
 from shared.standalone.triggers import Delivery, Filter, Trigger
-from tests.builders import kind_rule, not_none, shipped_kinds
+from tests.builders import kind_rule, shipped_kinds
 
 ROOT = Path(__file__).parents[2]
 KNATIVE = ROOT / "knative"
 OVERLAYS = sorted(path.parent.name for path in KNATIVE.glob("overlays/*/kustomization.yaml"))
 # Cloud Run speaks a dialect of its own: test_cloud_run.py.
 BUILDS = ["base", *(f"overlays/{name}" for name in OVERLAYS if name != "cloud-run")]
-SWEPT = ["overlays/knative", "overlays/production", "overlays/cloud-run/cluster"]
+SWEPT = ["overlays/knative", "overlays/production", "overlays/production-nats", "overlays/cloud-run/cluster"]
 """The functions that delete and use a Broker."""
 COMPONENTS = sorted(str(path.parent.relative_to(KNATIVE)) for path in KNATIVE.glob("components/**/kustomization.yaml"))
 FUNCTIONS = sorted(path.stem for path in (ROOT / "functions").glob("*.py") if path.stem != "__init__")
@@ -60,8 +61,13 @@ REPLIES = {
     "enforce": {ObjectStopped.type, ObjectDeleted.type, TimersSet.type},
     "archive": {ObjectArchived.type, TimersSet.type},
     "sweep": {SweepStep.type},
+    "usage": set(),
 }
-PUBLISHED = {"timers": {Timer.type}, "sweep": {ObjectDeleted.type, TimersSet.type}}
+PUBLISHED = {
+    "timers": {Timer.type},
+    "sweep": {ObjectDeleted.type, TimersSet.type},
+    "usage": {ObjectDeleted.type},
+}
 """Outside of a reply, by way of K_SINK."""
 ROUNDS = {
     ("timers", Timer.type): "fires once, when it is due; what comes of it is due later",
@@ -243,11 +249,12 @@ def test_settings_name_the_namespace_of_the_build(objects):
     assert settings_of(objects).home_namespace == NAMESPACE
 
 
-def test_timers_are_stored_on_a_volume(objects):
-    folder = str(not_none(settings_of(objects).timers_path).parent)
+def test_timers_in_a_file_are_stored_on_a_volume_and_other_timers_need_none(objects):
+    address = settings_of(objects).timers
+    folders = [str(address.path.parent)] if isinstance(address, SqliteAddress) else []
     for name, container in containers(objects):
         mounts = [mount["mountPath"] for mount in container.get("volumeMounts", []) if mount["name"] != "account"]
-        assert mounts == ([folder] if name in {"timers", "standalone"} else []), name
+        assert mounts == (folders if name in {"timers", "standalone"} else []), name
 
 
 def test_every_used_service_account_exists(objects):
@@ -320,6 +327,9 @@ def test_every_account_has_exactly_the_rights_that_the_code_uses(folder):
         needed = needs_of(role, rules) | (lease_needs(NAMESPACE) if account == "standalone" else set())
         if account in WRITERS:
             needed |= state_needs(NAMESPACE)
+        if account == "usage":  # the component `usage` grants what it lists and deletes
+            needed = state_needs(NAMESPACE) | {Right("", "events", "create")}
+            needed |= {Right("", "namespaces", verb) for verb in ("get", "list")}
         if account == "deadletter":
             needed = frozenset({Right("", "events", "create", NAMESPACE)})
         assert rights_of(objects, account) == {(right.group, right.resource, right.verb) for right in needed}, account
@@ -354,7 +364,9 @@ def test_standalone_uses_a_lease_and_a_folder_that_it_may_write():
     assert f"--lease-namespace={of_kind(objects, 'Role')['standalone']['metadata']['namespace']}" in container["args"]
     (mount,) = container["volumeMounts"]
     assert {"name": "TMPDIR", "value": mount["mountPath"]} in container["env"]  # all else is read-only
-    assert f"--timers={mount['mountPath']}/timers.db" in container["args"]
+    address = settings_of(objects).timers
+    assert isinstance(address, SqliteAddress)
+    assert str(address.path.parent) == mount["mountPath"]
 
 
 def test_standalone_needs_no_knative():
@@ -457,7 +469,10 @@ def test_trigger_retries_for_the_documented_time(name):
     delivery = of_kind(build(KNATIVE / "base"), "Trigger")[name]["spec"]["delivery"]
     pauses = Delivery.model_validate(delivery)
     waited = sum(pauses.pause_seconds(retries) for retries in range(pauses.retry))
-    assert round(waited) == {"schedule": 3, "timers": 51, "expire": 3, "enforce": 3, "archive": 3, "sweep": 127}[name]
+    assert (
+        round(waited)
+        == {"schedule": 3, "timers": 51, "expire": 3, "enforce": 3, "archive": 3, "sweep": 127, "usage": 10}[name]
+    )
     assert pauses.backoff_policy == "exponential"
     assert pauses.timeout
 
@@ -535,7 +550,7 @@ def test_every_source_and_trigger_uses_the_broker():
     objects = build(KNATIVE / "overlays/knative")
     (broker,) = of_kind(objects, "Broker")
     senders = [obj for obj in objects if "sink" in obj.get("spec", {})]
-    assert len(senders) == 5  # two sources, the ping, two bindings
+    assert len(senders) == 6  # two sources, the ping, three bindings
     assert {obj["spec"]["sink"]["ref"]["name"] for obj in senders} == {broker}
     assert {trigger["spec"]["broker"] for trigger in of_kind(objects, "Trigger").values()} == {broker}
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shared.adapters.config.timers_address import NatsAddress
 from tests.manifests.composed import composed, pods, selects
 from tests.manifests.test_manifests import KNATIVE, build, needs_kubectl, of_kind, pod_specs, settings_of
 
@@ -12,10 +13,16 @@ BROKER, API_SERVER, DNS = {80, 443, 8080, 8443}, {443, 6443}, {53, 5353}
 QUEUE_PROXY = {8012, 8013, 8022, 8112, 9090, 9091}
 
 
-@pytest.fixture(params=["functions", "timers-sqlite", "source-watch", "standalone", "production"], scope="module")
+VARIANTS = [
+    *("functions", "timers-sqlite", "timers-nats", "source-watch", "standalone"),
+    *("overlays/production", "overlays/production-nats"),
+]
+
+
+@pytest.fixture(params=VARIANTS, scope="module")
 def objects(request):
-    if request.param == "production":
-        return build(KNATIVE / "overlays/production")
+    if request.param.startswith("overlays/"):
+        return build(KNATIVE / request.param)
     if request.param == "standalone":
         return composed("standalone", "prometheus", "network-policy", base="namespace")
     return composed(*([] if request.param == "functions" else [request.param]), *SOURCES)
@@ -79,11 +86,13 @@ def test_only_clients_of_the_api_server_may_reach_it(objects):
         assert (API_SERVER in open_to_all) == (name in askers(objects)), name
 
 
-def test_only_publishers_may_reach_the_broker(objects):
+def test_only_publishers_may_reach_the_broker_and_only_timers_nats(objects):
     for name, labels in pods(objects).items():
         to_namespaces = [flow for flow in flows(objects, labels, "egress") if flow[0]]
         expected = [(frozenset({"knative-eventing"}), BROKER)] if name in publishers(objects) else []
-        assert to_namespaces == expected, name
+        if name == "timers" and isinstance(settings_of(objects).timers, NatsAddress):
+            expected.append((frozenset({"nats"}), {4222}))
+        assert sorted(to_namespaces, key=str) == sorted(expected, key=str), name
 
 
 def test_events_come_from_knative_only(objects):
@@ -105,7 +114,7 @@ def test_prometheus_reaches_the_metrics_port(objects):
 
 
 def test_every_flow_selects_existing_pods():
-    builds = (SOURCES, ("timers-sqlite", "source-watch", *SOURCES))
+    builds = (SOURCES, ("timers-sqlite", "source-watch", *SOURCES), ("timers-nats", *SOURCES))
     labels = [pod for names in builds for pod in pods(composed(*names)).values()]
     for name, policy in of_kind(composed(*SOURCES), "NetworkPolicy").items():
         assert any(selects(policy["spec"]["podSelector"], pod) for pod in labels), name

@@ -33,7 +33,10 @@ def mounted(spec):
 
 @pytest.mark.parametrize(
     ("objects", "readers"),
-    [(ON_KNATIVE, {"schedule", "expire", "enforce", "archive", "sweep", "source"}), (STANDALONE, {"standalone"})],
+    [
+        (ON_KNATIVE, {"schedule", "expire", "enforce", "archive", "sweep", "usage", "source"}),
+        (STANDALONE, {"standalone"}),
+    ],
     ids=["knative", "standalone"],
 )
 def test_deciding_functions_mount_the_policy_by_its_hash(objects, readers):

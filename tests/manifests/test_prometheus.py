@@ -68,6 +68,8 @@ async def measured():
     metrics.swept(shipped_kinds().of("batch", "Job")[0])
     metrics.delayed(ref, 1.0)
     metrics.recreate_loop(ref)
+    metrics.usage_pass("")
+    metrics.usage_ended({"looked_at": 1}, window_seconds=0.1)
     metrics.answered("expire", 503)
     await metrics.measuring(FakePublisher()).publish(SweepStep())
     metrics.count_timers(Engine)
@@ -137,7 +139,7 @@ def test_reference_names_every_metric_and_its_labels(known):
 # Who is scraped, and where
 
 
-@pytest.mark.parametrize("components", [(), ("timers-sqlite",), ("dead-letter",), ("source-watch",)])
+@pytest.mark.parametrize("components", [(), ("timers-sqlite",), ("timers-nats",), ("dead-letter",), ("source-watch",)])
 def test_every_function_pod_is_scraped_at_its_metrics_port(components):
     objects = composed(*components, "prometheus")
     port = settings_of(objects).metrics_port
@@ -181,7 +183,7 @@ def relabelled(rules, address, *, container="user-container"):
 
 def test_scraped_functions_do_not_scale_to_zero():
     objects = composed("dead-letter", "prometheus")
-    for name in ("expire", "enforce", "archive", "sweep", "deadletter", "timers"):
+    for name in ("expire", "enforce", "archive", "sweep", "usage", "deadletter", "timers"):
         template = of_kind(objects, "Service", "serving.knative.dev")[name]["spec"]["template"]
         assert template["metadata"]["annotations"]["autoscaling.knative.dev/min-scale"] == "1", name
 

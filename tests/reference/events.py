@@ -39,12 +39,15 @@ def read_consumers():
         for document in yaml.safe_load_all(path.read_text()):
             if document and document.get("kind") == "Trigger":
                 for one in _filters(document["spec"]["filters"]):
-                    consumers.setdefault(one["exact"]["type"], []).append(document["metadata"]["name"])
+                    if "exact" in one:
+                        consumers.setdefault(one["exact"]["type"], []).append(document["metadata"]["name"])
     return consumers
 
 
 def _filters(filters):
-    return [inner for one in filters for inner in one.get("any", [one])]
+    """The innermost filters; one that is negated is left out."""
+    inner = [one for given in filters for one in given.get("any", given.get("all", ()))]
+    return [*(one for one in filters if "exact" in one), *(_filters(inner) if inner else ())]
 
 
 def _names(consumers, event_type):

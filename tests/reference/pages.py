@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from tests.reference import annotations, cli, events, kinds, metrics, policy, reasons, settings
+from tests.reference import annotations, cli, events, kinds, metrics, policy, reasons, references, settings
 from tests.reference.texts import fill
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
-_MODULES = (annotations, policy, kinds, cli, settings, metrics, events, reasons)
+_MODULES = (annotations, policy, kinds, references, cli, settings, metrics, events, reasons)
 
 
 def render():

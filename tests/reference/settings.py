@@ -8,6 +8,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from shared.adapters.config.settings import Settings
+from shared.adapters.config.timers_settings import TimersSettings
 from shared.core.ttl.durations import format_duration
 from tests.reference.texts import code, described, fill, paragraphs, table
 
@@ -23,7 +24,7 @@ _TYPES = {
 
 def render():
     """The page."""
-    texts = {name: paragraphs(text) for name, text in described(Settings).items()}
+    texts = {name: paragraphs(text) for part in (TimersSettings, Settings) for name, text in described(part).items()}
     rows = [
         (code(field.alias), texts[name][0], _type_of(field), _default(field), _readers(texts[name]))
         for name, field in Settings.model_fields.items()
@@ -38,7 +39,9 @@ def _readers(texts):
 def _type_of(field):
     asked = field.annotation
     if typing.get_origin(asked) in (typing.Union, types.UnionType):
-        (asked,) = (one for one in typing.get_args(asked) if one is not type(None))
+        asked, *others = (one for one in typing.get_args(asked) if one is not type(None))
+        if others:
+            return "address"
     if typing.get_origin(asked) is typing.Literal:
         return " or ".join(map(code, typing.get_args(asked)))
     return "list, comma separated" if typing.get_origin(asked) is tuple else _TYPES[asked]

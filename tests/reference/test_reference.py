@@ -12,6 +12,7 @@ from shared.core.namespaces import DEFAULTS, namespace_of
 from shared.core.objects import ANNOTATION_DOMAIN
 from shared.core.ttl.annotations import OF_NAMESPACES, OF_OBJECTS
 from shared.core.ttl.ttl import TTL_ANNOTATIONS, annotated_ttl
+from shared.core.unused.unused_reasons import UnusedReason
 from shared.ports import EventReason, HandlingReason, Verdict
 from shared.safeguards.reasons import Safeguard
 from tests.reference.metrics import LABELS, collect, read_alerts
@@ -35,7 +36,7 @@ def test_every_committed_page_is_generated():
     assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
 
 
-@pytest.mark.parametrize("enum", [Reason, Safeguard, HandlingReason, EventReason, Verdict])
+@pytest.mark.parametrize("enum", [Reason, UnusedReason, Safeguard, HandlingReason, EventReason, Verdict])
 def test_each_member_has_a_description(enum):
     expected = 1 if enum is Verdict else 2
 

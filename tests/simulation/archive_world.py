@@ -36,7 +36,9 @@ from tests.simulation.archive_people import KINDS, People, Spec, draw_spec
 from tests.simulation.archive_store import STORES, SimArchive, SimArchives, SimStore
 from tests.simulation.clocks import Clocks
 from tests.simulation.faults import Faults
+from tests.simulation.memory_timers import TimerStore
 from tests.simulation.simcluster import Server, SimCluster
+from tests.simulation.simtimers import ForgetfulTimers, TimerTarget
 from tests.simulation.virtualloop import VirtualLoop
 from tests.sweeps import sweep_with
 
@@ -103,7 +105,7 @@ class ArchiveProcess:
         self.archivals = [self._archival(f"archive-{number}") for number in range(ARCHIVERS)]
         swept = self._expiry("sweep", mutant.sweep_check or mutant.check)
         self._sweep = sweep_with(swept, self, world.interval, concurrency=3, make=mutant.sweep)
-        self._in_flight: dict[tuple[str, str], Timer] = {}
+        self.timers = ForgetfulTimers(world, TimerTarget(self._fire), self.start)
 
     def _expiry(self, by: str, check: Any) -> Expiry:
         world, file = self.world, self.world.policy_files[by]
@@ -123,10 +125,11 @@ class ArchiveProcess:
         archival: Archival = self.world.mutant.archival(**shared_fields(expiry), writer=writer)
         return archival
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = self.world.loop.create_task(work)
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = self.world.loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._ended)
+        return task
 
     def kill(self) -> None:
         for task in self._tasks:
@@ -137,26 +140,12 @@ class ArchiveProcess:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.checks.violate("bug", repr(error))
 
-    async def run(self) -> None:
-        """Fire the timers that are due, by the engine's clock."""
-        while True:
-            now = self.world.clocks.timers()
-            for key, timer in list(self.world.timers.items()):
-                if timer.due_at <= now and key not in self._in_flight:
-                    self._in_flight[key] = timer
-                    self.start(self._fire(key, timer))
-            await asyncio.sleep(0.5)
-
-    async def _fire(self, key: tuple[str, str], timer: Timer) -> None:
-        faults = self.world.faults
-        is_forgotten, is_doubled = faults.happens(faults.fires_twice), faults.happens(faults.duplicate)
+    async def _fire(self, timer: Timer) -> None:
+        is_doubled = self.world.faults.happens(self.world.faults.duplicate)
         self.world.checks.fired(timer)
         if is_doubled:
             self.start(self._deliver(timer))
         await self._deliver(timer)
-        if self.world.timers.get(key) is timer and not is_forgotten:
-            del self.world.timers[key]
-        del self._in_flight[key]
 
     async def _deliver(self, timer: Timer) -> None:
         self.world.note("timers", f"fires {timer.purpose} {timer.ref.name} {timer.ref.uid} {timer.attempts}")
@@ -189,7 +178,7 @@ class ArchiveProcess:
         if isinstance(message, TimersSet):
             clock = ReadClock(self.world.clocks.timers)
             ahead = horizon(self.world.interval)
-            await set_timers(message, timers=self.world, clock=clock, horizon=ahead, telemetry=self.telemetry)
+            await set_timers(message, timers=self.timers, clock=clock, horizon=ahead, telemetry=self.telemetry)
 
     async def schedule(self, obj: dict[str, Any]) -> None:
         file, evaluator = self.world.policy_files["expire"], self.expiry.evaluator
@@ -231,7 +220,7 @@ class ArchiveWorld:
             one.faults.rot, one.skew = 0.4, abs(one.skew)
         self.checks, self.people = ArchiveChecks(self), People(self)
         self.users = self.people
-        self.server, self.timers = Server(self), dict[tuple[str, str], Timer]()
+        self.server, self.timer_store = Server(self), TimerStore()
         first = draw_spec(self.rng, self.foreign)
         self.specs = [(0.0, first)]
         functions = ("expire", "sweep", *(f"archive-{number}" for number in range(ARCHIVERS)))
@@ -273,14 +262,9 @@ class ArchiveWorld:
         self.sent_messages.append(message)
         self.loop.call_later(seconds, lambda: self.process.start(self.process.receive(message)))
 
-    async def set(self, timers: Any) -> None:
-        """The timer engine."""
-        for timer in timers:
-            self.timers[timer.ref.uid, str(timer.purpose)] = timer
-
     async def _live(self) -> None:
         rng = self.rng
-        self.process.start(self.process.run())
+        self.process.start(self.process.timers.run())
         people_pause = rng.choice((0.5, 1.5))
         troubles = [
             self.loop.create_task(self._repeat(lambda: rng.expovariate(1 / people_pause), self.people.act)),
@@ -332,7 +316,7 @@ class ArchiveWorld:
         self.note("director", "kills the process")
         self.process.kill()
         self.process = ArchiveProcess(self)
-        self.process.start(self.process.run())
+        self.process.start(self.process.timers.run())
 
     def _away(self) -> None:
         self.note("director", "the API server goes")

@@ -33,7 +33,9 @@ from tests.simulation.checks import Violation
 from tests.simulation.clocks import Clocks
 from tests.simulation.deadline_people import People, Run, Settings
 from tests.simulation.faults import Faults
+from tests.simulation.memory_timers import TimerStore
 from tests.simulation.simcluster import Server, SimCluster
+from tests.simulation.simtimers import ForgetfulTimers, TimerTarget
 from tests.simulation.virtualloop import VirtualLoop
 from tests.sweeps import sweep_with
 
@@ -59,7 +61,7 @@ _WRITE = WriteOptions(manager="ttl-after-finished")
 class DeadlineCluster(SimCluster):
     """One process's connection; the checks see each stop and each DELETE when it arrives."""
 
-    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any], *, manager: str = "") -> Snapshot:
         def act(one: KindRule) -> Any:
             live = copied(self.read_object(one, ref))
             change = merge_patch(self.sent(patch))
@@ -198,12 +200,13 @@ class DeadlineProcess:
         parts |= {"telemetry": FakeTelemetry(note=world.note), "evaluator": Evaluator(cluster, KINDS)}
         self.enforcement, self.expiry = mutant.enforcement(**parts, by="enforce"), Expiry(**parts)
         self._sweep = sweep_with(Expiry(**parts, by="sweep"), self, world.interval, concurrency=3, make=mutant.sweep)
-        self._in_flight: dict[tuple[str, str], Timer] = {}
+        self.timers = ForgetfulTimers(world, TimerTarget(self._fire), self.start)
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = self.world.loop.create_task(work)
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = self.world.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def kill(self) -> None:
         for task in self._tasks:
@@ -214,31 +217,17 @@ class DeadlineProcess:
         if not task.cancelled() and (error := task.exception()) is not None:
             self.world.checks.violate("bug", repr(error))
 
-    async def run(self) -> None:
-        """Fire the timers that are due, by the engine's clock."""
-        while True:
-            now = self.world.clocks.timers()
-            for key, timer in list(self.world.timers.items()):
-                if timer.due_at <= now and key not in self._in_flight:
-                    self._in_flight[key] = timer
-                    self.start(self._fire(key, timer))
-            await asyncio.sleep(0.25)
-
-    async def _fire(self, key: tuple[str, str], timer: Timer) -> None:
-        is_forgotten = self.world.faults.happens(self.world.faults.fires_twice)
+    async def _fire(self, timer: Timer) -> None:
         handle = self.enforcement.enforce if timer.purpose is Purpose.ENFORCE else self.expiry.expire
         with suppress(PermanentError):
             await self.publish(await handle(timer))
-        if self.world.timers.get(key) is timer and not is_forgotten:
-            del self.world.timers[key]
-        del self._in_flight[key]
 
     async def publish(self, message: Message | None) -> None:
         """A Broker that may lose timers."""
         faults = self.world.faults
         if isinstance(message, TimersSet) and not faults.happens(faults.drop):
             await asyncio.sleep(faults.latency())
-            self.world.timers |= {(timer.ref.uid, str(timer.purpose)): timer for timer in message.timers}
+            await self.timers.set(message.timers)
 
     async def schedule(self, obj: dict[str, Any]) -> None:
         telemetry = FakeTelemetry(note=self.world.note)
@@ -268,7 +257,7 @@ class DeadlineWorld:
         self.store = Store(self.clocks.server, new_uid=lambda: next(uids))
         self.checks, self.people = DeadlineChecks(self), People(self)
         self.users = self.people
-        self.server, self.timers = Server(self), dict[tuple[str, str], Timer]()
+        self.server, self.timer_store = Server(self), TimerStore()
         self.over = asyncio.Event()
         self.process = DeadlineProcess(self)
         self.store.listeners += [self.people.changed, self._changed]
@@ -298,7 +287,7 @@ class DeadlineWorld:
     async def _live(self) -> None:
         rng = self.rng
         self.people.begin()
-        self.process.start(self.process.run())
+        self.process.start(self.process.timers.run())
         troubles = [
             self.loop.create_task(self._repeat(lambda: rng.expovariate(1 / 2.0), self.people.act)),
             self.loop.create_task(self._repeat(lambda: rng.uniform(10, 90), self._trouble)),
@@ -338,7 +327,7 @@ class DeadlineWorld:
         self.note("director", "kills the process")
         self.process.kill()
         self.process = DeadlineProcess(self)
-        self.process.start(self.process.run())
+        self.process.start(self.process.timers.run())
 
     def _away(self) -> None:
         self.note("director", "the API server goes")

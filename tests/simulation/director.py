@@ -132,8 +132,6 @@ class Director:
         seconds = self.rng.choice((-60.0, -5.0, -0.5, 0.5, 5.0, 60.0))
         self.world.note("director", f"steps the local clock by {seconds}")
         self.world.clocks.step(seconds)
-        if isinstance(self.world.process, Process):
-            self._later(self.rng.uniform(0, 0.5), self.world.process.timers.look)
 
     def _install(self) -> None:
         """Or an upgrade of what is installed: a version comes, or goes."""

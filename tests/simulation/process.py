@@ -48,7 +48,7 @@ class Process:
         self.sweep = sweep_with(
             expiry, self.publisher, world.interval, concurrency=world.concurrency, make=mutant.sweep
         )
-        self.timers = SimTimers(world, world.timer_file)
+        self.timers = SimTimers(world, self.publisher, self.start)
 
     def boot(self) -> None:
         self.start(self.timers.run())

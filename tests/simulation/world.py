@@ -22,13 +22,13 @@ from tests.simulation.director import Director
 from tests.simulation.faults import Faults
 from tests.simulation.forger import Forger
 from tests.simulation.history import History
+from tests.simulation.memory_timers import TimerStore
 from tests.simulation.mutants import NONE, Mutant
 from tests.simulation.operators import NoOperators, Operators
 from tests.simulation.process import NoProcess, Process
 from tests.simulation.quotas import QuotaController
 from tests.simulation.simbroker import SimBroker
 from tests.simulation.simcluster import Server
-from tests.simulation.simtimers import TimerFile
 from tests.simulation.source import Source
 from tests.simulation.users import RESOURCES, TRAIN_JOBS, Users
 from tests.simulation.virtualloop import VirtualLoop
@@ -91,7 +91,7 @@ class World:
         self.store = self._store()
         self.server = Server(self)
         self.broker = SimBroker(self, synchronous=synchronous)
-        self.timer_file = TimerFile()
+        self.timer_store = TimerStore()
         self.users = Users(self)
         self.source = Source(self)
         self.store.listeners += [self.checks.changed, self.source.changed]

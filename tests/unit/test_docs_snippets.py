@@ -15,6 +15,7 @@ from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.config.yaml_file import parse_model
 from shared.cli.main import main
 from shared.core.kinds.rule import KindRule
+from shared.core.references.carrier import Carrier
 from tests.builders import ROOT, not_none, shipped_kinds
 from tests.snippets import DOCS, PAGES, Block, read_blocks, read_commands, read_inline, write_files
 
@@ -118,14 +119,15 @@ def test_each_target_and_manifest_exists(command):
 
 @pytest.mark.parametrize("block", YAML, ids=place)
 def test_each_yaml_block_loads_as_its_kind_of_file(block):
-    """A policy, a kind rule, a case of `kinds test`, or an object."""
+    """A policy, a kind rule, a carrier rule, a case of `kinds test`, or an object."""
     documents = list(yaml.safe_load_all(block.text))
     assert block.file, f"{block.place}: expected a first line such as `# policy.yaml`"
     for document in documents:
         if document.get("kind") == "Policy" and len(documents) == 1:
             assert parse_policy(block.text, KINDS, name=block.place).rules
         elif "apiVersions" in document and len(documents) == 1:
-            assert parse_model(block.text, KindRule, name=block.place).kind
+            model: type[KindRule | Carrier] = Carrier if "source" in document else KindRule
+            assert parse_model(block.text, model, name=block.place).kind
         else:
             obj = document["object"] if "expect" in document else document
             assert re.fullmatch(r"([a-z0-9.-]+/)?v[a-z0-9]+", obj["apiVersion"])

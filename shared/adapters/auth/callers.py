@@ -155,12 +155,14 @@ class Callers:
         subjects: The admitted subjects, such as `system:serviceaccount:NAMESPACE:NAME`.
         audience: The expected audience (`aud`) of a token.
         keys: The keys of the trusted issuer.
+        claim: The claim with the subject. For `email`, the issuer must have verified it: `email_verified`.
     """
 
-    def __init__(self, subjects: tuple[str, ...], *, audience: str, keys: Keys) -> None:
+    def __init__(self, subjects: tuple[str, ...], *, audience: str, keys: Keys, claim: str = "sub") -> None:
         self._subjects = frozenset(subjects)
         self._audience = audience
         self._keys = keys
+        self._claim = claim
 
     async def admit(self, authorization: str) -> None:
         """Verify the Authorization header of a request; return if its subject is admitted.
@@ -173,13 +175,18 @@ class Callers:
         if scheme.lower() != "bearer" or not token.strip():
             raise EventError("authorization: expected a bearer token, got none", status=HTTPStatus.UNAUTHORIZED)
         try:
-            subject = str((await self._verify(token.strip()))["sub"])
+            subject = self._subject_in(await self._verify(token.strip()))
         except (jwt.PyJWTError, RecursionError) as error:  # a deeply nested header is parsed before verification
             expected = f"a token signed by {self._keys.issuer_name or 'the issuer'} for audience {self._audience}"
             raise EventError(f"authorization: expected {expected}: {error}", status=HTTPStatus.UNAUTHORIZED) from None
-        if subject not in self._subjects:
+        if not subject or subject not in self._subjects:
             expected = f"a token of subject {' or '.join(sorted(self._subjects))}, got subject {subject[:200]!r}"
             raise EventError(f"authorization: expected {expected}", status=HTTPStatus.FORBIDDEN)
+
+    def _subject_in(self, claims: Mapping[str, Any]) -> str:
+        if self._claim == "email" and claims.get("email_verified") is not True:
+            return ""
+        return str(claims.get(self._claim, ""))
 
     async def _verify(self, token: str) -> dict[str, Any]:
         key_id = jwt.get_unverified_header(token).get("kid")

@@ -13,9 +13,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 
 from shared.adapters.config.setting_values import check_server, split_kinds, split_words, strip_token
+from shared.adapters.config.timers_settings import TimersSettings
 from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
 from shared.usecases.byte_gate import ARCHIVE_BYTES_MAX
@@ -33,10 +34,8 @@ class SettingsError(TtlError):
     """An environment variable has an invalid value; the message names the variable and the expected value."""
 
 
-class Settings(BaseModel):
+class Settings(TimersSettings):
     """The settings of a process, one field for each variable."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     kinds: Annotated[tuple[str, ...], BeforeValidator(split_kinds)] = Field(default=(), alias="TTL_KINDS")
     """Kinds that may be deleted, comma separated (`jobs,pods`), or `all`: every kind that can finish. The default is
@@ -47,17 +46,23 @@ class Settings(BaseModel):
     kinds_dir: Path | None = Field(default=None, alias="TTL_KINDS_DIR")
     """A directory of your own kind rules. A rule for a shipped kind replaces the shipped rule.
 
-    Read by: schedule, expire, enforce, archive, sweep, run, watch, commands.
+    Read by: schedule, expire, enforce, archive, sweep, usage, run, watch, commands.
+    """
+    references_dir: Path | None = Field(default=None, alias="TTL_REFERENCES_DIR")
+    """A directory of your own carrier rules, which list the fields that refer to Secrets and ConfigMaps. A rule for a
+    shipped kind replaces the shipped rule.
+
+    Read by: usage, run, commands.
     """
     policy: Path | None = Field(default=None, alias="TTL_POLICY")
     """The policy file. It is read again when its content changes. If it is not set, there is no policy.
 
-    Read by: schedule, expire, enforce, archive, sweep, run, watch, commands.
+    Read by: schedule, expire, enforce, archive, sweep, usage, run, watch, commands.
     """
     dry_run: bool = Field(default=False, alias="TTL_DRY_RUN")
     """If `true`, decide and report, and delete nothing.
 
-    Read by: expire, enforce, archive, sweep, deadletter, run.
+    Read by: expire, enforce, archive, sweep, usage, deadletter, run.
     """
     sweep_interval: Annotated[timedelta, BeforeValidator(parse_duration)] = Field(
         default=timedelta(minutes=10), alias="TTL_SWEEP_INTERVAL", ge=timedelta(seconds=1)
@@ -66,10 +71,18 @@ class Settings(BaseModel):
 
     Read by: schedule, timers, expire, enforce, sweep, run.
     """
-    concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
-    """How many objects a sweep handles at once, from 1 to 1000.
+    usage_interval: Annotated[timedelta, BeforeValidator(parse_duration)] = Field(
+        default=timedelta(hours=1), alias="TTL_USAGE_INTERVAL", ge=timedelta(seconds=1)
+    )
+    """The time between two ticks of `usage`, at least `1s`: how often unused Secrets and ConfigMaps are looked for. On
+    Knative, the schedule of the PingSource `usage` must be the same.
 
-    Read by: sweep, run.
+    Read by: usage, run.
+    """
+    concurrency: int = Field(default=64, alias="TTL_CONCURRENCY", ge=1, le=1_000)
+    """How many objects a sweep, or a tick of `usage`, handles at once, from 1 to 1000.
+
+    Read by: sweep, usage, run.
     """
     archive_bytes: int = Field(default=ARCHIVE_BYTES_MAX, alias="TTL_ARCHIVE_BYTES", ge=1024 * 1024)
     """How many bytes of objects and logs are on the way to an archive at once, at least 1048576 (1 MiB). The default is
@@ -77,16 +90,11 @@ class Settings(BaseModel):
 
     Read by: archive, run.
     """
-    timers_path: Path | None = Field(default=None, alias="TTL_TIMERS_PATH")
-    """The SQLite file of the timers. The default is `timers.db`. `run` has one for each cluster, in your state folder.
-
-    Read by: timers, run.
-    """
     home_namespace: str = Field(default="", alias="TTL_NAMESPACE", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
     """The namespace of this installation, for its Kubernetes Events and its shared state. The default for shared state
     is `ttl-after-finished`, and for `run` the namespace of its Lease.
 
-    Read by: expire, enforce, archive, sweep, deadletter, run, commands.
+    Read by: expire, enforce, archive, sweep, usage, deadletter, run, commands.
     """
     cluster_name: str = Field(
         default="default", alias="TTL_CLUSTER", pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
@@ -109,7 +117,7 @@ class Settings(BaseModel):
     """The URL of the API server, if the process has neither a ServiceAccount nor a kubeconfig. It needs one of
     `TTL_API_TOKEN`, `TTL_API_TOKEN_FILE` and `TTL_API_IDENTITY`.
 
-    Read by: timers, expire, enforce, archive, sweep, deadletter, run, watch, commands.
+    Read by: timers, expire, enforce, archive, sweep, usage, deadletter, run, watch, commands.
     """
     api_ca: str = Field(default="", alias="TTL_API_CA")
     """The certificates to trust for `TTL_API_SERVER`: PEM, base64 of PEM, or a file. The default is the system's.
@@ -149,18 +157,18 @@ class Settings(BaseModel):
     sink: str = Field(default="", alias=_SINK, pattern=r"^(https?://.+)?$")
     """The URL of the Broker, to which events are published. A SinkBinding sets it.
 
-    Read by: timers, sweep, watch.
+    Read by: timers, sweep, usage, watch.
     """
     sink_account: str = Field(default="", alias="TTL_SINK_ACCOUNT", pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$")
     """The service account `NAMESPACE/NAME` that publishes to the Broker, for a process outside of the cluster. The
     process must be allowed to create its tokens. It needs `TTL_SINK_AUDIENCE`.
 
-    Read by: timers, sweep, watch.
+    Read by: timers, sweep, usage, watch.
     """
     sink_audience: str = Field(default="", alias="TTL_SINK_AUDIENCE")
     """The audience of the tokens of `TTL_SINK_ACCOUNT`, from the status of the Broker.
 
-    Read by: timers, sweep, watch.
+    Read by: timers, sweep, usage, watch.
     """
 
 

@@ -1,19 +1,34 @@
 """Parse the events of archives, which several functions accept beside their own."""
 
 from shared.adapters.events.cloudevents import Event, parse_message
+from shared.core.objects import parse_instant
+from shared.errors import EventError
 from shared.messages import ArchiveDone, ObjectArchived, Purpose, Timer, TimersSet
+from shared.ports import FiredTask
 
 
-def parse_timers(event: Event) -> TimersSet | None:
+def parse_timers(event: Event) -> TimersSet | FiredTask | None:
     """Parse the timers to set: those of a `timer.set` event, or that of an `object.archived` event, if it has one.
+
+    A `timer.fired` event with the attribute `task` is a task of Cloud Tasks. The Broker's `timer.fired` has none.
 
     Raises:
         EventError: The event has another type, or its data is invalid.
     """
+    if event.type == Timer.type and event.extensions.get("task"):
+        return _parse_task(event)
     if event.type != ObjectArchived.type:
         return parse_message(event, TimersSet)
     timer = parse_message(event, ObjectArchived).timer
     return None if timer is None else TimersSet(timers=(timer,))
+
+
+def _parse_task(event: Event) -> FiredTask:
+    try:
+        scheduled_at = parse_instant(event.extensions.get("scheduledat"))
+    except ValueError as error:
+        raise EventError(f"scheduledat: {error}") from None
+    return FiredTask(parse_message(event, Timer), event.extensions["task"], scheduled_at)
 
 
 def parse_archive_timer(event: Event) -> Timer:

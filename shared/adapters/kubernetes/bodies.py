@@ -7,7 +7,7 @@ page are returned.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import aiohttp
 
@@ -21,7 +21,6 @@ from shared.core.jsontext import (
     outline,
     parse_json,
 )
-from shared.core.kinds.rule import KindRule
 from shared.core.objects import get_in, get_text
 from shared.core.objects import quote as excerpt
 from shared.errors import TryLaterError
@@ -36,6 +35,26 @@ LARGE_VALUES = 150_000
 _WORDS_MAX = 200
 _LIST_LEVELS = 2
 """Levels around each item: the list itself, and its `items`."""
+
+
+class PathKind(Protocol):
+    """What the path of a kind is made of: a KindRule, or any other."""
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion in which it is served."""
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its objects."""
+
+    @property
+    def plural(self) -> str:
+        """Its name in paths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +124,17 @@ class ListReader:
         is_single: The page was requested with a limit of one object, so it cannot be made smaller.
         unread: The objects that were left out of the page.
         is_large: The page is so large that a process should hold only one such page.
+        items: The field with the objects; the rows of a Table have an object each.
     """
 
     bytes_max: int
     is_single: bool
+    items: Literal["items", "rows"] = "items"
     unread: list[Unread] = field(default_factory=list)
     is_large: bool = False
 
     async def read(self, response: aiohttp.ClientResponse) -> Any:
-        """Read as `read_json` does, but leave objects that exceed a limit out of `items`.
+        """Read as `read_json` does, but leave objects that exceed a limit out of the items.
 
         Raises:
             TooLargeError: The page is too large: request it again with fewer objects.
@@ -138,19 +159,23 @@ class ListReader:
 
     def _parse_items(self, body: bytes, problem: str) -> Any:
         """Parse each item alone. A `problem` concerns the whole page: then its only item is left out."""
-        outlined = outline(body, b"metadata", b"items")
+        outlined = outline(body, b"metadata", self.items.encode())
         page = _parse_upper(outlined.text)
         if "metadata" not in page or (problem and len(outlined.items) > 1):  # no continue token, or too many items
             raise TooLargeError(problem or "expected a list with metadata, got one without")
-        page["items"] = []
+        page[self.items] = []
         for item in (body[start:end] for start, end in outlined.items):
             try:
-                page["items"] += [] if problem else [parse_json(item)]
+                page[self.items] += [] if problem else [parse_json(item)]
             except JsonLimitError as error:
-                self.unread.append(Unread(_upper(item, b"metadata"), str(error)))
+                self.unread.append(Unread(self._upper(item), str(error)))
             else:
-                self.unread += [Unread(_upper(item, b"metadata"), problem)] if problem else []
+                self.unread += [Unread(self._upper(item), problem)] if problem else []
         return page
+
+    def _upper(self, item: bytes) -> dict[str, Any]:
+        keys = (b"metadata",) if self.items == "items" else (b"object", b"metadata")
+        return _upper(item, *keys)
 
 
 async def _read_up_to(bytes_max: int, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
@@ -195,7 +220,7 @@ class WatchEvent:
     problem: str = ""
 
 
-def parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
+def parse_watch_line(line: bytes, rule: PathKind) -> WatchEvent:
     """Parse one line of a watch.
 
     Raises:
@@ -218,6 +243,6 @@ def parse_watch_line(line: bytes, rule: KindRule) -> WatchEvent:
     return WatchEvent(change.get("type", ""), typed(obj, rule))
 
 
-def typed(obj: Mapping[str, Any], rule: KindRule) -> dict[str, Any]:
+def typed(obj: Mapping[str, Any], rule: PathKind) -> dict[str, Any]:
     """Set apiVersion and kind: items of a built-in kind's LIST lack them, and those of a metadata LIST differ."""
     return {**obj, "apiVersion": rule.api_version, "kind": rule.kind}

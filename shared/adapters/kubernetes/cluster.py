@@ -12,10 +12,19 @@ from urllib.parse import quote
 from kubernetes.aio.client import ApiClient
 
 from shared.adapters.kubernetes.bodies import ListReader, WatchEvent, parse_watch_line, read_outcome, typed
-from shared.adapters.kubernetes.container_logs import LoggingApiServer
 from shared.adapters.kubernetes.discovery import object_path, resource_path
-from shared.adapters.kubernetes.refusals import GoneError, TooLargeError
+from shared.adapters.kubernetes.metadata_only import (
+    accept_list,
+    accept_one,
+    accept_write,
+    read_one,
+    read_written,
+    write_query,
+)
+from shared.adapters.kubernetes.page_limits import PAGE_BYTES_MAX, PAGE_LIMIT
+from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
+from shared.adapters.kubernetes.usage_lists import ListingApiServer
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule
@@ -23,22 +32,15 @@ from shared.core.objects import ObjectRef, format_instant, get_text, list_mappin
 from shared.errors import AbsentKindError, ConflictError, PermanentError
 from shared.ports import EventLevel, Page, Propagation, Snapshot, Unreadable
 
-PAGE_LIMIT = 500
-PAGE_BYTES_MAX = 8 * 1024 * 1024
-"""Maximum size of a page of several objects; it takes several times as much memory. A single object may be larger."""
-_FEWER = 4
-"""The limit of a LIST is divided by this number if a page was too large."""
-
 WATCH_SECONDS = 300
 EVENTS_REMEMBERED_MAX = 10_000
 """Maximum number of Events that this process remembers, so that it does not write them again at each sweep."""
 
-_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class KubernetesCluster(LoggingApiServer):
-    """A cluster: implements `shared.ports.Cluster`, and watches.
+class KubernetesCluster(ListingApiServer):
+    """A cluster: implements `shared.ports.Cluster` and `shared.ports.usage.UsageCluster`, and watches.
 
     Args:
         client: A configured client; this object closes it.
@@ -50,12 +52,12 @@ class KubernetesCluster(LoggingApiServer):
         super().__init__(client, **options)
         self.memory = memory
         self._recorded_events: dict[str, None] = {}
-        self._page_limits: dict[str, int] = {}
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
-        answer, rule = await self.request_of(rule, "GET", lambda one: object_path(one, ref.namespace, ref.name))
-        return None if answer is None else Snapshot(typed(answer.body, rule), answer.read_at, answer.ahead)
+        path_of = partial(object_path, namespace=ref.namespace, name=ref.name)
+        answer, rule = await self.request_of(rule, "GET", path_of, accept=accept_one(rule))
+        return None if answer is None else Snapshot(read_one(answer.body, rule), answer.read_at, answer.ahead)
 
     def get_cached(self, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
@@ -86,20 +88,25 @@ class KubernetesCluster(LoggingApiServer):
         }
         namespace, name = get_text(obj, "metadata.namespace"), get_text(obj, "metadata.name")
         leave_by = time.monotonic() + LEAVE_SECONDS_MAX
-        path_of = partial(object_path, namespace=namespace, name=name)
-        answer, _ = await self.request_of(rule, "DELETE", path_of, body=options, leave_by=leave_by, read=read_outcome)
+        path_of = partial(object_path, namespace=namespace, name=name, query=write_query(rule))
+        answer, _ = await self.request_of(
+            rule, "DELETE", path_of, body=options, accept=accept_write(rule), leave_by=leave_by, read=read_outcome
+        )
         if self.memory:
             self.memory.forget(uid)
         return answer is not None
 
-    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any]) -> Snapshot:
+    async def patch(self, rule: KindRule, ref: ObjectRef, patch: dict[str, Any], *, manager: str = "") -> Snapshot:
         """See `shared.ports.Cluster`."""
-        path_of = partial(object_path, namespace=ref.namespace, name=ref.name)
+        query = write_query(rule) | ({"fieldManager": manager} if manager else {})
+        path_of = partial(object_path, namespace=ref.namespace, name=ref.name, query=query)
         leave_by = time.monotonic() + LEAVE_SECONDS_MAX
-        answer, rule = await self.request_of(rule, "PATCH", path_of, body=patch, leave_by=leave_by)
+        answer, rule = await self.request_of(
+            rule, "PATCH", path_of, body=patch, accept=accept_write(rule), leave_by=leave_by
+        )
         if answer is None:
             raise ConflictError(f"{ref} no longer exists")
-        return Snapshot(typed(answer.body, rule), answer.read_at, answer.ahead)
+        return Snapshot(read_written(answer.body, rule, ref), answer.read_at, answer.ahead)
 
     async def list_page(  # noqa: PLR0913 - each argument is one of the API's
         self,
@@ -123,18 +130,7 @@ class KubernetesCluster(LoggingApiServer):
             resource_version=resource_version,
             metadata_only=metadata_only,
         )
-        while True:
-            current = min(limit, self._page_limits.get(rule.name, limit))
-            try:
-                page = await ask(limit=current)
-            except TooLargeError:
-                if current == 1:
-                    raise
-                self._page_limits[rule.name] = max(1, current // _FEWER)
-            else:
-                if rule.name in self._page_limits:  # the next objects may have the usual size
-                    self._page_limits[rule.name] = min(PAGE_LIMIT, current * 2)
-                return page
+        return await self._page_limits.fit(rule.name, limit, lambda current: ask(limit=current))
 
     async def _list_page(  # noqa: PLR0913 - as above
         self,
@@ -151,7 +147,7 @@ class KubernetesCluster(LoggingApiServer):
             query["continue"] = continue_token
         elif resource_version:
             query |= {"resourceVersion": resource_version, "resourceVersionMatch": "Exact"}
-        accept = _METADATA_ONLY if metadata_only else "application/json"
+        accept = accept_list(rule, metadata_only=metadata_only)
         reader = ListReader(PAGE_BYTES_MAX, is_single=limit == 1)
         try:
             answer, rule = await self.request_of(

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from shared.adapters.kubernetes.api_groups import Aggregation, ApiGroup, Ask, read_groups
+from shared.adapters.kubernetes.bodies import PathKind
 from shared.adapters.kubernetes.requests import Answer, ApiServer
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import quote as excerpt
@@ -216,14 +217,14 @@ class VersionedApiServer(ApiServer):
         return answer.body if answer else None
 
 
-def resource_path(rule: KindRule, namespace: str = "", query: Mapping[str, str] | None = None) -> str:
+def resource_path(rule: PathKind, namespace: str = "", query: Mapping[str, str] | None = None) -> str:
     """Return the path of a kind's objects in one namespace, or in all if it is empty: `/apis/batch/v1/jobs`."""
     root = f"/{'apis' if rule.group else 'api'}/{rule.api_version}"
     place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     return f"{root}{place}/{rule.plural}{'?' if query else ''}{urlencode(query or {})}"
 
 
-def object_path(rule: KindRule, namespace: str, name: str) -> str:
+def object_path(rule: PathKind, namespace: str, name: str, query: Mapping[str, str] | None = None) -> str:
     """Return the path of an object, quoted so that a name cannot reach another path.
 
     `.` and `..` cannot be quoted, and no object has such a name.
@@ -234,4 +235,5 @@ def object_path(rule: KindRule, namespace: str, name: str) -> str:
     if {namespace, name} & {".", ".."} or not name:
         expected = "expected a namespace and a name that an object can have"
         raise PermanentError(f"{expected}, got {excerpt(namespace)} and {excerpt(name)}")
-    return f"{resource_path(rule, namespace)}/{quote(name, safe='')}"
+    path = f"{resource_path(rule, namespace)}/{quote(name, safe='')}"
+    return f"{path}{'?' if query else ''}{urlencode(query or {})}"

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import IO, Any
 
+from shared.adapters.telemetry.usage_logs import UsageLogs
 from shared.core.decide import Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import ObjectRef, format_instant
@@ -22,7 +23,7 @@ REMEMBERED_UIDS_MAX = 100_000
 """Maximum number of uids of each verdict that a dry run remembers (about 10 MB); it does not count further objects."""
 
 
-class LogTelemetry:
+class LogTelemetry(UsageLogs):
     """Logs and counts verdicts.
 
     Objects that are kept for a common reason are logged at debug level, since each sweep keeps most objects.
@@ -33,6 +34,7 @@ class LogTelemetry:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.counts: Counter[str] = Counter()
         self.would: dict[Verdict, set[str]] = {Verdict.WOULD_DELETE: set(), Verdict.WOULD_STOP: set()}
 
@@ -141,6 +143,7 @@ class LogTelemetry:
 _LEVELS = {
     Verdict.KEPT: logging.DEBUG,
     Verdict.TIMER_SET: logging.INFO,
+    **dict.fromkeys((Verdict.MARKED, Verdict.UNMARKED, Verdict.ANNOUNCED), logging.INFO),
     Verdict.WOULD_DELETE: logging.INFO,
     Verdict.WOULD_STOP: logging.INFO,
     Verdict.WOULD_ARCHIVE: logging.INFO,

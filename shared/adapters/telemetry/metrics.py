@@ -5,10 +5,9 @@ events cannot add values.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,8 +22,17 @@ from prometheus_client import (
 from shared import __version__
 from shared.adapters.telemetry.archive_metrics import ArchiveMetrics
 from shared.adapters.telemetry.measured_publisher import MeasuredPublisher
-from shared.adapters.telemetry.metric_values import EVENT_TYPES, LATENESS_SECONDS, OTHER, STATUSES, WAIT_SECONDS
-from shared.adapters.telemetry.scraping import PendingTimersCollector, run_in_loop, serve_registry
+from shared.adapters.telemetry.metric_values import (
+    EVENT_TYPES,
+    LATENESS_SECONDS,
+    OTHER,
+    STATUSES,
+    WAIT_SECONDS,
+    labels_of_kinds,
+)
+from shared.adapters.telemetry.safeguard_metrics import SafeguardMetrics
+from shared.adapters.telemetry.scraping import PendingTimersCollector, serve_registry
+from shared.adapters.telemetry.usage_metrics import UsageMetrics
 from shared.core.decide import Reason
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import KindRule
@@ -36,7 +44,7 @@ from shared.ports import Publisher, Telemetry, Verdict
 _PROBLEMS_MAX = 50
 
 
-class Metrics:
+class Metrics(UsageMetrics, SafeguardMetrics):
     """A Telemetry that measures each call and passes it on.
 
     Args:
@@ -51,10 +59,10 @@ class Metrics:
     def __init__(self, telemetry: Telemetry, *, kinds: Catalogue, sweep_interval: timedelta) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call] # a second series per metric that nothing here uses
         self.registry = CollectorRegistry()
-        self._next = telemetry
-        self._labels = {(rule.group, rule.kind): kinds.label_of(rule.group, rule.kind) for rule in kinds.rules}
+        UsageMetrics.__init__(self, telemetry, self.registry)
+        SafeguardMetrics.__init__(self, telemetry, self.registry)
+        self._labels = labels_of_kinds(kinds)
         self._problems_seen: set[str] = set()
-        self._is_open = self._is_stopped = False
         ProcessCollector(registry=self.registry)
         counter = partial(Counter, registry=self.registry)
         gauge = partial(Gauge, registry=self.registry)
@@ -97,8 +105,6 @@ class Metrics:
             ["kind"],
             buckets=WAIT_SECONDS,
         )
-        self._breaker = gauge("ttl_breaker_open", "1 while the breaker is open and nothing is deleted.")
-        self._stopped = gauge("ttl_stopped", "1 while deletions are stopped by kubectl ttl stop.")
         loops = "Recreate loops: names that exist again after each deletion."
         self._loops = counter("ttl_recreate_loops_total", loops, ["kind"])
         self._archives = ArchiveMetrics(self.registry)
@@ -126,7 +132,8 @@ class Metrics:
         kind = self._label(deleted.ref)
         self._archives.forget(deleted.ref)
         self._objects.labels(Verdict.DELETED, kind, deleted.reason, by).inc()
-        self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # negative if clocks differ
+        if deleted.reason != "unused":  # it waits for a tick
+            self._lateness.labels(kind, by).observe(max(deleted.lateness_seconds, 0.0))  # negative if clocks differ
         if missed:
             self._missed.labels(kind).inc()
 
@@ -176,18 +183,6 @@ class Metrics:
         self._next.delayed(ref, seconds)
         self._waits.labels(self._label(ref)).observe(seconds)
 
-    def breaker(self, *, is_open: bool) -> None:
-        """See `shared.ports.Telemetry`."""
-        self._next.breaker(is_open=is_open)
-        self._is_open = is_open
-        self._breaker.set(is_open)
-
-    def stopped(self, *, is_stopped: bool) -> None:
-        """See `shared.ports.Telemetry`."""
-        self._next.stopped(is_stopped=is_stopped)
-        self._is_stopped = is_stopped
-        self._stopped.set(is_stopped)
-
     def recreate_loop(self, ref: ObjectRef) -> None:
         """See `shared.ports.Telemetry`."""
         self._next.recreate_loop(ref)
@@ -208,24 +203,6 @@ class Metrics:
             timers: Returns the timer engine, or another value if there is none yet.
         """
         self.registry.register(PendingTimersCollector(timers, asyncio.get_running_loop()))
-
-    def watch_shared_state(self, read: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Read the shared state at each scrape, in the running loop; an idle process reads it at no other time.
-
-        Args:
-            read: Reads the shared state, and reports it to `breaker` and `stopped`.
-        """
-        loop = asyncio.get_running_loop()
-
-        def is_open() -> float:
-            run_in_loop(read, loop)
-            return self._is_open
-
-        def is_stopped() -> float:  # collected after `ttl_breaker_open`, which has read the state for both
-            return self._is_stopped
-
-        self._breaker.set_function(is_open)
-        self._stopped.set_function(is_stopped)
 
     def watch_policy(self, is_good: Callable[[], bool]) -> None:
         """Show, at each scrape, whether the policy file is in force as it is now."""

@@ -111,7 +111,7 @@ class PendingTimersCollector(Collector):
         pending, next_due = counted
         yield GaugeMetricFamily("ttl_timers_pending", "Timers that are pending.", pending)
         if next_due:
-            about = "When the next timer fires or is tried again. In the past, if it is overdue."
+            about = "When the next timer fires or is tried again. In the past, if overdue. On NATS: only if overdue."
             yield GaugeMetricFamily("ttl_timers_next_due_timestamp_seconds", about, next_due.timestamp())
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shared.cli.archive.selection import duration_option
 from shared.cli.archive.source import archive_option, archive_policy_option, find_archive, open_named
 from shared.cli.input.command import command
+from shared.cli.input.duration import duration_option
 from shared.cli.input.options import Options, cluster_options, kinds_dir_option
 from shared.cli.output.messages import confirm, inform
 from shared.cli.output.plural import plural

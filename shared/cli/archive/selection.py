@@ -8,21 +8,13 @@ import click
 from shared.adapters.clock import SystemClock
 from shared.cli.archive.selected import NamedKind, name_kind, places_of, split_words
 from shared.cli.archive.source import ArchiveSource
+from shared.cli.input.duration import duration_option
 from shared.cli.input.options import CallableT, Options, context_namespace_option
 from shared.cli.input.target import namespace_of
 from shared.cli.output.messages import inform
 from shared.core.objects import printable
-from shared.core.ttl.durations import parse_duration
 from shared.errors import TtlError
 from shared.usecases.archive_search import ArchiveSelection
-
-
-def duration_option(_context: click.Context, _parameter: click.Parameter, value: str | None) -> timedelta | None:
-    """Parse the value of an option that is a duration."""
-    try:
-        return None if value is None else parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def selection_options(command: CallableT) -> CallableT:

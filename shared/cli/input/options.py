@@ -34,6 +34,7 @@ class Options:
         namespace: The namespace.
         kinds: Kinds, comma separated, or `all`.
         kinds_dir: A directory of kind rules.
+        references_dir: A directory of carrier rules.
         policy: A policy file, or `none`.
         archive: The name of an archive of the policy.
         cluster: The name of a cluster in the archive.
@@ -44,6 +45,7 @@ class Options:
     namespace: str = ""
     kinds: str = ""
     kinds_dir: Path | None = None
+    references_dir: Path | None = None
     policy: Path | None = None
     archive: str = ""
     cluster: str = ""
@@ -60,6 +62,7 @@ class Options:
         return {
             "TTL_KINDS": ("--kinds", self.kinds),
             "TTL_KINDS_DIR": ("--kinds-dir", str(self.kinds_dir or "")),
+            "TTL_REFERENCES_DIR": ("--references-dir", str(self.references_dir or "")),
             "TTL_POLICY": ("--policy", str(self.policy or "")),
         }
 
@@ -120,6 +123,12 @@ kinds_dir_option = click.option(
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Also read the kind rules of this directory. Default: $TTL_KINDS_DIR.",
+)
+references_dir_option = click.option(
+    "--references-dir",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Also read the carrier rules of this directory. Default: $TTL_REFERENCES_DIR.",
 )
 policy_option = click.option(
     "--policy", metavar="FILE", type=click.Path(path_type=Path), help="Apply this policy. Default: $TTL_POLICY."

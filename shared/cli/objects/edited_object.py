@@ -22,7 +22,7 @@ from shared.usecases.hold import FindEdit, Written, write
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EditTarget:
     """The object that a command changes, and its cluster.
 
     Attributes:
@@ -58,21 +58,30 @@ class Target:
 
 
 @asynccontextmanager
-async def connected_target(words: tuple[str, ...], options: Options) -> AsyncIterator[Target]:
-    """Connect to the cluster, and find the object that the arguments and options name."""
-    split_target(words)
+async def connected_target(
+    words: tuple[str, ...], options: Options, *, rule: KindRule | None = None
+) -> AsyncIterator[EditTarget]:
+    """Connect to the cluster, and find the object that the arguments and options name.
+
+    Args:
+        words: The arguments.
+        options: The options.
+        rule: The rule of a kind that never finishes; None to find the kind by the arguments.
+    """
+    _, name = split_target(words)
     async with connected(options) as cluster:
         force = await read_in_force(cluster, options)
         chosen = force.choose(options.policy)
-        rules, name = parse_target(words, force.kinds)
-        rule = await find_rule(cluster, rules, words[0])
+        if rule is None:
+            rules, _ = parse_target(words, force.kinds)
+            rule = await find_rule(cluster, rules, words[0])
         ref = ref_to(rule, namespace_of(options), name)
         async with opened_archives(force, chosen) as archives:
             evaluator = Evaluator(cluster, force.kinds, lambda: chosen.policy, archives=archives)
-            yield Target(cluster, force, chosen, rule, ref, evaluator)
+            yield EditTarget(cluster, force, chosen, rule, ref, evaluator)
 
 
-def echo_decision(decision: Decision, written: Written, target: Target) -> None:
+def echo_decision(decision: Decision, written: Written, target: EditTarget) -> None:
     """Print the decision about the changed object, the policy that applies, and what prevents the deletion."""
     now = written.snapshot.read_at
     echo(describe_fate(decision, now), indent=2)
@@ -83,7 +92,7 @@ def echo_decision(decision: Decision, written: Written, target: Target) -> None:
     echo_obstacles(decision, written, target)
 
 
-def echo_obstacles(decision: Decision | StopDecision, written: Written, target: Target) -> None:
+def echo_obstacles(decision: Decision | StopDecision, written: Written, target: EditTarget) -> None:
     """Print what prevents the deletion or the stop of the changed object."""
     now = written.snapshot.read_at
     for one in find_obstacles(target.force, target.ref, target.rule, decision=decision, now=now):

@@ -22,7 +22,7 @@ class PolicyWarning:
     """How many objects a policy would delete or stop at once.
 
     Attributes:
-        due_now: The number of objects that it would delete.
+        due_now: The number of objects that it would delete, the unused Secrets and ConfigMaps included.
         limit: The number above which the warning is raised.
         by: Their number for each rule, field or annotation, the highest first; then the same for stops.
         stopped_now: The number of objects that it would stop.
@@ -48,18 +48,23 @@ class PolicyWarning:
         return "; ".join((text, *(describe_archived_first(*one) for one in sorted(self.archived_first.items()))))
 
 
-def check_limit(comparison: Comparison, limits: Limits, limit: int | None) -> PolicyWarning:
+def check_limit(
+    comparison: Comparison, limits: Limits, limit: int | None, unused: Mapping[str, int] | None = None
+) -> PolicyWarning:
     """Compare the number of objects that a new policy deletes or stops at once with the limit.
 
     Args:
         comparison: Of the policy in force and the new one.
         limits: The new policy's budget and breaker.
         limit: The operator's limit; None for the breaker's count, else LIMIT.
+        unused: The unused Secrets and ConfigMaps that are due at once, by rule; see `PlannedUsage.at_once`.
     """
     most = limit if limit is not None else limits.breaker.count or LIMIT
     counts = [(name, row[Term.NOW].new) for name, row in comparison.rules.items()]
-    by = (*(one for one in counts if one[1]), *comparison.stops_now.items())
-    due_now, stopped_now = comparison.totals[Term.NOW].new, comparison.stops[Term.NOW].new
+    unused = unused or {}
+    by = (*(one for one in counts if one[1]), *unused.items(), *comparison.stops_now.items())
+    due_now = comparison.totals[Term.NOW].new + sum(unused.values())
+    stopped_now = comparison.stops[Term.NOW].new
     return PolicyWarning(due_now, most, by, stopped_now, comparison.archived_first)
 
 

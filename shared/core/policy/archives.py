@@ -188,4 +188,7 @@ def _check_archive(
             f"expected only kinds of tekton.dev, which Tekton Results archives, got a rule that matches {foreign[0]}"
         )
         return "to", archive.to, problem
+    if not target.secrets and any(kind.name == "secrets" for kind in kinds):
+        problem = f"expected an archive with secrets: true beside unused of Secrets, got {quote(archive.to)}"
+        return "to", archive.to, problem
     return "", "", ""

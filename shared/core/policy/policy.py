@@ -36,6 +36,7 @@ A policy is one YAML file:
         whenQuotaAbove: 90%          # of a ResourceQuota on count/PLURAL.GROUP: above it, the oldest with a TTL are due
         notBefore: 10m               # ... early, but each at least so long after its finish; 10m is the default
         archive: {to: main, grace: 24h, logs: false, children: true}   # archived before it is deleted. Not with age
+        unused: {ttl: 7d, audit: true}   # of Secrets and ConfigMaps only, beside archive: see shared.core.policy.unused
 
 If a field should not limit a rule, leave it out: an empty list or mapping is rejected, except for `owners` and `rules`.
 
@@ -63,6 +64,7 @@ from shared.core.policy.candidates import Candidate, prepare_rule
 from shared.core.policy.limits import BudgetLimits, Limits, RecreationLimits
 from shared.core.policy.matching import Match, is_glob
 from shared.core.policy.policy_rule import PolicyRule
+from shared.core.policy.unused import USAGE_KINDS, find_usage_kinds
 
 
 class Policy(RuleModel):
@@ -114,8 +116,7 @@ class Policy(RuleModel):
             names: list[str] = []
             for place, word in enumerate(rule.match.kinds):
                 try:
-                    names += [word] if is_glob(word) else [one.name for one in kinds.finishing(word)]
-                    _check_pattern(word, kinds)
+                    names += _resolve(word, rule, kinds)
                 except ValueError as error:
                     problem = PydanticCustomError("kind", "{problem}", {"problem": str(error)})
                     errors.append(
@@ -123,7 +124,11 @@ class Policy(RuleModel):
                     )
             match = rule.match.model_copy(update={"kinds": tuple(dict.fromkeys(names))})
             rules.append(rule.model_copy(update={"match": match}))
-        matched = [(rule.archive, [one for one in kinds.rules if rule.match.is_about(one)]) for rule in rules]
+        of_rules = [USAGE_KINDS if rule.unused is not None else kinds for rule in rules]
+        matched = [
+            (rule.archive, [one for one in known.rules if rule.match.is_about(one)])
+            for rule, known in zip(rules, of_rules, strict=True)
+        ]
         errors += find_archive_problems(matched, self.archives)
         if errors:
             raise ValidationError.from_exception_data("Policy", errors)
@@ -175,6 +180,14 @@ class Policy(RuleModel):
     def limits_by_quota(self, kind: KindRule) -> bool:
         """Return whether a rule lets objects of a kind go before their time because of a quota."""
         return any(one.limits and one.rule.when_quota_above is not None for one in self.candidates(kind))
+
+
+def _resolve(word: str, rule: PolicyRule, kinds: Catalogue) -> list[str]:
+    """The full names of the kinds that a word in the match of a rule names; a pattern stays a pattern."""
+    if rule.unused is not None:
+        return [one.name for one in find_usage_kinds(word)]
+    _check_pattern(word, kinds)
+    return [word] if is_glob(word) else [one.name for one in kinds.finishing(word)]
 
 
 def _check_pattern(word: str, kinds: Catalogue) -> None:

@@ -18,6 +18,7 @@ from shared.core.policy.conditions import NAMESPACE, AnyCondition, AnyGrouping
 from shared.core.policy.matching import Duration, Match
 from shared.core.policy.outcome_ttl import AnyDeadline, AnyLasting
 from shared.core.policy.percents import Percent
+from shared.core.policy.unused import RuleUnused, check_unused
 from shared.core.ttl.ttl import Ttl
 
 NOT_BEFORE = timedelta(minutes=10)
@@ -122,12 +123,21 @@ class PolicyRule(RuleModel):
         description="Archives an object before it is deleted, whatever sets its TTL. Of the rules that match, the "
         "first with an archive counts. It cannot be combined with match.age.",
     )
+    unused: RuleUnused | None = Field(
+        default=None,
+        description="Deletes Secrets and ConfigMaps to which nothing refers any more, in the namespaces that opt in. "
+        "Of the rules that match, the first with unused counts. Beside it, only archive can be set.",
+    )
 
     @checked(mode="after")
     def _is_consistent(self) -> Self:
+        if self.unused is not None:
+            names = {type(self).model_fields[name].alias or name for name in self.model_fields_set}
+            check_unused(names, self.match, self.archive)
+            return self
         if self.ttl is None and self.active_deadline is None and self.archive is None and not self.constrains:
             fields = "ttl, activeDeadline, keepLast, keepLastFailed, maxCount, whenQuotaAbove, minAge, onDispatched"
-            fields += " and archive"
+            fields += ", archive and unused"
             raise ValueError(f"expected at least one of {fields}")
         if self.on_deadline and self.active_deadline is None:
             raise ValueError("onDeadline: expected an activeDeadline beside it")

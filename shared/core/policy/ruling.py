@@ -155,6 +155,16 @@ def find_archive_rule(subject: Subject, candidates: tuple[Candidate, ...]) -> Po
     return next((one.rule for one in candidates if one.archives and matches(one, subject)), None)
 
 
+def find_unused_rule(subject: Subject, candidates: tuple[Candidate, ...]) -> PolicyRule | None:
+    """The first matching rule that has unused objects deleted; None if no rule does.
+
+    Raises:
+        UnreadableRuleError: A rule that may matter has no result for this object.
+        NamespaceUnreadError: A rule that may matter needs the namespace, which was not read.
+    """
+    return next((one.rule for one in candidates if one.rule.unused is not None and matches(one, subject)), None)
+
+
 def find_future_archive_rule(subject: Subject, candidates: tuple[Candidate, ...]) -> PolicyRule | None:
     """The first rule that may have a running object archived when it finishes; None if no rule may.
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from shared.core.deadlines.deadline import ACTIVE_DEADLINE, ON_DEADLINE
 from shared.core.deadlines.mark import DEADLINE_EXCEEDED, STOPPED_GENERATION, STOPS
-from shared.core.namespaces import ARCHIVE, DEFAULT_DEADLINE, MAX_DEADLINE, Namespace
+from shared.core.namespaces import ARCHIVE, DEFAULT_DEADLINE, MAX_DEADLINE, UNUSED, Namespace
 from shared.core.objects import ANNOTATION_DOMAIN, get_annotations
 from shared.core.ttl.edits import HELD_TTL
+from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE
 
 _DURATION = "A duration or `never`"
 
@@ -73,6 +74,23 @@ OF_OBJECTS: Mapping[str, Meaning] = {
         '{"spec.ttlSecondsAfterFinished": 3600}',
         "Holds the values of the kind's own TTL fields that they removed. `release` writes them back.",
     ),
+    UNUSED_SINCE: Meaning(
+        "An RFC 3339 instant, written by `usage`",
+        "2026-01-02T03:04:05Z",
+        "The instant since which nothing refers to this Secret or ConfigMap. Remove it to start its TTL again.",
+    ),
+    UNUSED_HASH: Meaning(
+        "A hexadecimal number, written by `usage`",
+        "9f86d081884c7d659a2feaa0c55ad015",
+        "A hash of the writes of all other clients before the mark. If it differs from the hash of the present writes, "
+        "this Secret or ConfigMap was changed, and is marked again.",
+    ),
+    DELETED_AFTER: Meaning(
+        "An RFC 3339 instant, written by `usage`",
+        "2026-01-08T03:04:05Z",
+        "The deletion of this unused Secret or ConfigMap is announced: it is deleted after this instant, unless an "
+        "object refers to it.",
+    ),
 }
 """On objects, without their domain."""
 
@@ -97,6 +115,12 @@ OF_NAMESPACES: Mapping[str, Meaning] = {
         "The same as on an object, for all objects in the namespace without an annotation of their own.",
     ),
     "exempt": Meaning("`true` or `false`", "true", "If `true`, every object in the namespace is kept."),
+    UNUSED: Meaning(
+        "`true` or `false`",
+        "true",
+        "If `true`, a policy rule with `unused` may have Secrets and ConfigMaps of the namespace deleted. If `false`, "
+        "no rule has. Without it, a rule has to name the namespace.",
+    ),
 }
 """On Namespaces, without their domain, beside those on objects: your own kind rule may match Namespaces."""
 

@@ -9,7 +9,7 @@ from shared.devserver.apiserver.versions import parse_time
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _OLD = 120  # seconds; above this age only one unit is shown, as in the tables of kubectl
 
-Cell = Callable[[Object, datetime], str]
+Cell = Callable[[Object, datetime], str | int]
 
 
 def column_definitions(resource: Resource) -> list[Object]:
@@ -21,7 +21,7 @@ def column_definitions(resource: Resource) -> list[Object]:
     ]
 
 
-def row_cells(resource: Resource, obj: Object, now: datetime) -> list[str]:
+def row_cells(resource: Resource, obj: Object, now: datetime) -> list[str | int]:
     """Return the cells of a row."""
     extra = [cell(obj, now) for _, cell in _EXTRA.get(resource.name, ())]
     return [obj["metadata"]["name"], *extra, _age(obj["metadata"]["creationTimestamp"], now)]
@@ -62,8 +62,18 @@ def _pod_ready(obj: Object, _now: datetime) -> str:
     return f"{sum(bool(s.get('ready')) for s in statuses)}/{len(obj.get('spec', {}).get('containers', ()))}"
 
 
+def _secret_type(obj: Object, _now: datetime) -> str:
+    return str(obj.get("type") or "Opaque")
+
+
+def _keys(obj: Object, _now: datetime) -> int:
+    return len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
+
+
 _EXTRA: dict[str, tuple[tuple[str, Cell], ...]] = {
     JOBS.name: (("Status", _job_status), ("Completions", _job_completions), ("Duration", _job_duration)),
     PODS.name: (("Ready", _pod_ready), ("Status", _phase)),
     NAMESPACES.name: (("Status", _phase),),
+    "configmaps": (("Data", _keys),),
+    "secrets": (("Type", _secret_type), ("Data", _keys)),
 }

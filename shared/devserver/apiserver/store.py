@@ -122,7 +122,7 @@ class Store:
         new = next_version(resource, current, copied(obj), options)
         if new == current:
             return current  # nothing changed: no new resourceVersion, as in Kubernetes
-        new = stamped(new, format_time(self.clock()), options)
+        new = stamped(new, current, format_time(self.clock()), options)
         if options.dry_run:
             return new
         if "deletionTimestamp" in new["metadata"] and not new["metadata"].get("finalizers"):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pydantic_core import from_json, to_json
 
 from shared.devserver.apiserver.errors import conflict, invalid
+from shared.devserver.apiserver.managed_fields import manage
 from shared.devserver.apiserver.resources import Object, Resource
 
 # Fields that a writer cannot change.
@@ -67,7 +68,7 @@ def first_version(resource: Resource, obj: Object, system: Object, options: Writ
     if resource.initial_status is not None:
         body["status"] = dict(resource.initial_status)
     new = body | {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-    return _with_manager(new, system["creationTimestamp"], options)
+    return _with_manager(new, None, system["creationTimestamp"], options)
 
 
 def next_version(resource: Resource, current: Object, sent: Object, options: WriteOptions) -> Object:
@@ -85,9 +86,9 @@ def next_version(resource: Resource, current: Object, sent: Object, options: Wri
     return new
 
 
-def stamped(obj: Object, at: str, options: WriteOptions) -> Object:
-    """Return the object with its writer in managedFields."""
-    return _with_manager(obj | {"metadata": dict(obj["metadata"])}, at, options)
+def stamped(obj: Object, old: Object, at: str, options: WriteOptions) -> Object:
+    """Return the object with its writer in managedFields, as the next version of an older one."""
+    return _with_manager(obj | {"metadata": dict(obj["metadata"])}, old, at, options)
 
 
 def numbered(obj: Object, revision: int) -> Object:
@@ -142,16 +143,7 @@ def _without(obj: Object, field: str) -> Object:
     return {key: value for key, value in obj.items() if key != field}
 
 
-def _with_manager(obj: Object, at: str, options: WriteOptions) -> Object:
-    """Add the manager to managedFields: manager, time and subresource are exact, but it owns whole top-level fields."""
-    scope = {"subresource": options.subresource} if options.subresource else {}
-    owned = ["status"] if options.subresource else [k for k in obj if k not in ("apiVersion", "kind", "status")]
-    identity = {"manager": options.manager, "operation": "Update", "apiVersion": obj["apiVersion"]} | scope
-    entry = identity | {"time": at, "fieldsType": "FieldsV1", "fieldsV1": {f"f:{field}": {} for field in owned}}
-    others = [e for e in obj["metadata"].get("managedFields", ()) if not _is_of(e, identity)]
-    obj["metadata"]["managedFields"] = [*others, entry]
+def _with_manager(obj: Object, old: Object | None, at: str, options: WriteOptions) -> Object:
+    manager, subresource = options.manager, options.subresource
+    obj["metadata"]["managedFields"] = manage(obj, old, at, manager=manager, subresource=subresource)
     return obj
-
-
-def _is_of(entry: Object, identity: Object) -> bool:
-    return all(entry.get(key) == identity.get(key) for key in ("manager", "operation", "apiVersion", "subresource"))

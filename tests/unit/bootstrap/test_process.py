@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from shared.adapters.config.settings import read_settings
-from shared.adapters.timers.deliveries import DELIVERY_SECONDS
+from shared.adapters.timers.limits import DELIVERY_SECONDS
 from shared.bootstrap import process as process_module
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
@@ -82,7 +82,7 @@ async def test_publisher_of_the_timers_outlasts_every_delivery(monkeypatch, tmp_
         return FakePublisher()
 
     monkeypatch.setattr(process_module, "build_publisher", build_publisher)
-    settings = read_settings(environment={"K_SINK": "http://sink", "TTL_TIMERS_PATH": str(tmp_path / "timers.db")})
+    settings = read_settings(environment={"K_SINK": "http://sink", "TTL_TIMERS": f"sqlite:{tmp_path}/timers.db"})
     process = build(read_config(settings, cluster=FakeCluster()))
     process.start_timers()
     await process.end()

@@ -17,9 +17,6 @@ from shared.doctor.activity import (
     check_dead_letters,
     check_lease,
     check_sweep,
-    check_timers,
-    port_of,
-    report_answer,
 )
 from shared.doctor.configured import check_settings, check_version, read_known
 from shared.doctor.examine import Variant, is_customized, variant_of
@@ -151,7 +148,7 @@ def test_forbidden_list_is_no_proof_of_absence():
 
 def test_missing_trigger_of_a_function_fails():
     assert set(wrong(check_triggers(inventory(), PLACE))) == {
-        f"Trigger {one}" for one in ("schedule", "timers", "enforce", "archive", "sweep")
+        f"Trigger {one}" for one in ("schedule", "timers", "enforce", "archive", "sweep", "usage")
     }
 
 
@@ -741,75 +738,6 @@ def test_clock_level_follows_from_the_difference(ahead, level):
 
 def test_slow_answer_is_no_clock_difference():
     assert compare_clocks(NOW - timedelta(seconds=20), NOW - timedelta(seconds=15), NOW).level is Level.OK
-
-
-class Answering:
-    """A cluster that answers proxy paths with a function."""
-
-    def __init__(self):
-        self.asked = []
-
-    async def probe(self, path):
-        self.asked.append(path)
-        return 405, "method: expected POST"
-
-
-@pytest.mark.anyio
-async def test_timers_pod_is_called_through_the_api_server():
-    cluster: Any = Answering()
-    assert (await check_timers(cluster, inventory(), PLACE)).level is Level.OK
-    name = fixture("pod-timers")["metadata"]["name"]
-    assert cluster.asked == [f"/api/v1/namespaces/ttl-after-finished/pods/{name}:8080/proxy/"]
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(("pods", "level"), [([], "FAIL"), (["one", "two"], "warn")])
-async def test_timers_need_exactly_one_pod(pods, level):
-    cluster: Any = Answering()
-    found = inventory(Pod=[named(fixture("pod-timers"), name) for name in pods])
-    assert (await check_timers(cluster, found, PLACE)).level.value == level
-    assert cluster.asked == []
-
-
-@pytest.mark.anyio
-async def test_timers_of_a_stateful_set_are_found_by_its_selector():
-    labels = {"app.kubernetes.io/name": "ttl-after-finished", "app.kubernetes.io/component": "timers"}
-    engine = {"metadata": {"name": "timers", "labels": labels}, "spec": {"selector": {"matchLabels": labels}}}
-    kept = having(fixture("pod-timers"), "metadata.labels", labels)
-    cluster: Any = Answering()
-    found = inventory(Knative_Service=[], StatefulSet=[engine], Pod=[kept])
-    assert (await check_timers(cluster, found, PLACE)).level is Level.OK
-
-
-def refused(code, message):
-    return {"kind": "Status", "code": code, "message": message}
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "level"),
-    [
-        (405, "method: expected POST of a CloudEvent, got GET", "ok"),
-        (401, "expected a token", "ok"),
-        (403, refused(403, 'pods "timers" is forbidden: User "x" cannot get resource "pods/proxy"'), "warn"),
-        (503, refused(503, "error trying to reach service: connection refused"), "warn"),
-        (502, "bad gateway", "FAIL"),
-        (500, "oops", "FAIL"),
-    ],
-)
-def test_timers_level_follows_from_the_answer(status, body, level):
-    assert report_answer("timers-1", status, body, place=PLACE).level.value == level
-
-
-def test_timers_behind_a_network_policy_are_ok_without_an_answer():
-    body = refused(503, "error trying to reach service: i/o timeout")
-    assert report_answer("timers-1", 503, body, place=PLACE, has_policies=True).level is Level.OK
-
-
-def test_port_is_that_of_queue_proxy_if_there_is_one():
-    plain = fixture("pod-timers")
-    proxied = copy.deepcopy(plain)
-    proxied["spec"]["containers"].append({"name": "queue-proxy", "ports": [{"containerPort": 8112}]})
-    assert (port_of(plain), port_of(proxied), port_of({})) == (8080, 8012, 8080)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from shared.core.decide import Context, Expire, Reason, decide
 from shared.core.namespaces import TEXT_MAX, namespace_of
+from shared.errors import ForbiddenError
 from shared.evaluation import namespaces as module
 from shared.evaluation.namespaces import Namespaces
 from tests.builders import JOB, NOW, ago, having, job, namespace, not_none
@@ -128,3 +129,33 @@ async def test_one_list_serves_concurrent_callers():
     known = Namespaces(cluster)
     await asyncio.gather(*(known.prime() for _ in range(5)))
     assert [call.verb for call in cluster.namespace_reads] == ["list-namespaces"]
+
+
+async def test_names_are_found_by_one_list_that_is_cached():
+    cluster = FakeCluster()
+    cluster.put(namespace("ci", unused="true"))
+    cluster.put(namespace("web"))
+    known = Namespaces(cluster)
+
+    names = await known.find_names(lambda one: one.unused is True)
+    await known.prime()
+
+    assert names == {"ci"}
+    assert known.get_cached("web") is not None
+    assert [call.verb for call in cluster.namespace_reads] == ["list-namespaces"]
+
+
+async def test_names_of_a_process_for_one_namespace_are_found_without_a_list():
+    cluster = FakeCluster()
+    cluster.put(namespace("ci", unused="true"))
+    known = Namespaces(cluster, only="ci")
+    assert await known.find_names(lambda one: one.unused is True) == {"ci"}
+    assert await known.find_names(lambda one: one.unused is False) == frozenset()
+    assert [call.verb for call in cluster.namespace_reads] == ["get-namespace"]
+
+
+async def test_names_that_may_not_be_listed_raise():
+    cluster = FakeCluster()
+    cluster.fail("list-namespaces", ForbiddenError("no right"))
+    with pytest.raises(ForbiddenError):
+        await Namespaces(cluster).find_names(lambda _: True)

@@ -129,10 +129,10 @@ class Cluster(FakeCluster):
         self.before_patch = lambda _: None
         self.pruned = ""
 
-    async def patch(self, rule, ref, patch):
+    async def patch(self, rule, ref, patch, **options):
         self.before_patch(ref.name)
         self.patches.append(patch)
-        return await super().patch(rule, ref, without(patch, self.pruned) if self.pruned else patch)
+        return await super().patch(rule, ref, without(patch, self.pruned) if self.pruned else patch, **options)
 
 
 @pytest.fixture
@@ -654,9 +654,9 @@ class SlowCluster(Cluster):
         await asyncio.sleep(self.seconds.get(f"get-{rule.kind}", 0))
         return found
 
-    async def patch(self, rule, ref, patch):
+    async def patch(self, rule, ref, patch, **options):
         await asyncio.sleep(self.seconds.get("patch", 0))
-        return await super().patch(rule, ref, patch)
+        return await super().patch(rule, ref, patch, **options)
 
 
 def in_virtual_time(scenario):

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.adapters.timers.deliveries import LIMITS
+from shared.adapters.timers.limits import LIMITS
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.kinds.rule import Outcome
 from shared.core.objects import ref_of

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.adapters.config.settings import Settings, SettingsError, read_settings, state_folder
+from shared.adapters.config.timers_address import SqliteAddress
 from shared.bootstrap.config import read_config
 
 
@@ -19,7 +20,7 @@ def test_empty_environment_gives_the_defaults():
     assert settings.dry_run is False
     assert settings.sweep_interval == timedelta(minutes=10)
     assert settings.concurrency == 64
-    assert settings.timers_path is None
+    assert settings.timers is None
     assert settings.metrics_port is None
     assert (settings.log, settings.home_namespace, settings.sink) == (None, "", "")
 
@@ -31,7 +32,7 @@ def test_each_variable_is_read():
             "TTL_DRY_RUN": "true",
             "TTL_SWEEP_INTERVAL": "1h30m",
             "TTL_CONCURRENCY": "8",
-            "TTL_TIMERS_PATH": "/data/t.db",
+            "TTL_TIMERS": "sqlite:/data/t.db",
             "TTL_METRICS_PORT": "9464",
             "TTL_LOG": "text",
             "TTL_NAMESPACE": "ttl-after-finished",
@@ -43,7 +44,7 @@ def test_each_variable_is_read():
     assert settings.dry_run is True
     assert settings.sweep_interval == timedelta(minutes=90)
     assert settings.concurrency == 8
-    assert settings.timers_path == Path("/data/t.db")
+    assert settings.timers == SqliteAddress(Path("/data/t.db"))
     assert settings.metrics_port == 9464
     assert settings.log == "text"
     assert settings.home_namespace == "ttl-after-finished"

@@ -4,6 +4,7 @@ import base64
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -19,8 +20,9 @@ from shared.adapters.events.cloudevents import (
     parse_sweep,
     to_http,
 )
+from shared.core.objects import ObjectRef
 from shared.errors import EventError
-from shared.messages import SweepStep, Timer, TimersSet
+from shared.messages import Purpose, SweepStep, Timer, TimersSet
 from tests.builders import NOW
 
 HEADERS = {"content-type": "application/json", "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
@@ -179,3 +181,15 @@ def test_json_names_are_camel_case():
 
     timer = {"ref": ref, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z", "attempts": 0}
     assert written == {"timers": [timer]}
+
+
+def test_timer_of_a_later_version_is_sent_with_its_purpose():
+    """A stored purpose that this version does not know is plain text."""
+    ref = ObjectRef("batch/v1", "Job", "ci", "build", "uid-1")
+    due_at = datetime(2026, 1, 1, tzinfo=UTC)
+    timer = Timer.model_construct(ref=ref, purpose=cast("Purpose", "later"), due_at=due_at, attempts=0)
+
+    headers, body = to_http(event_of(timer, source="/s"))
+
+    assert headers["ce-purpose"] == json.loads(body)["purpose"] == "later"
+    assert headers["ce-id"] == "uid-1/later/2026-01-01T00:00:00+00:00"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.deliveries import LIMITS
+from shared.adapters.timers.limits import LIMITS
 from shared.messages import Purpose
 from shared.standalone.trigger_files import read_triggers
 from shared.usecases.archive import Archival
@@ -15,7 +15,7 @@ from shared.usecases.expire import Expiry
 from shared.usecases.timer_handler import TimerHandler
 from tests.builders import not_none
 from tests.fakes import FakeClock
-from tests.unit.adapters.timers.test_timers_sqlite import NOW, QUICK, Broker, World, a_while, timer, until
+from tests.unit.adapters.timers.test_sqlite_engine import NOW, QUICK, Broker, World, a_while, timer, until
 
 pytestmark = pytest.mark.anyio
 

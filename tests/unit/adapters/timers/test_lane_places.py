@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.adapters.timers.lane import FAILING_MAX, FAILING_PLACES, Places
+from shared.adapters.timers.places import FAILING_MAX, FAILING_PLACES, Places
 
 TOTAL = 96
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from shared.adapters.timers.deliveries import UNWRITTEN_MAX
-from shared.adapters.timers.sqlite import SqliteTimers
-from shared.adapters.timers.sqlite_file import Room, TimerFile, room_of
+from shared.adapters.timers.sqlite.deliveries import UNWRITTEN_MAX
+from shared.adapters.timers.sqlite.engine import SqliteTimers
+from shared.adapters.timers.sqlite.file import Room, TimerFile, room_of
 from shared.errors import TryLaterError
 from tests.fakes import FakeClock
-from tests.unit.adapters.timers.test_timers_sqlite import (
+from tests.unit.adapters.timers.test_sqlite_engine import (
     NOW,
     QUICK,
     Broker,
@@ -119,7 +119,7 @@ async def test_refused_timer_keeps_the_pending_one(small):
 @pytest.mark.parametrize(("megabytes", "bytes_max"), [(16, 8 * MIB), (1024, 512 * MIB), (10**6, 512 * MIB)])
 def test_small_volume_gets_smaller_limits(tmp_path, monkeypatch, megabytes, bytes_max):
     volume = os.statvfs_result((4096, 4096, megabytes * 256, 0, 0, 0, 0, 0, 0, 255))
-    monkeypatch.setattr("shared.adapters.timers.sqlite_file.os.statvfs", lambda _: volume)
+    monkeypatch.setattr("shared.adapters.timers.sqlite.file.os.statvfs", lambda _: volume)
     room = room_of(tmp_path / "timers.db")
     assert room.bytes_max == bytes_max
     assert room.reserve_bytes <= bytes_max // 8
@@ -130,7 +130,7 @@ async def test_full_volume_refuses_new_timers(small, monkeypatch):
     async with small.running() as engine:
         await engine.set([timer("before", 60)])
         full = os.statvfs_result((4096, 4096, 4096, 1, 1, 0, 0, 0, 0, 255))
-        monkeypatch.setattr("shared.adapters.timers.sqlite_file.os.statvfs", lambda _: full)
+        monkeypatch.setattr("shared.adapters.timers.sqlite.file.os.statvfs", lambda _: full)
         with pytest.raises(TryLaterError, match="its volume has 4096 bytes left"):
             await engine.set([timer("after", 60)])
         small.clock.advance(60)

@@ -230,10 +230,10 @@ class Stubborn(FakeCluster):
         super().__init__()
         self.error = error
 
-    async def patch(self, rule, ref, patch):
+    async def patch(self, rule, ref, patch, **options):
         if "spec" in patch:
             raise self.error
-        return await super().patch(rule, ref, patch)
+        return await super().patch(rule, ref, patch, **options)
 
 
 async def test_hold_is_written_without_the_field_if_the_field_is_immutable():

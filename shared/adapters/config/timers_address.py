@@ -1,0 +1,116 @@
+"""The value of TTL_TIMERS: which timer engine, and where it keeps the timers."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+TIMERS_EXPECTED = (
+    "expected sqlite:PATH, nats://HOST:PORT[,nats://HOST:PORT...][/STREAM], tls://HOST:PORT[...][/STREAM], or "
+    "cloudtasks:projects/PROJECT/locations/LOCATION/queues/QUEUE"
+)
+
+NATS_STREAM = "ttl-timers"
+"""The stream of the timers if the address names none."""
+
+NATS_PORT = 4222
+"""The port of a NATS server if the address names none."""
+
+_NATS_SCHEMES = ("nats", "tls")
+_STREAM = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_QUEUE = re.compile(r"projects/[a-z0-9:.-]{1,64}/locations/[a-z0-9-]{1,64}/queues/[A-Za-z0-9-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteAddress:
+    """Timers in a file.
+
+    Attributes:
+        path: The file.
+    """
+
+    path: Path
+
+    def __str__(self) -> str:
+        """Return the value of TTL_TIMERS."""
+        return f"sqlite:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class NatsAddress:
+    """Timers in a stream of NATS JetStream.
+
+    Attributes:
+        servers: The URLs of some servers of the cluster, without a user and a password.
+        stream: The name of the stream.
+    """
+
+    servers: tuple[str, ...]
+    stream: str = NATS_STREAM
+
+    def __str__(self) -> str:
+        """Return the value of TTL_TIMERS."""
+        return f"{','.join(self.servers)}/{self.stream}"
+
+
+@dataclass(frozen=True, slots=True)
+class CloudTasksAddress:
+    """Timers as tasks of a queue of Google Cloud Tasks.
+
+    Attributes:
+        queue: `projects/PROJECT/locations/LOCATION/queues/QUEUE`.
+    """
+
+    queue: str
+
+    def __str__(self) -> str:
+        """Return the value of TTL_TIMERS."""
+        return f"cloudtasks:{self.queue}"
+
+
+TimersAddress = SqliteAddress | NatsAddress | CloudTasksAddress
+
+
+def parse_timers_address(value: object) -> TimersAddress:
+    """Read the value of TTL_TIMERS; an address that is read already is returned.
+
+    Raises:
+        ValueError: It is none of the known forms; the message says what was expected, and shows no password.
+    """
+    if isinstance(value, SqliteAddress | NatsAddress | CloudTasksAddress):
+        return value
+    text = str(value)
+    scheme, _, rest = text.partition(":")
+    if scheme == "sqlite" and rest:
+        return SqliteAddress(Path(rest))
+    if scheme in _NATS_SCHEMES and rest.startswith("//"):
+        return _parse_nats(text)
+    if scheme == "cloudtasks" and _QUEUE.fullmatch(rest):
+        return CloudTasksAddress(rest)
+    raise ValueError(TIMERS_EXPECTED)
+
+
+def _parse_nats(text: str) -> NatsAddress:
+    *firsts, last = text.split(",")
+    last_url = urlsplit(last)
+    stream = last_url.path.removeprefix("/") or NATS_STREAM
+    if not _STREAM.fullmatch(stream):
+        raise ValueError(
+            f"expected a stream of letters, digits, - and _ (at most 64) after the last server; {TIMERS_EXPECTED}"
+        )
+    servers = (*firsts, f"{last_url.scheme}://{last_url.netloc}")
+    return NatsAddress(tuple(_check_server(server) for server in servers), stream)
+
+
+def _check_server(server: str) -> str:
+    url = urlsplit(server)
+    if url.username is not None or url.password is not None:
+        raise ValueError("expected no user or password in the URL; set TTL_NATS_CREDENTIALS to a credentials file")
+    try:
+        port = url.port or NATS_PORT
+    except ValueError as error:
+        raise ValueError(TIMERS_EXPECTED) from error
+    if url.scheme not in _NATS_SCHEMES or not url.hostname or url.path or url.query or url.fragment:
+        raise ValueError(TIMERS_EXPECTED)
+    host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+    return f"{url.scheme}://{host}:{port}"

@@ -1,0 +1,84 @@
+"""The form of a task: an HTTP POST of the `timer.fired` event to the function `timers`, with an OIDC token."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from google.cloud import tasks_v2
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from shared.adapters.events.cloudevents import event_of, to_http
+from shared.errors import EventError
+from shared.messages import Timer
+
+TASK_BYTES_MAX = 1_000_000
+"""Maximum size of a task: https://cloud.google.com/tasks/docs/quotas."""
+
+DISPATCH_SECONDS_MAX = 1_800.0
+"""Maximum time that Cloud Tasks waits for an answer; the least is 15 s (reference of `Task.dispatch_deadline`)."""
+
+_DISPATCH_SECONDS_MIN = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskForm:
+    """Where the tasks of a queue are sent, and as whom.
+
+    Attributes:
+        queue: `projects/PROJECT/locations/LOCATION/queues/QUEUE`.
+        target: The URL of the function `timers`.
+        account: The e-mail of the service account of the token.
+        audience: The audience of the token.
+    """
+
+    queue: str
+    target: str
+    account: str
+    audience: str
+
+    def path_of(self, name: str) -> str:
+        """Return the full name of a task."""
+        return f"{self.queue}/tasks/{name}"
+
+    def make(self, timer: Timer, name: str, at: datetime, deadline_seconds: float) -> tasks_v2.Task:
+        """Make a task.
+
+        Args:
+            timer: The timer that it sends.
+            name: Its name within the queue.
+            at: When it is sent; an instant in the past means now.
+            deadline_seconds: How long Cloud Tasks waits for the answer.
+
+        Raises:
+            EventError: The timer is larger than a task can be.
+        """
+        event = event_of(timer, source=f"//cloudtasks.googleapis.com/{self.queue}")
+        # The Broker's `timer.fired` has none of the two, so `timers` never accepts an event that it has published.
+        own = {"task": name, "scheduledat": at.isoformat()}
+        headers, body = to_http(replace(event, extensions={**event.extensions, **own}))
+        schedule_time = Timestamp()
+        schedule_time.FromDatetime(at)
+        seconds = min(max(deadline_seconds, _DISPATCH_SECONDS_MIN), DISPATCH_SECONDS_MAX)
+        task = tasks_v2.Task(
+            name=self.path_of(name),
+            schedule_time=schedule_time,
+            dispatch_deadline=timedelta(seconds=seconds),
+            http_request=tasks_v2.HttpRequest(
+                url=self.target,
+                http_method=tasks_v2.HttpMethod.POST,
+                headers=headers,
+                body=body,
+                oidc_token=tasks_v2.OidcToken(service_account_email=self.account, audience=self.audience),
+            ),
+        )
+        if (size := tasks_v2.Task.pb(task).ByteSize()) > TASK_BYTES_MAX:
+            raise EventError(f"timer: expected a task of at most {TASK_BYTES_MAX} bytes, got {size}")
+        return task
+
+
+def read_timer(task: tasks_v2.Task) -> Timer:
+    """Return the timer of a task.
+
+    Raises:
+        ValueError: Another program made the task.
+    """
+    return Timer.model_validate_json(task.http_request.body)

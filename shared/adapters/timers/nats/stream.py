@@ -1,0 +1,229 @@
+"""Create or check the stream of the timers and its consumers; each problem is one error that says what to do."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from shared.adapters.timers.nats.acks import AbsentJetStreamError, ApiError
+from shared.adapters.timers.nats.connection import NatsConnection
+from shared.adapters.timers.nats.subjects import FIRED, text_of, token_of
+from shared.errors import TryLaterError, TtlError
+from shared.messages import Purpose
+
+SERVER_MIN = (2, 14)
+"""The oldest nats-server: the first whose clients may replace a schedule together with a publication (ADR-51)."""
+
+MESSAGE_BYTES_MAX = 64 * 1024
+"""The largest message of the stream."""
+
+START_RETRY_SECONDS = 1.0
+"""Pause between attempts to start while the servers are not ready."""
+
+ACK_SECONDS = 10.0
+"""After this time without a sign of its process, a fired timer is delivered by another process."""
+
+UNACKNOWLEDGED_MAX = 20_000
+"""Maximum number of fired timers per purpose that all processes together hold."""
+
+_ABSENT_STREAM, _ABSENT_CONSUMER = 10059, 10014
+_OFF = (10076, 10039)
+_NO_QUORUM = (10008, 10009)
+_BUSY = 10049  # also while a stream of this name is being deleted
+_NO_PEERS = (10005, 10074)
+_NANOSECONDS = 1_000_000_000
+_log = logging.getLogger("ttl")
+
+
+class TimerStream:
+    """The stream of the timers.
+
+    Args:
+        connection: The connection.
+        name: The name of the stream.
+        replicas: On how many servers it is stored.
+    """
+
+    def __init__(self, connection: NatsConnection, name: str, replicas: int) -> None:
+        self._connection, self._name, self._replicas = connection, name, replicas
+
+    async def ensure(self) -> tuple[str, ...]:
+        """Create the stream and the consumers, or check and update them.
+
+        Returns:
+            The purposes whose timers fire: ours, and those of later versions.
+
+        Raises:
+            TtlError: The servers cannot hold the timers, and only an operator can change that.
+            TryLaterError: The servers do not answer, or have no leader yet.
+        """
+
+        async def ensure() -> tuple[str, ...]:
+            await self._update(await self._require(creates=True))
+            return await self._ensure_consumers()
+
+        return await self._explaining(ensure)
+
+    async def open(self, *, creates: bool) -> tuple[str, ...]:
+        """Check the stream, or create it; change no setting of it, since a command may have others than `timers`.
+
+        Returns:
+            No purpose: no timer fires.
+
+        Raises:
+            TtlError: There is no such stream, and else as `ensure`.
+            TryLaterError: As `ensure`.
+        """
+
+        async def check() -> tuple[str, ...]:
+            await self._require(creates=creates)
+            return ()
+
+        return await self._explaining(check)
+
+    async def _explaining(self, start: Callable[[], Awaitable[tuple[str, ...]]]) -> tuple[str, ...]:
+        self._check_version()
+        try:
+            return await start()
+        except AbsentJetStreamError as error:
+            raise TtlError(
+                "JetStream is off on the NATS servers, or for this account; expected it to be on: start nats-server "
+                "with -js, and enable JetStream for the account"
+            ) from error
+        except ApiError as error:
+            raise self._explain(error) from error
+        except TryLaterError as error:
+            if not self._connection.violation:
+                raise
+            raise TtlError(
+                f"a right is missing on the NATS servers: {self._connection.violation}; expected the rights to publish "
+                f'to "{self._name}.>", "$JS.API.>" and "$JS.ACK.{self._name}.>", and to subscribe to "_INBOX.>"; '
+                "grant them to the user"
+            ) from error
+
+    async def info(self, subjects: str = "") -> dict[str, Any]:
+        """Read the state of the stream; `subjects` also counts the messages by subject under a filter.
+
+        Raises:
+            TryLaterError: The servers do not answer.
+        """
+        request = {"subjects_filter": subjects} if subjects else None
+        answer: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{self._name}", request))["state"]
+        return answer
+
+    def _check_version(self) -> None:
+        version = self._connection.version
+        if parse_version(version) < SERVER_MIN:
+            expected = ".".join(map(str, SERVER_MIN))
+            raise TtlError(
+                f"nats-server {version} is too old for timers; expected {expected} or newer, which has message "
+                "schedules: upgrade the NATS servers"
+            )
+
+    async def _require(self, *, creates: bool) -> dict[str, Any]:
+        """Return the configuration of the stream, which is checked; create the stream if that is wanted."""
+        try:
+            found: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{self._name}"))["config"]
+        except ApiError as error:
+            if error.code != _ABSENT_STREAM:
+                raise
+            if not creates:
+                raise TtlError(
+                    f"stream {self._name}: expected a stream of timers, got none; correct the address of the timers"
+                ) from error
+            found = (await self._connection.api(f"STREAM.CREATE.{self._name}", self._wanted()))["config"]
+            _log.info("stream created", extra={"fields": {"stream": self._name, "replicas": self._replicas}})
+        self._check(found)
+        return found
+
+    async def _update(self, found: Mapping[str, Any]) -> None:
+        wanted = self._wanted()
+        changes = {field: wanted[field] for field in ("num_replicas", "max_msg_size") if found[field] != wanted[field]}
+        if changes:
+            await self._connection.api(f"STREAM.UPDATE.{self._name}", {**found, **changes})
+            _log.info("stream updated", extra={"fields": {"stream": self._name, **changes}})
+
+    def _wanted(self) -> dict[str, Any]:
+        return {
+            "name": self._name,
+            "description": "Timers of ttl-after-finished",
+            "subjects": [f"{self._name}.>"],
+            "retention": "workqueue",
+            "storage": "file",
+            "discard": "old",  # the server requires it for schedules; without limits it discards nothing
+            "num_replicas": self._replicas,
+            "max_msg_size": MESSAGE_BYTES_MAX,
+            "max_consumers": -1,
+            "max_msgs": -1,
+            "max_bytes": -1,
+            "max_age": 0,
+            "max_msgs_per_subject": -1,
+            "allow_direct": True,
+            "allow_msg_schedules": True,
+        }
+
+    def _check(self, found: Mapping[str, Any]) -> None:
+        """Require the settings without which timers are lost or do not fire."""
+        wanted = self._wanted()
+        unlimited = {"max_msgs": -1, "max_bytes": -1, "max_msgs_per_subject": -1, "max_age": 0}
+        exact = ("subjects", "retention", "storage", "allow_msg_schedules", "allow_direct")
+        for field in (*exact, *unlimited):
+            got = found.get(field, unlimited.get(field))
+            if got != wanted[field] and not (field in unlimited and (got or 0) <= 0):
+                raise TtlError(
+                    f"stream {self._name}: expected {field} {wanted[field]!r}, got {got!r}, with which timers are lost "
+                    "or do not fire; name another stream in TTL_TIMERS, or change the setting"
+                )
+        for field in ("mirror", "sources", "sealed", "no_ack", "republish", "subject_transform"):
+            if found.get(field):
+                raise TtlError(
+                    f"stream {self._name}: expected no {field}; name another stream in TTL_TIMERS, or change it"
+                )
+
+    async def _ensure_consumers(self) -> tuple[str, ...]:
+        answer = await self._connection.api(f"CONSUMER.LIST.{self._name}", {"offset": 0})
+        configs = {one["name"]: one["config"] for one in answer.get("consumers") or ()}
+        for purpose in Purpose:
+            await self._ensure_consumer(token_of(purpose), configs.pop(token_of(purpose), None))
+        later = [name for name, config in configs.items() if config.get("filter_subject") == self._filter(name)]
+        return (*(str(purpose) for purpose in Purpose), *map(text_of, later))
+
+    async def _ensure_consumer(self, name: str, found: Mapping[str, Any] | None) -> None:
+        wanted = {
+            "durable_name": name,
+            "name": name,
+            "filter_subject": self._filter(name),
+            "ack_policy": "explicit",
+            "ack_wait": int(ACK_SECONDS * _NANOSECONDS),
+            "max_ack_pending": UNACKNOWLEDGED_MAX,
+            "max_deliver": -1,
+            "deliver_policy": "all",
+            "replay_policy": "instant",
+        }
+        if found and all(found.get(field) == value for field, value in wanted.items()):
+            return
+        request = {"stream_name": self._name, "config": wanted}
+        await self._connection.api(f"CONSUMER.DURABLE.CREATE.{self._name}.{name}", request)
+
+    def _filter(self, name: str) -> str:
+        return f"{self._name}.{name}.*.{FIRED}"
+
+    def _explain(self, error: ApiError) -> TtlError:
+        if error.code in _OFF:
+            return TtlError(f"JetStream is off for this account ({error}); expected it to be on: enable it")
+        if error.code in _NO_QUORUM:
+            return TryLaterError(f"the NATS servers have no quorum ({error}); start more than half of them")
+        if error.code == _BUSY:
+            return TryLaterError(f"the NATS servers cannot create the stream now ({error}); look at their disk and log")
+        if error.code in _NO_PEERS:
+            return TtlError(
+                f"the NATS servers cannot store the stream on {self._replicas} servers ({error}); "
+                "add servers or space, or set TTL_NATS_REPLICAS to a smaller number"
+            )
+        return TtlError(f"stream {self._name}: {error}; change the stream, or name another one in TTL_TIMERS")
+
+
+def parse_version(text: str) -> tuple[int, int]:
+    """Return the first two numbers of a version such as `2.15.2`; zeros if it has another form."""
+    major, _, rest = text.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0)

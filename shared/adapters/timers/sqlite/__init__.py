@@ -1,0 +1,1 @@
+"""The embedded timer engine: timers in one SQLite file, for one process."""

@@ -1,0 +1,156 @@
+"""Group commit: one thread commits all waiting writes in one transaction.
+
+A commit costs one fsync, for one write or for a thousand. Writes that arrive during a commit share the next one, so the
+cost per write falls as the load rises.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, Generic, TypeVar
+
+from shared.adapters.timers.sqlite.health import FileHealth
+from shared.errors import TryLaterError
+
+_ResultT = TypeVar("_ResultT")
+_log = logging.getLogger("ttl")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[_ResultT]):
+    write: Callable[[sqlite3.Connection], _ResultT]
+    shrinks: bool
+    done: asyncio.Future[_ResultT]
+
+
+class GroupCommit:
+    """Commits writes in a thread; an error of the disk fails the waiting writes, not later ones.
+
+    Args:
+        db: A connection in autocommit mode, used by the thread only until `close`.
+        health: Refuses new timers that would be lost, and gives errors their reasons.
+        spare: A step of work for the time in which no write waits; returns whether there is more of it.
+
+    Attributes:
+        failure: An unexpected error of the thread, after which it refuses all writes; None if there was none.
+    """
+
+    def __init__(self, db: sqlite3.Connection, health: FileHealth, spare: Callable[[sqlite3.Connection], bool]) -> None:
+        self._db, self._health, self._spare = db, health, spare
+        self._waiting: SimpleQueue[_Waiting[Any] | None] = SimpleQueue()
+        self._closed = False
+        self.failure: Exception | None = None
+        self._thread = Thread(target=self._run, name="timers-commit", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self, write: Callable[[sqlite3.Connection], _ResultT], *, shrinks: bool = False
+    ) -> asyncio.Future[_ResultT]:
+        """Queue a write; call this in an event loop.
+
+        Args:
+            write: Called in the thread, within a transaction. It must fail only by an error of the disk, since all
+                writes of the transaction fail with it.
+            shrinks: The write needs no space in the file; if the disk is full, it is committed without those that do.
+
+        Returns:
+            A future of the result of `write`, set once it is on disk; a TryLaterError if it could not be written.
+        """
+        done: asyncio.Future[_ResultT] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            done.set_exception(TryLaterError("timers cannot be stored: the process is shutting down"))
+        else:
+            self._waiting.put(_Waiting(write, shrinks, done))
+        return done
+
+    def close(self) -> None:
+        """Commit the waiting writes and end the thread; blocks until then."""
+        self._closed = True
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while batch := self._take():
+            with self._survive():
+                self._write(batch)
+            if self.failure:  # outside the `with`: the batch that failed is answered too
+                _tell(batch, [], self.failure, f"unexpected error: {self.failure!r}")
+
+    @contextmanager
+    def _survive(self) -> Iterator[None]:
+        """Keep the thread alive after an unexpected error, so that each write gets an answer."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - see above
+            self.failure = error
+            _log.critical("timers cannot be stored", exc_info=error)
+
+    def _write(self, batch: list[_Waiting[Any]]) -> None:
+        if self.failure:
+            return
+        results, error = self._commit(batch)
+        self._health.note()
+        shrinking = [waiting for waiting in batch if waiting.shrinks]
+        if error is not None and 0 < len(shrinking) < len(batch):
+            self._answer_later([waiting for waiting in batch if not waiting.shrinks], [], error)
+            batch, (results, error) = shrinking, self._commit(shrinking)
+        self._answer_later(batch, results, error)
+
+    def _answer_later(self, batch: list[_Waiting[Any]], results: list[Any], error: Exception | None) -> None:
+        _tell(batch, results, error, self._health.explain(error) if error else "")
+
+    def _take(self) -> list[_Waiting[Any]]:
+        """Return all waiting writes, at least one; none at the end."""
+        batch: list[_Waiting[Any]] = []
+        self._use_spare_time()
+        with suppress(Empty):
+            while waiting := self._waiting.get(block=not batch):
+                batch.append(waiting)
+            self._waiting.put(None)  # the end marker, taken after writes: put it back for the next call
+        return batch
+
+    def _use_spare_time(self) -> None:
+        has_more = self.failure is None
+        with self._survive(), suppress(sqlite3.Error):  # a full disk, or a damaged file: writes report it
+            while has_more and self._waiting.empty() and (has_more := self._spare(self._db)):
+                self._health.note()
+
+    def _commit(self, batch: list[_Waiting[Any]]) -> tuple[list[Any], Exception | None]:
+        try:
+            if not all(waiting.shrinks for waiting in batch):
+                self._health.check()
+            self._db.execute("BEGIN IMMEDIATE")
+            results = [waiting.write(self._db) for waiting in batch]
+            self._db.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 - the waiting futures get the error; the thread must not die
+            with suppress(sqlite3.Error):  # SQLite itself rolls back on a full disk or an I/O error
+                self._db.execute("ROLLBACK")
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                with suppress(sqlite3.Error):  # restart the write-ahead log, which open readers may have prevented
+                    self._db.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+            return [], error
+        return results, None
+
+
+def _tell(batch: list[_Waiting[Any]], results: list[Any], error: Exception | None, reason: str) -> None:
+    with suppress(RuntimeError):  # the loop is closed, so no task waits for the results
+        batch[0].done.get_loop().call_soon_threadsafe(_answer, batch, results, error, reason)
+
+
+def _answer(batch: list[_Waiting[Any]], results: list[Any], error: Exception | None, reason: str) -> None:
+    """Set the results of the waiting futures, in their loop; skip cancelled ones."""
+    if error is None:
+        for waiting, result in zip(batch, results, strict=True):
+            if not waiting.done.done():
+                waiting.done.set_result(result)
+        return
+    for waiting in batch:
+        if not waiting.done.done():
+            failure = TryLaterError(f"timers could not be stored: {reason}")
+            failure.__cause__ = error
+            waiting.done.set_exception(failure)

@@ -1,0 +1,1 @@
+"""The command group `timers`: pending timers are listed, moved and copied."""

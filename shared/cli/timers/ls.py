@@ -1,0 +1,133 @@
+"""`timers ls`: the pending timers of an engine."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import click
+from rich.cells import cell_len
+
+from shared.adapters.clock import SystemClock
+from shared.bootstrap.open_timers import open_pending
+from shared.cli.input.command import command
+from shared.cli.input.duration import duration_option
+from shared.cli.input.options import Options, all_namespaces_option
+from shared.cli.output.messages import inform
+from shared.cli.output.plural import plural
+from shared.cli.timers.place import read_pages, settings_of, timers_option
+from shared.cli.timers.timer_lines import timer_line
+from shared.core.objects import format_instant, printable
+from shared.messages import Purpose, Timer
+from shared.ports import TimerFilter
+
+_TITLES = ("NAMESPACE", "KIND", "NAME", "PURPOSE", "DUE", "ATTEMPTS")
+
+
+@dataclass
+class _Listed:
+    """The timers that were listed so far.
+
+    Attributes:
+        purposes: Their number, by purpose.
+        first: When the first of them is due.
+    """
+
+    purposes: Counter[str] = field(default_factory=Counter)
+    first: datetime | None = None
+
+    def add(self, timers: Sequence[Timer]) -> None:
+        self.purposes.update(str(timer.purpose) for timer in timers)
+        first = min(timer.due_at for timer in timers)
+        self.first = min(self.first or first, first)
+
+
+@command()
+@click.option("--purpose", type=click.Choice([one.value for one in Purpose]), help="Only timers of this purpose.")
+@click.option("--kind", metavar="KIND", default="", help="Only timers of objects of this kind: Job. Default: all.")
+@all_namespaces_option
+@click.option(
+    "--due-within", callback=duration_option, metavar="TIME", help="Only timers that are due in this time: 1h."
+)
+@timers_option
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", help="The format. Default: table."
+)
+async def ls(
+    options: Options, *, purpose: str | None, kind: str, due_within: timedelta | None, timers: str | None, output: str
+) -> None:
+    """List pending timers, with their number for each purpose, and when the first of them is due.
+
+    The list is printed while it is read, in the order of the engine. The process that fires the timers may run.
+    """
+    due_by = None if due_within is None else SystemClock().now() + due_within
+    wanted = TimerFilter(Purpose(purpose) if purpose else None, kind, options.namespace, due_by)
+    listed = _Listed()
+    printer = _JsonList() if output == "json" else _Table()
+    async with open_pending(settings_of(timers), SystemClock()) as pending:
+        async for page in read_pages(pending, wanted):
+            if page.timers:
+                click.echo(printer.page(page.timers), nl=False)
+                listed.add(page.timers)
+        count = await pending.pending()
+    click.echo(printer.end(listed, count), nl=False)
+
+
+class _Table:
+    """Lines with aligned columns."""
+
+    def __init__(self) -> None:
+        self._widths: list[int] = []
+
+    def page(self, timers: Sequence[Timer]) -> str:
+        rows = [_cells(timer) for timer in timers]
+        if not self._widths:
+            rows.insert(0, _TITLES)
+            self._widths = [0] * len(_TITLES)
+        longest = (max(map(cell_len, column)) for column in zip(*rows, strict=True))
+        self._widths = list(map(max, self._widths, longest))
+        return "".join(map(self._line, rows))
+
+    def end(self, listed: _Listed, pending: int) -> str:
+        count = listed.purposes.total()
+        of = f" of {pending:,} pending" if pending != count else ""
+        parts = ", ".join(f"{number:,} {purpose}" for purpose, number in sorted(listed.purposes.items()))
+        first = f"; the first is due at {format_instant(listed.first)}" if listed.first else ""
+        inform(f"{plural(count, 'timer')}{of}{f': {parts}' if parts else ''}{first}")
+        return ""
+
+    def _line(self, row: Sequence[str]) -> str:
+        padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(row, self._widths, strict=True))
+        return f"{'  '.join(padded).rstrip()}\n"
+
+
+class _JsonList:
+    """One JSON object, printed while it is read."""
+
+    def __init__(self) -> None:
+        self._is_empty = True
+
+    def page(self, timers: Sequence[Timer]) -> str:
+        begin = self._begin()
+        return begin + ",\n".join(f"  {timer_line(timer)}" for timer in timers)
+
+    def end(self, listed: _Listed, pending: int) -> str:
+        begin = self._begin() if self._is_empty else ""
+        totals = {
+            "listed": listed.purposes.total(),
+            "byPurpose": dict(sorted(listed.purposes.items())),
+            "firstDueAt": format_instant(listed.first) if listed.first else None,
+            "pending": pending,
+        }
+        return f"{begin}\n], {json.dumps(totals)[1:]}\n"
+
+    def _begin(self) -> str:
+        begin, self._is_empty = ('{"timers": [\n' if self._is_empty else ",\n"), False
+        return begin
+
+
+def _cells(timer: Timer) -> tuple[str, ...]:
+    ref = timer.ref
+    names = map(printable, (ref.namespace or "-", ref.kind, ref.name, str(timer.purpose)))
+    return (*names, format_instant(timer.due_at.replace(microsecond=0)), str(timer.attempts))

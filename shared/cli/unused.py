@@ -1,0 +1,111 @@
+"""`unused`: the Secrets and ConfigMaps to which nothing refers now."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from shared.cli.deleters.in_force import read_in_force
+from shared.cli.input.command import command
+from shared.cli.input.options import (
+    Options,
+    all_namespaces_option,
+    cluster_options,
+    kinds_dir_option,
+    output_option,
+    policy_in_force_option,
+    references_dir_option,
+)
+from shared.cli.input.target import connected, is_absent
+from shared.cli.output.messages import warn
+from shared.cli.output.width import echo, make_table, output_console
+from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
+from shared.cli.usage.usage_report import usage_as_json
+from shared.core.objects import get_text, printable, ref_of
+from shared.core.ttl.durations import format_duration
+from shared.core.unused.unused_reasons import NEVER_DELETED
+from shared.errors import TtlError
+from shared.evaluation.usage import UsageReader
+
+_TITLES = ("NAMESPACE", "KIND", "NAME", "AGE", "KEYS", "UNUSED FOR", "DUE", "REASON")
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+@command()
+@all_namespaces_option
+@references_dir_option
+@kinds_dir_option
+@policy_in_force_option
+@cluster_options
+@click.option("--all", "everything", is_flag=True, help="Also show objects that are never deleted, such as releases.")
+@output_option
+async def unused(options: Options, *, everything: bool, output: str) -> None:
+    """List the Secrets and ConfigMaps to which nothing refers, by namespace and age. Deletes nothing.
+
+    KEYS is the number of keys of the data. The data is not read, so its bytes are unknown. UNUSED FOR is the time
+    since an object was marked as unused; an object that no policy rule with `unused` matches is not marked.
+
+    If a kind that may refer to them cannot be listed in the whole cluster, it is unknown what is unused. Then only the
+    error is printed, also with -o json, and the exit code is 1.
+    """
+    async with connected(options) as cluster:
+        force = await read_in_force(cluster, options)
+        if options.namespace and await is_absent(options.namespace, cluster):
+            raise TtlError(f"namespace {options.namespace} does not exist on {cluster.server}")
+        chosen = force.choose(options.policy)
+        reader = UsageReader(cluster, carriers_of(options))
+        found, candidates = await find_all_usage(reader, cluster, namespace=options.namespace, policy=chosen.policy)
+    if problem := found.of.find_problem():
+        raise TtlError(f"it is unknown what is unused: {printable(problem)}")
+    known = [one for one in candidates if one.is_used is False]
+    shown = [one for one in known if everything or one.decision.reason not in NEVER_DELETED]
+    shown.sort(key=lambda one: (ref_of(one.target.obj).namespace, one.created_at or _LONG_AGO))
+    if output == "json":
+        click.echo(json.dumps([usage_as_json(one) for one in shown], indent=2))
+    else:
+        _print_table(shown)
+        _print_totals(shown, hidden=len(known) - len(shown))
+        echo(f"policy: {printable(chosen.message)}")
+    if unknown := len(candidates) - len(known):
+        warn(f"{unknown} more may be used: fields that cannot be read may refer to them; see `references`", fg="yellow")
+
+
+def _print_table(shown: Sequence[UsageFinding]) -> None:
+    if shown:
+        console = output_console()
+        console.print(make_table(_TITLES, [_row(one) for one in shown], width=console.width, names=3, justify="left"))
+
+
+def _row(one: UsageFinding) -> tuple[str, ...]:
+    ref = ref_of(one.target.obj)
+    kind = get_text(one.target.obj, "kind")
+    age = format_duration(one.now - one.created_at) if one.created_at else ""
+    since, due_at = one.unused_since, one.decision.facts.due_at
+    due = "" if due_at is None else ("now" if due_at <= one.now else format_duration(due_at - one.now))
+    return (
+        printable(ref.namespace),
+        kind,
+        printable(ref.name),
+        age,
+        "" if one.target.keys is None else str(one.target.keys),
+        format_duration(one.now - since) if since else "",
+        due,
+        one.decision.reason,
+    )
+
+
+def _print_totals(shown: Sequence[UsageFinding], *, hidden: int) -> None:
+    kinds = Counter(get_text(one.target.obj, "kind") for one in shown)
+    keys = sum(one.target.keys or 0 for one in shown)
+    namespaces = len({ref_of(one.target.obj).namespace for one in shown})
+    names = " and ".join(_count(kinds[kind], kind) for kind in ("Secret", "ConfigMap"))
+    counts = f"{names} with {_count(keys, 'key')} in {_count(namespaces, 'namespace')}"
+    echo(f"unused: {counts}; the data is not read, so its bytes are unknown")
+    if hidden:
+        echo(f"{hidden} more: unused, and never deleted; to show them, set --all")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

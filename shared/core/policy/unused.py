@@ -1,0 +1,98 @@
+"""Read the `unused` of a policy rule: it has unused Secrets and ConfigMaps deleted.
+
+    unused:
+      ttl: 7d          # the time from the first pass that finds the object unused to its deletion
+      audit: true      # report what would be deleted, and delete nothing
+    archive: {to: main, grace: 24h}   # beside it: store each object in an archive before its deletion
+
+A rule with `unused` names its kinds, matches only Secrets and ConfigMaps, and sets nothing but `archive` beside it. It
+takes effect in the namespaces of its `match.namespaces`. Without that field, it takes effect in those with the
+annotation `ttlafterfinished.dev/unused: "true"`. A namespace with the value "false" is left alone.
+"""
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from shared.core.kinds.catalogue import Catalogue
+from shared.core.kinds.predicates import RuleModel
+from shared.core.kinds.rule import KindRule
+from shared.core.namespaces import Namespace
+from shared.core.objects import quote
+from shared.core.policy.archives import RuleArchive
+from shared.core.policy.matching import DURATION_SCHEMA, Duration, Match
+
+CONFIG_MAPS = KindRule(
+    api_versions=("v1",), kind="ConfigMap", plural="configmaps", short_names=("cm",), never_finishes="it has settings"
+)
+SECRETS = KindRule(api_versions=("v1",), kind="Secret", plural="secrets", never_finishes="it has credentials")
+USAGE_KINDS = Catalogue((CONFIG_MAPS, SECRETS))
+"""The kinds of which unused objects are deleted."""
+
+_BESIDE = frozenset({"name", "match", "when", "unused", "archive"})
+
+
+def _check_ttl(ttl: timedelta) -> timedelta:
+    if not ttl:
+        raise ValueError("expected a duration of more than 0, got 0")
+    return ttl
+
+
+class RuleUnused(RuleModel):
+    """The `unused` of a rule: Secrets and ConfigMaps to which nothing refers any more are deleted."""
+
+    ttl: Annotated[Duration, AfterValidator(_check_ttl), WithJsonSchema(DURATION_SCHEMA)] = Field(
+        description="The time from the first pass that finds the object unused to its deletion. A reference, an owner, "
+        "a hold or a change of the object resets the clock."
+    )
+    audit: bool = Field(
+        default=False,
+        strict=True,
+        description="Whether objects are only reported. They are marked with the instant since which they are unused, "
+        "and not deleted.",
+    )
+
+
+def check_unused(fields: Collection[str], match: Match, archive: RuleArchive | None = None) -> None:
+    """Check a rule with `unused`.
+
+    Args:
+        fields: The names of the fields that the rule sets.
+        match: What it matches.
+        archive: How objects are archived before they are deleted; None if they are not.
+
+    Raises:
+        ValueError: It sets something else as well, or matches by a field that Secrets and ConfigMaps do not have.
+    """
+    if beside := sorted({*fields} - _BESIDE):
+        raise ValueError(f"unused: expected only match, when and archive beside it, got {', '.join(beside)}")
+    if archive is not None and (of_archive := archive.model_fields_set & {"logs", "children"}):
+        name = min(of_archive)
+        raise ValueError(f"archive.{name}: expected only to and grace beside unused, got {name}")
+    if match.age is not None or match.owners is not None:
+        raise ValueError("unused: expected no age and no owners in match; set the ttl of unused instead")
+
+
+def find_usage_kinds(word: str) -> list[KindRule]:
+    """The kinds that a word in the match of a rule with `unused` names.
+
+    Raises:
+        ValueError: The word is a glob, or names another kind.
+    """
+    expected = f"expected secrets or configmaps beside unused, got {quote(word)}"
+    try:
+        return [*USAGE_KINDS.find_by_name(word)]
+    except ValueError:
+        raise ValueError(expected) from None
+
+
+def is_opted_in(match: Match, namespace: Namespace) -> bool:
+    """Return whether unused objects of a namespace may be deleted by a rule that matches it.
+
+    The annotation of the namespace takes precedence. Without it, the rule has to say for which namespaces it is meant.
+    """
+    if namespace.unused is not None:
+        return namespace.unused
+    return match.namespaces is not None

@@ -1,0 +1,1 @@
+"""References to Secrets and ConfigMaps: which fields of which objects name them."""

@@ -1,0 +1,67 @@
+"""The fields of a carrier rule as a tree, so that one walk over an object reads all of them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shared.core.references.carrier import Carrier, ReferenceField
+from shared.core.references.paths import Many, Step, parse_path
+from shared.core.references.pod_spec import POD_SPEC_FIELDS
+from shared.core.references.reference import TargetKind
+
+
+@dataclass(slots=True)
+class FieldNode:
+    """One step of the paths of a carrier rule.
+
+    Attributes:
+        keys: The steps that continue at one key of a mapping.
+        values: The step that continues at each value of a mapping.
+        elements: The step that continues at each element of a list.
+        ends: The fields whose path ends here.
+        kinds: The kinds that the fields from here on may name.
+        crosses: Whether one of these fields may name an object in another namespace.
+    """
+
+    keys: dict[str, "FieldNode"] = field(default_factory=dict)
+    values: "FieldNode | None" = None
+    elements: "FieldNode | None" = None
+    ends: list[ReferenceField] = field(default_factory=list)
+    kinds: list[TargetKind] = field(default_factory=list)
+    crosses: bool = False
+
+    def add(self, steps: Iterable[Step], one: ReferenceField) -> None:
+        """Add a field at the end of these steps."""
+        node = self
+        node.cover(one)
+        for step in steps:
+            node = node.follow(step)
+            node.cover(one)
+        node.ends.append(one)
+
+    def follow(self, step: Step) -> "FieldNode":
+        """The node after one more step; it is added if there is none."""
+        match step:
+            case Many.ELEMENTS:
+                self.elements = self.elements or FieldNode()
+                return self.elements
+            case Many.VALUES:
+                self.values = self.values or FieldNode()
+                return self.values
+            case str():
+                return self.keys.setdefault(step, FieldNode())
+
+    def cover(self, one: ReferenceField) -> None:
+        """Note what a field may name whose path leads through this node."""
+        self.kinds = [*dict.fromkeys((*self.kinds, *one.kinds))]
+        self.crosses = self.crosses or one.crosses
+
+
+def plant(carrier: Carrier) -> FieldNode:
+    """The tree of all fields of a carrier rule, those of its PodSpecs included."""
+    root = FieldNode()
+    for path in carrier.pod_specs:
+        for one in POD_SPEC_FIELDS:
+            root.add((*parse_path(path), *parse_path(one.path)), one)
+    for one in carrier.fields:
+        root.add(parse_path(one.path), one)
+    return root

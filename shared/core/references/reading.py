@@ -1,0 +1,167 @@
+"""Read all references to Secrets and ConfigMaps from an object of any kind.
+
+Total: no JSON raises an error. If a field cannot be read that the carrier rule of the kind names, the result has a
+reference with a problem to every object that the field may name: whether these are used is unknown.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from shared.core.objects import ANNOUNCED_LABEL, get_in, get_text, list_mappings, ref_of
+from shared.core.references.carrier import Carrier, ReferenceField
+from shared.core.references.carriers import Carriers
+from shared.core.references.field_tree import FieldNode, plant
+from shared.core.references.field_values import Keys, Origin, read_default, read_field
+from shared.core.references.mentions import find_mentions, list_texts
+from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
+from shared.core.references.shapes import find_by_shape
+from shared.core.references.target_names import TargetNames
+
+TEMPLATES_OF_ONE_MAX = 100
+"""The most names with templates, and label selectors, that are read from one object. More make the answer unknown."""
+
+
+class ReferenceReader:
+    """Reads the references of objects of all kinds.
+
+    Args:
+        carriers: The known carrier rules.
+    """
+
+    def __init__(self, carriers: Carriers) -> None:
+        self._carriers = carriers
+        self._trees: dict[tuple[str, str], FieldNode] = {}
+
+    def read(self, obj: Any, names: TargetNames) -> tuple[Reference, ...]:
+        """The references of an object to these names, each once.
+
+        Args:
+            obj: The object; it needs its apiVersion and kind, which lists may leave out.
+            names: The objects that exist; a reference to any other is left out.
+        """
+        version, kind = get_text(obj, "apiVersion"), get_text(obj, "kind")
+        carrier = self._carriers.get(version, kind)
+        if carrier is None:
+            return read_references(obj, None, names)
+        tree = self._trees.get((version, kind))
+        if tree is None:
+            tree = self._trees[version, kind] = plant(carrier)
+        return read_references(obj, carrier, names, tree=tree)
+
+
+def read_references(
+    obj: Any, carrier: Carrier | None, names: TargetNames, *, tree: FieldNode | None = None
+) -> tuple[Reference, ...]:
+    """The references of an object, each once.
+
+    Args:
+        obj: The object; any JSON is accepted.
+        carrier: The carrier rule of its kind; None if its kind is unknown.
+        names: The objects that exist; a reference to any other is left out.
+        tree: The fields of the carrier rule, for many objects of one kind.
+    """
+    source = ref_of(obj)
+    if (carrier is not None and carrier.refers_to_none is not None) or _only_warns(obj):
+        return ()
+    if not isinstance(obj, dict):
+        return tuple(Origin({}, source, ANY).unreadable(BOTH, (), obj, crosses=True))
+    origin = Origin(obj, source, source.namespace or ANY)
+    is_complete = carrier is not None and carrier.complete
+    found: list[Reference] = []
+    found += _read_owners(origin)
+    if carrier is not None:
+        found += _read_known(origin, carrier, tree or plant(carrier))
+    if not is_complete:
+        found += find_by_shape(origin)
+    found = [each for one in found for each in names.find_named(one)]
+    found += find_mentions(origin, names, list_texts(origin, every_field=not is_complete))
+    return _limited(_each_once(found), origin)
+
+
+def _read_owners(origin: Origin) -> Iterator[Reference]:
+    """The references to the owners of an object: after them, the garbage collector would delete the object."""
+    for place, owner in enumerate(list_mappings(origin.obj, "metadata.ownerReferences")):
+        kind, name = get_text(owner, "kind"), get_text(owner, "name")
+        if kind in BOTH and get_text(owner, "apiVersion") == "v1" and name:
+            yield origin.refer(TargetKind(kind), origin.home, name, ("metadata", "ownerReferences", place, "name"))
+
+
+def _limited(found: Sequence[Reference], origin: Origin) -> tuple[Reference, ...]:
+    """The references of one object, which may not fill the memory with templates and selectors."""
+    broad = [one for one in found if not one.is_exact]
+    if len(broad) <= TEMPLATES_OF_ONE_MAX:
+        return tuple(found)
+    left_out = {id(one) for one in broad[TEMPLATES_OF_ONE_MAX:]}
+    crosses = any(ANY in one.namespace for one in broad)
+    problem = f"expected at most {TEMPLATES_OF_ONE_MAX} templates and selectors, got {len(broad)}"
+    place = ANY if crosses else origin.home
+    more = (Reference(kind, place, ANY, "", origin.source, problem=problem) for kind in BOTH)
+    return (*(one for one in found if id(one) not in left_out), *more)
+
+
+def _only_warns(obj: Any) -> bool:
+    """Return whether an object is the binding of a policy that warns about announced deletions.
+
+    It selects exactly the objects whose deletion is announced. If it counted as a reference, nothing would be deleted.
+    """
+    is_binding = get_text(obj, "kind") == "ValidatingAdmissionPolicyBinding"
+    return is_binding and get_in(obj, "spec.paramRef.selector") == {"matchLabels": {ANNOUNCED_LABEL: "true"}}
+
+
+def _each_once(references: Iterable[Reference]) -> tuple[Reference, ...]:
+    """One reference for each kind, namespace, name and path."""
+    return tuple({(one.kind, one.namespace, one.name, one.path): one for one in references}.values())
+
+
+def _read_known(origin: Origin, carrier: Carrier, tree: FieldNode) -> Iterator[Reference]:
+    """The references in the fields that a carrier rule names."""
+    named: set[int] = set()
+    for field, reference in _walk(tree, origin.obj, (), origin):
+        named.add(id(field))
+        yield reference
+    for field in carrier.fields:
+        if field.default_name is not None and id(field) not in named:
+            yield from read_default(field, origin)
+
+
+Found = tuple[ReferenceField | None, Reference]
+"""A reference, with its field if the value of the field was reached."""
+
+
+def _walk(node: FieldNode, value: Any, keys: Keys, origin: Origin) -> Iterator[Found]:
+    """The references from one step of the paths on."""
+    if value is None:
+        return
+    for field in node.ends:
+        for reference in read_field(field, value, keys, origin):
+            yield field, reference
+    if node.elements is not None:
+        yield from _walk_list(node.elements, value, keys, origin)
+    if node.keys or node.values is not None:
+        yield from _walk_mapping(node, value, keys, origin)
+
+
+def _walk_list(node: FieldNode, value: Any, keys: Keys, origin: Origin) -> Iterator[Found]:
+    if not isinstance(value, list):
+        yield from _unreadable(node, value, keys, origin)
+        return
+    for place, one in enumerate(value):
+        yield from _walk(node, one, (*keys, place), origin)
+
+
+def _walk_mapping(node: FieldNode, value: Any, keys: Keys, origin: Origin) -> Iterator[Found]:
+    if not isinstance(value, dict):
+        yield from _unreadable(node, value, keys, origin)
+        return
+    for key, child in node.keys.items():
+        if (one := value.get(key)) is not None:
+            yield from _walk(child, one, (*keys, key), origin)
+    if node.values is not None:
+        for key, one in value.items():
+            yield from _walk(node.values, one, (*keys, str(key)), origin)
+
+
+def _unreadable(node: FieldNode, value: Any, keys: Keys, origin: Origin) -> Iterator[Found]:
+    """References to all objects that the fields below a value may name, which has another shape than expected."""
+    for reference in origin.unreadable(tuple(node.kinds), keys, value, crosses=node.crosses):
+        yield None, reference

@@ -1,0 +1,67 @@
+"""Find the references to one Secret or ConfigMap among those of all objects of a cluster."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from shared.core.references.reference import ANY, Reference
+
+TEMPLATES_OF_NAMESPACE_MAX = 500
+"""The most different templates and selectors that are kept for a namespace. More make the answer unknown there."""
+
+REFERENCES_OF_ONE_MAX = 100
+"""The most references that are kept to one object: whether it is used does not depend on their number."""
+
+
+class ReferenceIndex:
+    """The references of all objects, found by the object that they name.
+
+    Args:
+        references: The first references.
+    """
+
+    def __init__(self, references: Iterable[Reference] = ()) -> None:
+        self._exact: defaultdict[tuple[str, str, str], list[Reference]] = defaultdict(list)
+        # By kind and namespace; the namespace is a pattern if several are possible.
+        self._broad: defaultdict[tuple[str, str], dict[Any, Reference]] = defaultdict(dict)
+        self._spanning: dict[Any, Reference] = {}
+        self.add(references)
+
+    def add(self, references: Iterable[Reference]) -> None:
+        """Add the references of further objects."""
+        for one in references:
+            if not one.is_exact:
+                self._add_broad(one)
+            elif len(kept := self._exact[one.kind, one.namespace, one.name]) < REFERENCES_OF_ONE_MAX:
+                kept.append(one)
+
+    def _add_broad(self, one: Reference) -> None:
+        """Add one that may name several objects; further ones than the most make the answer unknown."""
+        kept = self._spanning if ANY in one.namespace else self._broad[one.kind, one.namespace]
+        if len(kept) < TEMPLATES_OF_NAMESPACE_MAX:
+            # Of equal patterns one is enough, but a field that can be read counts beside one that cannot.
+            kept.setdefault((one.kind, one.namespace, one.name, one.selector, bool(one.problem)), one)
+        else:
+            kept.setdefault(one.kind, _too_many(one))
+
+    def find(self, kind: str, namespace: str, name: str, labels: Any = None) -> tuple[Reference, ...]:
+        """The references that may name an object; those with a problem come last.
+
+        Args:
+            kind: Secret or ConfigMap.
+            namespace: Its namespace.
+            name: Its name.
+            labels: Its labels.
+        """
+        broad = (*self._broad.get((kind, namespace), {}).values(), *self._spanning.values())
+        found = [*self._exact.get((kind, namespace, name), ())]
+        found += [one for one in broad if one.names(kind, namespace, name, labels)]
+        return tuple(sorted(found, key=lambda one: bool(one.problem)))
+
+
+def _too_many(one: Reference) -> Reference:
+    """A reference that stands for one that is not kept."""
+    problem = f"{one.path}: expected at most {TEMPLATES_OF_NAMESPACE_MAX} templates and selectors for a namespace"
+    namespace = ANY if ANY in one.namespace else one.namespace
+    return replace(one, namespace=namespace, name=ANY, selector=None, problem=problem)

@@ -1,0 +1,196 @@
+"""Find references without a literal name by the shape of fields, in an object of any kind.
+
+A literal name is found as a mention, see `mentions`. The search finds names that are templates, and label selectors:
+
+- a key that contains secret or configMap, such as secretName, valuesSecretRef or imagePullSecrets: the value is a name,
+  a mapping with a name or a selector, or a list of these
+- a mapping with `kind: Secret` or `kind: ConfigMap` and a name or a selector. With neither, it may mean any object
+- a mapping that has a name and a key, and no other field: it selects a key of a Secret or of a ConfigMap
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from shared.core.references.field_values import Keys, Origin
+from shared.core.references.reference import ANY, BOTH, OBJECT_NAME_CHARACTERS_MAX, Reference, TargetKind, as_pattern
+from shared.core.references.selectors import read_selector
+
+_NAMING = re.compile(r"(?:secret|configmap)(?:key)?(?:ref|name|selector|targetref)?s?$")
+_NAME = re.compile(r"[a-z0-9*][-a-z0-9.*]*")
+_KEY_SELECTOR = frozenset({"name", "key", "optional", "namespace"})
+_SELECTORS = ("selector", "labelSelector")
+_SELECTOR_FIELDS = frozenset({"matchLabels", "matchExpressions"})
+_KEY_CHARACTERS_MAX = 200
+_NO_SPECIAL = str.maketrans("", "", "-_")
+
+Hit = tuple[tuple[TargetKind, ...], bool, bool]
+"""The kinds that a key is about, whether it is a plural, and whether it names objects of these kinds."""
+
+
+def find_by_shape(origin: Origin) -> Iterator[Reference]:
+    """The references in all fields of an object outside of its metadata. Total, for any depth."""
+    stack: list[tuple[Any, Keys]] = [(origin.obj[key], (key,)) for key in origin.obj if key != "metadata"]
+    for key, hit in _hits(origin.obj):
+        yield from _of_value(origin, hit, origin.obj, key, ())
+    while stack:
+        value, keys = stack.pop()
+        if isinstance(value, dict):
+            yield from _of_mapping(origin, value, keys)
+            stack += [(one, (*keys, key)) for key, one in value.items() if isinstance(one, dict | list)]
+        elif isinstance(value, list):
+            stack += [(one, (*keys, place)) for place, one in enumerate(value) if isinstance(one, dict | list)]
+
+
+def _hits(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Hit]]:
+    for key in mapping:
+        if isinstance(key, str) and (hit := _hit_of(key)) is not None:
+            yield key, hit
+
+
+def kinds_of(key: str) -> tuple[TargetKind, ...]:
+    """The kinds that a key is about, by its words: `secretRef` is about Secrets; empty for other words."""
+    hit = _hit_of(key)
+    return hit[0] if hit is not None else ()
+
+
+def named_by(key: str) -> tuple[TargetKind, ...]:
+    """The kind that a key names: `secretRef` names a Secret; empty for `secretStore`, which may have anything in it."""
+    hit = _hit_of(key)
+    return hit[0] if hit is not None and len(hit[0]) == 1 and hit[2] else ()
+
+
+def _hit_of(key: str) -> Hit | None:
+    return _cached_hit(key[-_KEY_CHARACTERS_MAX:])
+
+
+@lru_cache(maxsize=8_192)
+def _cached_hit(key: str) -> Hit | None:
+    word = key.rpartition("/")[2].lower().translate(_NO_SPECIAL)
+    kinds = () if word.endswith("namespace") else tuple(kind for kind in BOTH if kind.lower() in word)
+    return (kinds, word.endswith("s"), bool(_NAMING.search(word))) if kinds else None
+
+
+def _of_mapping(origin: Origin, value: Mapping[Any, Any], keys: Keys) -> Iterator[Reference]:
+    for key, hit in _hits(value):
+        yield from _of_value(origin, hit, value, key, keys)
+    name, kinds = value.get("name"), _typed(value)
+    if kinds:
+        yield from _of_typed(origin, kinds, value, keys)
+    elif isinstance(name, str) and isinstance(value.get("key"), str) and _KEY_SELECTOR.issuperset(value):
+        yield from _refer(origin, BOTH, _namespace_of(origin, value), name, (*keys, "name"))
+
+
+def _typed(value: Mapping[Any, Any]) -> tuple[TargetKind, ...]:
+    """The kinds that a mapping names by `kind` or `resource`, and beside a selector by `kinds` or `resources`, too."""
+    keys = ("kind", "resource", "kinds", "resources") if _find_selector(value) is not None else ("kind", "resource")
+    words: list[str] = []
+    for key in keys:
+        given = value.get(key)
+        words += [one for one in (given if isinstance(given, list) else [given]) if isinstance(one, str)]
+    named = {word.lower().removesuffix("s") for word in words if len(word) <= _KEY_CHARACTERS_MAX}
+    return tuple(kind for kind in BOTH if kind.lower() in named)
+
+
+def _of_typed(
+    origin: Origin, kinds: tuple[TargetKind, ...], value: Mapping[Any, Any], keys: Keys
+) -> Iterator[Reference]:
+    """The references by a mapping that has the kinds of what it names."""
+    if isinstance(value.get("name"), str):
+        yield from _refer(origin, kinds, _namespace_of(origin, value), value["name"], (*keys, "name"))
+    elif (selected := _find_selector(value)) is not None:
+        yield from _select(origin, kinds, value, selected, keys)
+    elif not isinstance(value.get("metadata"), dict):  # else it is a whole object, whose name is a mention
+        yield from origin.unreadable(kinds, keys, value, crosses=origin.home == ANY)
+
+
+def _of_value(origin: Origin, hit: Hit, owner: Mapping[Any, Any], key: str, keys: Keys) -> Iterator[Reference]:
+    """The references by the value of a key that is about Secrets or ConfigMaps."""
+    (kinds, is_plural, _), value = hit, owner[key]
+    at = (*keys, key)
+    if "selector" in key.lower() and not isinstance(value, list) and not _has_name(value):
+        yield from _select(origin, kinds, owner, value, at)
+    elif isinstance(value, str):
+        yield from _by_text(origin, kinds, owner, value, at)
+    elif isinstance(value, list):
+        for place, one in enumerate(value):
+            yield from _of_element(origin, kinds, owner, one, (*at, place))
+    elif isinstance(value, dict) and (_has_name(value) or _find_selector(value) is not None):
+        yield from _of_element(origin, kinds, owner, value, at)
+    elif isinstance(value, dict) and is_plural:  # names of objects as keys, or as values
+        for name, one in value.items():
+            yield from _of_element(origin, kinds, owner, name, (*at, str(name)))
+            yield from _of_element(origin, kinds, owner, one, (*at, str(name)))
+
+
+def _of_element(
+    origin: Origin, kinds: tuple[TargetKind, ...], owner: Mapping[Any, Any], one: Any, keys: Keys
+) -> Iterator[Reference]:
+    if isinstance(one, str):
+        yield from _by_text(origin, kinds, owner, one, keys)
+    elif isinstance(one, dict) and (selected := _find_selector(one)) is not None and not _has_name(one):
+        yield from _select(origin, kinds, {**owner, **one}, selected, keys)
+    elif isinstance(one, dict):
+        yield from _by_name(origin, kinds, one, keys)
+
+
+def _has_name(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("name"), str)
+
+
+def _by_name(
+    origin: Origin, kinds: tuple[TargetKind, ...], value: Mapping[Any, Any], keys: Keys
+) -> Iterator[Reference]:
+    name = value.get("name")
+    if isinstance(name, str):
+        yield from _refer(origin, kinds, _namespace_of(origin, value), name, (*keys, "name"))
+
+
+def _by_text(
+    origin: Origin, kinds: tuple[TargetKind, ...], owner: Mapping[Any, Any], text: str, keys: Keys
+) -> Iterator[Reference]:
+    """A text is NAME or NAMESPACE/NAME; each field beside it that names a namespace may be about it."""
+    before, _, name = as_pattern(text).rpartition("/")
+    beside = (one for key, one in owner.items() if isinstance(key, str) and key.lower().endswith("namespace"))
+    places = (origin.home, *(one for one in beside if isinstance(one, str) and one))
+    for namespace in (before,) if before else dict.fromkeys(places):
+        yield from _refer(origin, kinds, namespace, name, keys)
+
+
+def _namespace_of(origin: Origin, value: Mapping[Any, Any]) -> str:
+    namespace = value.get("namespace")
+    return namespace if isinstance(namespace, str) and namespace else origin.home
+
+
+def _find_selector(value: Mapping[Any, Any]) -> Any:
+    """The label selector in a mapping, or the mapping itself if it is one; None if there is none."""
+    if not _SELECTOR_FIELDS.isdisjoint(value):
+        return value
+    return next((value[key] for key in _SELECTORS if value.get(key) is not None), None)
+
+
+def _select(
+    origin: Origin, kinds: tuple[TargetKind, ...], beside: Mapping[Any, Any], selected: Any, keys: Keys
+) -> Iterator[Reference]:
+    """The references by a label selector; a field beside it that selects namespaces may mean any namespace."""
+    selects_namespaces = any(isinstance(key, str) and "namespace" in key.lower() for key in beside)
+    is_map = isinstance(selected, dict) and _SELECTOR_FIELDS.isdisjoint(selected)
+    selector = read_selector({"matchLabels": selected} if is_map else selected)
+    for kind in kinds:
+        if not selector.requirements:
+            yield from origin.unreadable((kind,), keys, selected, crosses=selects_namespaces)
+        else:
+            yield origin.refer(kind, ANY if selects_namespaces else origin.home, ANY, keys, selector)
+
+
+def _refer(origin: Origin, kinds: tuple[TargetKind, ...], namespace: str, name: str, keys: Keys) -> Iterator[Reference]:
+    """The reference, if the text is a template; one that cannot be read may mean any object."""
+    place, pattern = as_pattern(namespace), as_pattern(name)
+    if ANY not in pattern + place.removeprefix(origin.home):
+        return
+    is_name = len(pattern) <= OBJECT_NAME_CHARACTERS_MAX and _NAME.fullmatch(pattern)
+    if is_name and (place == ANY or _NAME.fullmatch(place)):
+        yield from (origin.refer(kind, place, pattern, keys) for kind in kinds)
+    else:
+        yield from origin.unreadable(kinds, keys, name, crosses=ANY in place)

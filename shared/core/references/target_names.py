@@ -1,0 +1,69 @@
+"""The Secrets and ConfigMaps whose references are looked for: only what exists can be named."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shared.core.objects import ref_of
+from shared.core.references.reference import ANY, Reference, TargetKind, fits
+
+TargetPlace = tuple[TargetKind, str]
+"""The kind and the namespace of a Secret or a ConfigMap."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetNames:
+    """The names of Secrets and ConfigMaps.
+
+    A reference to an object that does not exist is not held, so memory depends on the objects that exist, and not on
+    what other objects claim to refer to.
+
+    Attributes:
+        by_name: Where the objects of each name are.
+        namespaces: The namespaces of all of them.
+    """
+
+    by_name: Mapping[str, frozenset[TargetPlace]]
+    namespaces: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        places = {place for places in self.by_name.values() for _, place in places}
+        object.__setattr__(self, "namespaces", frozenset(places))
+
+    def has(self, kind: str, namespace: str, name: str) -> bool:
+        """Return whether an object is among them."""
+        return (kind, namespace) in self.by_name.get(name, ())
+
+    def find_in(self, name: str, namespaces: AbstractSet[str]) -> frozenset[TargetPlace]:
+        """Where the objects of a name are, in these namespaces."""
+        return frozenset(place for place in self.by_name.get(name, ()) if place[1] in namespaces)
+
+    def find_named(self, one: Reference) -> Iterator[Reference]:
+        """Yield a reference for each of these objects that a field names; a template or a selector is kept as it is."""
+        if ANY not in one.namespace and one.namespace not in self.namespaces:
+            return
+        if one.problem or one.selector is not None or ANY in one.name:
+            yield one
+        elif ANY not in one.namespace:
+            if self.has(one.kind, one.namespace, one.name):
+                yield one
+        else:
+            for kind, namespace in sorted(self.by_name.get(one.name, ())):
+                if kind == one.kind and fits(one.namespace, namespace):
+                    yield replace(one, namespace=namespace)
+
+
+def names_of(objects: Iterable[Any]) -> TargetNames:
+    """The names of Secrets and ConfigMaps; their metadata is enough."""
+    refs = map(ref_of, objects)
+    return name_targets((TargetKind(ref.kind), ref.namespace, ref.name) for ref in refs)
+
+
+def name_targets(targets: Iterable[tuple[TargetKind, str, str]]) -> TargetNames:
+    """The names of objects, each given by its kind, namespace and name."""
+    by_name: defaultdict[str, set[TargetPlace]] = defaultdict(set)
+    for kind, namespace, name in targets:
+        by_name[name].add((kind, namespace))
+    return TargetNames({name: frozenset(places) for name, places in by_name.items()})

@@ -1,0 +1,109 @@
+"""Find the words of a text that may be the names of Secrets and ConfigMaps.
+
+`prod/app-tls`, `app-tls:key`, `--cert=app-tls`, `{"secretName": "app-tls"}` and `kubectl get secret app-tls` all have
+the word `app-tls`. `app-tls.key` has it as well, because a key may follow a name after a dot.
+
+A name without `-`, `.` and digits may be a plain word, such as `config`. A text that may be prose has it as a name only
+where a value stands: after `=`, `:` or `/`, in quotes, in a list, or alone. In a path (/etc/config) and in a host name
+(config.example.com) it is no name, unless the path says so (/secrets/config).
+"""
+
+import re
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+
+from shared.core.references.reference import ANY, TEMPLATE, TEMPLATE_STARTS
+
+Words = tuple[AbstractSet[str], AbstractSet[str]]
+"""All words of a text, and those that are names even if the text is prose."""
+
+LITERALS_MIN = 3
+"""The fewest letters and digits of a template that is searched: `$(NAME)-1` may become too many names."""
+
+_CACHED_CHARACTERS = 120
+_CACHED_DOTS = 6
+_WORD_CHARACTERS_MAX = 600
+_LABELS_MAX = 40
+_LABELS_JOINED_MAX = 4
+_WORD = re.compile(r"[A-Za-z0-9./-]+")
+_ESCAPE = re.compile(r"\\+(?:[nrt]|u[0-9A-Fa-f]{4})|%[0-9A-Fa-f]{2}")
+# Each quantifier is bounded, so that no text takes quadratic time.
+_VALUE = re.compile(
+    r"""(?:^|[:=,\[({"'`/]|^[ \t]{0,80}-)[ \t]{0,4}([a-z]{1,63})(?=[ \t]{0,4}(?:$|[,;:})\]"'`#]))""", re.MULTILINE
+)
+_PAIR = re.compile(r"[:=/]([a-z]{1,63})(?=[\s&|]|$)")
+_HOLE = "\0"
+_PIECE = re.compile(r"[A-Za-z0-9./\0-]+")
+_KINDS_IN_PATHS = ("secret", "configmap", "namespace")
+_MARKS = frozenset("-.0123456789")
+
+
+def words_of(text: str) -> Words:
+    """Return the words of a text."""
+    is_small = len(text) <= _CACHED_CHARACTERS and text.count(".") <= _CACHED_DOTS
+    return _cached_words(text) if is_small else _read(text)
+
+
+def templates_of(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the namespace and the name of each word with a template, in which `*` stands for any text.
+
+    The namespace is empty if the word has none. `prod/${env}-tls` is the name `*-tls` in the namespace `prod`.
+    """
+    if not any(start in text for start in TEMPLATE_STARTS):
+        return
+    for piece in dict.fromkeys(_PIECE.findall(TEMPLATE.sub(_HOLE, text))):
+        before, _, name = piece.rpartition("/")
+        name = name.strip("-.")
+        if _HOLE in name and len(name) <= _WORD_CHARACTERS_MAX and sum(map(str.isalnum, name)) >= LITERALS_MIN:
+            yield "" if "/" in before else before.replace(_HOLE, ANY), name.replace(_HOLE, ANY)
+
+
+@lru_cache(maxsize=8_192)
+def _cached_words(text: str) -> Words:
+    return _read(text)
+
+
+def _read(text: str) -> Words:
+    words, values = _split(text)
+    others = [_ESCAPE.sub("\n", text)] if "\\" in text or "%" in text else []
+    others += [TEMPLATE.sub("0", text)] if any(start in text for start in TEMPLATE_STARTS) else []
+    for other in others:
+        more, more_values = _split(other)
+        words, values = words | more, values | more_values
+    return words, values
+
+
+def _split(text: str) -> Words:
+    words: set[str] = set()
+    for word in set(_WORD.findall(text)):
+        words.update(_parts_of(word))
+    if len(text.split(maxsplit=1)) <= 1:
+        return words, words
+    values = {*_VALUE.findall(text), *_PAIR.findall(text)}
+    return words, {word for word in words if word in values or not _MARKS.isdisjoint(word)}
+
+
+def _parts_of(word: str) -> Iterator[str]:
+    """Yield what may be a name in a word, which may be a path, a host name, or NAMESPACE/NAME."""
+    segments = word.removeprefix("//").split("/")  # the host of a URL is no directory
+    is_path = len(segments) > 2 or not segments[0]  # noqa: PLR2004 - NAMESPACE/NAME is none
+    for segment in segments:
+        name = segment.strip("-.")
+        if len(name) > _WORD_CHARACTERS_MAX:
+            continue
+        if not is_path or not _MARKS.isdisjoint(name):
+            yield name
+        if "." in name:
+            yield from _parts_of_host(name)
+        is_path = is_path and not any(kind in name.lower() for kind in _KINDS_IN_PATHS)
+
+
+def _parts_of_host(name: str) -> Iterator[str]:
+    """Yield the parts of a text with dots, such as the Secret and its key in `app-secret.password`."""
+    labels = name.split(".")
+    for length in range(1, min(len(labels), _LABELS_JOINED_MAX) + 1 if len(labels) <= _LABELS_MAX else 2):
+        for start in range(len(labels) - length + 1):
+            part = ".".join(labels[start : start + length]).strip("-")
+            if any(mark in part for mark in "-0123456789"):
+                yield part

@@ -1,0 +1,165 @@
+"""Which client wrote which fields of an object, and when: the API server notes it in `metadata.managedFields`.
+
+Each client has an entry, whose time is the last write that set a field to another value. So an entry attests who wrote
+an annotation, and that it was written no later than at its time. A write that only removes a field changes no time. It
+changes the fields of the entries, so a hash of all entries finds it.
+
+These entries cannot be forged by a value alone. A client that may replace the object can also replace the entries: the
+usage guard of `shared.installation.usage_guard` rejects this for the entries of our own field managers.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from shared.core.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL, format_instant, get_in, parse_instant
+
+UNUSED_SINCE = "unused-since"
+"""The annotation with the instant of the mark, without its domain."""
+
+UNUSED_HASH = "unused-hash"
+"""The annotation with the hash of the writes of other clients, as they were when the object was marked."""
+
+DELETED_AFTER = "deleted-after"
+"""The annotation of the announcement, with the earliest instant of the deletion."""
+
+MARK_MANAGER = "ttl-after-finished-mark"
+"""The field manager of the mark. It writes nothing else: so the time of its entry is the instant of the mark."""
+
+ANNOUNCEMENT_MANAGER = "ttl-after-finished-announcement"
+"""The field manager of the announcement: with that of the mark, an announcement would change the time of the mark."""
+
+_OWN: Mapping[str, frozenset[str]] = {
+    "f:annotations": frozenset(
+        {".", *(f"f:{ANNOTATION_DOMAIN}/{name}" for name in (UNUSED_SINCE, UNUSED_HASH, DELETED_AFTER))}
+    ),
+    "f:labels": frozenset({".", f"f:{ANNOUNCED_LABEL}"}),
+}
+"""What our own writes add to an entry, or take from that of another client. `.` is the map itself."""
+
+
+class UnknownChangeError(ValueError):
+    """It is unknown whether an object was changed; the message names the field and what was expected."""
+
+
+def find_written_at(obj: Any, manager: str, *names: str) -> datetime | None:
+    """The instant of the last write of a field manager; None if another client wrote one of its annotations.
+
+    Args:
+        obj: The object.
+        manager: The field manager. Only an entry for the whole object, and of no server-side apply, counts.
+        names: The annotations that the manager must have written, without their domain.
+
+    Raises:
+        UnknownChangeError: `metadata.managedFields` cannot be read.
+    """
+    keys = {f"f:{ANNOTATION_DOMAIN}/{name}" for name in names}
+    own = [_time_of(one) for one in _entries(obj) if _is_update_by(one, manager) and keys <= {*_annotations_of(one)}]
+    return max(own, default=None)
+
+
+def list_foreign_times(obj: Any) -> list[datetime]:
+    """The times of all entries but that of the mark, if they have other fields than our own.
+
+    Raises:
+        UnknownChangeError: `metadata.managedFields` cannot be read.
+    """
+    return [_time_of(one) for one, _ in _foreign(obj) if not _is_update_by(one, MARK_MANAGER)]
+
+
+def hash_foreign_writes(obj: Any, at: datetime) -> str:
+    """Return a hash of the entries of all other clients: their names, their times and their fields.
+
+    Our own fields do not count, whichever client wrote them: so the write of a mark does not change the hash. Other
+    fields that a client wrote under the name of our field manager do count.
+
+    Args:
+        obj: The object.
+        at: The instant in the mark. Each mark has another hash by it: otherwise, if another client had written the same
+            hash before, our write would change nothing, and its entry would not attest it.
+
+    Raises:
+        UnknownChangeError: `metadata.managedFields` cannot be read.
+    """
+    try:
+        entries = sorted(_text_of(entry, fields) for entry, fields in _foreign(obj))
+    except (RecursionError, TypeError, ValueError) as error:
+        raise UnknownChangeError(f"metadata.managedFields: {error}") from None
+    return hashlib.sha256("\n".join([format_instant(at), *entries]).encode()).hexdigest()[:HASH_DIGITS]
+
+
+HASH_DIGITS = 32
+"""Hexadecimal digits of the hash in the annotation: enough that no two histories of one object share it."""
+
+
+def has_managed_field(obj: Any, name: str) -> bool:
+    """Return whether a client has set a field at the root of an object, with any value.
+
+    Raises:
+        UnknownChangeError: `metadata.managedFields` cannot be read.
+    """
+    return any(f"f:{name}" in _fields_of(entry) for entry in _entries(obj))
+
+
+def _text_of(entry: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """The canonical text of an entry. That of the mark has no time, because each write of a mark changes the time."""
+    time = None if _is_update_by(entry, MARK_MANAGER) else _time_of(entry).isoformat()
+    identity = [entry.get(key) for key in ("manager", "operation", "apiVersion", "subresource")]
+    return json.dumps([*identity, time, fields], sort_keys=True, separators=(",", ":"))
+
+
+def _foreign(obj: Any) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Yield each entry that has other fields than our own, with these fields."""
+    for entry in _entries(obj):
+        if fields := _without_own(_fields_of(entry)):
+            yield entry, fields
+
+
+def _without_own(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = fields.get("f:metadata")
+    if not isinstance(metadata, dict):
+        return fields
+    kept = {key: _without_keys(value, _OWN.get(key, frozenset())) for key, value in metadata.items()}
+    kept = {key: value for key, value in kept.items() if value or key not in _OWN}
+    others = {key: value for key, value in fields.items() if key != "f:metadata"}
+    return {**others, "f:metadata": kept} if kept else others
+
+
+def _without_keys(value: Any, keys: frozenset[str]) -> Any:
+    return {key: one for key, one in value.items() if key not in keys} if isinstance(value, dict) else value
+
+
+def _entries(obj: Any) -> Iterator[Mapping[str, Any]]:
+    entries = get_in(obj, "metadata.managedFields")
+    if not isinstance(entries, list) or not entries:
+        raise UnknownChangeError("metadata.managedFields: expected a list with the writes of each client")
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise UnknownChangeError("metadata.managedFields: expected a list of mappings")
+        yield entry
+
+
+def _is_update_by(entry: Mapping[str, Any], manager: str) -> bool:
+    of_whole = entry.get("operation") == "Update" and not entry.get("subresource")
+    return of_whole and entry.get("manager") == manager
+
+
+def _annotations_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = get_in(_fields_of(entry), "f:metadata.f:annotations")
+    return found if isinstance(found, dict) else {}
+
+
+def _time_of(entry: Mapping[str, Any]) -> datetime:
+    try:
+        return parse_instant(entry.get("time"))
+    except ValueError as error:
+        raise UnknownChangeError(f"metadata.managedFields: time: {error}") from None
+
+
+def _fields_of(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    fields = entry.get("fieldsV1")
+    if not isinstance(fields, dict):
+        raise UnknownChangeError("metadata.managedFields: fieldsV1: expected a mapping")
+    return fields

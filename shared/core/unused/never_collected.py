@@ -1,0 +1,172 @@
+"""Secrets and ConfigMaps that are never deleted as unused, whatever refers to them.
+
+Controllers read these objects by their names or labels, other controllers delete them, or they cannot be restored.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from shared.core.objects import get_in, get_text
+from shared.core.unused.field_writes import has_managed_field
+from shared.core.unused.unused_reasons import UnusedReason as Reason
+
+SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+
+SECRET_TYPES: Mapping[str, Reason] = {
+    "helm.sh/release.v1": Reason.HELM_RELEASE,
+    "kubernetes.io/service-account-token": Reason.SERVICE_ACCOUNT_TOKEN,
+    "bootstrap.kubernetes.io/token": Reason.BOOTSTRAP_TOKEN,
+    "cluster.x-k8s.io/secret": Reason.READ_BY_LABEL,
+    "mirror.linkerd.io/remote-kubeconfig": Reason.READ_BY_LABEL,
+}
+"""The types of Secrets that are never deleted."""
+
+CLUSTER_CONFIG_MAPS = frozenset(
+    {
+        "kube-root-ca.crt",
+        "openshift-service-ca.crt",
+        "istio-ca-root-cert",
+        "extension-apiserver-authentication",
+        "kubeadm-config",
+        "kubelet-config",
+        "cluster-info",
+    }
+)
+
+NAMES_READ: Mapping[str, frozenset[str]] = {
+    "ConfigMap": frozenset(
+        {
+            "argocd-cm",
+            "argocd-cmd-params-cm",
+            "argocd-gpg-keys-cm",
+            "argocd-notifications-cm",
+            "argocd-rbac-cm",
+            "artifact-repositories",
+            "config-defaults",
+            "config-observability",
+            "feature-flags",
+            "ttl-after-finished-state",
+            "workflow-controller-configmap",
+        }
+    ),
+    "Secret": frozenset({"argocd-secret", "argocd-initial-admin-secret", "argocd-notifications-secret"}),
+}
+"""Names that a controller reads, by kind; it looks in its own namespace, or in each one."""
+
+LABELS_READ = frozenset(
+    {
+        "applyset.kubernetes.io/id",
+        "argocd.argoproj.io/secret-type",
+        "cli-utils.sigs.k8s.io/inventory-id",
+        "cert-manager.io/next-private-key",
+        "cluster.x-k8s.io/cluster-name",
+        "config.openshift.io/inject-trusted-cabundle",
+        "grafana_alert",
+        "grafana_dashboard",
+        "grafana_datasource",
+        "grafana_notifier",
+        "grafana_plugin",
+        "istio/multiCluster",
+        "jenkins.io/credentials-type",
+        "kapp.k14s.io/is-app",
+        "kapp.k14s.io/is-app-change",
+        "katib.kubeflow.org/component",
+        "kiali.io/multiCluster",
+        "loki_rule",
+        "openpolicyagent.org/data",
+        "openpolicyagent.org/policy",
+        "sealedsecrets.bitnami.com/sealed-secrets-key",
+        "strimzi.io/cluster",
+        "tfstate",
+        "velero.io/plugin-config",
+        "workflows.argoproj.io/configmap-type",
+    }
+)
+"""Labels by which a controller or a tool finds objects to which nothing refers.
+
+The sidecars of Grafana and Loki load the objects with a label. kapp, `kubectl apply --applyset`, kpt and Terraform find
+what they have applied by it, and Katib its trial templates.
+"""
+
+ANNOTATIONS_READ = frozenset(
+    {
+        "kubed.appscode.com/sync",
+        "reflector.v1.k8s.emberstack.com/reflection-allowed",
+        "reflector.v1.k8s.emberstack.com/reflection-auto-enabled",
+        "replicator.v1.mittwald.de/replicate-to",
+        "replicator.v1.mittwald.de/replicate-to-matching",
+        "replicator.v1.mittwald.de/replication-allowed",
+    }
+)
+"""Annotations by which a controller copies an object to other namespaces."""
+
+LEADER = "control-plane.alpha.kubernetes.io/leader"
+SERVICE_ACCOUNT_NAME = "kubernetes.io/service-account.name"
+_HELM_OWNERS = {"owner": "helm", "OWNER": "TILLER"}
+_KNATIVE = ("knative-", "knative")
+_KNATIVE_LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
+
+
+def find_never_collected(obj: Any) -> Reason | None:
+    """The reason for which a Secret or a ConfigMap is never deleted as unused; None if there is none.
+
+    Args:
+        obj: The object, or only its apiVersion, kind and metadata, and the type of a Secret.
+
+    Raises:
+        UnknownChangeError: `metadata.managedFields` cannot be read, so it is unknown whether the object is immutable.
+    """
+    if get_text(obj, "metadata.namespace") in SYSTEM_NAMESPACES:
+        return Reason.SYSTEM_NAMESPACE
+    reason = _of_secret(obj) if get_text(obj, "kind") == "Secret" else _of_config_map(obj)
+    return reason or _of_both(obj)
+
+
+def _of_secret(obj: Any) -> Reason | None:
+    if SERVICE_ACCOUNT_NAME in _mapping(obj, "metadata.annotations"):
+        return Reason.SERVICE_ACCOUNT_TOKEN
+    if not get_text(obj, "type"):
+        return Reason.SECRET_TYPE_UNKNOWN
+    return SECRET_TYPES.get(get_text(obj, "type"))
+
+
+def _of_config_map(obj: Any) -> Reason | None:
+    name = get_text(obj, "metadata.name")
+    if name in CLUSTER_CONFIG_MAPS:
+        return Reason.CLUSTER_CONFIG
+    if LEADER in _mapping(obj, "metadata.annotations"):
+        return Reason.LEADER_ELECTION
+    if name.startswith("config-") and _is_of_knative(obj):
+        return Reason.READ_BY_NAME
+    return None
+
+
+def _of_both(obj: Any) -> Reason | None:
+    labels = _mapping(obj, "metadata.labels")
+    if any(labels.get(key) == owner for key, owner in _HELM_OWNERS.items()):
+        return Reason.HELM_RELEASE
+    if get_text(obj, "metadata.name") in NAMES_READ.get(get_text(obj, "kind"), ()):
+        return Reason.READ_BY_NAME
+    if not LABELS_READ.isdisjoint(labels) or not ANNOTATIONS_READ.isdisjoint(_mapping(obj, "metadata.annotations")):
+        return Reason.READ_BY_LABEL
+    if get_in(obj, "metadata.ownerReferences") not in (None, []):
+        return Reason.OWNED
+    if get_in(obj, "metadata.finalizers") not in (None, []):
+        return Reason.FINALIZED
+    is_immutable = get_in(obj, "immutable") not in (None, False) or has_managed_field(obj, "immutable")
+    return Reason.IMMUTABLE if is_immutable else None
+
+
+def _is_of_knative(obj: Any) -> bool:
+    labels = _mapping(obj, "metadata.labels")
+    if get_text(obj, "metadata.namespace").startswith(_KNATIVE):
+        return True
+    values = (labels.get(key) for key in _KNATIVE_LABELS)
+    return any(isinstance(value, str) and value.startswith(_KNATIVE) for value in values) or any(
+        "knative.dev/" in key for key in labels
+    )
+
+
+def _mapping(obj: Any, path: str) -> Mapping[str, Any]:
+    value = get_in(obj, path)
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,138 @@
+"""Check the deletion of unused Secrets and ConfigMaps: the rights to list all carriers, and the rules of the policy."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+
+from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.core.objects import get_text
+from shared.core.policy.policy import Policy
+from shared.core.ttl.durations import format_duration
+from shared.doctor.findings import Finding, fail, ok, unknown, warn
+from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed
+from shared.doctor.usage_guard import check_usage_guards
+from shared.errors import TtlError
+from shared.evaluation.usage import UsageReader
+from shared.installation.inventory import Inventory, name_of
+from shared.installation.mounted import read_installed_carriers
+from shared.installation.place import Place
+from shared.installation.rbac import Right
+from shared.ports import ListableKind
+
+WORKLOADS = ("usage", "standalone")
+"""The workloads that delete unused objects."""
+
+_NAMES_SHOWN = 5
+
+
+async def check_usage(cluster: KubernetesCluster, found: Inventory, policy: Policy, place: Place) -> list[Finding]:
+    """Check what the rules with `unused` of a policy need; nothing if it has none.
+
+    Args:
+        cluster: The cluster, with the operator's credentials.
+        found: The inventory of the installation.
+        policy: The installed policy.
+        place: The installation.
+    """
+    if not any(rule.unused for rule in policy.rules):
+        return []
+    findings = list(_check_rules(policy, place))
+    accounts = sorted(_accounts(found))
+    if not accounts:
+        detail = f"the policy has rules with unused, and no workload {' or '.join(WORKLOADS)} acts on them"
+        return [*findings, warn("unused objects", detail, place.apply())]
+    findings += await check_usage_guards(cluster, policy, place)
+    try:
+        carriers = read_installed_carriers(found)
+    except TtlError as error:
+        return [*findings, fail("carrier rules", str(error), place.apply("after you fix the rule in it"))]
+    try:
+        served = await cluster.list_kinds()
+    except TtlError as error:
+        return [*findings, unknown("carriers", str(error), place)]
+    reader = UsageReader(cluster, carriers)
+    if problem := reader.find_problem(served):
+        command = f"{place.kubectl} get apiservices"
+        findings.append(warn("carriers", f"{problem}; nothing unused is deleted until then", command))
+    kinds = reader.find_carriers(served)
+    findings += await _check_lists(cluster, kinds)
+    return findings + [await _check_account(cluster, account, kinds, place) for account in accounts]
+
+
+def _check_rules(policy: Policy, place: Place) -> Iterator[Finding]:
+    for rule in policy.rules:
+        if rule.unused is None:
+            continue
+        what, ttl = f"policy rule {rule.name or 'with unused'}", format_duration(rule.unused.ttl)
+        if rule.unused.audit:
+            yield ok(what, f"audit only: unused objects are marked, and not deleted after {ttl}")
+        else:
+            detail = f"deletes what is unused for {ttl}, without audit: check what it would delete"
+            yield warn(what, detail, f"{place.kubectl} ttl plan    # or set audit: true in the rule for the first week")
+
+
+def _accounts(found: Inventory) -> set[str]:
+    """The ServiceAccounts of the workloads that delete unused objects."""
+    ours = (one for _, one in found.workloads() if name_of(one) in WORKLOADS)
+    return {get_text(one, "spec.template.spec.serviceAccountName") or "default" for one in ours}
+
+
+async def _check_lists(cluster: KubernetesCluster, kinds: Sequence[ListableKind]) -> list[Finding]:
+    """Check that each LIST names the state that it shows; a LIST that fails is a question of rights."""
+    limit = asyncio.Semaphore(REVIEWS_IN_FLIGHT_MAX)
+
+    async def ask(kind: ListableKind) -> str:
+        async with limit:
+            try:
+                return "" if (await cluster.list_objects(kind, limit=1)).resource_version else kind.name
+            except TtlError:
+                return ""
+
+    without = [*filter(None, await asyncio.gather(*(ask(one) for one in kinds if one.target is None)))]
+    if not without:
+        return []
+    detail = f"the list of {_some(without)} has no resourceVersion, so no pass is complete: nothing unused is deleted"
+    advice = "if its objects refer to none, write a carrier rule with refersToNone; see docs/how-to/unused.md"
+    return [fail("carriers", detail, advice)]
+
+
+async def _check_account(
+    cluster: KubernetesCluster, account: str, kinds: Sequence[ListableKind], place: Place
+) -> Finding:
+    """Check the right to list each carrier: without one of them, it is unknown what is unused."""
+    limit = asyncio.Semaphore(REVIEWS_IN_FLIGHT_MAX)
+
+    async def ask(kind: ListableKind) -> bool:
+        async with limit:
+            right = Right(kind.group, kind.plural, "list")
+            return await is_allowed(cluster, right, namespace=place.namespace, account=account)
+
+    what = f"rights of {account} on carriers"
+    try:
+        allowed = await asyncio.gather(*map(ask, kinds))
+    except TtlError as error:
+        return unknown(what, str(error), place)
+    missing = [kind.name for kind, is_listed in zip(kinds, allowed, strict=True) if not is_listed]
+    if not missing:
+        return ok(what, f"list on all {len(kinds)} kinds that may refer to Secrets and ConfigMaps")
+    detail = f"may not list {_some(missing)}: it is unknown what is unused, so nothing unused is deleted"
+    return fail(what, detail, _grant(account, missing, place))
+
+
+def _some(names: Sequence[str]) -> str:
+    """Name the first of some kinds, and count the others."""
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(names[:_NAMES_SHOWN]) + more
+
+
+def _grant(account: str, missing: Sequence[str], place: Place) -> str:
+    """Return the command that grants the right to list kinds.
+
+    The name of the role depends on the kinds: no installed role has it, and no role of an earlier command.
+    """
+    name = f"ttl-after-finished-{account}-kinds-{sha256(','.join(missing).encode()).hexdigest()[:8]}"
+    return (
+        f"{place.kubectl} create clusterrole {name} --verb=list --resource={','.join(missing)} && "
+        f"{place.kubectl} create clusterrolebinding {name} --clusterrole={name} "
+        f"--serviceaccount={place.namespace}:{account}"
+    )

@@ -1,0 +1,20 @@
+"""Let other tasks run during long work, by the time that it has taken: one object may be as long as thousands."""
+
+import asyncio
+
+TURN_SECONDS_MAX = 0.02
+"""How long the work runs before other tasks run: a health check and other answers wait no longer for it."""
+
+
+class Turns:
+    """The turns of the event loop during one work, which several tasks may share."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    async def pause(self) -> None:
+        """Let other tasks run, if the present turn has taken long; call it after each object."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._since >= TURN_SECONDS_MAX:
+            await asyncio.sleep(0)
+            self._since = loop.time()

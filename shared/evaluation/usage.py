@@ -1,0 +1,168 @@
+"""Find what refers to Secrets and ConfigMaps: one pass lists each kind that may refer to one, page by page.
+
+Only the references are held, never the objects. The kinds that are listed last are the workloads, and Pods at the very
+end: a Pod is what most likely appears between a pass and a DELETE.
+"""
+
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shared.core.objects import get_in, get_text, ref_of
+from shared.core.references.carriers import Carriers
+from shared.core.references.reading import ReferenceReader
+from shared.core.references.reference import TargetKind
+from shared.core.references.reference_index import ReferenceIndex
+from shared.core.references.target_names import TargetNames, name_targets
+from shared.core.unused.passes import Observation, Pass
+from shared.errors import PermanentError
+from shared.evaluation.usage_pass import CarrierList, UsagePass
+from shared.ports import ListableKind, ListableKinds, Target, UsageCluster
+
+__all__ = ["Target", "UsageFound", "UsageReader"]
+
+NAMESPACES_LISTED_MAX = 10
+"""The most namespaces of which each kind is listed by one LIST per namespace; beyond that, by one LIST of all."""
+
+_NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFound:
+    """What one pass found.
+
+    Attributes:
+        of: The pass.
+        index: The references of all objects.
+        names: The Secrets and ConfigMaps whose references were looked for.
+        namespaces: The namespaces whose objects the pass can show to be unused; empty for all.
+        by_namespace: The pass as it concerns the objects of one namespace; of any other, `of` counts.
+    """
+
+    of: Pass
+    index: ReferenceIndex
+    names: TargetNames
+    namespaces: Collection[str] = ()
+    by_namespace: Mapping[str, Pass] = field(default_factory=dict)
+
+    def observe(self, obj: Any) -> Observation:
+        """Return what the pass observed about a Secret or a ConfigMap; its metadata is enough."""
+        kind, namespace, name = (get_text(obj, path) for path in ("kind", "metadata.namespace", "metadata.name"))
+        found = self.index.find(kind, namespace, name, get_in(obj, "metadata.labels"))
+        if not self.names.has(kind, namespace, name):
+            problem = f"the pass did not look for references to {kind} {namespace}/{name}"
+            return Observation(replace(self.of, problem=problem), found)
+        if self.namespaces and namespace not in self.namespaces:
+            problem = f"the pass did not list what may refer to namespace {namespace}"
+            return Observation(replace(self.of, problem=problem), found)
+        return Observation(self.by_namespace.get(namespace, self.of), found)
+
+
+@dataclass
+class UsageReader:
+    """Reads references to Secrets and ConfigMaps from the API server, and the metadata of Secrets and ConfigMaps.
+
+    Attributes:
+        cluster: The API server.
+        carriers: The known carrier rules.
+    """
+
+    cluster: UsageCluster
+    carriers: Carriers
+    _reader: ReferenceReader = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._reader = ReferenceReader(self.carriers)
+
+    async def read_names(self, *, namespace: str = "", within: Collection[str] | None = None) -> TargetNames:
+        """Read the names of the Secrets and ConfigMaps; a kind that may not be listed has none.
+
+        Args:
+            namespace: List only this namespace; empty for all.
+            within: Only the names in these namespaces; None for all that are listed.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+        """
+        found: list[tuple[TargetKind, str, str]] = []
+        for kind in TargetKind:
+            with suppress(PermanentError):
+                async for page in self.targets(kind, namespace=namespace):
+                    refs = (ref_of(one.obj) for one in page)
+                    found += [
+                        (kind, one.namespace, one.name) for one in refs if within is None or one.namespace in within
+                    ]
+        return name_targets(found)
+
+    async def look(self, names: TargetNames, *, namespaces: Collection[str] = ()) -> UsageFound:
+        """Make a pass: list each served carrier.
+
+        A LIST that fails is the problem of the pass, and raises no error.
+
+        Args:
+            names: The objects whose references are looked for; what refers to any other is unknown after it.
+            namespaces: Only what can refer to objects of these namespaces: their own workloads, and all objects of the
+                kinds that refer to other namespaces. Beyond `NAMESPACES_LISTED_MAX`, the workloads of all namespaces
+                are listed. Empty for all namespaces. A text of a workload may mention an object of another namespace,
+                and is not found then: so of two passes, the first has to list all namespaces.
+
+        Raises:
+            TryLaterError: The API server is away: discovery fails, or each LIST does.
+            PermanentError: The API server refuses discovery.
+        """
+        served = await self.cluster.list_kinds()
+        work = UsagePass(self.cluster, self._reader, names, served.read_at, self.find_problem(served))
+        listed = sorted(namespaces) if len(namespaces) <= NAMESPACES_LISTED_MAX else ()
+        await work.run(self._order(served, listed))
+        return UsageFound(work.result(), work.index, names, frozenset(namespaces), work.results(listed))
+
+    def find_problem(self, served: ListableKinds) -> str:
+        """Why the served kinds do not tell which objects refer to Secrets and ConfigMaps; empty if they do."""
+        unlistable = sorted(one.name for one in map(self._known, served.unlistable) if self._is_searched(one))
+        if not unlistable:
+            return served.problem
+        names = ", ".join(unlistable[:_NAMES_SHOWN]) + (", ..." if len(unlistable) > _NAMES_SHOWN else "")
+        advice = "if its objects refer to none, write a carrier rule with refersToNone"
+        problem = f"{names} is served, and its API server cannot list it: {advice}"
+        return "; ".join(filter(None, (served.problem, problem)))
+
+    def find_carriers(self, served: ListableKinds) -> tuple[ListableKind, ...]:
+        """The kinds that a pass lists, each in the version that a carrier rule knows, else in the preferred one."""
+        kinds = (self._known(one) for one in served.kinds)
+        return tuple(one for one in kinds if self._is_searched(one))
+
+    async def targets(self, kind: TargetKind, *, namespace: str = "") -> AsyncIterator[Sequence[Target]]:
+        """Yield the Secrets or ConfigMaps page by page, without their data; one that cannot be read is left out.
+
+        Raises:
+            TryLaterError: The API server is busy or away.
+            PermanentError: The LIST is refused.
+        """
+        token = ""
+        while True:
+            page = await self.cluster.list_targets(kind, namespace=namespace, continue_token=token)
+            yield page.targets
+            token = page.continue_token
+            del page  # free the memory before the next page is parsed
+            if not token:
+                return
+
+    def _is_searched(self, kind: ListableKind) -> bool:
+        return self.carriers.is_searched(kind.api_version, kind.kind)
+
+    def _known(self, kind: ListableKind) -> ListableKind:
+        known = (version for version in kind.api_versions if self.carriers.get(version, kind.kind) is not None)
+        return kind.listed_in(next(known, kind.api_version))
+
+    def _order(self, served: ListableKinds, namespaces: Sequence[str]) -> Iterator[CarrierList]:
+        """Yield the LISTs of a pass, those of the workloads last."""
+        kinds = sorted(self.find_carriers(served), key=lambda one: (not self._crosses(one), one.name == "pods"))
+        for kind in kinds:
+            crosses = self._crosses(kind)
+            places = [""] if crosses or not namespaces else namespaces
+            yield from (CarrierList(kind, namespace, crosses) for namespace in places)
+
+    def _crosses(self, kind: ListableKind) -> bool:
+        carrier = self.carriers.get(kind.api_version, kind.kind)
+        return not kind.is_namespaced or carrier is None or carrier.crosses

@@ -1,0 +1,208 @@
+"""The guards for Secrets and ConfigMaps: admission policies by which our accounts cannot delete a used object by a bug.
+
+The API server cannot find references at admission. It does check what never may be deleted, the preconditions, and that
+the object is marked and announced. A change may only concern our mark and our announcement.
+
+The attestation guard binds all other users. A mark counts only if `metadata.managedFields` shows that our field manager
+wrote it. A client can only forge that under the name of our field manager, or by entries of its own making: the guard
+rejects both. It admits an annotation that another client writes under its own name, because such a mark does not count.
+A controller that copies a Secret with its annotations into other namespaces must not fail because of our mark, and
+neither must a restore or `kubectl apply` of an exported object. A CREATE is not bound: the API server notes its creator
+as the writer of each field.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from shared.core.kinds.cel_text import list_of
+from shared.core.kinds.rule import KindRule
+from shared.core.objects import ANNOTATION_DOMAIN, ANNOUNCED_LABEL
+from shared.core.policy.unused import CONFIG_MAPS, SECRETS
+from shared.core.unused.field_writes import (
+    ANNOUNCEMENT_MANAGER,
+    DELETED_AFTER,
+    MARK_MANAGER,
+    UNUSED_HASH,
+    UNUSED_SINCE,
+)
+from shared.core.unused.never_collected import (
+    ANNOTATIONS_READ,
+    CLUSTER_CONFIG_MAPS,
+    LABELS_READ,
+    LEADER,
+    NAMES_READ,
+    SECRET_TYPES,
+    SERVICE_ACCOUNT_NAME,
+    SYSTEM_NAMESPACES,
+)
+from shared.installation.delete_guard import Guarded, binds, guard_name, kept, make_guard
+from shared.installation.kind_manifests import Manifest, label_of
+from shared.installation.rbac import WRITERS
+from shared.installation.stop_guard import stop_guard_name
+from shared.installation.unchanged import SET_BY_SERVER, both, is_same_beside
+from shared.safeguards.state_schema import NAME as STATE
+
+ACCOUNTS = (*WRITERS, "usage")
+"""The ServiceAccounts that may not delete a Secret or a ConfigMap in another way."""
+
+CHANGERS = ("usage", "standalone")
+"""The ServiceAccounts that write marks."""
+
+_NOT_CHECKED = "references, the TTL and the clock; opt-in and policies; whether the object has changed"
+_MARKS = tuple(f"{ANNOTATION_DOMAIN}/{name}" for name in (UNUSED_SINCE, UNUSED_HASH, DELETED_AFTER))
+_OLD_LABELS = "oldObject.metadata.?labels.orValue({})"
+_OLD_ANNOTATIONS = "oldObject.metadata.?annotations.orValue({})"
+_DELETE_COMMENT = "Rejects a DELETE from our accounts that is not the DELETE of a marked and announced object."
+_CHANGE_COMMENT = "Rejects a change by our accounts of anything but the mark and the announcement."
+_ATTESTATION_COMMENT = "Rejects a change by any other client that would forge our mark or our announcement."
+_BINDING_COMMENT = "Puts the policy in force."
+
+_MANAGERS = (MARK_MANAGER, ANNOUNCEMENT_MANAGER)
+_IS_OURS = f"entry.?manager.orValue('') in {list_of(_MANAGERS)}"
+_ATTESTATION_PREFIX = "ttl-after-finished-attestation-guard-"
+_NOT_ATTESTED = "marks and announcements that another field manager wrote: they do not count"
+_INSTANT = "^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}([.][0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})$"
+
+_Validations = Iterator[tuple[str, str]]
+
+
+def usage_guards(namespace: str, others: Sequence[str] = ()) -> Iterator[Manifest]:
+    """Make the admission policies and bindings for Secrets and ConfigMaps.
+
+    Args:
+        namespace: The namespace of the installation whose accounts the policies bind.
+        others: The names of other users that the policies bind.
+    """
+    for rule in (CONFIG_MAPS, SECRETS):
+        made = (
+            (_DELETE_COMMENT, _delete_guard(rule, namespace, others)),
+            (_CHANGE_COMMENT, _change_guard(rule, namespace, others)),
+            (_ATTESTATION_COMMENT, _attestation_guard(rule, namespace, others)),
+        )
+        for comment, (policy, binding) in made:
+            yield Manifest(comment, policy)
+            yield Manifest(_BINDING_COMMENT, binding)
+
+
+def _delete_guard(rule: KindRule, namespace: str, others: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    return make_guard(
+        guard_name(rule),
+        Guarded("delete-guard", "ttl-after-finished-deletes", ACCOUNTS, "DELETE", _NOT_CHECKED),
+        [rule],
+        variables={},
+        validations=_deletable(rule),
+        condition=binds(namespace, others, accounts=ACCOUNTS),
+    )
+
+
+def _change_guard(rule: KindRule, namespace: str, others: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The shared state of an installation is a ConfigMap, too: its processes may write it."""
+    condition = binds(namespace, others, accounts=CHANGERS)
+    return make_guard(
+        stop_guard_name(rule),
+        Guarded("mark-guard", "ttl-after-finished-marks", CHANGERS, "UPDATE", _NOT_CHECKED),
+        [rule],
+        variables={},
+        validations=_changeable(rule),
+        condition=f"({condition}) && request.name != '{STATE}'",
+    )
+
+
+def _attestation_guard(rule: KindRule, namespace: str, others: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Only objects with an entry of our field managers are looked at, so that other writes cost nothing."""
+    ours = binds(namespace, others, accounts=CHANGERS)
+    return make_guard(
+        f"{_ATTESTATION_PREFIX}{label_of(rule)}",
+        Guarded("attestation-guard", "ttl-after-finished-others", (), "UPDATE", _NOT_ATTESTED),
+        [rule],
+        variables={},
+        validations=_attested(),
+        condition=f"!({ours}) && {_managed('object')}.exists(entry, {_IS_OURS})",
+    )
+
+
+def _attested() -> _Validations:
+    """Yield the validation that no entry of our field managers is added, is newer, or owns more than before.
+
+    A mark that is malformed, or older than the object, does not count. So a backup tool may restore it with its
+    entries.
+    """
+    owned = ".?fieldsV1[?'f:metadata'][?'f:annotations'].orValue({})"
+    same = " && ".join(f"former.?{key} == entry.?{key}" for key in ("manager", "operation", "subresource", "time"))
+    former = f"{same} && entry{owned}.all(key, key in former{owned})"
+    kept = (
+        f"{_managed('object')}.filter(entry, {_IS_OURS}).all(entry, {_managed('oldObject')}.exists(former, {former}))"
+    )
+    at = f"object.metadata.?annotations[?'{_MARKS[0]}'].orValue('')"
+    outdated = f"!{at}.matches('{_INSTANT}') || timestamp({at}) < timestamp(object.metadata.creationTimestamp)"
+    message = (
+        f"mark: only ttl-after-finished writes as the field managers {' and '.join(_MANAGERS)}: use another field "
+        "manager, and leave their entries in metadata.managedFields as they are"
+    )
+    yield f"{kept} || {outdated}", message
+
+
+def _managed(obj: str) -> str:
+    return f"{obj}.metadata.?managedFields.orValue([])"
+
+
+def _deletable(rule: KindRule) -> _Validations:
+    """Yield each CEL validation of a DELETE with the message of the API server if the validation fails."""
+    yield "request.?name.orValue('') != ''", "deletecollection: expected a DELETE of one object"
+    preconditions = "request.options.?preconditions"
+    yield (
+        f"{preconditions}.?uid.hasValue() && {preconditions}.?resourceVersion.hasValue()",
+        "preconditions: expected uid and resourceVersion of the object that was read",
+    )
+    yield from kept(rule)
+    marks = " && ".join(f"'{name}' in {_OLD_ANNOTATIONS}" for name in _MARKS)
+    yield marks, f"mark: expected the annotations {' and '.join(_MARKS)}"
+    opted = f"namespaceObject.metadata.?annotations[?'{ANNOTATION_DOMAIN}/unused'].orValue('true') == 'true'"
+    yield opted, f'opted out: the namespace has the annotation {ANNOTATION_DOMAIN}/unused, and it is not "true"'
+    yield from _never_collected(rule)
+
+
+def _never_collected(rule: KindRule) -> _Validations:
+    """Yield the validations of `find_never_collected`."""
+    name = "oldObject.metadata.name"
+    yield f"!(request.namespace in {list_of(sorted(SYSTEM_NAMESPACES))})", "system namespace"
+    owners = "oldObject.metadata.?ownerReferences.orValue([]).size() == 0"
+    yield owners, f"owned: the {rule.kind} has owner references"
+    finalizers = "oldObject.metadata.?finalizers.orValue([]).size() == 0"
+    yield finalizers, f"finalized: the {rule.kind} has finalizers"
+    yield "oldObject.?immutable.orValue(false) == false", f"immutable: the {rule.kind} is immutable"
+    helm = f"{_OLD_LABELS}[?'owner'].orValue('') == 'helm' || {_OLD_LABELS}[?'OWNER'].orValue('') == 'TILLER'"
+    yield f"!({helm})", "Helm release"
+    yield f"!({name} in {list_of(sorted(NAMES_READ[rule.kind]))})", "read by name: a controller reads the object"
+    labels = f"{list_of(sorted(LABELS_READ))}.exists(key, key in {_OLD_LABELS})"
+    yield f"!({labels})", "read by label: a controller finds the object by its label"
+    copied = f"{list_of(sorted(ANNOTATIONS_READ))}.exists(key, key in {_OLD_ANNOTATIONS})"
+    yield f"!({copied})", "read by annotation: a controller copies the object"
+    if rule is SECRETS:
+        types = f"{list_of(sorted(SECRET_TYPES))}"
+        yield f"!(oldObject.?type.orValue('') in {types})", "type: Secrets of this type are never deleted"
+        yield f"!('{SERVICE_ACCOUNT_NAME}' in {_OLD_ANNOTATIONS})", "service account token"
+        return
+    yield f"!({name} in {list_of(sorted(CLUSTER_CONFIG_MAPS))})", "cluster config: read by its name"
+    yield f"!('{LEADER}' in {_OLD_ANNOTATIONS})", "leader election"
+    yield f"!({name}.startsWith('config-') && ({_is_of_knative()}))", "read by name: a ConfigMap of Knative"
+
+
+def _is_of_knative() -> str:
+    known = ("app.kubernetes.io/name", "app.kubernetes.io/part-of")
+    texts = [f"{_OLD_LABELS}[?'{label}'].orValue('').startsWith('knative')" for label in known]
+    keys = f"{_OLD_LABELS}.exists(key, key.contains('knative.dev/'))"
+    return " || ".join(("request.namespace.startsWith('knative')", *texts, keys))
+
+
+def _changeable(rule: KindRule) -> _Validations:
+    """Yield each CEL validation of a change with the message of the API server if the validation fails."""
+    annotations, labels = both("metadata.?annotations"), both("metadata.?labels")
+    of_server = ("annotations", "labels", *SET_BY_SERVER)
+    conditions = (
+        *is_same_beside("oldObject", "object", ("metadata",)),
+        *is_same_beside("oldObject.metadata", "object.metadata", of_server),
+        *is_same_beside(*annotations, _MARKS),
+        *is_same_beside(*labels, (ANNOUNCED_LABEL,)),
+    )
+    yield " && ".join(conditions), f"change: expected no change of the {rule.kind} but its mark and its announcement"

@@ -1,0 +1,148 @@
+"""Mark unused objects, remove marks, and announce deletions: one PATCH each, and only if the state changes."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from shared.core.objects import format_instant, ref_of
+from shared.core.policy.policy_rule import PolicyRule
+from shared.core.unused.announcement import announcement_patch, is_announced, read_announcement
+from shared.core.unused.decide_unused import Keep, RemoveMark, SetMark, UnusedDecision, UnusedFacts, WaitUntil
+from shared.core.unused.field_writes import ANNOUNCEMENT_MANAGER, MARK_MANAGER
+from shared.core.unused.unused_mark import is_marked, mark_patch, unmark_patch
+from shared.core.unused.unused_reasons import UnusedReason
+from shared.evaluation.usage import Target
+from shared.ports import EventReason, Verdict
+from shared.usecases.usage_handler import UsageHandler
+
+NOTICE = timedelta(minutes=5)
+"""The least time between the announcement of a deletion and the DELETE, unless the interval of the ticks is shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageMarks:
+    """Writes the marks and the announcements."""
+
+    handler: UsageHandler
+
+    @property
+    def _notice(self) -> timedelta:
+        return min(NOTICE, self.handler.interval)
+
+    async def apply(self, target: Target, decision: UnusedDecision) -> bool:
+        """Write what a decision says, and report it.
+
+        Args:
+            target: The object.
+            decision: The decision by one pass.
+
+        Returns:
+            Whether the object is due and its deletion was announced in time: a second pass has to confirm it.
+
+        Raises:
+            ConflictError: The object has changed, or is gone.
+            TryLaterError: The API server is busy or away.
+            PermanentError: The API server refuses for good.
+        """
+        match decision:
+            case SetMark():
+                await self._mark(target, decision)
+            case RemoveMark(reason):
+                await self.remove(target, reason)
+            case WaitUntil(until, _, facts):
+                if not await self._announce_early(target, until, facts):
+                    self._record_kept(target, decision)
+            case Keep(UnusedReason.UNCONFIRMED | UnusedReason.AUDIT_ONLY, facts):
+                return await self._is_announced(target, facts)
+            case _:
+                if is_announced(target.obj) and not is_marked(target.obj):
+                    await self._withdraw(target)
+                self._record_kept(target, decision)
+        return False
+
+    async def remove(self, target: Target, reason: UnusedReason) -> None:
+        """Remove the mark and the announcement of an object; see `apply`."""
+        ref = ref_of(target.obj)
+        if self.handler.dry_run:
+            self.handler.record(Verdict.KEPT, ref, reason)
+            return
+        await self.handler.patch(target, unmark_patch(), manager=MARK_MANAGER)
+        self.handler.record(Verdict.UNMARKED, ref, reason)
+
+    async def _mark(self, target: Target, mark: SetMark) -> None:
+        ref = ref_of(target.obj)
+        if self.handler.dry_run:
+            self.handler.record(Verdict.KEPT, ref, mark.reason)
+            return
+        await self.handler.patch(target, mark_patch(mark.at, mark.hash_of_writes), manager=MARK_MANAGER)
+        self.handler.record(Verdict.MARKED, ref, mark.reason, detail=_name(mark.facts.rule))
+
+    async def _announce_early(self, target: Target, until: datetime, facts: UnusedFacts) -> bool:
+        """Announce the deletion of an object that is due before the next tick; withdraw one that comes too early.
+
+        Returns:
+            Whether the deletion was announced now.
+        """
+        if until > target.read_at + self.handler.interval or _is_audit(facts):
+            if is_announced(target.obj):
+                await self._withdraw(target)
+            return False
+        if self.handler.dry_run or read_announcement(target.obj) is not None:
+            return False
+        await self._announce(target, until, facts)
+        return True
+
+    async def _is_announced(self, target: Target, facts: UnusedFacts) -> bool:
+        """Announce the deletion of an object that is due; True if that was done long enough ago."""
+        ref = ref_of(target.obj)
+        if _is_audit(facts):
+            if is_announced(target.obj):
+                await self._withdraw(target)
+            self.handler.record(Verdict.WOULD_DELETE, ref, UnusedReason.AUDIT_ONLY, detail=_name(facts.rule))
+            return False
+        if self.handler.dry_run:
+            self.handler.record(Verdict.WOULD_DELETE, ref, UnusedReason.UNUSED, detail=_name(facts.rule))
+            return False
+        announcement = read_announcement(target.obj)
+        if announcement is None:
+            await self._announce(target, target.read_at, facts)
+            return False
+        announced_for = max(announcement.at, announcement.written_at + self._notice)
+        if target.read_at < announced_for:
+            detail = f"its deletion is announced for {format_instant(announced_for)}"
+            self.handler.record(Verdict.KEPT, ref, UnusedReason.UNCONFIRMED, detail=detail)
+            return False
+        return True
+
+    async def _announce(self, target: Target, due_at: datetime, facts: UnusedFacts) -> None:
+        at = max(due_at, target.read_at + self._notice).replace(microsecond=0)
+        await self.handler.patch(target, announcement_patch(at), manager=ANNOUNCEMENT_MANAGER)
+        ref = ref_of(target.obj)
+        self.handler.record(Verdict.ANNOUNCED, ref, UnusedReason.NOT_DUE, detail=f"deleted after {format_instant(at)}")
+        await self.handler.write_event(ref, EventReason.UNUSED, _describe(target, at, facts), level="Normal")
+
+    async def _withdraw(self, target: Target) -> None:
+        if not self.handler.dry_run:
+            await self.handler.patch(target, announcement_patch(None), manager=ANNOUNCEMENT_MANAGER)
+
+    def _record_kept(self, target: Target, decision: UnusedDecision) -> None:
+        """Record that an object is kept that a policy rule would have deleted."""
+        if decision.facts.rule is not None:
+            detail = decision.facts.problem
+            self.handler.record(Verdict.KEPT, ref_of(target.obj), decision.reason, detail=detail)
+
+
+def _is_audit(facts: UnusedFacts) -> bool:
+    return facts.rule is not None and facts.rule.unused is not None and facts.rule.unused.audit
+
+
+def _name(rule: PolicyRule | None) -> str:
+    return rule.source if rule else ""
+
+
+def _describe(target: Target, at: datetime, facts: UnusedFacts) -> str:
+    """The message of the Event that announces a deletion."""
+    ref = ref_of(target.obj)
+    since = f" since {format_instant(facts.marked_at)}" if facts.marked_at else ""
+    kept_by = f"kubectl ttl hold {ref.kind.lower()}/{ref.name} -n {ref.namespace} --reason WHY"
+    until = f"deleted after {format_instant(at)} by {_name(facts.rule)}, unless an object refers to it"
+    return f"nothing has referred to it{since}; {until}. To keep it, run: {kept_by}"

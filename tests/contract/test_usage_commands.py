@@ -1,0 +1,126 @@
+"""What the commands about references request: no Secret in full, and no ConfigMap but those of the installation."""
+
+import asyncio
+import os
+from base64 import b64encode
+
+import pytest
+
+from shared.adapters.clock import SystemClock
+from shared.adapters.kubernetes.metadata_only import METADATA
+from shared.adapters.kubernetes.metadata_tables import TABLE
+from shared.core.objects import ANNOTATION_DOMAIN
+from shared.devserver.apiserver import EmbeddedApiServer, Store, WriteOptions, serve, write_kubeconfig
+from shared.devserver.apiserver.errors import StatusError
+from shared.devserver.apiserver.resources import CONFIG_MAPS, NAMESPACES, SECRETS
+from tests.builders import COMMAND
+
+pytestmark = pytest.mark.anyio
+
+OPTIONS = WriteOptions(manager="test")
+HOMES = ("ttl-after-finished", "default")
+"""The namespaces of an installation and of a `run`: its settings, policy and shared state are in ConfigMaps."""
+
+
+async def run(kubeconfig, *words):
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*COMMAND, *words, env=environment, stdout=pipe, stderr=pipe)
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode, out.decode(), err.decode()
+
+
+class Asked:
+    """Records each request: method, path, accepted media types, query."""
+
+    def __init__(self):
+        self.requests = []
+
+    async def __call__(self, request):
+        self.requests.append((request.method, request.url.path, request.headers.get("accept", ""), request.url.query))
+
+
+@pytest.fixture
+def store():
+    """A cluster with the namespace ci."""
+    store = Store(SystemClock().now)
+    store.create(NAMESPACES, "", {"metadata": {"name": "ci"}}, OPTIONS)
+    return store
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("references", "secret/hidden", "-n", "ci"),
+        ("references", "configmap/hidden", "-n", "ci", "-o", "json"),
+        ("explain", "secret/hidden", "-n", "ci"),
+        ("unused",),
+    ],
+    ids=" ".join,
+)
+async def test_command_requests_secrets_and_config_maps_without_their_data(words, tmp_path, store):
+    asked = Asked()
+    store.create(SECRETS, "ci", {"metadata": {"name": "hidden"}, "data": {"a": b64encode(b"x").decode()}}, OPTIONS)
+    store.create(CONFIG_MAPS, "ci", {"metadata": {"name": "hidden"}, "data": {"a": "x"}}, OPTIONS)
+    async with serve(EmbeddedApiServer(store, intercept=asked)) as url:
+        code, out, err = await run(write_kubeconfig(tmp_path / "kubeconfig", url), *words)
+
+    assert (code, err) == (0, ""), out
+    assert "hidden" in out
+    secrets = [one for one in asked.requests if "secrets" in one[1].split("/")]
+    config_maps = [one for one in asked.requests if "configmaps" in one[1].split("/")]
+    elsewhere = [one for one in config_maps if not any(f"/namespaces/{home}/" in one[1] for home in HOMES)]
+    assert secrets
+    assert elsewhere
+    assert {(method, accept) for method, _, accept, _ in (*secrets, *elsewhere)} == {("GET", TABLE)}
+
+
+@pytest.mark.parametrize("kind", ["secret", "configmap"])
+async def test_hold_and_release_return_only_metadata(kind, tmp_path, store):
+    asked = Asked()
+    resource = SECRETS if kind == "secret" else CONFIG_MAPS
+    marked = {f"{ANNOTATION_DOMAIN}/unused-since": "2026-03-14T15:00:00Z", f"{ANNOTATION_DOMAIN}/unused-hash": "0"}
+    marked["team"] = "web"
+    data = {"a": b64encode(b"x").decode()}
+    store.create(resource, "ci", {"metadata": {"name": "web", "annotations": marked}, "data": data}, OPTIONS)
+    async with serve(EmbeddedApiServer(store, intercept=asked)) as url:
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url)
+        code, out, err = await run(kubeconfig, "hold", f"{kind}/web", "-n", "ci", "--reason", "read by a script")
+        held = store.get(resource, "ci", "web")
+        again = await run(kubeconfig, "release", f"{kind}/web", "-n", "ci")
+        released = store.get(resource, "ci", "web")
+
+    assert (code, err) == (0, ""), out
+    assert "kept (held)" in out
+    assert held["metadata"]["annotations"] == {f"{ANNOTATION_DOMAIN}/hold": "read by a script", "team": "web"}
+    assert (again[0], again[2]) == (0, ""), again
+    assert released["metadata"]["annotations"] == {"team": "web"}
+    assert released["data"] == data
+    about = {(method, accept, query) for method, path, accept, query in asked.requests if path.endswith("/web")}
+    assert about == {("GET", METADATA, ""), ("PATCH", TABLE, "includeObject=None")}
+
+
+async def test_hold_of_an_absent_secret_writes_nothing(tmp_path, store):
+    asked = Asked()
+    async with serve(EmbeddedApiServer(store, intercept=asked)) as url:
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url)
+        code, _, err = await run(kubeconfig, "hold", "secret/web", "-n", "ci", "--reason", "why")
+
+    assert code == 1
+    assert "no Secret web in namespace ci" in " ".join(err.split())
+    assert {method for method, *_ in asked.requests} == {"GET"}
+
+
+async def test_hold_of_a_secret_without_the_right_to_patch_names_the_refusal(tmp_path, store):
+    store.create(SECRETS, "ci", {"metadata": {"name": "web"}}, OPTIONS)
+
+    async def refuse(request):
+        if request.method == "PATCH":
+            raise StatusError(403, "Forbidden", "secrets is forbidden")
+
+    async with serve(EmbeddedApiServer(store, intercept=refuse)) as url:
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", url)
+        code, _, err = await run(kubeconfig, "hold", "secret/web", "-n", "ci", "--reason", "why")
+
+    assert code == 1
+    assert "forbidden" in err.lower()

@@ -1,0 +1,51 @@
+"""`timers export | import` between engines, over a real nats-server."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from shared.cli.main import main
+from tests.builders import ROOT
+from tests.loopback import free_port
+from tests.nats_servers import nats_server
+
+pytestmark = pytest.mark.timeout(60)
+
+TIMERS = 26
+"""Timers of the fixture; all are overdue."""
+
+
+def use(*words: str) -> Result:
+    result = CliRunner().invoke(main, ["timers", *words])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def sorted_lines(path: Path) -> list[str]:
+    return sorted(path.read_text().splitlines())
+
+
+def test_timers_move_from_a_file_to_nats_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "tests" / "fixtures" / "timers" / "version-1.db", "timers.db")
+    with nats_server(tmp_path / "nats") as server:
+        address = f"nats://127.0.0.1:{server.port}"
+        use("export", "first.jsonl")
+        assert use("import", "first.jsonl", "--to", address).stdout.startswith(f"{TIMERS} timers set in {address}")
+        assert json.loads(use("ls", "-o", "json", "--timers", address).stdout)["listed"] == TIMERS
+        use("export", "second.jsonl", "--timers", address)
+    assert sorted_lines(tmp_path / "second.jsonl") == sorted_lines(tmp_path / "first.jsonl")
+    use("import", "second.jsonl", "--to", "sqlite:new.db")
+    use("export", "third.jsonl", "--timers", "sqlite:new.db")
+    assert sorted_lines(tmp_path / "third.jsonl") == sorted_lines(tmp_path / "first.jsonl")
+
+
+def test_absent_server_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.bootstrap.open_timers.OPEN_SECONDS", 2.0)
+    result = CliRunner().invoke(main, ["timers", "ls", "--timers", f"nats://127.0.0.1:{free_port()}"])
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "Error: the servers of the timers were not ready within 2 s" in result.stderr

@@ -1,0 +1,97 @@
+"""The components of `usage`: its rights, its tick, its guard, and the warning about announced deletions."""
+
+import pytest
+import yaml
+
+from shared.adapters.config.carrier_files import read_carriers
+from shared.adapters.config.settings import Settings
+from shared.adapters.events.cloudevents import TICK
+from shared.core.objects import ANNOUNCED_LABEL
+from shared.core.references.reading import read_references
+from shared.installation.usage_guard import usage_guards
+from shared.installation.usage_rights import carrier_rights, object_rights
+from shared.standalone.trigger_files import read_triggers
+from tests.manifests.composed import composed
+from tests.manifests.test_kinds import environment, mounts
+from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, pytestmark, rules_of
+from tests.references import EXISTING
+
+__all__ = ["pytestmark"]  # kubectl is needed
+
+USAGE = ("policy", "usage", "usage-guard", "usage-warning", "usage-all-kinds")
+
+
+def documents(path):
+    return list(yaml.safe_load_all((KNATIVE / "components" / path).read_text()))
+
+
+def test_rights_of_the_component_equal_those_of_the_code():
+    of_objects, of_carriers = documents("usage-rights/rbac.yaml")
+    assert of_objects["rules"] == object_rights()
+    assert of_carriers["rules"] == carrier_rights(read_carriers())
+
+
+def test_guard_of_the_component_equals_the_generated_one():
+    assert documents("usage-guard/policy.yaml") == [one.body for one in usage_guards(NAMESPACE)]
+
+
+def test_account_may_write_nothing_but_secrets_and_config_maps():
+    objects = composed(*USAGE)
+    writes = [one for one in rules_of(objects, "usage") if {*one["verbs"]} - {"get", "list"}]
+    assert {(resource, verb) for one in writes for resource in one["resources"] for verb in one["verbs"]} - {
+        ("configmaps", "update"),  # its shared state
+        ("configmaps", "get"),
+        ("events", "create"),
+    } == {(kind, verb) for kind in ("configmaps", "secrets") for verb in ("get", "list", "patch", "delete")} - {
+        ("configmaps", "get")
+    }
+
+
+def test_schedule_equals_the_default_interval():
+    schedule = of_kind(composed(*USAGE), "PingSource")["usage"]["spec"]["schedule"]
+    assert schedule.split()[1:] == ["*"] * 4
+    assert schedule.split()[0].isdigit()
+    assert Settings().usage_interval.total_seconds() == 3600
+
+
+def test_ticks_of_both_ping_sources_reach_their_own_function():
+    triggers = read_triggers(KNATIVE / "base")
+    extensions = of_kind(composed(*USAGE), "PingSource")["usage"]["spec"]["ceOverrides"]["extensions"]
+    assert [one.name for one in triggers if one.matches({"type": TICK})] == ["sweep"]
+    assert [one.name for one in triggers if one.matches({"type": TICK, **extensions})] == ["usage"]
+
+
+@pytest.mark.parametrize(
+    ("components", "base", "reader"),
+    [
+        (("kinds", "policy", "usage", "usage-references"), "base", "usage"),
+        (("usage", "usage-references", "policy", "kinds", "eventpolicy"), "base", "usage"),
+        (("standalone", "usage-rights", "policy", "usage-references"), "namespace", "standalone"),
+    ],
+)
+def test_usage_alone_mounts_the_carrier_rules_of_the_operator(components, base, reader):
+    objects = composed(*components, base=base)
+    (references,) = [name for name in of_kind(objects, "ConfigMap") if name.startswith("references-")]
+    for name, spec in pod_specs(objects):
+        folder = environment(spec).get("TTL_REFERENCES_DIR")
+        assert (folder is not None) is (name == reader), name
+        assert mounts(spec).get(folder) == (references if folder else None), name
+
+
+def test_example_of_a_carrier_rule_is_for_a_kind_that_is_not_shipped():
+    carriers = read_carriers(KNATIVE / "components/usage-references/rules")
+    assert carriers.get("example.com/v1", "Gizmo") is not None
+    assert read_carriers().get("example.com/v1", "Gizmo") is None
+
+
+@pytest.mark.parametrize("kind", ["configmap", "secret"])
+def test_binding_of_the_warning_is_no_reference(kind):
+    binding = next(
+        one
+        for one in documents("usage-warning/policies.yaml")
+        if one["kind"] == "ValidatingAdmissionPolicyBinding" and one["metadata"]["name"].endswith(kind)
+    )
+    carrier = read_carriers().get(binding["apiVersion"], binding["kind"])
+    assert read_references(binding, carrier, EXISTING) == ()
+    binding["spec"]["paramRef"]["selector"]["matchLabels"] = {ANNOUNCED_LABEL: "true", "app": "web"}
+    assert read_references(binding, carrier, EXISTING)

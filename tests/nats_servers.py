@@ -1,0 +1,145 @@
+"""Real nats-servers on loopback, for the tests that need one."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shared.devserver.real_servers import ASSETS_VARIABLE, find_program
+from tests.builders import not_none
+
+NATS_PROGRAM = "nats-server"
+
+
+def required_nats_program() -> Path:
+    """The binary; without it the test is skipped, and in CI it fails."""
+    program = find_program(NATS_PROGRAM)
+    if program is None:
+        reason = f"no {NATS_PROGRAM} in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
+        pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
+    return not_none(program)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class NatsServer:
+    """A nats-server that can be killed, stopped and started again with its data.
+
+    Attributes:
+        url: Where clients connect.
+    """
+
+    def __init__(self, folder: Path, config: Mapping[str, object] | None = None, *, port: int = 0) -> None:
+        self.folder = folder
+        self.port, self._monitor = port or free_port(), free_port()
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config = {
+            "listen": f"127.0.0.1:{self.port}",
+            "http": f"127.0.0.1:{self._monitor}",
+            "jetstream": {"store_dir": str(folder / "data")},
+            **(config or {}),
+        }
+
+    def start(self, *, wait: bool = True) -> None:
+        config = self.folder / "nats.conf"
+        config.write_text(json.dumps(self._config))
+        with (self.folder / "nats.log").open("ab") as log:
+            command = [str(required_nats_program()), "-c", str(config)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        if wait:
+            self.wait()
+
+    def wait(self, seconds: float = 30) -> None:
+        """Wait until the server is ready."""
+        deadline = time.monotonic() + seconds
+        while not self.healthy():
+            process = not_none(self._process)
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"nats-server did not start:\n{(self.folder / 'nats.log').read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._monitor}/healthz", timeout=2) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def monitor(self, page: str) -> dict:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._monitor}/{page}", timeout=5) as answer:
+            return json.load(answer)
+
+    def signal(self, number: int) -> None:
+        not_none(self._process).send_signal(number)
+
+    def kill(self) -> None:
+        """kill -9, and wait for the end."""
+        self.signal(signal.SIGKILL)
+        not_none(self._process).wait()
+
+    def rss_bytes(self) -> int:
+        status = Path(f"/proc/{not_none(self._process).pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+    def stop(self) -> None:
+        if self._process and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+@contextmanager
+def nats_server(folder: Path, config: Mapping[str, object] | None = None) -> Iterator[NatsServer]:
+    """A running server."""
+    server = NatsServer(folder, config)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def nats_cluster(folder: Path, nodes: int = 3) -> Iterator[list[NatsServer]]:
+    """Running servers that form a cluster."""
+    routes = [free_port() for _ in range(nodes)]
+    servers = [
+        NatsServer(
+            folder / f"n{n}",
+            {
+                "server_name": f"n{n}",
+                "cluster": {
+                    "name": "timers",
+                    "listen": f"127.0.0.1:{routes[n]}",
+                    "routes": [f"nats://127.0.0.1:{port}" for port in routes],
+                },
+            },
+        )
+        for n in range(nodes)
+    ]
+    try:
+        for server in servers:
+            server.start(wait=False)
+        for server in servers:
+            server.wait()
+        yield servers
+    finally:
+        for server in servers:
+            server.stop()

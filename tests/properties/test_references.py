@@ -1,0 +1,105 @@
+"""References on random objects: reading never fails, and more in an object never means fewer references."""
+
+import copy
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.core.references.reading import read_references
+from shared.core.references.reference import ANY, as_pattern, fits
+from shared.core.references.reference_index import ReferenceIndex
+from shared.core.references.selectors import read_selector
+from tests.properties.strategies import any_text, json_values, paths_of, put
+from tests.references import EXISTING, carrying, read, shipped_carriers
+
+CARRIERS = [one for one in shipped_carriers().carriers if one.refers_to_none is None]
+carriers = st.sampled_from(CARRIERS)
+words = st.sampled_from(["secretName", "configMap", "secretRef", "name", "kind", "Secret", "used", "namespace", "x"])
+documents = st.recursive(
+    words | st.none() | st.integers(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@st.composite
+def objects(draw):
+    """An object of a known or an unknown kind, with any values in some of the fields of its rule."""
+    carrier = draw(carriers)
+    kind, namespace = carrier.kind, "ci" if carrier.scope == "Namespaced" else ""
+    paths = [*(one.path for one in carrier.fields), *carrier.pod_specs, "spec.x.y"]
+    parts = draw(st.lists(st.tuples(st.sampled_from(paths), documents | json_values), max_size=4))
+    version = draw(st.sampled_from([carrier.api_versions[0], "example.com/v1"]))
+    return carrying(version, kind, *parts, namespace=namespace)
+
+
+def found(obj):
+    return {(one.kind, one.namespace, one.name, bool(one.problem)) for one in read(obj)}
+
+
+@given(json_values, st.none() | carriers)
+def test_reading_accepts_any_json(obj, carrier):
+    assert read_references(obj, carrier, EXISTING) == read_references(copy.deepcopy(obj), carrier, EXISTING)
+
+
+@given(objects())
+def test_reading_never_fails_and_changes_nothing(obj):
+    before = copy.deepcopy(obj)
+
+    read(obj)
+
+    assert obj == before
+
+
+@given(objects(), st.data())
+def test_value_instead_of_any_part_of_an_object_never_fails(obj, data):
+    place = data.draw(st.sampled_from(sorted(paths_of(obj), key=str)))
+    put(obj, place, data.draw(json_values))
+
+    read(obj)
+
+
+@given(objects(), documents)
+def test_another_field_never_removes_a_reference(obj, value):
+    more = {**obj, "another": value}
+
+    assert found(obj) <= found(more)
+
+
+@given(json_values, json_values)
+def test_selector_of_any_json_has_an_answer(selector, labels):
+    assert read_selector(selector).may_select(labels) in (True, False)
+
+
+@given(any_text)
+def test_text_has_the_form_of_its_own_pattern(text):
+    assert fits(as_pattern(text), text)
+
+
+@given(st.text("ab*", max_size=8), st.text("ab", max_size=8), st.text("ab", max_size=8))
+def test_star_in_a_pattern_covers_any_text(pattern, text, inserted):
+    for place in range(len(text) + 1):
+        longer = text[:place] + inserted + text[place:]
+        assert fits(f"{text[:place]}*{text[place:]}", longer)
+    assert not fits(pattern, text) or fits(f"{pattern}*", text)
+
+
+@given(st.lists(objects(), max_size=3), objects(), st.sampled_from(["used", "x"]))
+def test_object_more_never_makes_an_object_less_used(others, one, name):
+    index = ReferenceIndex(ref for obj in others for ref in read(obj))
+    before = [len(index.find(kind, "ci", name)) for kind in ("Secret", "ConfigMap")]
+
+    index.add(read(one))
+    after = [len(index.find(kind, "ci", name)) for kind in ("Secret", "ConfigMap")]
+
+    assert all(least <= now for least, now in zip(before, after, strict=True))
+
+
+@given(objects())
+def test_index_finds_each_exact_reference(obj):
+    references = read(obj)
+    index = ReferenceIndex(references)
+
+    for one in references:
+        if ANY not in one.namespace + one.name and one.selector is None:
+            assert one in index.find(one.kind, one.namespace, one.name)

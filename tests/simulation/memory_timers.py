@@ -1,0 +1,200 @@
+"""A timer engine in memory, under the contract of all engines: for simulations, where a real store has no place.
+
+Its store outlives the engine as a file outlives a process. All it does follows from the clock, the store and the
+publisher, so a simulation of one seed is the same each time.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import count
+from operator import attrgetter
+from typing import Any
+
+from shared.adapters.timers.limits import LIMITS, EngineLimits
+from shared.adapters.timers.places import Places, share_of
+from shared.core.timing import backoff_seconds
+from shared.errors import TryLaterError
+from shared.messages import ATTEMPTS_COUNTED_MAX, Timer, TimerKey
+from shared.ports import EVERY_TIMER, Clock, Publisher, TimerFilter, TimerPage
+from shared.ports.timers import TIMERS_OF_ONE_PAGE
+
+CLOCK_STEP = timedelta(seconds=1)
+"""A clock that was set back by more has made the planned retries too late."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTimer:
+    """A stored timer.
+
+    Attributes:
+        row: Its position in the pages.
+        timer: The timer as it was set.
+        fire_at: Its next attempt.
+        attempts: The attempts that it was set with, and the failed deliveries since.
+    """
+
+    row: int
+    timer: Timer
+    fire_at: datetime
+    attempts: int
+
+
+@dataclass
+class TimerStore:
+    """What survives a process."""
+
+    pending: dict[TimerKey, PendingTimer] = field(default_factory=dict)
+    rows: "count[int]" = field(default_factory=lambda: count(1))
+
+
+class MemoryTimers:
+    """Timers in a store that one engine at a time uses.
+
+    Args:
+        store: The store.
+        clock: The clock of the engine.
+        publisher: Publishes due timers. If it raises any error, the timer is kept and retried.
+        limits: The limits of the engine.
+        jitter: Returns a number from 0 to 1, for the back-off.
+        start: Starts a task; a simulated process ends its tasks when it is killed.
+    """
+
+    def __init__(
+        self,
+        store: TimerStore,
+        clock: Clock,
+        publisher: Publisher,
+        *,
+        limits: EngineLimits = LIMITS,
+        jitter: Callable[[], float] = lambda: 0.0,
+        start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task,
+    ) -> None:
+        self.store, self._clock, self._publisher, self._limits = store, clock, publisher, limits
+        self._jitter, self._start = jitter, start
+        self._places: dict[str, Places] = {}
+        self._in_flight: dict[TimerKey, asyncio.Task[None]] = {}
+        self._changed = asyncio.Event()
+        self._seen_at: datetime | None = None
+        self._closing = False
+
+    async def set(self, timers: Sequence[Timer]) -> None:
+        """See `Timers.set`."""
+        self._check_open()
+        for timer in timers:
+            fire_at = timer.due_at
+            if timer.attempts:
+                pause = timedelta(seconds=backoff_seconds(timer.attempts - 1, jitter=1.0))
+                fire_at = max(fire_at, self._clock.now() + pause)
+            self.store.pending[timer.key] = PendingTimer(next(self.store.rows), timer, fire_at, timer.attempts)
+        self._changed.set()
+
+    async def cancel(self, keys: Sequence[TimerKey]) -> None:
+        """See `Timers.cancel`."""
+        self._check_open()
+        for key in keys:
+            self.store.pending.pop(TimerKey(*key), None)
+
+    async def pending(self) -> int:
+        """See `CountedTimers.pending`."""
+        return len(self.store.pending)
+
+    async def next_due(self) -> datetime | None:
+        """See `CountedTimers.next_due`."""
+        return min((one.fire_at for one in self.store.pending.values()), default=None)
+
+    async def page(
+        self, after: str = "", *, limit: int = TIMERS_OF_ONE_PAGE, wanted: TimerFilter = EVERY_TIMER
+    ) -> TimerPage:
+        """See `PendingTimers.page`."""
+        if after and not after.isdecimal():
+            raise ValueError(f"expected a position in the store, got {after!r}")
+        rows = sorted(self.store.pending.values(), key=attrgetter("row"))
+        read = [one for one in rows if one.row > int(after or 0)][:limit]
+        timers = tuple(filter(wanted.matches, map(_counted, read)))
+        return TimerPage(timers, str(read[-1].row) if len(read) == limit else "")
+
+    async def run(self) -> None:
+        """See `DurableTimers.run`."""
+        try:
+            while True:
+                self._changed.clear()
+                self._watch_clock()
+                pause = self._start_due()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._changed.wait()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """See `DurableTimers.close`; the next engine delivers what takes too long."""
+        self._closing = True
+        if self._in_flight:
+            _, late = await asyncio.wait(self._in_flight.values(), timeout=self._limits.grace_seconds)
+            for delivery in late:
+                delivery.cancel()
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise TryLaterError("timers cannot be stored: the process is shutting down")
+
+    def _watch_clock(self) -> None:
+        """Retry at once after a start, and after the clock was set back: the planned retries would be too late."""
+        now, seen_at = self._clock.now(), self._seen_at
+        self._seen_at = now
+        if seen_at is not None and now > seen_at - CLOCK_STEP:
+            return
+        for key, one in self.store.pending.items():
+            if one.attempts and one.fire_at > now and key not in self._in_flight:
+                self.store.pending[key] = replace(one, fire_at=one.timer.due_at)
+
+    def _start_due(self) -> float:
+        """Start what is due and has a place, the oldest first; return the seconds until the next look."""
+        now, waiting = self._clock.now(), []
+        for key, one in self.store.pending.items():
+            if key not in self._in_flight:
+                waiting.append((one.fire_at, one.row, one))
+        waiting.sort()
+        pause = self._limits.rest_seconds
+        for fire_at, _, one in waiting:
+            if fire_at > now:
+                return min(pause, (fire_at - now).total_seconds())
+            places = self._places.setdefault(one.timer.purpose, Places(self._limits.in_flight))
+            if places.may_take(share_of(one.timer.ref)):
+                places.take(share_of(one.timer.ref))
+                self._in_flight[one.timer.key] = self._start(self._deliver(one, places))
+        return pause
+
+    async def _deliver(self, one: PendingTimer, places: Places) -> None:
+        failed = True
+        try:
+            async with asyncio.timeout(self._limits.timeout_of(one.timer.purpose)):
+                await self._publisher.publish(_counted(one))
+        except Exception as error:  # noqa: BLE001 - no error of a publisher may lose a timer
+            self._postpone(one, error)
+        else:
+            failed = False
+            self.delivered(one)
+        finally:
+            places.give(share_of(one.timer.ref), failed=failed)
+            del self._in_flight[one.timer.key]
+            self._changed.set()
+
+    def delivered(self, one: PendingTimer) -> None:
+        """Delete a delivered timer, unless it was replaced during the delivery."""
+        if self.store.pending.get(one.timer.key) is one:
+            del self.store.pending[one.timer.key]
+
+    def _postpone(self, one: PendingTimer, error: Exception) -> None:
+        if self.store.pending.get(one.timer.key) is not one:
+            return
+        pause = timedelta(seconds=self._limits.retry_seconds(one.attempts, error, self._jitter()))
+        fire_at = max(one.timer.due_at, self._clock.now() + pause)
+        self.store.pending[one.timer.key] = replace(one, fire_at=fire_at, attempts=one.attempts + 1)
+
+
+def _counted(one: PendingTimer) -> Timer:
+    return one.timer.model_copy(update={"attempts": min(one.attempts, ATTEMPTS_COUNTED_MAX)})

@@ -1,0 +1,127 @@
+"""The timer file shrinks after its timers have fired."""
+
+import asyncio
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.adapters.timers.sqlite import shrinking
+from shared.adapters.timers.sqlite.file import TimerFile
+from shared.adapters.timers.sqlite.shrinking import KEPT_PAGES, Shrinking
+from tests.builders import ROOT
+from tests.unit.adapters.timers.test_sqlite_engine import World, timer, until_pending, world
+from tests.unit.adapters.timers.test_sqlite_migration import FIXTURE, pragma
+
+pytestmark = pytest.mark.anyio
+__all__ = ["world"]
+
+PAGE_BYTES = 4096
+MANY = 20_000
+
+
+def fill(db: sqlite3.Connection, count: int) -> None:
+    db.execute(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?) INSERT INTO timers"
+        " (uid, purpose, due_us, fire_us, ref) SELECT hex(randomblob(18)), 'expire', n, n, hex(zeroblob(60)) FROM n",
+        (count,),
+    )
+
+
+async def test_file_shrinks_after_its_timers_have_fired(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrinking, "SHRINK_PAGES_MIN", 128)
+    monkeypatch.setattr(shrinking, "KEPT_PAGES", 32)
+    async with world.running() as engine:
+        for page in range(20):
+            await engine.set([timer(f"uid-{page}-{number}", 60) for number in range(500)])
+        large = engine._file.writer.execute("PRAGMA page_count").fetchone()[0]
+        world.clock.advance(60)
+        await until_pending(engine, 0)
+        async with asyncio.timeout(20):
+            while world.path.stat().st_size > large * PAGE_BYTES // 2:
+                await asyncio.sleep(0.01)
+        await engine.set([timer("after", 600)])
+    assert large > 256
+    assert pragma(world.path, "integrity_check") == "ok"
+    assert pragma(world.path, "page_count") < large // 2
+
+
+async def test_waiting_set_comes_before_the_rest_of_the_shrinking(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A set waits for one step only."""
+    steps: list[int] = []
+    async with world.running() as engine:
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def endless(_db: sqlite3.Connection) -> bool:
+            steps.append(len(steps))
+            loop.call_soon_threadsafe(done.set)
+            return True
+
+        monkeypatch.setattr(engine._commits, "_spare", endless)
+        await engine.set([timer("uid-1", 60)])
+        await done.wait()
+        await engine.set([timer("uid-2", 60)])
+        assert await engine.pending() == 2
+    assert steps
+
+
+def test_pages_that_new_timers_need_soon_are_kept(tmp_path: Path) -> None:
+    file = TimerFile(tmp_path / "timers.db")
+    fill(file.writer, MANY)
+    file.writer.execute("DELETE FROM timers WHERE id <= ?", (MANY // 8,))
+    assert not Shrinking().step(file.writer), "a small part is unused"
+    file.writer.execute("DELETE FROM timers")
+    shrinker = Shrinking()
+    while shrinker.step(file.writer):
+        pass
+    assert file.writer.execute("PRAGMA freelist_count").fetchone() == (KEPT_PAGES,)
+    file.close()
+
+
+def test_a_step_frees_as_many_pages_as_it_says(tmp_path: Path) -> None:
+    file = TimerFile(tmp_path / "timers.db")
+    fill(file.writer, MANY)
+    file.writer.execute("DELETE FROM timers")
+    before = file.writer.execute("PRAGMA freelist_count").fetchone()[0]
+    assert Shrinking().step(file.writer)
+    assert file.writer.execute("PRAGMA freelist_count").fetchone()[0] == before - shrinking.STEP_PAGES
+    file.close()
+
+
+def test_file_of_version_1_keeps_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a volume that is too full for the migration."""
+    shutil.copy(FIXTURE, tmp_path / "timers.db")
+    monkeypatch.setattr("shared.adapters.timers.sqlite.file.migrate", lambda _: None)
+    file = TimerFile(tmp_path / "timers.db")
+    fill(file.writer, MANY)
+    file.writer.execute("DELETE FROM timers")
+    assert not Shrinking().step(file.writer)
+    file.close()
+
+
+def test_shrinking_survives_kill_9(tmp_path: Path) -> None:
+    path = tmp_path / "timers.db"
+    file = TimerFile(path)
+    fill(file.writer, MANY)
+    file.writer.execute("DELETE FROM timers WHERE id % 20 <> 3")
+    before = file.writer.execute("SELECT * FROM timers ORDER BY id").fetchall()
+    file.close()
+    code = (
+        "import os, sys; from pathlib import Path; from shared.adapters.timers.sqlite import file, shrinking\n"
+        "opened, shrinker = file.TimerFile(Path(sys.argv[1])), shrinking.Shrinking()\n"
+        "for _ in range(10): assert shrinker.step(opened.writer)\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    file = TimerFile(path)
+    assert file.writer.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert file.writer.execute("SELECT * FROM timers ORDER BY id").fetchall() == before
+    file.close()

@@ -1,0 +1,79 @@
+"""What `references` and `unused` say about one Secret or ConfigMap."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from shared.cli.deleters.in_force import PolicyInForce
+from shared.cli.usage.findings import UsageFinding, find_usage_kind
+from shared.cli.usage.usage_report import USAGE_WORDS, usage_as_json, usage_as_text
+from shared.core.policy.policy import NO_POLICY
+from shared.core.unused.decide_unused import UnusedContext, decide_unused
+from shared.core.unused.unused_reasons import NEVER_DELETED, UnusedReason
+from shared.ports import Target
+from tests.builders import NOW, ago
+from tests.unused import config_map, kind_of, opted_in, passed, refer, unused_policy
+
+POLICY = unused_policy()
+CHOSEN = PolicyInForce(NO_POLICY, why="a test")
+
+
+def finding(obj, *observations):
+    context = UnusedContext(POLICY, opted_in(), observations)
+    decision = decide_unused(obj, kind_of(obj), NOW, context)
+    return UsageFinding(Target(obj, NOW, 2), decision, observations[-1], NOW)
+
+
+def test_each_reason_has_a_sentence():
+    assert USAGE_WORDS.keys() == {*UnusedReason}
+    assert USAGE_WORDS.keys() > NEVER_DELETED
+
+
+@pytest.mark.parametrize(
+    ("obj", "observed", "used", "decision"),
+    [
+        (config_map(), passed(ago(20), refer()), True, "keep"),
+        (config_map(marked=ago(60)), passed(ago(20), refer()), True, "unmark"),
+        (config_map(), passed(ago(20)), False, "mark"),
+        (config_map(marked=ago(60)), passed(ago(20)), False, "wait"),
+        (config_map(), passed(ago(20), problem="pods cannot be listed"), None, "keep"),
+        (config_map(), passed(ago(20), refer(problem="expected a name")), None, "keep"),
+        (config_map(), passed(ago(20), refer(), problem="pods cannot be listed"), True, "keep"),
+    ],
+)
+def test_used_is_true_false_or_unknown(obj, observed, used, decision):
+    found = usage_as_json(finding(obj, observed))
+    assert (found["used"], found["decision"]) == (used, decision)
+    assert ("problem" in found) == (used is None)
+    assert len(found["references"]) == (used is True)
+
+
+def test_due_object_has_its_times():
+    marked_at = NOW - timedelta(days=2)
+    found = usage_as_json(finding(config_map(marked=marked_at), passed(ago(40)), passed(ago(20))))
+
+    assert (found["decision"], found["reason"], found["policyRule"]) == ("delete", "unused", "rotated")
+    assert found["unusedSince"] < found["dueAt"]
+    assert found["lookedAt"]["kinds"] == 2
+
+
+def test_text_names_each_field_that_refers():
+    text = usage_as_text(finding(config_map(), passed(ago(20), refer())), CHOSEN)
+    lines = text.splitlines()
+    assert lines[1] == "  decision  kept (used): an object refers to it"
+    assert lines[2] == "  used by   Pod ci/web, spec.volumes[0].configMap.name"
+
+
+def test_text_shows_some_of_many_references():
+    many = [replace(refer(), path=f"spec.volumes[{place}]") for place in range(100)]
+    text = usage_as_text(finding(config_map(), passed(ago(20), *many)), CHOSEN)
+    assert "at least 80 more" in text
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"), [("cm", "ConfigMap"), ("ConfigMap", "ConfigMap"), ("secrets", "Secret"), ("pods", None)]
+)
+def test_kind_is_found_by_its_names(word, kind):
+    rule = find_usage_kind(word)
+    assert (rule.kind if rule else None) == kind

@@ -1,0 +1,178 @@
+"""Mentions: a text in which a name stands as a word, and owners.
+
+Mutants that these tests were tried with; each makes at least one test fail:
+- mentions.py: words only between spaces; a path counts as words; no parts of a host; labels are searched; the copy of
+  `kubectl apply` is searched; keys are not searched; the annotations of a Pod template are not searched; `valueFrom` of
+  a known kind is a text; a mention counts in each namespace, or only in that of the object; an object mentions itself
+"""
+
+import pytest
+
+from tests.references import carrying, names
+
+SECRET, CONFIG_MAP = "Secret ci/used", "ConfigMap ci/used"
+HERE = {SECRET, CONFIG_MAP}
+THERE = {"Secret other/used", "ConfigMap other/used"}
+
+
+def unknown(*parts, namespace="ci"):
+    return carrying("example.com/v1", "Gizmo", *parts, namespace=namespace)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("spec.anything", "used", HERE),
+        ("spec.certificateRefs[*].name", "used", HERE),
+        ("spec.configuration.name", "used", HERE),
+        ("spec.credentials", "used:password", HERE),
+        ("spec.list", ["x", "used"], HERE | {"Secret ci/x", "ConfigMap ci/x"}),
+        ("spec.used", "x", HERE | {"Secret ci/x", "ConfigMap ci/x"}),
+        ("spec.text", "--from=used,other-thing", HERE),
+        ("spec.text", '{"name":"used"}', HERE),
+        ("spec.text", "ci/used", HERE),
+        ("spec.text", "other/used", HERE | THERE),
+        ("spec.text", "kubernetes://used", HERE),
+        ("spec.text", "the bundle is used to verify; used by all", set()),
+        ("spec.text", "Note: it is used, and more", set()),
+        ("spec.text", "image:\n  tls:\n    name: used\n", HERE),
+        ("spec.text", "- used\n- ci\n", HERE),
+        ("spec.text", "x, used", HERE | {"Secret ci/x", "ConfigMap ci/x"}),
+        ("spec.text", "get --secret=used now, please", HERE),
+        ("spec.text", 'q: {"name": "used", "key": "q q"}', HERE),
+        ("spec.text", "renew web-cacert now", {"Secret ci/web-cacert", "ConfigMap ci/web-cacert"}),
+        ("spec.secretNames", "x used", {"Secret ci/x", SECRET}),
+        ("spec.text", "unused", set()),
+        ("spec.text", "used-more", set()),
+        ("spec.text", "Used", set()),
+        ("spec.text", "/etc/used", set()),
+        ("spec.text", "used.example.com", set()),
+        ("spec.text", "/etc/web-cacert/x", {"Secret ci/web-cacert", "ConfigMap ci/web-cacert"}),
+        ("spec.text", "web-cacert.data.key", {"Secret ci/web-cacert", "ConfigMap ci/web-cacert"}),
+        ("spec.text", "prefix_used__ConfigMap", HERE),
+        ("spec.secretName", "used", {SECRET}),
+        ("spec.valuesSecretRef", {"name": "used"}, {SECRET}),
+        ("spec.secrets", {"database": "used"}, HERE | {"Secret ci/database"}),
+        ("spec.secretStore", {"trustBundle": "used"}, HERE),
+        ('metadata.annotations["x/secret-sync-settings"]', "used", HERE),
+        ("spec.text", "q\\nused\\u003c, q\\tweb-cacert", HERE | {"Secret ci/web-cacert", "ConfigMap ci/web-cacert"}),
+        ("spec.text", "ci%2Fused", HERE),
+        ("spec.text", "$(NAMESPACE)/used", HERE),
+        ("spec.text", "/api/v1/namespaces/other/configmaps/used", HERE | THERE),
+        ("spec.text", "existingSecret: used # rotated", HERE),
+        ("spec.text", "-Dsecret=used -Dq=y", HERE),
+        ("spec.configMaps", [{"name": "used"}], {CONFIG_MAP}),
+        ("spec.ref", {"kind": "Secret", "name": "used"}, {SECRET}),
+        ("spec.ref", {"kind": "ConfigMap", "name": "used", "namespace": "other"}, {CONFIG_MAP, "ConfigMap other/used"}),
+        ("spec.ref", {"kind": "Vault", "name": "used"}, HERE),
+        ("spec.ref", {"secretName": "used", "credentialsNamespace": "other"}, {SECRET, "Secret other/used"}),
+        ("status.inventory[*].id", "ci_used__ConfigMap", HERE),
+        ("data.token", "used", HERE),
+        ("spec.labels.app", "used", set()),
+        ("spec.selector.matchLabels.app", "used", set()),
+        ("metadata.labels.app", "used", set()),
+        ("metadata.ownerReferences[*].name", "used", set()),
+        ("metadata.managedFields[*].fieldsV1.used", "used", set()),
+        (
+            'metadata.annotations["nginx.ingress.kubernetes.io/auth-secret"]',
+            "other/used",
+            {SECRET, "Secret other/used"},
+        ),
+        ('metadata.annotations["nginx.ingress.kubernetes.io/custom-headers"]', "ci/used", HERE),
+        (
+            'metadata.annotations["alb.ingress.kubernetes.io/auth-idp-oidc"]',
+            '{"issuer":"https://example.com","secretName":"used"}',
+            HERE,
+        ),
+        ('metadata.annotations["example.com/x"]', 7, set()),
+        ('metadata.annotations["kubectl.kubernetes.io/last-applied-configuration"]', '{"secretName":"used"}', set()),
+        ('metadata.annotations["meta.helm.sh/release-name"]', "used", set()),
+    ],
+    ids=lambda value: None if isinstance(value, set) else ascii(value),
+)
+def test_name_that_stands_as_a_word_is_a_reference(path, value, expected):
+    assert names(unknown((path, value))) == expected
+
+
+def test_mention_in_a_cluster_scoped_object_counts_in_every_namespace():
+    places = ("ci", "claims", "other")
+
+    assert names(unknown(("spec.secretName", "used"), namespace="")) == {f"Secret {place}/used" for place in places}
+
+
+def test_namespace_anywhere_in_the_object_counts():
+    obj = unknown(("spec.credentials.name", "used"), ("spec.target.where", "other"))
+
+    assert names(obj) == HERE | THERE
+
+
+def test_namespace_within_a_sentence_counts():
+    obj = unknown(("spec.script", "kubectl -n other get secret web-cacert"))
+
+    assert "Secret other/web-cacert" in names(obj)
+
+
+def test_owner_is_used_because_the_garbage_collector_would_delete_the_object():
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "used", "uid": "u"}
+    other = owner | {"apiVersion": "example.com/v1"}
+
+    assert names(carrying("apps/v1", "Deployment", ("metadata.ownerReferences[*]", owner))) == {CONFIG_MAP}
+    assert names(carrying("apps/v1", "Deployment", ("metadata.ownerReferences[*]", other))) == set()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text", ["\n" * 200_000 + "q r", "q.bq.b" * 50_000, "q r:" * 100_000, "$(" * 100_000, " " * 200_000 + "q r"]
+)
+def test_huge_text_is_read_in_linear_time(text):
+    assert names(unknown(("spec.text", text))) == set()
+
+
+def test_object_does_not_refer_to_itself():
+    obj = carrying("v1", "ConfigMap", ('metadata.annotations["example.com/source"]', "carrier"))
+
+    assert names(obj) == {"Secret ci/carrier"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ('spec.template.metadata.annotations["vault.hashicorp.com/agent-inject"]', "used"),
+        ('metadata.annotations["reloader.stakater.com/auto"]', "used"),
+        ("spec.template.spec.containers[*].args", ["--config=ci/used"]),
+        ("spec.template.spec.containers[*].command", ["reload", "used"]),
+        ("spec.template.spec.containers[*].command", ["sh", "-c", "kubectl get secret used -o yaml"]),
+        ("spec.template.spec.containers[*].args", ["--configmap=$(POD_NAMESPACE)/used"]),
+        ("spec.template.spec.containers[*].env", [{"name": "TARGET", "value": "used"}]),
+        ("spec.template.spec.containers[*].lifecycle.preStop.exec.command", ["get", "used"]),
+        ("spec.template.spec.volumes[*].csi.volumeAttributes.secretName", "used"),
+        ("spec.template.spec.volumes[*].flexVolume.options.who", "used"),
+    ],
+)
+def test_texts_of_a_known_workload_are_searched(path, value):
+    assert SECRET in names(carrying("apps/v1", "Deployment", (path, value)))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.template.spec.serviceAccountName", "used"),
+        ("spec.template.spec.containers[*].name", "used"),
+        ("spec.template.metadata.labels.app", "used"),
+        ("spec.selector.matchLabels.app", "used"),
+        ("spec.fieldOfTheNextVersion.secretName", "used"),
+    ],
+)
+def test_other_fields_of_a_completely_known_kind_are_no_mentions(path, value):
+    assert names(carrying("apps/v1", "Deployment", (path, value))) == set()
+
+
+def test_variable_from_a_secret_does_not_use_the_config_map_of_the_same_name():
+    env = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "used", "key": "token"}}}
+
+    assert names(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].env[*]", env))) == {SECRET}
+
+
+def test_incompletely_known_kind_and_unknown_version_are_searched():
+    assert names(carrying("cert-manager.io/v1", "Certificate", ("spec.next.secretName", "used"))) == {SECRET}
+    assert names(carrying("apps/v9", "Deployment", ("spec.template.spec.imagePullSecrets[*].name", "used"))) == {SECRET}

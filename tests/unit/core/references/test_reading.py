@@ -1,0 +1,150 @@
+"""Reading objects of known kinds: places, namespaces, and fields that cannot be read.
+
+Mutants that these tests were tried with; each makes at least one test fail:
+- reading.py: a list that is no list, or a mapping that is no mapping, is skipped; `refersToNone` is read; the result
+  has one reference twice; a default name counts beside a name
+- field_values.py: a name that is no text is skipped; the problem names the home where the field crosses namespaces;
+  a kind that is no text is skipped; an empty name counts
+"""
+
+import pytest
+import yaml
+
+from shared.core.references.carrier import Carrier
+from shared.core.references.reading import read_references
+from shared.core.references.reference import TargetKind
+from shared.core.references.target_names import name_targets
+from tests.builders import FIXTURES
+from tests.references import EXISTING, at_path, carrying, names, names_by_rule, problems, read, text_of
+
+OBJECTS = list(yaml.safe_load_all((FIXTURES / "references" / "objects.yaml").read_text()))
+
+
+def existing(case):
+    """All objects that the references of a case name."""
+    named = (one.split(" ", 2)[:2] for one in case["references"])
+    places = ((kind, *place.split("/")) for kind, place in named)
+    return name_targets(
+        (TargetKind(kind), namespace.replace("*", "anywhere"), name) for kind, namespace, name in places
+    )
+
+
+@pytest.mark.parametrize("case", OBJECTS, ids=[f"{one['object']['kind']}" for one in OBJECTS])
+def test_object_as_its_operator_writes_it(case):
+    found = {f"{text_of(one)} {one.path}" for one in read(case["object"], existing(case))}
+
+    assert found == set(case["references"])
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("spec.tls", "used", {"Secret ci/*"}),
+        ("spec.tls", {"secretName": "used"}, {"Secret ci/*"}),
+        ("spec.tls", ["used"], {"Secret ci/*"}),
+        ("spec.tls", [{"secretName": 7}], {"Secret ci/*"}),
+        ("spec.tls", [{"secretName": ["used"]}], {"Secret ci/*"}),
+        ("spec.tls", [{"secretName": {"name": 7}}], {"Secret ci/*"}),
+        ("spec", [], {"Secret ci/*", "ConfigMap ci/*"}),
+        ("spec", "used", {"Secret ci/*", "ConfigMap ci/*"}),
+        ("spec.defaultBackend.resource", "used", {"Secret ci/*", "ConfigMap ci/*"}),
+        ("spec.defaultBackend.resource", {"kind": 7, "name": "used"}, {"Secret ci/*", "ConfigMap ci/*"}),
+        ("spec.tls", None, set()),
+        ("spec.tls", [{"secretName": {"name": ""}}], set()),
+        ("spec.tls", [None, {"secretName": None}, {"secretName": ""}, {}], set()),
+        ("spec.defaultBackend.resource", {"kind": "Service", "name": 7}, {"Secret ci/*", "ConfigMap ci/*"}),
+        ("spec.defaultBackend.resource", {"kind": "Service", "name": "used"}, set()),
+    ],
+    ids=lambda value: None if isinstance(value, set) else ascii(value),
+)
+def test_malformed_field_of_a_known_kind_makes_the_answer_unknown(path, value, expected):
+    obj = carrying("networking.k8s.io/v1", "Ingress", (path, value))
+
+    assert problems(obj) == expected
+    assert names(obj) == set()
+
+
+def test_problem_of_a_field_that_crosses_namespaces_is_about_every_namespace():
+    assert problems(carrying("v1", "PersistentVolume", ("spec.rbd.secretRef", 7), namespace="")) == {"Secret */*"}
+    gateway = carrying("gateway.networking.k8s.io/v1", "Gateway", ("spec.listeners", "all"))
+    assert problems(gateway) == {"Secret */*", "ConfigMap */*"}
+
+
+def test_problem_names_the_field_and_its_value():
+    (one,) = read(carrying("networking.k8s.io/v1", "Ingress", ("spec.tls", "used")))
+
+    assert one.problem == "spec.tls: expected a reference to Secret, got 'used'"
+
+
+def test_path_has_the_places_in_lists_and_the_keys_of_mappings():
+    spec = {"containers": [{}, {"env": [{}, {}, {"valueFrom": {"secretKeyRef": {"name": "used"}}}]}]}
+    obj = carrying("kubeflow.org/v1", "TFJob", ("spec.tfReplicaSpecs", {"Worker": {"template": {"spec": spec}}}))
+
+    (found,) = {one.path for one in read(obj)}
+    assert found == "spec.tfReplicaSpecs.Worker.template.spec.containers[1].env[2].valueFrom.secretKeyRef.name"
+
+
+def test_reference_is_found_once_by_the_rule_and_by_its_shape():
+    obj = carrying("cert-manager.io/v1", "Certificate", ("spec.secretName", "used"))
+
+    assert [one.path for one in read(obj)] == ["spec.secretName"]
+
+
+def test_optional_reference_counts():
+    env = {"secretRef": {"name": "used", "optional": True}}
+
+    assert names(carrying("v1", "Pod", ("spec.containers[*].envFrom[*]", env))) == {"Secret ci/used"}
+
+
+def test_object_of_a_kind_that_refers_to_none_is_not_read():
+    involved = {"kind": "Secret", "name": "used", "namespace": "ci"}
+
+    assert names(carrying("v1", "Event", ("involvedObject", involved))) == set()
+
+
+def test_default_name_counts_only_if_there_is_no_name():
+    one = carrying("external-secrets.io/v1", "ExternalSecret", ("spec.target.name", "used"))
+    other = carrying("external-secrets.io/v1", "ExternalSecret", ("spec.target.name", 7))
+
+    assert names_by_rule(one) == {"Secret ci/used"}
+    assert problems(other) == {"Secret ci/*"}
+    assert names(other) == set()
+
+
+def test_prefix_of_a_value_that_is_no_mapping_is_unknown():
+    spark = carrying("sparkoperator.k8s.io/v1beta2", "SparkApplication", ("spec.sparkConf", ["used"]))
+
+    assert "Secret ci/*" in problems(spark)
+
+
+def test_certificate_of_an_istio_gateway_is_in_two_secrets():
+    obj = carrying("networking.istio.io/v1", "Gateway", ("spec.servers[*].tls.credentialName", "web"))
+
+    places = ("ci", "claims", "other")
+    assert names_by_rule(obj) == {f"Secret {place}/{name}" for place in places for name in ("web", "web-cacert")}
+
+
+@pytest.mark.parametrize("obj", [None, [], "Pod", 7, True])
+def test_value_that_is_no_object_may_refer_to_everything(obj):
+    assert {text_of(one) for one in read_references(obj, None, EXISTING)} == {"Secret */*", "ConfigMap */*"}
+
+
+def test_each_pod_spec_of_a_rule_is_read():
+    about = {"apiVersions": ["example.com/v1"], "kind": "Gizmo", "plural": "gizmos", "source": "us", "complete": True}
+    carrier = Carrier.model_validate(about | {"podSpecs": ["spec.one", "spec.two[*].pod"]})
+    parts = [("spec.one.imagePullSecrets[*].name", "a"), ("spec.two[*].pod.imagePullSecrets[*].name", "b")]
+    obj = carrying("example.com/v1", "Gizmo", *parts)
+
+    assert {text_of(one) for one in read_references(obj, carrier, EXISTING)} == {"Secret ci/a", "Secret ci/b"}
+
+
+def test_rule_of_a_user_is_read_like_a_shipped_one():
+    fields = [{"path": "spec.vault", "to": "typed", "defaultKind": "ConfigMap", "name": "id", "namespace": "in"}]
+    about = {"apiVersions": ["example.com/v1"], "kind": "Gizmo", "plural": "gizmos", "source": "us"}
+    carrier = Carrier.model_validate({**about, "fields": fields, "complete": True})
+    obj = carrying("example.com/v1", "Gizmo", ("spec.vault", {"id": "used", "in": "other"}))
+
+    assert [text_of(one) for one in read_references(obj, carrier, EXISTING)] == ["ConfigMap other/used"]
+    assert [text_of(one) for one in read_references(obj | at_path("spec.vault.id", "used"), carrier, EXISTING)] == [
+        "ConfigMap ci/used"
+    ]

@@ -1,0 +1,77 @@
+"""The check of what rules with `unused` need: carriers that can be listed, and readable carrier rules."""
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+
+from shared.doctor.findings import Level
+from shared.doctor.usage import check_usage
+from shared.installation.inventory import OURS, Inventory, Listed
+from shared.ports import ListableKind, ListableKinds
+from tests.builders import NOW
+from tests.unit.doctor.test_doctor_guard import PLACE
+from tests.unused import unused_policy
+
+POLICY = unused_policy(unused={"ttl": "1d", "audit": True})
+FOLDER = "/etc/ttl-after-finished-references"
+GIZMOS = ListableKind(("example.com/v1",), "gizmos", "Gizmo", is_namespaced=True)
+REFERS_TO_NONE = "apiVersions: [example.com/v1]\nkind: Gizmo\nplural: gizmos\nsource: us\nrefersToNone: numbers\n"
+
+
+class Api:
+    """An API server with the kind Gizmo."""
+
+    def __init__(self, served, version="7"):
+        self.kinds, self.version = served, version
+
+    async def list_kinds(self):
+        return self.kinds
+
+    async def list_objects(self, _kind, *, limit):
+        assert limit == 1
+        return SimpleNamespace(resource_version=self.version)
+
+    async def request(self, _method, _path, **_options):
+        return SimpleNamespace(body={"status": {"allowed": True}})
+
+
+LISTED = ListableKinds((GIZMOS,), NOW)
+NOT_LISTED = replace(LISTED, kinds=(), unlistable=(GIZMOS,))
+
+
+def check(api, rules=None):
+    mount = {"env": [{"name": "TTL_REFERENCES_DIR", "value": FOLDER}]} if rules else {}
+    mount |= {"volumeMounts": [{"name": "references", "mountPath": FOLDER}]} if rules else {}
+    volumes = [{"name": "references", "configMap": {"name": "references-1"}}] if rules else []
+    pod = {"containers": [{"name": "main", **mount}], "volumes": volumes}
+    workload = {"metadata": {"name": "usage", "labels": OURS}, "spec": {"template": {"spec": pod}}}
+    config = {"metadata": {"name": "references-1"}, "data": {"gizmos.yaml": rules}}
+    found = Inventory({"Deployment": Listed((workload,)), "ConfigMap": Listed((config,))})
+    return {one.what: one for one in asyncio.run(check_usage(api, found, POLICY, PLACE))}
+
+
+def test_carriers_that_are_listed_with_their_version_are_ok():
+    findings = check(Api(LISTED))
+    assert {one.level for one in findings.values()} == {Level.OK}
+
+
+def test_list_without_a_resource_version_is_named():
+    finding = check(Api(LISTED, version=""))["carriers"]
+    assert finding.level is Level.FAIL
+    assert "gizmos.example.com has no resourceVersion" in finding.detail
+
+
+def test_kind_that_cannot_be_listed_is_named():
+    finding = check(Api(NOT_LISTED))["carriers"]
+    assert "gizmos.example.com is served, and its API server cannot list it" in finding.detail
+
+
+def test_mounted_carrier_rule_counts():
+    assert "carriers" not in check(Api(NOT_LISTED), REFERS_TO_NONE)
+    assert "carriers" not in check(Api(LISTED, version=""), REFERS_TO_NONE)
+
+
+def test_invalid_carrier_rule_is_reported():
+    finding = check(Api(LISTED), "apiVersions: [example.com/v1]\nkind: Gizmo\n")["carrier rules"]
+    assert finding.level is Level.FAIL
+    assert "gizmos.yaml" in finding.detail
