@@ -27,15 +27,23 @@ TIMERS = int(os.getenv("TTL_CHAOS_TIMERS", "6000"))
 LIMITS = EngineLimits(rest_seconds=0.1, grace_seconds=1.0)
 
 
-def leader_of(servers: list[NatsServer]) -> NatsServer:
-    """The node that leads the stream."""
-    for server in servers:
-        if server.healthy():
-            for account in server.monitor("jsz?streams=true").get("account_details", ()):
-                for stream in account["stream_detail"]:
-                    if stream["name"] == STREAM and (leader := stream.get("cluster", {}).get("leader")):
-                        return next(one for one in servers if one.folder.name == leader)
-    raise AssertionError("the stream has no leader")
+def elected(servers: list[NatsServer]) -> NatsServer | None:
+    """The node that leads the stream, or None during an election."""
+    for server in filter(NatsServer.healthy, servers):
+        for account in server.monitor("jsz?streams=true").get("account_details", ()):
+            for stream in account["stream_detail"]:
+                if stream["name"] == STREAM and (leader := stream.get("cluster", {}).get("leader")):
+                    return next(one for one in servers if one.folder.name == leader)
+    return None
+
+
+async def leader_of(servers: list[NatsServer], seconds: float = 60.0) -> NatsServer:
+    """The node that leads the stream, as soon as one does: an election after several kills takes its time."""
+    end = time.monotonic() + seconds
+    while (leader := await asyncio.to_thread(elected, servers)) is None:
+        assert time.monotonic() < end, "the stream has no leader"
+        await asyncio.sleep(0.2)
+    return leader
 
 
 async def set_all(world: World, engine, timers: list[Timer]) -> None:
@@ -56,14 +64,14 @@ async def set_all(world: World, engine, timers: list[Timer]) -> None:
 async def disturb(servers: list[NatsServer], rest: float) -> None:
     """Kill the leader, any node, and every node in turn; then stop one node for a while."""
     chosen = random.Random(11)
-    for victim in (leader_of(servers), chosen.choice(servers), *servers):
+    for victim in (await leader_of(servers), chosen.choice(servers), *servers):
         print(f"kill -9 {victim.folder.name}")
         victim.kill()
         await asyncio.sleep(rest / 2)
         victim.start(wait=False)
         await asyncio.to_thread(victim.wait, 60)
         await asyncio.sleep(rest / 2)
-    for victim in (leader_of(servers), chosen.choice(servers)):
+    for victim in (await leader_of(servers), chosen.choice(servers)):
         print(f"SIGSTOP {victim.folder.name}")
         victim.signal(signal.SIGSTOP)
         await asyncio.sleep(rest)
