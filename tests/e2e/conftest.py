@@ -1,13 +1,24 @@
 """`make e2e`: the cluster that KUBECONFIG names, with Knative Eventing; other test runs pass these tests over."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.installation import DATA_PLANE, FUNCTIONS, log_of, log_of_data_plane, ttl
+from tests.e2e.cluster import kubectl
+from tests.e2e.installation import (
+    DATA_PLANE,
+    FUNCTIONS,
+    KNATIVE,
+    PING_ADAPTER,
+    log_of,
+    log_of_data_plane,
+    log_of_pods_here,
+    ttl,
+)
 
 LOG_CHARACTERS_MAX = 3_000
 """Of each log, in the report of a failed test."""
@@ -30,8 +41,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and Path(__file__).parent in item.path.parents:
         with suppress(Exception):
             report.sections.append(("doctor", ttl("doctor").stdout))
-            for deployment in DATA_PLANE:
-                report.sections.append((f"log of {deployment}", log_of_data_plane(deployment)[-LOG_CHARACTERS_MAX:]))
-            for function in FUNCTIONS:
-                report.sections.append((f"log of {function}", log_of(function)[-LOG_CHARACTERS_MAX:]))
+        for title, read in _logs():
+            with suppress(Exception):
+                report.sections.append((title, read()[-LOG_CHARACTERS_MAX:]))
     return report
+
+
+def _logs() -> Iterator[tuple[str, Callable[[], str]]]:
+    """What may show why an event did not arrive, in the order of its way, with the titles of the sections."""
+    yield "log of the machine's Pods", log_of_pods_here
+    yield "Leases of Knative Eventing", lambda: kubectl("-n", KNATIVE, "get", "leases", "-o", "wide")
+    for deployment in (PING_ADAPTER, *DATA_PLANE):
+        yield f"log of {deployment}", partial(log_of_data_plane, deployment)
+    for function in (*FUNCTIONS, "deadletter", "usage"):
+        yield f"log of {function}", partial(log_of, function)

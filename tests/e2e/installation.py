@@ -40,6 +40,9 @@ _PODSPECABLE = {
 DATA_PLANE = ("imc-dispatcher", "mt-broker-filter", "mt-broker-ingress")
 """The Deployments of Knative Eventing through which each event goes."""
 
+PING_ADAPTER = "pingsource-mt-adapter"
+"""The Deployment of Knative Eventing that sends the ticks of all PingSources."""
+
 
 def prepare() -> None:
     """Bring what Knative Serving brings, where only its CRDs are, and restart Knative Eventing."""
@@ -54,7 +57,11 @@ def restart_knative() -> None:
     If `authentication-oidc` changes while they run, they may never agree: the dispatcher then sends events without the
     token that the filter requires.
     """
-    deployments = kubectl("-n", KNATIVE, "get", "deployments", "-o", "name").split()
+    restart(*kubectl("-n", KNATIVE, "get", "deployments", "-o", "name").split())
+
+
+def restart(*deployments: str) -> None:
+    """Restart Deployments of Knative Eventing, and wait for their new Pods."""
     kubectl("-n", KNATIVE, "rollout", "restart", *deployments)
     for deployment in deployments:
         kubectl("-n", KNATIVE, "rollout", "status", deployment, "--timeout=2m")
@@ -209,6 +216,18 @@ def log_of_data_plane(deployment: str) -> str:
     if server_pid():
         return _logs_here(f"{KNATIVE}_{deployment}-*")
     return kubectl("-n", KNATIVE, "logs", f"deployment/{deployment}", "--tail=-1")
+
+
+def log_of_pods_here() -> str:
+    """What the program wrote that runs Pods as processes of this machine; empty for another cluster.
+
+    It also gives Services their names. If a thread of it failed, all stays Ready, and no event arrives any more: then
+    the text ends with that failure.
+    """
+    log = _pods_here().with_suffix(".log")
+    text = log.read_text() if server_pid() and log.is_file() else ""
+    failed = text.find("Exception in thread")
+    return text if failed < 0 else text[: failed + 2_000]
 
 
 def _logs_here(pods: str) -> str:

@@ -5,7 +5,6 @@ Most of the time there is no PingSource, so what is deleted then is deleted by e
 wanted. The tests build on each other, in this order.
 """
 
-import itertools
 import json
 import os
 import time
@@ -22,9 +21,9 @@ from tests.builders import not_none
 from tests.crds import crd_of
 from tests.e2e import installation
 from tests.e2e.cluster import DOMAIN, create, get, job, kubectl, wait
-from tests.e2e.installation import broker_url, edit, log_of, pods_of, ttl
-from tests.e2e.post import post
+from tests.e2e.installation import edit, log_of, pods_of, ttl
 from tests.e2e.rights import asked, granted
+from tests.e2e.ticks import tick, wait_until_delivered
 from tests.e2e.witness import Witness, by_annotation, finish_of
 
 FLEET = Path(__file__).parent / "fleet"
@@ -118,7 +117,7 @@ def installed(before: list[Object], policy_file: Path, tmp_path_factory: pytest.
     assert joining.returncode == 0, joining.stderr
     kubectl("apply", "-f", "-", given=joining.stdout)
     installation.wait_until_ready()
-    wait("the end of a sweep", swept, 120)
+    wait_until_delivered()
     yield since
     kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
     kubectl("delete", "--ignore-not-found", "-f", "-", given=joining.stdout)
@@ -190,25 +189,6 @@ def is_there(thing: Object) -> bool:
 def passes(seconds: float) -> None:
     """Wait for a time in which something must not happen."""
     time.sleep(seconds)
-
-
-_ticks = itertools.count()
-
-
-def tick() -> None:
-    """What a PingSource sends."""
-    type_ = "dev.knative.sources.ping"
-    headers = {"Ce-Id": "tick", "Ce-Source": "/e2e", "Ce-Specversion": "1.0", "Ce-Type": type_}
-    assert post(f"tick-{next(_ticks)}", broker_url(), {**headers, "Content-Type": "application/json"}, "{}") == 202
-
-
-def swept() -> bool:
-    """Post a tick, and return whether a sweep ends soon: Knative reports readiness before it delivers each event."""
-    tick()
-    try:
-        return bool(wait("the Event of a sweep", lambda: installation.events("Swept"), 10))
-    except AssertionError:
-        return False
 
 
 def doctor() -> str:

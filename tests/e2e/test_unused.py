@@ -22,6 +22,7 @@ from tests.e2e import installation, listener
 from tests.e2e.cluster import DOMAIN, create, get, kubectl, pod_spec, wait
 from tests.e2e.installation import events, log_of, ttl
 from tests.e2e.rights import Right, asked, granted
+from tests.e2e.ticks import wait_until_delivered, wait_until_ticking
 
 NAMESPACE = "ttl-e2e-unused"
 TICK_SECONDS, TTL_SECONDS = 5, 10
@@ -71,7 +72,7 @@ def objects() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(objects: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """An overlay of a user's own; in the end it is uninstalled."""
+    """An overlay of a user's own, from its first tick on; in the end it is uninstalled."""
     installation.prepare()
     policy = tmp_path_factory.mktemp("policy") / "policy.yaml"
     policy.write_text(POLICY)
@@ -85,6 +86,8 @@ def installed(objects: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     installation.apply(folder)
     installation.wait_until_ready()
     listener.listen("dev.ttlafterfinished.object.deleted")
+    wait_until_delivered()
+    wait_until_ticking("usage", lambda: ended() > 0)
     yield folder
     kubectl("delete", "-k", str(folder), "--ignore-not-found", "--timeout=180s")
 
@@ -168,10 +171,11 @@ def test_nothing_is_marked_while_a_kind_cannot_be_listed() -> None:
 def allowed(installed: Path) -> Iterator[int]:
     """The rights that `doctor` prints; how many lines the audit log had when they were in force."""
     assert installed
+    assert "pass not complete" in log_of("usage")  # the process says "again" only after that
     said = wait("doctor's finding", carriers)
     assert (said["level"], "may not list" in said["detail"]) == ("fail", True), said
     installation.run(said["fix"])
-    wait("a complete pass", lambda: "pass complete again" in log_of("usage"))
+    wait("a complete pass", lambda: "pass complete again" in log_of("usage"), 120)
     log = audit_log()
     yield len(log.read_text().splitlines()) if log else 0
     for kind, name in re.findall(r"create (clusterrole|clusterrolebinding) (\S+)", said["fix"]):
@@ -287,6 +291,7 @@ def is_used(right: Right, used: set[Right]) -> bool:
     return right in used or (resource == "*" and any(one[:2] == (verb, group) for one in used))
 
 
+@pytest.mark.usefixtures("allowed")
 def test_no_answer_to_usage_has_data_of_a_secret_or_a_config_map() -> None:
     log = audit_log()
     if log is None:
