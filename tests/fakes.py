@@ -354,6 +354,7 @@ class FakeTelemetry:
     waits: list[float] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
     passes: list[str] = field(default_factory=list)
+    unknown_namespaces: list[dict[str, str]] = field(default_factory=list)
     usage_ticks: list[dict[str, int]] = field(default_factory=list)
     windows: list[float] = field(default_factory=list)
     breaker_open: bool | None = None
@@ -417,9 +418,10 @@ class FakeTelemetry:
     def stopped(self, *, is_stopped: bool) -> None:
         self.is_stopped = is_stopped
 
-    def usage_pass(self, problem: str) -> None:
+    def usage_pass(self, problem: str, unknown: Mapping[str, str] | None = None) -> None:
         self.note("usage", f"pass: {problem or 'complete'}")
         self.passes.append(problem)
+        self.unknown_namespaces.append(dict(unknown or {}))
 
     def usage_ended(self, counts: Mapping[str, int], *, window_seconds: float) -> None:
         self.note("usage", f"ended: {dict(counts)}")

@@ -69,7 +69,12 @@ async def unused(options: Options, *, everything: bool, output: str) -> None:
         _print_totals(shown, hidden=len(known) - len(shown))
         echo(f"policy: {printable(chosen.message)}")
     if unknown := len(candidates) - len(known):
-        warn(f"{unknown} more may be used: fields that cannot be read may refer to them; see `references`", fg="yellow")
+        cause = found.find_problem() or next(iter(found.find_unknown().values()), "")
+        such = f", such as {printable(cause)}" if cause else ""
+        warn(
+            f"{unknown} more may be used: fields that cannot be read may refer to them{such}; see `references`",
+            fg="yellow",
+        )
 
 
 def _print_table(shown: Sequence[UsageFinding]) -> None:

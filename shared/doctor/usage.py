@@ -8,10 +8,12 @@ from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.core.objects import get_text
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
+from shared.core.unused.collected_namespaces import collected_by
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed
 from shared.doctor.usage_guard import check_usage_guards
 from shared.errors import TtlError
+from shared.evaluation.namespaces import Namespaces
 from shared.evaluation.usage import UsageReader
 from shared.installation.inventory import Inventory, name_of
 from shared.installation.mounted import read_installed_carriers
@@ -56,6 +58,7 @@ async def check_usage(cluster: KubernetesCluster, found: Inventory, policy: Poli
         findings.append(warn("carriers", f"{problem}; nothing unused is deleted until then", command))
     kinds = reader.find_carriers(served)
     findings += await _check_lists(cluster, kinds)
+    findings += await _check_references(cluster, reader, policy, place)
     return findings + [await _check_account(cluster, account, kinds, place) for account in accounts]
 
 
@@ -94,6 +97,30 @@ async def _check_lists(cluster: KubernetesCluster, kinds: Sequence[ListableKind]
     detail = f"the list of {_some(without)} has no resourceVersion, so no pass is complete: nothing unused is deleted"
     advice = "if its objects refer to none, write a carrier rule with refersToNone; see docs/how-to/unused.md"
     return [fail("carriers", detail, advice)]
+
+
+async def _check_references(
+    cluster: KubernetesCluster, reader: UsageReader, policy: Policy, place: Place
+) -> list[Finding]:
+    """Make a pass, and name the objects that may refer to everything: they keep each Secret or each ConfigMap."""
+    what = "references"
+    try:
+        within = await Namespaces(cluster).find_names(collected_by(policy))
+        if not within:
+            return []
+        found = await reader.look(await reader.read_names(within=within))
+    except TtlError as error:
+        return [unknown(what, str(error), place)]
+    if problem := found.of.find_problem():
+        return [unknown(what, problem, place)]
+    fix = "correct the object that is named, or write a carrier rule for its kind; see docs/how-to/unused.md"
+    if problem := found.find_problem():
+        return [fail(what, f"nothing unused is deleted in any namespace: {problem}", fix)]
+    causes = sorted(found.find_unknown().items())
+    return [
+        warn(f"references in {name}", f"nothing unused is deleted in this namespace: {cause}", fix)
+        for name, cause in causes[:_NAMES_SHOWN]
+    ]
 
 
 async def _check_account(

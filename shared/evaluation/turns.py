@@ -12,9 +12,13 @@ class Turns:
     def __init__(self) -> None:
         self._since = 0.0
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether the present turn has taken long; ask it after each part of the work on one object."""
+        return asyncio.get_running_loop().time() - self._since >= TURN_SECONDS_MAX
+
     async def pause(self) -> None:
         """Let other tasks run, if the present turn has taken long; call it after each object."""
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._since >= TURN_SECONDS_MAX:
+        if self.is_over:
             await asyncio.sleep(0)
-            self._since = loop.time()
+            self._since = asyncio.get_running_loop().time()

@@ -12,7 +12,7 @@ from typing import Any
 from shared.core.objects import get_in, get_text, ref_of
 from shared.core.references.carriers import Carriers
 from shared.core.references.reading import ReferenceReader
-from shared.core.references.reference import TargetKind
+from shared.core.references.reference import ANY, Reference, TargetKind
 from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import TargetNames, name_targets
 from shared.core.unused.passes import Observation, Pass
@@ -57,6 +57,23 @@ class UsageFound:
             problem = f"the pass did not list what may refer to namespace {namespace}"
             return Observation(replace(self.of, problem=problem), found)
         return Observation(self.by_namespace.get(namespace, self.of), found)
+
+    def find_problem(self) -> str:
+        """Why it is unknown in each namespace what is used; empty if it is known in some.
+
+        Either the pass is not complete, or an object may refer to each Secret or each ConfigMap of the cluster.
+        """
+        everywhere = [_describe(one) for one in self.index.list_unknown() if ANY in one.namespace]
+        return self.of.find_problem() or "; ".join(dict.fromkeys(everywhere[:_NAMES_SHOWN]))
+
+    def find_unknown(self) -> Mapping[str, str]:
+        """The namespaces in which it is unknown what is used, each with the object and the field that are the cause."""
+        unknown = (one for one in self.index.list_unknown() if one.namespace in self.names.namespaces)
+        return {one.namespace: _describe(one) for one in unknown}
+
+
+def _describe(one: Reference) -> str:
+    return f"{one.source}: {one.problem}"
 
 
 @dataclass

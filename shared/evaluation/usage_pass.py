@@ -149,7 +149,11 @@ class UsagePass:
         An object that cannot be read may refer to any object; one of a kind that does not cross, of its namespace only.
         """
         for obj in objects:
-            self.index.add(self.reader.read(obj, self.names))
+            for reference in self.reader.read_each(obj, self.names):
+                if reference is not None:
+                    self.index.add((reference,))
+                if self._turns.is_over:
+                    await self._turns.pause()
             await self._turns.pause()
         for left_out in unreadable:
             place = ANY if one.crosses else one.namespace or left_out.ref.namespace or ANY

@@ -116,11 +116,14 @@ class Telemetry(Protocol):
         """Record that an object was recreated too often: an object of that name is kept from now on."""
         ...
 
-    def usage_pass(self, problem: str) -> None:
+    def usage_pass(self, problem: str, unknown: Mapping[str, str] | None = None) -> None:
         """Record that a pass over all objects that may refer to Secrets and ConfigMaps has ended.
 
         Args:
-            problem: Why the pass is not complete, so that nothing is marked or deleted; empty if it is.
+            problem: Why it is unknown in all namespaces what is used, so that nothing is marked or deleted; empty if
+                it is known.
+            unknown: The namespaces in which that is unknown, each with the object that is the cause; None if the pass
+                does not show it.
         """
         ...
 

@@ -105,7 +105,7 @@ class _Tick:
         except TtlError as error:
             self._handler.telemetry.usage_pass(str(error))
             raise
-        self._handler.telemetry.usage_pass(found.of.find_problem() if found else "")
+        self._handler.telemetry.usage_pass(found.find_problem() if found else "", found.find_unknown() if found else {})
         return found
 
     async def _look_in(self, namespaces: frozenset[str] | None) -> UsageFound | None:

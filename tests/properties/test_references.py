@@ -103,3 +103,55 @@ def test_index_finds_each_exact_reference(obj):
     for one in references:
         if ANY not in one.namespace + one.name and one.selector is None:
             assert one in index.find(one.kind, one.namespace, one.name)
+
+
+WORKLOADS = [
+    ("apps/v1", "Deployment", "spec.template.spec.containers[*]"),
+    ("argoproj.io/v1alpha1", "Rollout", "spec.template.spec.containers[*]"),
+    ("tekton.dev/v1", "Task", "spec.steps[*]"),
+    ("example.com/v1", "Gizmo", "spec.any"),
+]
+around = st.text(st.characters(codec="ascii"), max_size=20)
+
+
+@given(st.sampled_from(WORKLOADS), st.sampled_from(["args", "command", "env"]), around, around, st.booleans())
+def test_word_of_a_command_is_found_in_any_text_of_any_kind(workload, key, before, after, is_listed):
+    version, kind, container = workload
+    text = f"{before} used {after}"
+    obj = carrying(version, kind, (f"{container}.{key}[*]", {"value": text} if is_listed else text))
+
+    assert ("Secret", "ci", "used", False) in found(obj)
+
+
+@given(around, around, st.sampled_from(["secret", "configMap", "x-secret-ref"]))
+def test_part_of_a_text_below_a_key_about_secrets_is_found(before, after, key):
+    one = carrying("example.com/v1", "Gizmo", (f'spec["{key}"].at[*].text', f"{before}/used.{after}"))
+
+    assert {name for _, place, name, _ in found(one) if place == "ci"} >= {"used"}
+
+
+@given(st.text("q. /\n", max_size=60), st.integers(0, 2_000))
+def test_long_text_has_the_words_of_a_short_one(text, place):
+    """Reading it in portions never makes less used."""
+    padding = "z " * 10_000
+    short = found(carrying("example.com/v1", "Gizmo", ("spec.text", f"{text} used-cacert, x: used")))
+    long = f"{padding[: 18_000 + place]}\n{text} used-cacert, x: used\n{padding}"
+
+    assert short <= found(carrying("example.com/v1", "Gizmo", ("spec.text", long)))
+
+
+patterns = st.sampled_from(["${x}/use${y}", "use${y}", "other/use${y}", "${x}", "c${x}/web-${y}", "ci/used", "used"])
+
+
+@given(st.lists(patterns, max_size=4), st.sampled_from(CARRIERS))
+def test_object_of_another_namespace_shows_no_use_by_a_template(texts, carrier):
+    """It may make the answer unknown there; only an exact name shows a use, so no template removes marks elsewhere."""
+    if carrier.scope == "Cluster":
+        return
+    annotations = {f"x/{place}": text for place, text in enumerate(texts)}
+    parts = [("metadata.annotations", annotations), ("spec.secretName", texts), ("spec.configMapRef.name", texts[:1])]
+    index = ReferenceIndex(read(carrying(carrier.api_versions[0], carrier.kind, *parts)))
+
+    for name in ("used", "used-cacert", "web-cacert", "x"):
+        for one in index.find("Secret", "other", name):
+            assert one.problem or one.name == name

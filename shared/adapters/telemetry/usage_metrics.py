@@ -20,10 +20,16 @@ class UsageMetrics:
         self._next = telemetry
         self._complete = Gauge(
             "ttl_usage_pass_complete",
-            "0 if the last pass over what may refer to Secrets and ConfigMaps was not complete; otherwise 1.",
+            "0 if the last pass over what may refer to Secrets and ConfigMaps was not complete, or an object may refer "
+            "to all of them; otherwise 1.",
             registry=registry,
         )
         self._complete.set(1)
+        self._unknown = Gauge(
+            "ttl_usage_unknown_namespaces",
+            "Namespaces in which an unreadable object may refer to all Secrets or ConfigMaps; the log names it.",
+            registry=registry,
+        )
         self._ended_at = Gauge(
             "ttl_usage_last_complete_pass_timestamp_seconds", "When the last complete pass ended.", registry=registry
         )
@@ -37,9 +43,11 @@ class UsageMetrics:
             registry=registry,
         )
 
-    def usage_pass(self, problem: str) -> None:
+    def usage_pass(self, problem: str, unknown: Mapping[str, str] | None = None) -> None:
         """See `shared.ports.Telemetry`."""
-        self._next.usage_pass(problem)
+        self._next.usage_pass(problem, unknown)
+        if unknown is not None:
+            self._unknown.set(len(unknown))
         self._complete.set(not problem)
         if not problem:
             self._ended_at.set_to_current_time()

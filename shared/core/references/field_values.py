@@ -21,11 +21,13 @@ class Origin:
         obj: The object.
         source: Its identity.
         home: Its namespace; any for a cluster-scoped object.
+        crosses: Whether objects of its kind may refer to other namespaces by a field, see `Carrier.crosses`.
     """
 
     obj: Mapping[str, Any]
     source: ObjectRef
     home: str
+    crosses: bool = True
 
     def refer(
         self, kind: TargetKind, namespace: str, name: str, keys: Keys, selector: Selector | None = None

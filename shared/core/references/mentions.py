@@ -8,23 +8,26 @@ arguments and variables of containers, and in all fields of an object whose kind
 A mention concerns objects in the namespace of the object that has the text, and in each namespace that the object
 mentions too. A cluster-scoped object may mean any namespace.
 
-Which words of a text may be names says `words`.
+The module `words` says which words of a text may be names. In an object of any kind, each word counts below a key such
+as `args`, `env` or `script`, and below a key that contains secret or configMap.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from shared.core.references.field_values import Keys, Origin
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.shapes import kinds_of, named_by
 from shared.core.references.target_names import TargetNames
-from shared.core.references.words import templates_of, words_of
+from shared.core.references.words import portions_of, templates_of, words_of
 
 TEXTS_OF_ONE_MAX = 3
-"""The mentions of one name that are kept of one object; further ones count only if they name another kind."""
+"""The mentions of one name that are kept of one object, for each kind."""
 
 FREE_TEXTS = frozenset({"annotations", "args", "command", "env", "options", "volumeAttributes"})
 """The fields of a workload with texts that no schema describes."""
@@ -40,13 +43,19 @@ COPIES = frozenset(
 """Annotations that repeat the object, or that name what has created it."""
 
 _NO_REFERENCES = COPIES | {"labels", "managedFields", "matchLabels", "ownerReferences"}
-_COMMANDS = frozenset({"args", "command", "env"})
+_COMMAND = re.compile(
+    r"(?:arg|argument|cmd|command|entrypoint|env|environment|envvar|flag|option|opt|param|parameter|run|script|source"
+    r"|var|variable)s?$"
+)
+_KEY_CHARACTERS_MAX = 200
+_CHARACTERS_OF_TEXT = 50
+_CHARACTERS_AT_ONCE = 10_000
 _SCHEMA_KNOWN = _NO_REFERENCES | {"valueFrom"}
 _KNOWN = _SCHEMA_KNOWN | {"status"}
 Kinds = tuple[TargetKind, ...]
 
-_Value = tuple[Any, Keys, Kinds]
-"""A value of an object, where it is, and the kinds that a text there may name."""
+_Value = tuple[Any, Keys, Kinds, bool]
+"""A value of an object, where it is, the kinds that a text there may name, and whether each of its words counts."""
 
 
 @dataclass(slots=True)
@@ -57,7 +66,7 @@ class Text:
         text: The text.
         keys: Where it is.
         kinds: The kinds of which it names objects: a text below `secretRef` names no ConfigMap.
-        is_value: Whether each of its words counts, even a plain word within a sentence.
+        is_value: Whether each of its words counts, even a plain word within a sentence, a path or a host name.
     """
 
     text: str
@@ -81,7 +90,7 @@ def list_texts(origin: Origin, *, every_field: bool) -> Iterator[Text]:
         yield from _list_below(root, (), _NO_REFERENCES, with_keys=True)
         return
     for value, keys in _find_free_texts(origin.obj):
-        yield from _list_below(value, keys, _SCHEMA_KNOWN, is_command=keys[-1] in _COMMANDS)
+        yield from _list_below(value, keys, _SCHEMA_KNOWN)
 
 
 def _find_free_texts(obj: Any) -> Iterator[tuple[Any, Keys]]:
@@ -99,9 +108,7 @@ def _find_free_texts(obj: Any) -> Iterator[tuple[Any, Keys]]:
                 stack.append((one, (*keys, str(key))))
 
 
-def _list_below(
-    value: Any, keys: Keys, skipped: AbstractSet[str], *, with_keys: bool = False, is_command: bool = False
-) -> Iterator[Text]:
+def _list_below(value: Any, keys: Keys, skipped: AbstractSet[str], *, with_keys: bool = False) -> Iterator[Text]:
     """Yield the texts of a value and of all values in it.
 
     Args:
@@ -109,54 +116,115 @@ def _list_below(
         keys: Where it is.
         skipped: The keys of the mappings that are passed over.
         with_keys: Whether a key of a mapping may be a name, too.
-        is_command: Whether the texts are parts of a command, in which each word may be a name.
     """
-    stack: list[_Value] = [(value, keys, BOTH)]
+    stack: list[_Value] = [(value, keys, BOTH, any(isinstance(key, str) and _has_values(key) for key in keys[-1:]))]
     while stack:
-        value, keys, kinds = stack.pop()
+        value, keys, kinds, is_value = stack.pop()
         if isinstance(value, str):
-            yield Text(value, keys, kinds, is_value=is_command or _is_about_targets(keys))
+            yield Text(value, keys, kinds, is_value=is_value)
         elif isinstance(value, list):
-            stack += [(one, (*keys, place), kinds) for place, one in enumerate(value)]
+            stack += [(one, (*keys, place), kinds, is_value) for place, one in enumerate(value)]
         elif isinstance(value, dict):
             if with_keys:
-                yield from (Text(str(key), (*keys, str(key)), kinds) for key in value if key not in skipped)
-            stack += _list_fields(value, keys, kinds, skipped)
+                named = (str(key) for key in value if key not in skipped)
+                yield from (Text(key, (*keys, key), kinds, is_value=is_value) for key in named)
+            stack += _list_fields(value, keys, kinds, skipped, is_value=is_value)
 
 
-def _list_fields(mapping: dict[str, Any], keys: Keys, kinds: Kinds, skipped: AbstractSet[str]) -> Iterator[_Value]:
-    """Yield the values of a mapping, with the kinds that a text there may name."""
+def _list_fields(
+    mapping: dict[str, Any], keys: Keys, kinds: Kinds, skipped: AbstractSet[str], *, is_value: bool
+) -> Iterator[_Value]:
+    """Yield the values of a mapping, the kinds that a text there may name, and whether each of its words counts."""
     of_kind = mapping.get("kind")
     typed = (TargetKind(of_kind),) if of_kind in BOTH else ()
     for key, one in mapping.items():
         if key not in skipped and isinstance(one, str | dict | list):
-            about = (typed if key == "name" else ()) or named_by(str(key))
-            yield one, (*keys, str(key)), about or (kinds if key == "name" else BOTH)
+            text = str(key)
+            about = (typed if key == "name" else ()) or named_by(text) or (kinds if key == "name" else BOTH)
+            yield one, (*keys, text), about, is_value or _has_values(text)
 
 
-def _is_about_targets(keys: Keys) -> bool:
-    """Return whether a key above a text contains secret or configMap."""
-    return any(isinstance(key, str) and kinds_of(key) for key in keys[-2:])
+def _has_values(key: str) -> bool:
+    """Return whether each word below a key counts: it is about a command or its variables, or about our two kinds."""
+    return bool(kinds_of(key)) or _is_of_command(key[-_KEY_CHARACTERS_MAX:])
 
 
-def find_mentions(origin: Origin, names: TargetNames, texts: Iterable[Text]) -> Iterator[Reference]:
-    """The references by the texts of an object; it does not refer to itself."""
-    mentioned: defaultdict[str, list[Text]] = defaultdict(list)
-    namespaces, templates = {origin.home}, dict[Any, Reference]()
-    for text in texts:
-        for namespace, pattern in templates_of(text.text):
+@lru_cache(maxsize=8_192)
+def _is_of_command(key: str) -> bool:
+    return _COMMAND.search(key.lower().replace("-", "").replace("_", "")) is not None
+
+
+class Mentions:
+    """The words of the texts of one object that are names of Secrets, ConfigMaps and namespaces.
+
+    Args:
+        origin: The object.
+        names: The objects that exist.
+    """
+
+    def __init__(self, origin: Origin, names: TargetNames) -> None:
+        self._origin, self._names = origin, names
+        self._namespaces = {origin.home}
+        self._texts: defaultdict[str, defaultdict[TargetKind, list[Text]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, text: Text, portion: str) -> None:
+        """Add the words of a portion of a text."""
+        words, values = words_of(portion)
+        self._namespaces |= words & self._names.namespaces
+        for name in (words if text.is_value else values) & self._names.by_name.keys():
             for kind in text.kinds:
-                one = origin.refer(kind, namespace or origin.home, pattern, text.keys)
-                templates.setdefault((one.kind, one.namespace, one.name), one)
-        words, values = words_of(text.text)
-        namespaces |= words & names.namespaces
-        for name in (words if text.is_value else values) & names.by_name.keys():
-            if len(mentioned[name]) < TEXTS_OF_ONE_MAX or mentioned[name][-1].kinds != text.kinds:
-                mentioned[name].append(text)
-    yield from templates.values()
-    itself = (origin.source.kind, origin.source.namespace, origin.source.name)
-    for name, mentions in mentioned.items():
-        places = names.by_name[name] if origin.home == ANY else names.find_in(name, namespaces)
-        for kind, namespace in sorted(places):
-            meant = (one for one in mentions if kind in one.kinds and (kind, namespace, name) != itself)
-            yield from (origin.refer(kind, namespace, name, one.keys) for one in meant)
+                kept = self._texts[name][kind]
+                if len(kept) < TEXTS_OF_ONE_MAX and kept[-1:] != [text]:
+                    kept.append(text)
+
+    def find(self, wants_more: Callable[[], bool]) -> Iterator[Reference]:
+        """Yield the references; the object does not refer to itself.
+
+        Args:
+            wants_more: Whether more than one reference to one object is still wanted.
+        """
+        origin = self._origin
+        itself = (origin.source.kind, origin.source.namespace, origin.source.name)
+        for name, texts in self._texts.items():
+            everywhere = origin.home == ANY
+            places = self._names.by_name[name] if everywhere else self._names.find_in(name, self._namespaces)
+            for kind, namespace in sorted(places):
+                if (kind, namespace, name) == itself:
+                    continue
+                for text in texts[kind] if wants_more() else texts[kind][:1]:
+                    yield origin.refer(kind, namespace, name, text.keys)
+
+
+def find_mentions(
+    origin: Origin, names: TargetNames, texts: Iterable[Text], *, wants_more: Callable[[], bool]
+) -> Iterator[Reference | None]:
+    """The references by the texts of an object; None after each part of the work, see `read_each`.
+
+    Args:
+        origin: The object.
+        names: The objects that exist.
+        texts: The texts of the object.
+        wants_more: Whether more than one reference to one Secret or ConfigMap is still wanted.
+    """
+    mentions, done = Mentions(origin, names), 0
+    for text in texts:
+        yield from _find_templates(origin, names, text)
+        for portion in portions_of(text.text):
+            mentions.add(text, portion)
+            done += len(portion) + _CHARACTERS_OF_TEXT
+            if done >= _CHARACTERS_AT_ONCE:
+                done = 0
+                yield None
+    yield from mentions.find(wants_more)
+
+
+def _find_templates(origin: Origin, names: TargetNames, text: Text) -> Iterator[Reference]:
+    """The references by the templates in a text.
+
+    An unknown namespace is any. In a workload, it is that of the workload, as it is for a name without a template.
+    """
+    for namespace, pattern in templates_of(text.text):
+        is_home = not namespace or (ANY in namespace and not origin.crosses)
+        for kind in text.kinds:
+            one = origin.refer(kind, origin.home if is_home else namespace, pattern, text.keys)
+            yield from names.find_named(one)

@@ -4,7 +4,8 @@ Total: no JSON raises an error. If a field cannot be read that the carrier rule 
 reference with a problem to every object that the field may name: whether these are used is unknown.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from shared.core.objects import ANNOUNCED_LABEL, get_in, get_text, list_mappings, ref_of
@@ -13,12 +14,10 @@ from shared.core.references.carriers import Carriers
 from shared.core.references.field_tree import FieldNode, plant
 from shared.core.references.field_values import Keys, Origin, read_default, read_field
 from shared.core.references.mentions import find_mentions, list_texts
+from shared.core.references.object_limits import ObjectLimits
 from shared.core.references.reference import ANY, BOTH, Reference, TargetKind
 from shared.core.references.shapes import find_by_shape
 from shared.core.references.target_names import TargetNames
-
-TEMPLATES_OF_ONE_MAX = 100
-"""The most names with templates, and label selectors, that are read from one object. More make the answer unknown."""
 
 
 class ReferenceReader:
@@ -33,7 +32,13 @@ class ReferenceReader:
         self._trees: dict[tuple[str, str], FieldNode] = {}
 
     def read(self, obj: Any, names: TargetNames) -> tuple[Reference, ...]:
-        """The references of an object to these names, each once.
+        """The references of an object to these names, each once: see `read_each`."""
+        return tuple(one for one in self.read_each(obj, names) if one is not None)
+
+    def read_each(self, obj: Any, names: TargetNames) -> Iterator[Reference | None]:
+        """Yield the references of an object to these names, each once.
+
+        Yields None after each part of the work, which takes some milliseconds: there a caller may let other tasks run.
 
         Args:
             obj: The object; it needs its apiVersion and kind, which lists may leave out.
@@ -42,17 +47,22 @@ class ReferenceReader:
         version, kind = get_text(obj, "apiVersion"), get_text(obj, "kind")
         carrier = self._carriers.get(version, kind)
         if carrier is None:
-            return read_references(obj, None, names)
+            return read_each_reference(obj, None, names)
         tree = self._trees.get((version, kind))
         if tree is None:
             tree = self._trees[version, kind] = plant(carrier)
-        return read_references(obj, carrier, names, tree=tree)
+        return read_each_reference(obj, carrier, names, tree=tree)
 
 
-def read_references(
+def read_references(obj: Any, carrier: Carrier | None, names: TargetNames) -> tuple[Reference, ...]:
+    """The references of an object, each once: see `read_each_reference`."""
+    return tuple(one for one in read_each_reference(obj, carrier, names) if one is not None)
+
+
+def read_each_reference(
     obj: Any, carrier: Carrier | None, names: TargetNames, *, tree: FieldNode | None = None
-) -> tuple[Reference, ...]:
-    """The references of an object, each once.
+) -> Iterator[Reference | None]:
+    """Yield the references of an object, each once, and None after each part of the work.
 
     Args:
         obj: The object; any JSON is accepted.
@@ -62,20 +72,28 @@ def read_references(
     """
     source = ref_of(obj)
     if (carrier is not None and carrier.refers_to_none is not None) or _only_warns(obj):
-        return ()
+        return
     if not isinstance(obj, dict):
-        return tuple(Origin({}, source, ANY).unreadable(BOTH, (), obj, crosses=True))
-    origin = Origin(obj, source, source.namespace or ANY)
+        yield from Origin({}, source, ANY).unreadable(BOTH, (), obj, crosses=True)
+        return
+    origin = Origin(obj, source, source.namespace or ANY, crosses=carrier is None or carrier.crosses)
     is_complete = carrier is not None and carrier.complete
-    found: list[Reference] = []
-    found += _read_owners(origin)
+    limits = ObjectLimits(source)
+    in_fields: list[Iterator[Reference | None]] = [_read_owners(origin)]
     if carrier is not None:
-        found += _read_known(origin, carrier, tree or plant(carrier))
+        in_fields.append(_read_known(origin, carrier, tree or plant(carrier)))
     if not is_complete:
-        found += find_by_shape(origin)
-    found = [each for one in found for each in names.find_named(one)]
-    found += find_mentions(origin, names, list_texts(origin, every_field=not is_complete))
-    return _limited(_each_once(found), origin)
+        in_fields.append(find_by_shape(origin))
+    texts = list_texts(origin, every_field=not is_complete)
+    mentions = find_mentions(origin, names, texts, wants_more=lambda: not limits.is_full)
+    for one in chain(_find_named(chain(*in_fields), names), mentions):
+        yield limits.take(one) if one is not None else None
+
+
+def _find_named(found: Iterator[Reference | None], names: TargetNames) -> Iterator[Reference | None]:
+    """Yield a reference for each existing object that a field names."""
+    for one in found:
+        yield from names.find_named(one) if one is not None else (None,)
 
 
 def _read_owners(origin: Origin) -> Iterator[Reference]:
@@ -86,19 +104,6 @@ def _read_owners(origin: Origin) -> Iterator[Reference]:
             yield origin.refer(TargetKind(kind), origin.home, name, ("metadata", "ownerReferences", place, "name"))
 
 
-def _limited(found: Sequence[Reference], origin: Origin) -> tuple[Reference, ...]:
-    """The references of one object, which may not fill the memory with templates and selectors."""
-    broad = [one for one in found if not one.is_exact]
-    if len(broad) <= TEMPLATES_OF_ONE_MAX:
-        return tuple(found)
-    left_out = {id(one) for one in broad[TEMPLATES_OF_ONE_MAX:]}
-    crosses = any(ANY in one.namespace for one in broad)
-    problem = f"expected at most {TEMPLATES_OF_ONE_MAX} templates and selectors, got {len(broad)}"
-    place = ANY if crosses else origin.home
-    more = (Reference(kind, place, ANY, "", origin.source, problem=problem) for kind in BOTH)
-    return (*(one for one in found if id(one) not in left_out), *more)
-
-
 def _only_warns(obj: Any) -> bool:
     """Return whether an object is the binding of a policy that warns about announced deletions.
 
@@ -106,11 +111,6 @@ def _only_warns(obj: Any) -> bool:
     """
     is_binding = get_text(obj, "kind") == "ValidatingAdmissionPolicyBinding"
     return is_binding and get_in(obj, "spec.paramRef.selector") == {"matchLabels": {ANNOUNCED_LABEL: "true"}}
-
-
-def _each_once(references: Iterable[Reference]) -> tuple[Reference, ...]:
-    """One reference for each kind, namespace, name and path."""
-    return tuple({(one.kind, one.namespace, one.name, one.path): one for one in references}.values())
 
 
 def _read_known(origin: Origin, carrier: Carrier, tree: FieldNode) -> Iterator[Reference]:

@@ -6,11 +6,11 @@ be known. A reference with a `problem` stands for a field that cannot be read: i
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from shared.core.objects import ObjectRef
+from shared.core.objects import ObjectRef, quote
 from shared.core.references.selectors import Selector
 
 ANY = "*"
@@ -60,6 +60,18 @@ class Reference:
     def is_exact(self) -> bool:
         """Return whether it names one object."""
         return ANY not in self.namespace and ANY not in self.name and self.selector is None
+
+    def seen_from(self, namespace: str) -> "Reference":
+        """What it means for the objects of a namespace.
+
+        A template or a selector shows a use only in the namespace of the object that has it. In any other namespace it
+        has a problem: what it may name is unknown. So no object can have the marks of another namespace removed by it.
+        """
+        is_foreign = self.source.namespace not in ("", namespace)
+        if not is_foreign or self.problem or (ANY not in self.name and self.selector is None):
+            return self
+        what = "selector" if self.selector is not None else f"template {quote(self.name)}"
+        return replace(self, problem=f"{self.path}: the {what} may name objects of another namespace")
 
     def names(self, kind: str, namespace: str, name: str, labels: Any) -> bool:
         """Return whether it may name an object."""

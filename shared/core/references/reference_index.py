@@ -1,8 +1,7 @@
 """Find the references to one Secret or ConfigMap among those of all objects of a cluster."""
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from shared.core.references.reference import ANY, Reference
@@ -12,6 +11,9 @@ TEMPLATES_OF_NAMESPACE_MAX = 500
 
 REFERENCES_OF_ONE_MAX = 100
 """The most references that are kept to one object: whether it is used does not depend on their number."""
+
+REFERENCES_MAX = 200_000
+"""The references that are kept, about 50 MB, after which only one to each further object is kept."""
 
 
 class ReferenceIndex:
@@ -26,6 +28,7 @@ class ReferenceIndex:
         # By kind and namespace; the namespace is a pattern if several are possible.
         self._broad: defaultdict[tuple[str, str], dict[Any, Reference]] = defaultdict(dict)
         self._spanning: dict[Any, Reference] = {}
+        self._count = 0
         self.add(references)
 
     def add(self, references: Iterable[Reference]) -> None:
@@ -33,8 +36,14 @@ class ReferenceIndex:
         for one in references:
             if not one.is_exact:
                 self._add_broad(one)
-            elif len(kept := self._exact[one.kind, one.namespace, one.name]) < REFERENCES_OF_ONE_MAX:
-                kept.append(one)
+            else:
+                self._add_exact(one)
+
+    def _add_exact(self, one: Reference) -> None:
+        kept = self._exact[one.kind, one.namespace, one.name]
+        if len(kept) < (REFERENCES_OF_ONE_MAX if self._count < REFERENCES_MAX else 1):
+            kept.append(one)
+            self._count += 1
 
     def _add_broad(self, one: Reference) -> None:
         """Add one that may name several objects; further ones than the most make the answer unknown."""
@@ -43,7 +52,7 @@ class ReferenceIndex:
             # Of equal patterns one is enough, but a field that can be read counts beside one that cannot.
             kept.setdefault((one.kind, one.namespace, one.name, one.selector, bool(one.problem)), one)
         else:
-            kept.setdefault(one.kind, _too_many(one))
+            kept.setdefault(one.kind, _too_many(one, kept))
 
     def find(self, kind: str, namespace: str, name: str, labels: Any = None) -> tuple[Reference, ...]:
         """The references that may name an object; those with a problem come last.
@@ -56,12 +65,21 @@ class ReferenceIndex:
         """
         broad = (*self._broad.get((kind, namespace), {}).values(), *self._spanning.values())
         found = [*self._exact.get((kind, namespace, name), ())]
-        found += [one for one in broad if one.names(kind, namespace, name, labels)]
+        found += [one.seen_from(namespace) for one in broad if one.names(kind, namespace, name, labels)]
         return tuple(sorted(found, key=lambda one: bool(one.problem)))
 
+    def list_unknown(self) -> Iterator[Reference]:
+        """Yield each reference that makes it unknown which objects of a kind are used, in one namespace or in all."""
+        for kept in (self._spanning, *self._broad.values()):
+            yield from (one for one in kept.values() if one.problem and one.name == ANY and one.selector is None)
 
-def _too_many(one: Reference) -> Reference:
-    """A reference that stands for one that is not kept."""
-    problem = f"{one.path}: expected at most {TEMPLATES_OF_NAMESPACE_MAX} templates and selectors for a namespace"
+
+def _too_many(one: Reference, kept: Mapping[Any, Reference]) -> Reference:
+    """A reference that stands for those that are not kept. Its source is the object that has most of the others."""
+    (source, count), *_ = Counter(other.source for other in kept.values()).most_common(1)
+    problem = (
+        f"expected at most {TEMPLATES_OF_NAMESPACE_MAX} templates and selectors for a namespace, "
+        f"got more; {count} of them are in this object"
+    )
     namespace = ANY if ANY in one.namespace else one.namespace
-    return replace(one, namespace=namespace, name=ANY, selector=None, problem=problem)
+    return Reference(one.kind, namespace, ANY, one.path, source, problem=problem)

@@ -23,18 +23,26 @@ _KEY_SELECTOR = frozenset({"name", "key", "optional", "namespace"})
 _SELECTORS = ("selector", "labelSelector")
 _SELECTOR_FIELDS = frozenset({"matchLabels", "matchExpressions"})
 _KEY_CHARACTERS_MAX = 200
+_VALUES_AT_ONCE = 500
 _NO_SPECIAL = str.maketrans("", "", "-_")
 
 Hit = tuple[tuple[TargetKind, ...], bool, bool]
 """The kinds that a key is about, whether it is a plural, and whether it names objects of these kinds."""
 
 
-def find_by_shape(origin: Origin) -> Iterator[Reference]:
-    """The references in all fields of an object outside of its metadata. Total, for any depth."""
+def find_by_shape(origin: Origin) -> Iterator[Reference | None]:
+    """The references in all fields of an object outside of its metadata. Total, for any depth.
+
+    Yields None after each part of the work, see `read_each`.
+    """
     stack: list[tuple[Any, Keys]] = [(origin.obj[key], (key,)) for key in origin.obj if key != "metadata"]
     for key, hit in _hits(origin.obj):
         yield from _of_value(origin, hit, origin.obj, key, ())
+    done = 0
     while stack:
+        done += 1
+        if done % _VALUES_AT_ONCE == 0:
+            yield None
         value, keys = stack.pop()
         if isinstance(value, dict):
             yield from _of_mapping(origin, value, keys)

@@ -5,7 +5,8 @@ the word `app-tls`. `app-tls.key` has it as well, because a key may follow a nam
 
 A name without `-`, `.` and digits may be a plain word, such as `config`. A text that may be prose has it as a name only
 where a value stands: after `=`, `:` or `/`, in quotes, in a list, or alone. In a path (/etc/config) and in a host name
-(config.example.com) it is no name, unless the path says so (/secrets/config).
+(config.example.com) it is no name, unless the path says so (/secrets/config). In a command, each word is a name, and so
+is each part of a path and of a host name: see `mentions`.
 """
 
 import re
@@ -16,11 +17,15 @@ from functools import lru_cache
 from shared.core.references.reference import ANY, TEMPLATE, TEMPLATE_STARTS
 
 Words = tuple[AbstractSet[str], AbstractSet[str]]
-"""All words of a text, and those that are names even if the text is prose."""
+"""All words of a text, with the parts of paths and host names; and those that are names even if the text is prose."""
 
 LITERALS_MIN = 3
 """The fewest letters and digits of a template that is searched: `$(NAME)-1` may become too many names."""
 
+PORTION_CHARACTERS = 20_000
+"""The most characters of a text that are read at once, which takes some milliseconds."""
+
+_OVERLAP_CHARACTERS = 1_000
 _CACHED_CHARACTERS = 120
 _CACHED_DOTS = 6
 _WORD_CHARACTERS_MAX = 600
@@ -43,6 +48,17 @@ def words_of(text: str) -> Words:
     """Return the words of a text."""
     is_small = len(text) <= _CACHED_CHARACTERS and text.count(".") <= _CACHED_DOTS
     return _cached_words(text) if is_small else _read(text)
+
+
+def portions_of(text: str) -> Iterator[str]:
+    """Yield a long text in portions that overlap, so that each word, with what is around it, is whole in one of them.
+
+    A word that is cut at the edge of a portion may look like another one: so more may seem used, and never less.
+    """
+    yield text[:PORTION_CHARACTERS]
+    step = PORTION_CHARACTERS - _OVERLAP_CHARACTERS
+    for start in range(step, len(text) - _OVERLAP_CHARACTERS, step):
+        yield text[start : start + PORTION_CHARACTERS]
 
 
 def templates_of(text: str) -> Iterator[tuple[str, str]]:
@@ -76,34 +92,36 @@ def _read(text: str) -> Words:
 
 def _split(text: str) -> Words:
     words: set[str] = set()
+    names: set[str] = set()
     for word in set(_WORD.findall(text)):
-        words.update(_parts_of(word))
+        for part, is_name in _parts_of(word):
+            words.add(part)
+            if is_name:
+                names.add(part)
     if len(text.split(maxsplit=1)) <= 1:
-        return words, words
+        return words, names
     values = {*_VALUE.findall(text), *_PAIR.findall(text)}
-    return words, {word for word in words if word in values or not _MARKS.isdisjoint(word)}
+    return words, {word for word in names if word in values or not _MARKS.isdisjoint(word)}
 
 
-def _parts_of(word: str) -> Iterator[str]:
-    """Yield what may be a name in a word, which may be a path, a host name, or NAMESPACE/NAME."""
+def _parts_of(word: str) -> Iterator[tuple[str, bool]]:
+    """Yield the parts of a word (a path, a host name, or NAMESPACE/NAME), and whether each may be a name."""
     segments = word.removeprefix("//").split("/")  # the host of a URL is no directory
     is_path = len(segments) > 2 or not segments[0]  # noqa: PLR2004 - NAMESPACE/NAME is none
     for segment in segments:
         name = segment.strip("-.")
         if len(name) > _WORD_CHARACTERS_MAX:
             continue
-        if not is_path or not _MARKS.isdisjoint(name):
-            yield name
+        yield name, not is_path or not _MARKS.isdisjoint(name)
         if "." in name:
             yield from _parts_of_host(name)
         is_path = is_path and not any(kind in name.lower() for kind in _KINDS_IN_PATHS)
 
 
-def _parts_of_host(name: str) -> Iterator[str]:
+def _parts_of_host(name: str) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a text with dots, such as the Secret and its key in `app-secret.password`."""
     labels = name.split(".")
     for length in range(1, min(len(labels), _LABELS_JOINED_MAX) + 1 if len(labels) <= _LABELS_MAX else 2):
         for start in range(len(labels) - length + 1):
             part = ".".join(labels[start : start + length]).strip("-")
-            if any(mark in part for mark in "-0123456789"):
-                yield part
+            yield part, any(mark in part for mark in "-0123456789")

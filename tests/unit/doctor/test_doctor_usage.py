@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from shared.doctor.findings import Level
 from shared.doctor.usage import check_usage
 from shared.installation.inventory import OURS, Inventory, Listed
-from shared.ports import ListableKind, ListableKinds
-from tests.builders import NOW
+from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage
+from tests.builders import NOW, namespace
 from tests.unit.doctor.test_doctor_guard import PLACE
-from tests.unused import unused_policy
+from tests.unused import config_map, unused_policy
 
 POLICY = unused_policy(unused={"ttl": "1d", "audit": True})
 FOLDER = "/etc/ttl-after-finished-references"
@@ -21,15 +21,20 @@ REFERS_TO_NONE = "apiVersions: [example.com/v1]\nkind: Gizmo\nplural: gizmos\nso
 class Api:
     """An API server with the kind Gizmo."""
 
-    def __init__(self, served, version="7"):
-        self.kinds, self.version = served, version
+    def __init__(self, served, version="7", objects=(), opted_in="false"):
+        self.kinds, self.version, self.objects, self.opted_in = served, version, [*objects], opted_in
 
     async def list_kinds(self):
         return self.kinds
 
-    async def list_objects(self, _kind, *, limit):
-        assert limit == 1
-        return SimpleNamespace(resource_version=self.version)
+    async def list_objects(self, _kind, *, limit=0, namespace="", continue_token=""):
+        return Page([] if limit else self.objects, NOW, "", self.version)
+
+    async def list_page(self, _rule, **_options):
+        return Page([namespace("ci", unused=self.opted_in)], NOW, "", "7")
+
+    async def list_targets(self, kind, **_options):
+        return TargetPage([Target(config_map(), NOW)] if kind == "ConfigMap" else [], NOW, "", "7")
 
     async def request(self, _method, _path, **_options):
         return SimpleNamespace(body={"status": {"allowed": True}})
@@ -75,3 +80,25 @@ def test_invalid_carrier_rule_is_reported():
     finding = check(Api(LISTED), "apiVersions: [example.com/v1]\nkind: Gizmo\n")["carrier rules"]
     assert finding.level is Level.FAIL
     assert "gizmos.yaml" in finding.detail
+
+
+def gizmo(**spec):
+    return {"apiVersion": "example.com/v1", "kind": "Gizmo", "metadata": {"name": "x", "namespace": "ci"}, "spec": spec}
+
+
+def test_object_that_may_refer_to_everything_is_named():
+    one = gizmo(configMap="${place}/${name}")
+    finding = check(Api(LISTED, objects=[one], opted_in="true"))["references"]
+    assert finding.level is Level.FAIL
+    assert "Gizmo ci/x" in finding.detail
+    assert "references" not in check(Api(LISTED, objects=[one]))
+
+
+def test_object_that_may_refer_to_everything_in_its_namespace_is_named():
+    finding = check(Api(LISTED, objects=[gizmo(ref={"kind": "ConfigMap"})], opted_in="true"))["references in ci"]
+    assert finding.level is Level.WARN
+    assert "Gizmo ci/x" in finding.detail
+
+
+def test_objects_that_can_be_read_are_no_finding():
+    assert not [one for one in check(Api(LISTED, objects=[gizmo(x="web")], opted_in="true")) if "references" in one]

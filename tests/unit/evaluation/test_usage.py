@@ -1,5 +1,6 @@
 """A pass over all carriers: what it lists, and what makes it incomplete."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
@@ -254,3 +255,52 @@ async def test_names_are_read_of_the_kinds_that_may_be_listed_and_the_namespaces
 
     assert (await reader.read_names()).by_name == {"old": {(TargetKind.CONFIG_MAP, "ci")}}
     assert (await reader.read_names(within={"web"})).by_name == {}
+
+
+def tenant(kind, **spec):
+    meta = {"name": "tenant", "namespace": "ci", "uid": "t"}
+    return {"apiVersion": "example.com/v2", "kind": kind, "metadata": meta, "spec": spec}
+
+
+async def test_template_with_an_unknown_namespace_makes_other_namespaces_unknown_only():
+    found = await look(Listing(GIZMOS, gizmos=[page(tenant("Gizmo", secret="${a}/se${b}"))]))
+    own, other = (
+        found.observe(config_map("settings", namespace=place) | {"kind": "Secret"}) for place in ("ci", "other")
+    )
+
+    assert (own.is_used, other.is_used, other.is_unused) == (True, False, False)
+    assert "Gizmo ci/tenant: spec.secret: the template 'se*' may name objects of another namespace" in (
+        other.find_problem()
+    )
+    assert found.observe(config_map("web", namespace="other")).is_unused
+    assert (found.find_problem(), found.find_unknown()) == ("", {})
+
+
+async def test_object_with_too_many_templates_is_named():
+    many = [f"${{a}}/x{number}-${{b}}" for number in range(101)]
+    found = await look(Listing(GIZMOS, gizmos=[page(tenant("Gizmo", list=many))]))
+    assert found.find_problem().startswith("Gizmo ci/tenant: expected at most 100 templates")
+
+    own = await look(Listing(GIZMOS, gizmos=[page(tenant("Gizmo", list=[one.partition("/")[2] for one in many]))]))
+    assert own.find_problem() == ""
+    assert own.find_unknown().keys() == {"ci"}
+    assert "Gizmo ci/tenant" in own.find_unknown()["ci"]
+    assert own.observe(config_map("web", namespace="other")).is_unused
+    assert not own.observe(config_map("web", namespace="ci")).is_unused
+
+
+async def test_long_object_lets_other_tasks_run():
+    text = " ".join(f"{number:x}.example/x" for number in range(60_000))
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count_turns())
+    await look(Listing(GIZMOS, gizmos=[page(tenant("Gizmo", text=text))]))
+    counting.cancel()
+
+    assert turns >= 8

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from shared.core.objects import ANNOUNCED_LABEL, format_instant, ref_of
+from shared.core.objects import ANNOUNCED_LABEL, ObjectRef, format_instant, ref_of
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import NO_POLICY
 from shared.core.references.reference import Reference, TargetKind
@@ -266,6 +266,34 @@ async def test_incomplete_pass_marks_and_deletes_nothing_and_is_reported(bench):
     assert bench.cluster.deleted == []
     assert bench.telemetry.passes == ["widgets.example.com cannot be listed: 403"]
     assert {reason for _, reason in bench.telemetry.verdicts()} == {"use-unknown"}
+
+
+async def test_object_that_may_refer_to_everything_is_reported_and_nothing_is_written(bench):
+    bench.put(config_map(), due("other"))
+    bench.reader.references.append(replace(refer(name="*", problem="spec.x: expected a name"), namespace="*"))
+    await bench.tick()
+    assert bench.writes == 0
+    assert bench.telemetry.passes == ["Pod ci/web: spec.x: expected a name"]
+    assert {reason for _, reason in bench.telemetry.verdicts()} == {"use-unknown"}
+
+
+async def test_object_that_may_refer_to_everything_in_its_namespace_is_reported(bench):
+    bench.put(config_map(), due("other"))
+    bench.reader.references.append(refer(name="*", problem="spec.x: expected a name"))
+    await bench.tick()
+    assert bench.writes == 0
+    assert bench.telemetry.passes == [""]
+    assert bench.telemetry.unknown_namespaces == [{"ci": "Pod ci/web: spec.x: expected a name"}]
+
+
+async def test_template_of_another_namespace_removes_no_mark_and_deletes_nothing(bench):
+    bench.put(due())
+    tenant = replace(refer(name="web-*"), namespace="*", source=ObjectRef("v1", "ConfigMap", "tenant", "x", ""))
+    bench.reader.references.append(tenant)
+    await bench.tick()
+    assert bench.writes == 0
+    assert bench.cluster.deleted == []
+    assert bench.annotations()
 
 
 async def test_incomplete_pass_still_removes_the_mark_of_a_used_object(bench):

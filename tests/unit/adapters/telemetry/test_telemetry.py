@@ -74,3 +74,18 @@ def test_dry_run_counts_each_object_that_it_would_stop_once(logged):
 def test_deadline_that_needs_a_person_is_logged_as_a_warning(reason, caplog):
     LogTelemetry().record(Verdict.KEPT, JOB, reason, by="enforce")
     assert [one.levelname for one in caplog.records] == ["WARNING"]
+
+
+def test_namespace_in_which_it_is_unknown_what_is_used_is_logged_once_for_each_cause(caplog):
+    caplog.set_level(logging.WARNING, "ttl")
+    telemetry = LogTelemetry()
+    for cause in ("Gizmo ci/one", "Gizmo ci/one", "Gizmo ci/other"):
+        telemetry.usage_pass("", {"ci": cause})
+    telemetry.usage_pass("", {})
+    telemetry.usage_pass("", {"ci": "Gizmo ci/one"})
+
+    assert [(one.fields["namespace"], one.fields["error"]) for one in caplog.records] == [
+        ("ci", "Gizmo ci/one"),
+        ("ci", "Gizmo ci/other"),
+        ("ci", "Gizmo ci/one"),
+    ]

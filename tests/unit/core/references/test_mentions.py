@@ -3,12 +3,22 @@
 Mutants that these tests were tried with; each makes at least one test fail:
 - mentions.py: words only between spaces; a path counts as words; no parts of a host; labels are searched; the copy of
   `kubectl apply` is searched; keys are not searched; the annotations of a Pod template are not searched; `valueFrom` of
-  a known kind is a text; a mention counts in each namespace, or only in that of the object; an object mentions itself
+  a known kind is a text; a mention counts in each namespace, or only in that of the object; an object mentions itself;
+  each word of a command counts only in workloads, or only in its first level; the words below a secret key count only
+  where the last key says so; the parts of paths and hosts do not count there
+- words.py: the portions of a long text do not overlap
 """
+
+import tracemalloc
 
 import pytest
 
-from tests.references import carrying, names
+from shared.core.references.mentions import TEXTS_OF_ONE_MAX
+from shared.core.references.object_limits import REFERENCES_OF_OBJECT_MAX
+from shared.core.references.reference import BOTH
+from shared.core.references.target_names import name_targets
+from shared.core.references.words import PORTION_CHARACTERS
+from tests.references import EXISTING, carrying, names, read, shipped_reader
 
 SECRET, CONFIG_MAP = "Secret ci/used", "ConfigMap ci/used"
 HERE = {SECRET, CONFIG_MAP}
@@ -42,6 +52,16 @@ def unknown(*parts, namespace="ci"):
         ("spec.text", 'q: {"name": "used", "key": "q q"}', HERE),
         ("spec.text", "renew web-cacert now", {"Secret ci/web-cacert", "ConfigMap ci/web-cacert"}),
         ("spec.secretNames", "x used", {"Secret ci/x", SECRET}),
+        ("spec.secret", "used.password", {SECRET}),
+        ("spec.secret", "k8s://ci/used/password", {SECRET}),
+        ("spec.secretStore.vault[*].path", "kv/data/used/password", HERE),
+        ("spec.secretStore.vault.hint", "the used one", HERE),
+        ("spec.host", "k8s://ci/used/password", set()),
+        ("spec.envVars[*].value", "the used one", HERE),
+        ("spec.extraArgs", {"mode": "the used one"}, HERE),
+        ("spec.java-options", "-server used -verbose", HERE),
+        ("spec.params[*].value", "the used one", HERE),
+        ("spec.description", "the used one", set()),
         ("spec.text", "unused", set()),
         ("spec.text", "used-more", set()),
         ("spec.text", "Used", set()),
@@ -176,3 +196,97 @@ def test_variable_from_a_secret_does_not_use_the_config_map_of_the_same_name():
 def test_incompletely_known_kind_and_unknown_version_are_searched():
     assert names(carrying("cert-manager.io/v1", "Certificate", ("spec.next.secretName", "used"))) == {SECRET}
     assert names(carrying("apps/v9", "Deployment", ("spec.template.spec.imagePullSecrets[*].name", "used"))) == {SECRET}
+
+
+KINDS = [
+    ("apps/v1", "Deployment", "spec.template.spec.containers[*]"),
+    ("argoproj.io/v1alpha1", "Rollout", "spec.template.spec.containers[*]"),
+    ("serving.knative.dev/v1", "Service", "spec.template.spec.containers[*]"),
+    ("argoproj.io/v1alpha1", "Workflow", "spec.templates[*].container"),
+    ("tekton.dev/v1", "Task", "spec.steps[*]"),
+    ("example.com/v1", "Gizmo", "spec.runner"),
+]
+VALUES = [
+    ("args", ["sh", "-c", "kubectl get secret used"]),
+    ("command", ["sh", "-c", "kubectl get secret used -o yaml | base64 -d"]),
+    ("args", ["cat /run/x/used/password"]),
+    ("args", ["--from=used.password"]),
+    ("env", [{"name": "TARGETS", "value": "first used last"}]),
+    ("env", [{"name": "TARGET", "value": "k8s://ci/used/password"}]),
+]
+
+
+@pytest.mark.parametrize(("api_version", "kind", "container"), KINDS, ids=[kind for _, kind, _ in KINDS])
+@pytest.mark.parametrize(("field", "value"), VALUES, ids=lambda value: ascii(value)[:50])
+def test_each_word_of_a_command_or_a_variable_counts_in_each_kind(api_version, kind, container, field, value):
+    assert SECRET in names(carrying(api_version, kind, (f"{container}.{field}", value)))
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "path"),
+    [
+        ("tekton.dev/v1", "Task", "spec.steps[*].script"),
+        ("argoproj.io/v1alpha1", "Workflow", "spec.templates[*].script.source"),
+        ("argoproj.io/v1alpha1", "Workflow", "spec.arguments.parameters[*].value"),
+        ("example.com/v1", "Gizmo", "spec.script"),
+    ],
+)
+def test_each_word_of_a_script_counts(api_version, kind, path):
+    assert SECRET in names(carrying(api_version, kind, (path, "set -e\nkubectl get secret used | wc\n")))
+
+
+def test_word_at_any_place_of_a_long_text_is_found():
+    for place in range(PORTION_CHARACTERS - 1_010, PORTION_CHARACTERS + 10, 101):
+        text = "q " * (place // 2) + "q" * (place % 2) + " see /secrets/used now" + " q" * PORTION_CHARACTERS
+        assert SECRET in names(unknown(("spec.text", text))), place
+
+
+def test_template_of_a_workload_concerns_its_own_namespace():
+    """As a name without a template does; a kind that crosses namespaces may mean any."""
+    text = "--from=$(PLACE)/tls-$(NUMBER)"
+
+    assert names(carrying("apps/v1", "Deployment", ("spec.template.spec.containers[*].args", [text]))) == {
+        "Secret ci/tls-*",
+        "ConfigMap ci/tls-*",
+    }
+    assert names(unknown(("spec.args", [text]))) == {"Secret */tls-*", "ConfigMap */tls-*"}
+
+
+def test_template_in_a_namespace_without_objects_is_not_held():
+    assert not read(unknown(("spec.text", [f"absent-{number}/tls-${{y}}" for number in range(500)])))
+
+
+def test_mentions_of_one_name_by_alternating_kinds_are_bounded():
+    keys = ({"secretName": "used"}, {"configMapName": "used"})
+
+    found = read(unknown(("spec.list", [keys[number % 2] for number in range(10_000)])))
+
+    assert len(found) == 2 * TEXTS_OF_ONE_MAX
+
+
+def test_object_that_names_everything_is_held_once_for_each_target():
+    """50 names and 100 namespaces in the annotations of one ConfigMap."""
+    places, many = [f"ns-{number}" for number in range(100)], [f"name-{number}" for number in range(50)]
+    existing = name_targets((kind, place, name) for kind in BOTH for place in places for name in many)
+    annotations = {f"example.com/{copy}": " ".join(many + places) for copy in "abc"}
+    obj = carrying("v1", "ConfigMap", ("metadata.annotations", annotations))
+
+    tracemalloc.start()
+    found = read(obj, existing)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert {(one.kind, one.namespace, one.name) for one in found} == {
+        (kind, place, name) for kind in BOTH for place in places for name in many
+    }
+    assert len(found) <= len(places) * len(many) * 2 + REFERENCES_OF_OBJECT_MAX
+    assert size < 4_000_000
+
+
+def test_long_work_on_one_object_is_divided():
+    text = " ".join(f"{number:x}.example/x" for number in range(60_000))
+    refs = [{"x": {"y": number}} for number in range(20_000)]
+
+    steps = list(shipped_reader().read_each(unknown(("spec.text", text), ("spec.refs", refs)), EXISTING))
+
+    assert steps.count(None) > len(text) / PORTION_CHARACTERS + 40_000 / 1_000

@@ -148,3 +148,26 @@ def test_rule_of_a_user_is_read_like_a_shipped_one():
     assert [text_of(one) for one in read_references(obj | at_path("spec.vault.id", "used"), carrier, EXISTING)] == [
         "ConfigMap ci/used"
     ]
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "expected"),
+    [
+        ("rbac.authorization.k8s.io/v1", "Role", {"Secret ci/used", "ConfigMap ci/used"}),
+        ("rbac.authorization.k8s.io/v1", "RoleBinding", {"Secret ci/used", "ConfigMap ci/used"}),
+        ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant", {"Secret ci/used", "ConfigMap ci/used"}),
+        ("v1", "Event", set()),
+        ("v1", "Endpoints", set()),
+        ("discovery.k8s.io/v1", "EndpointSlice", set()),
+        ("coordination.k8s.io/v1", "Lease", set()),
+    ],
+)
+def test_annotations_and_owners_of_permissions_count_and_those_of_kinds_that_refer_to_none_do_not(
+    api_version, kind, expected
+):
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "used", "uid": "u"}
+    by_annotation = carrying(api_version, kind, ('metadata.annotations["example.com/x"]', "ci/used"))
+    by_owner = carrying(api_version, kind, ("metadata.ownerReferences[*]", owner))
+
+    assert names(by_annotation) == expected
+    assert names(by_owner) == expected - {"Secret ci/used"}

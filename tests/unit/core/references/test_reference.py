@@ -7,6 +7,8 @@ Mutants that these tests were tried with; each makes at least one test fail:
 - reference_index.py: broad references left out; problems first; only one reference for each object
 """
 
+from dataclasses import replace
+
 import pytest
 
 from shared.core.objects import ObjectRef
@@ -144,3 +146,49 @@ def test_index_keeps_a_bounded_number_of_references_to_one_object():
     index = ReferenceIndex(refer(path=f"spec.x[{place}]") for place in range(1_000))
 
     assert len(index.find("Secret", "ci", "used")) == REFERENCES_OF_ONE_MAX
+
+
+def test_index_keeps_one_reference_to_each_object_beyond_a_total(monkeypatch):
+    monkeypatch.setattr("shared.core.references.reference_index.REFERENCES_MAX", 10)
+    index = ReferenceIndex(refer(path=f"spec.x[{place}]") for place in range(20))
+    index.add(refer(f"name-{name}", path=f"spec.x[{place}]") for name in range(20) for place in range(3))
+
+    assert len(index.find("Secret", "ci", "used")) == 10
+    assert [len(index.find("Secret", "ci", f"name-{name}")) for name in range(20)] == [1] * 20
+
+
+SELECTOR = read_selector({"matchLabels": {"app": "web"}})
+CLUSTER_WIDE = ObjectRef("example.com/v1", "Gizmo", "", "web", "")
+
+
+@pytest.mark.parametrize(
+    ("reference", "is_use"),
+    [
+        (refer("us*", namespace="ci"), {"ci": True}),
+        (refer("us*", namespace="*"), {"ci": True, "other": False}),
+        (refer("us*", namespace="other"), {"other": False}),
+        (refer("*", namespace="*", selector=SELECTOR), {"ci": True, "other": False}),
+        (refer("used", namespace="other"), {"other": True}),
+        (replace(refer("us*", namespace="*"), source=CLUSTER_WIDE), {"ci": True, "other": True}),
+        (replace(refer("*", namespace="*", selector=SELECTOR), source=CLUSTER_WIDE), {"ci": True, "other": True}),
+    ],
+    ids=str,
+)
+def test_pattern_shows_a_use_only_in_the_namespace_of_its_object(reference, is_use):
+    """In any other namespace, what it may name is unknown: there it removes no mark, and proves nothing unused."""
+    index = ReferenceIndex([reference])
+    found = {place: index.find("Secret", place, "used", {"app": "web"}) for place in ("ci", "other")}
+
+    assert {place: not one.problem for place, ones in found.items() for one in ones} == is_use
+
+
+def test_overflow_of_a_namespace_names_the_object_with_most_templates():
+    busy = ObjectRef("v1", "ConfigMap", "tenant", "busy", "")
+    index = ReferenceIndex(refer(f"x{number}-*", namespace="*") for number in range(100))
+    index.add(replace(refer(f"y{number}-*", namespace="*"), source=busy) for number in range(400))
+
+    index.add([refer("z-*", namespace="*")])
+
+    (one,) = index.list_unknown()
+    assert (one.source, one.kind, one.namespace, one.name) == (busy, "Secret", "*", "*")
+    assert "400 of them are in this object" in one.problem

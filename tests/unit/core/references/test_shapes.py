@@ -10,7 +10,7 @@ Mutants that these tests were tried with; each makes at least one test fail:
 
 import pytest
 
-from shared.core.references.reading import TEMPLATES_OF_ONE_MAX
+from shared.core.references.object_limits import TEMPLATES_OF_ONE_MAX
 from shared.core.references.reference_index import TEMPLATES_OF_NAMESPACE_MAX, ReferenceIndex
 from tests.references import carrying, names, problems, read
 
@@ -136,7 +136,7 @@ def test_object_with_too_many_templates_makes_the_answer_unknown():
     few = [f"x{place}-${{y}}" for place in range(TEMPLATES_OF_ONE_MAX)]
 
     assert not problems(unknown(("spec.secrets", few)))
-    assert problems(unknown(("spec.secrets", [*few, "z-${y}"]))) == {"Secret ci/*", "ConfigMap ci/*"}
+    assert problems(unknown(("spec.secrets", [*few, "z-${y}"]))) == {"Secret ci/*"}
     assert len(read(unknown(("spec.secrets", few * 10)))) <= TEMPLATES_OF_ONE_MAX + 2
 
 
@@ -157,3 +157,19 @@ def test_index_holds_a_bounded_number_of_templates():
     assert "templates" in one.problem
     assert not index.find("Secret", "other", "used")
     assert not index.find("ConfigMap", "ci", "used")
+
+
+def test_overflow_of_one_object_is_unknown_in_its_own_namespace_and_names_the_object():
+    few = [f"x{place}-${{y}}" for place in range(TEMPLATES_OF_ONE_MAX + 1)]
+
+    unreadable = [one for one in read(unknown(("spec.list", few))) if one.problem]
+    assert {(one.namespace, one.source.name) for one in unreadable} == {("ci", "carrier")}
+    assert problems(unknown(("spec.list", [f"${{p}}/{one}" for one in few]))) == {"Secret */*", "ConfigMap */*"}
+
+
+def test_one_template_in_many_texts_is_held_once():
+    texts = [{"from": f"{number}: web-${{y}}"} for number in range(500)]
+
+    found = read(unknown(("spec.list", texts)))
+    assert not [one for one in found if one.problem]
+    assert len([one for one in found if "*" in one.name]) == 2
