@@ -187,7 +187,7 @@ class UsageWorld:
         while True:
             usage, self.tick_started = self._usage(), self.loop.time()
             try:
-                limit = self.rng.uniform(0.1, 20) if self.happens(0.2) else 300
+                limit = self.rng.uniform(0.1, 10) if self.happens(0.2) else 300
                 async with asyncio.timeout(limit):
                     await usage.tick()
             except TimeoutError:
