@@ -78,16 +78,21 @@ class UsageMarks:
         self.handler.record(Verdict.MARKED, ref, mark.reason, detail=_name(mark.facts.rule))
 
     async def _announce_early(self, target: Target, until: datetime, facts: UnusedFacts, now: datetime) -> bool:
-        """Announce the deletion of an object that is due before the next tick; withdraw one that comes too early.
+        """Announce the deletion of an object that is due before the next tick.
+
+        An announcement for an earlier instant than `until` is withdrawn: the TTL was raised. One that holds stays, also
+        if this process would announce later: another process with longer intervals may have written it.
 
         Returns:
             Whether the deletion was announced now.
         """
-        if until > now + self.handler.interval or _is_audit(facts):
+        announcement = read_announcement(target.obj)
+        holds = announcement is not None and announcement.at >= until.replace(microsecond=0)
+        if _is_audit(facts) or (until > now + self.handler.interval and not holds):
             if is_announced(target.obj):
                 await self._withdraw(target)
             return False
-        if self.handler.dry_run or read_announcement(target.obj) is not None:
+        if self.handler.dry_run or announcement is not None:
             return False
         await self._announce(target, until, facts, now)
         return True

@@ -457,6 +457,30 @@ async def test_announcement_is_withdrawn_if_the_ttl_is_raised(bench):
     assert bench.labels() == {}
 
 
+async def test_two_processes_with_other_intervals_announce_a_deletion_once(bench):
+    often = replace(bench.usage, handler=replace(bench.handler, interval=timedelta(minutes=1)))
+    bench.put(config_map(marked=NOW - timedelta(seconds=DAY - 1800)))
+
+    for _ in range(20):
+        await bench.tick(timedelta(minutes=1))
+        bench.reader.is_first = True
+        await often.tick()
+
+    assert bench.writes == 1
+    assert bench.annotations()[PREFIX + DELETED_AFTER] == at(1800)
+
+
+async def test_announcement_by_an_earlier_policy_holds_if_the_ttl_is_shortened(bench):
+    bench.put(having_announcement(config_map(marked=NOW - timedelta(hours=10)), NOW + timedelta(minutes=30)))
+    bench.policy = unused_policy(unused={"ttl": "10h10m"})
+    await bench.tick()
+    assert bench.writes == 0
+    await bench.tick(timedelta(minutes=20))
+    assert bench.cluster.deleted == []
+    await bench.tick(timedelta(minutes=20))
+    assert len(bench.cluster.deleted) == 1
+
+
 async def test_announcement_without_a_mark_is_withdrawn_if_the_object_is_kept(bench):
     bench.put(announced(config_map()))
     bench.reader.references.append(refer())
