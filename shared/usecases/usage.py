@@ -23,8 +23,11 @@ from shared.usecases.usage_marks import UsageMarks
 from shared.usecases.usage_refusals import UsageRefusals
 from shared.usecases.usage_storage import UsageStorage
 
-TICK_SECONDS_MAX = 240.0
-"""How long one tick deletes: below the delivery time-out of its Trigger. The rest is left to the next tick."""
+TICK_SECONDS_MAX = 480.0
+"""How long one tick deletes: below the delivery time-out of its Trigger. The rest is left to the next tick.
+
+The first pass has no limit: an incomplete one would show nothing. On Knative the time-out ends it.
+"""
 
 DELETION_SECONDS_MIN = 30.0
 """How long a tick deletes at least, however long its first pass takes: so each tick deletes some of what is due."""
