@@ -108,7 +108,8 @@ async def _check_references(
         within = await Namespaces(cluster).find_names(collected_by(policy))
         if not within:
             return []
-        found = await reader.look(await reader.read_names(within=within))
+        held = await reader.hold_targets()
+        found = await reader.look(held.names(within), held=held)
     except TtlError as error:
         return [unknown(what, str(error), place)]
     if problem := found.of.find_problem():

@@ -5,22 +5,21 @@ end: a Pod is what most likely appears between a pass and a DELETE.
 """
 
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from shared.core.objects import get_in, get_text, ref_of
+from shared.core.objects import get_in, get_text
 from shared.core.references.carriers import Carriers
 from shared.core.references.reading import ReferenceReader
 from shared.core.references.reference import ANY, Reference, TargetKind
 from shared.core.references.reference_index import ReferenceIndex
-from shared.core.references.target_names import TargetNames, name_targets
+from shared.core.references.target_names import TargetNames
 from shared.core.unused.passes import Observation, Pass
-from shared.errors import PermanentError
+from shared.evaluation.held_targets import HeldTargets
 from shared.evaluation.usage_pass import CarrierList, UsagePass
 from shared.ports import ListableKind, ListableKinds, Target, UsageCluster
 
-__all__ = ["Target", "UsageFound", "UsageReader"]
+__all__ = ["HeldTargets", "Target", "UsageFound", "UsageReader"]
 
 NAMESPACES_LISTED_MAX = 10
 """The most namespaces of which each kind is listed by one LIST per namespace; beyond that, by one LIST of all."""
@@ -92,27 +91,23 @@ class UsageReader:
     def __post_init__(self) -> None:
         self._reader = ReferenceReader(self.carriers)
 
-    async def read_names(self, *, namespace: str = "", within: Collection[str] | None = None) -> TargetNames:
-        """Read the names of the Secrets and ConfigMaps; a kind that may not be listed has none.
+    async def hold_targets(self, *, namespace: str = "") -> HeldTargets:
+        """List the Secrets and ConfigMaps, for a first pass and for the decisions after it.
 
         Args:
-            namespace: List only this namespace; empty for all.
-            within: Only the names in these namespaces; None for all that are listed.
+            namespace: List only this namespace; empty for all. Then the pass needs no other LIST of them.
 
         Raises:
             TryLaterError: The API server is busy or away.
+            PermanentError: The API server refuses discovery.
         """
-        found: list[tuple[TargetKind, str, str]] = []
-        for kind in TargetKind:
-            with suppress(PermanentError):
-                async for page in self.targets(kind, namespace=namespace):
-                    refs = (ref_of(one.obj) for one in page)
-                    found += [
-                        (kind, one.namespace, one.name) for one in refs if within is None or one.namespace in within
-                    ]
-        return name_targets(found)
+        held = HeldTargets(await self.cluster.list_kinds(), namespace)
+        await held.read(self.cluster)
+        return held
 
-    async def look(self, names: TargetNames, *, namespaces: Collection[str] = ()) -> UsageFound:
+    async def look(
+        self, names: TargetNames, *, namespaces: Collection[str] = (), held: HeldTargets | None = None
+    ) -> UsageFound:
         """Make a pass: list each served carrier.
 
         A LIST that fails is the problem of the pass, and raises no error.
@@ -123,13 +118,14 @@ class UsageReader:
                 kinds that refer to other namespaces. Beyond `NAMESPACES_LISTED_MAX`, the workloads of all namespaces
                 are listed. Empty for all namespaces. A text of a workload may mention an object of another namespace,
                 and is not found then: so of two passes, the first has to list all namespaces.
+            held: What was listed right before, of which the names are: the pass then starts with the LISTs of it.
 
         Raises:
             TryLaterError: The API server is away: discovery fails, or each LIST does.
             PermanentError: The API server refuses discovery.
         """
-        served = await self.cluster.list_kinds()
-        work = UsagePass(self.cluster, self._reader, names, served.read_at, self.find_problem(served))
+        served = held.served if held else await self.cluster.list_kinds()
+        work = UsagePass(self.cluster, self._reader, names, served.read_at, self.find_problem(served), held=held)
         listed = sorted(namespaces) if len(namespaces) <= NAMESPACES_LISTED_MAX else ()
         await work.run(self._order(served, listed))
         return UsageFound(work.result(), work.index, names, frozenset(namespaces), work.results(listed))
@@ -149,8 +145,15 @@ class UsageReader:
         kinds = (self._known(one) for one in served.kinds)
         return tuple(one for one in kinds if self._is_searched(one))
 
-    async def targets(self, kind: TargetKind, *, namespace: str = "") -> AsyncIterator[Sequence[Target]]:
+    async def targets(
+        self, kind: TargetKind, *, namespace: str = "", held: HeldTargets | None = None
+    ) -> AsyncIterator[Sequence[Target]]:
         """Yield the Secrets or ConfigMaps page by page, without their data; one that cannot be read is left out.
+
+        Args:
+            kind: Which of the two.
+            namespace: Only this namespace; empty for all.
+            held: What was listed before, of this namespace; None to list them now.
 
         Raises:
             TryLaterError: The API server is busy or away.
@@ -158,7 +161,7 @@ class UsageReader:
         """
         token = ""
         while True:
-            page = await self.cluster.list_targets(kind, namespace=namespace, continue_token=token)
+            page = await (held or self.cluster).list_targets(kind, namespace=namespace, continue_token=token)
             yield page.targets
             token = page.continue_token
             del page  # free the memory before the next page is parsed

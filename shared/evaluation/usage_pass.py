@@ -16,6 +16,7 @@ from shared.core.references.reference_index import ReferenceIndex
 from shared.core.references.target_names import TargetNames
 from shared.core.unused.passes import Pass
 from shared.errors import TryLaterError, TtlError
+from shared.evaluation.held_targets import HeldTargets
 from shared.evaluation.turns import Turns
 from shared.ports import ListableKind, Page, Unreadable, UsageCluster
 
@@ -55,6 +56,7 @@ class UsagePass:
         names: The objects whose references are looked for.
         started_at: The API server's time before the first LIST.
         problem: Why discovery is not complete; empty if it is.
+        held: Secrets and ConfigMaps that were listed after `started_at`; None to list them.
         index: The references of all objects.
     """
 
@@ -63,6 +65,7 @@ class UsagePass:
     names: TargetNames
     started_at: datetime
     problem: str = ""
+    held: HeldTargets | None = None
     index: ReferenceIndex = field(default_factory=ReferenceIndex)
     _read_at: datetime = field(init=False)
     _versions: dict[CarrierList, str] = field(default_factory=dict)
@@ -79,13 +82,13 @@ class UsagePass:
         A LIST that fails is a problem of the pass, and raises no error.
 
         Raises:
-            TryLaterError: The API server is away: each LIST failed.
+            TryLaterError: The API server is away: each LIST that was sent failed.
         """
         queue = iter(lists)
         async with asyncio.TaskGroup() as group:
             for _ in range(CARRIERS_AT_ONCE):
                 group.create_task(self._list_all(queue))
-        if self._failures and len(self._failures) == len(self._versions):
+        if self._failures and len(self._failures) == sum(not self._is_held(one) for one in self._versions):
             away = [one for one in self._failures.values() if isinstance(one, TryLaterError)]
             if len(away) == len(self._failures):
                 raise away[0]
@@ -139,9 +142,14 @@ class UsagePass:
         kind = one.kind
         if kind.target is None:
             return await self.cluster.list_objects(kind, namespace=one.namespace, continue_token=token)
-        page = await self.cluster.list_targets(kind.target, namespace=one.namespace, continue_token=token)
+        source = self.held if self.held and self._is_held(one) else self.cluster
+        page = await source.list_targets(kind.target, namespace=one.namespace, continue_token=token)
         items = [target.obj for target in page.targets]
         return Page(items, page.read_at, page.continue_token, page.resource_version, page.unreadable)
+
+    def _is_held(self, one: CarrierList) -> bool:
+        """Return whether a LIST was sent before the pass."""
+        return self.held is not None and one.kind.target is not None and one.namespace == self.held.namespace
 
     async def _add(self, one: CarrierList, objects: Sequence[Any], unreadable: Sequence[Unreadable]) -> None:
         """Add the references of the objects of a page.

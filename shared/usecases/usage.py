@@ -1,8 +1,8 @@
 """Find Secrets and ConfigMaps that nothing uses any more: mark them, and delete them after the TTL of a policy rule.
 
-A tick makes a pass over the objects that may refer to a Secret or a ConfigMap of the namespaces in which unused objects
-are deleted. Then it reads the metadata of all Secrets and ConfigMaps, and writes marks and announcements. What is due
-is confirmed by a second pass of its namespace, and deleted. See `docs/explanation/unused.md`.
+A tick lists the metadata of all Secrets and ConfigMaps. It makes a pass over the objects that may refer to those in the
+namespaces in which unused objects are deleted, and writes marks and announcements. What is due is confirmed by a second
+pass of its namespace, and deleted. See `docs/explanation/unused.md`.
 """
 
 import asyncio
@@ -15,16 +15,19 @@ from shared.core.references.reference import TargetKind
 from shared.core.unused.collected_namespaces import collected_by
 from shared.errors import ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.turns import Turns
-from shared.evaluation.usage import Target, UsageFound, UsageReader
+from shared.evaluation.usage import HeldTargets, Target, UsageFound, UsageReader
 from shared.ports import HandlingReason, Publisher, Verdict
 from shared.usecases.usage_deletion import UsageDeletion
-from shared.usecases.usage_handler import UsageCounts, UsageHandler, has_unused_rule
+from shared.usecases.usage_handler import UsageCounts, UsageHandler, has_unused_rule, now_of
 from shared.usecases.usage_marks import UsageMarks
 from shared.usecases.usage_refusals import UsageRefusals
 from shared.usecases.usage_storage import UsageStorage
 
-TICK_SECONDS_MAX = 240.0
-"""How long one tick deletes: below the delivery time-out of its Trigger. The rest is left to the next tick."""
+TICK_SECONDS_MAX = 480.0
+"""How long one tick deletes: below the delivery time-out of its Trigger. The rest is left to the next tick.
+
+The first pass has no limit: an incomplete one would show nothing. On Knative the time-out ends it.
+"""
 
 DELETION_SECONDS_MIN = 30.0
 """How long a tick deletes at least, however long its first pass takes: so each tick deletes some of what is due."""
@@ -83,12 +86,14 @@ class _Tick:
         self._deletion = UsageDeletion(handler, UsageStorage(handler), self._marks, usage.reader, usage.publisher)
         self._gate, self._turns = asyncio.Semaphore(usage.concurrency), Turns()
         self._due: list[tuple[datetime, Target]] = []
+        self._held: HeldTargets | None = None
 
     async def run(self) -> None:
         started = _now()
         found = await self._look()
         for kind in TargetKind:
             await self._mark_kind(kind, found)
+        self._held = None  # free the memory before the second pass
         if found is None:
             return
         oldest_first = [target for _, target in sorted(self._due, key=lambda one: one[0])]
@@ -112,8 +117,9 @@ class _Tick:
         """Look for what refers to the objects of some namespaces; None means all."""
         if namespaces == frozenset():
             return None
-        names = await self._reader.read_names(namespace=self._namespace, within=namespaces)
-        return await self._reader.look(names)  # a Pod of any namespace may mention them
+        self._held = await self._reader.hold_targets(namespace=self._namespace)
+        # A Pod of any namespace may mention them.
+        return await self._reader.look(self._held.names(namespaces), held=self._held)
 
     async def _find_namespaces(self) -> frozenset[str] | None:
         """The namespaces in which objects may be marked or deleted; None if that may be any."""
@@ -127,7 +133,7 @@ class _Tick:
     async def _mark_kind(self, kind: TargetKind, found: UsageFound | None) -> None:
         """Decide about all objects of a kind; a kind that may not be listed is passed over."""
         try:
-            async for page in self._reader.targets(kind, namespace=self._namespace):
+            async for page in self._reader.targets(kind, namespace=self._namespace, held=self._held):
                 await self._handler.namespaces.prime()
                 self._handler.counts.looked_at += len(page)
                 async with asyncio.TaskGroup() as group:
@@ -145,7 +151,7 @@ class _Tick:
                 namespace = await self._handler.find_namespace(target)
                 passes = (found,) if found is not None and _is_seen(target, found) else ()
                 decision = self._handler.decide(target, namespace, *passes)
-                if await self._marks.apply(target, decision):
+                if await self._marks.apply(target, decision, now=now_of(target, *passes)):
                     self._due.append((decision.facts.due_at or target.read_at, target))
             except (ConflictError, TryLaterError) as error:
                 self._handler.record(Verdict.KEPT, ref, HandlingReason.TRY_LATER, detail=str(error))

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from shared.core.kinds.rule import KindRule
@@ -39,6 +39,11 @@ _RULES = {TargetKind.SECRET: SECRETS, TargetKind.CONFIG_MAP: CONFIG_MAPS}
 def rule_of(obj: dict[str, Any]) -> KindRule:
     """Return the kind rule of a Secret or a ConfigMap."""
     return _RULES[TargetKind(obj["kind"])]
+
+
+def now_of(target: Target, *passes: UsageFound) -> datetime:
+    """Return the API server's time of a decision: the object was read before the passes, or after them."""
+    return max([target.read_at, *(found.of.completed_at for found in passes)])
 
 
 @dataclass(slots=True)
@@ -99,7 +104,9 @@ class UsageHandler:
             return None
 
     def decide(self, target: Target, namespace: Namespace | None, *passes: UsageFound) -> UnusedDecision:
-        """Decide about an object by what some passes found; an older object than the passes counts only.
+        """Decide about an object by what some passes found, at the end of the last of them.
+
+        The object may be older: a write or a DELETE carries its resourceVersion, so one that has changed is kept.
 
         Args:
             target: The object.
@@ -107,9 +114,8 @@ class UsageHandler:
             passes: The passes, the oldest first.
         """
         observations = tuple(found.observe(target.obj) for found in passes)
-        now = max([target.read_at, *(found.of.completed_at for found in passes[1:])])
         context = UnusedContext(self.policy(), namespace, observations)
-        return decide_unused(target.obj, rule_of(target.obj), now, context, ahead=target.ahead)
+        return decide_unused(target.obj, rule_of(target.obj), now_of(target, *passes), context, ahead=target.ahead)
 
     async def patch(self, target: Target, patch: dict[str, Any], *, manager: str) -> None:
         """Patch exactly the object that was read, as one of our field managers: so the write attests itself.

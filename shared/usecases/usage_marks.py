@@ -28,12 +28,13 @@ class UsageMarks:
     def _notice(self) -> timedelta:
         return min(NOTICE, self.handler.interval)
 
-    async def apply(self, target: Target, decision: UnusedDecision) -> bool:
+    async def apply(self, target: Target, decision: UnusedDecision, *, now: datetime) -> bool:
         """Write what a decision says, and report it.
 
         Args:
             target: The object.
             decision: The decision by one pass.
+            now: The API server's time of the decision.
 
         Returns:
             Whether the object is due and its deletion was announced in time: a second pass has to confirm it.
@@ -49,10 +50,10 @@ class UsageMarks:
             case RemoveMark(reason):
                 await self.remove(target, reason)
             case WaitUntil(until, _, facts):
-                if not await self._announce_early(target, until, facts):
+                if not await self._announce_early(target, until, facts, now):
                     self._record_kept(target, decision)
             case Keep(UnusedReason.UNCONFIRMED | UnusedReason.AUDIT_ONLY, facts):
-                return await self._is_announced(target, facts)
+                return await self._is_announced(target, facts, now)
             case _:
                 if is_announced(target.obj) and not is_marked(target.obj):
                     await self._withdraw(target)
@@ -76,22 +77,27 @@ class UsageMarks:
         await self.handler.patch(target, mark_patch(mark.at, mark.hash_of_writes), manager=MARK_MANAGER)
         self.handler.record(Verdict.MARKED, ref, mark.reason, detail=_name(mark.facts.rule))
 
-    async def _announce_early(self, target: Target, until: datetime, facts: UnusedFacts) -> bool:
-        """Announce the deletion of an object that is due before the next tick; withdraw one that comes too early.
+    async def _announce_early(self, target: Target, until: datetime, facts: UnusedFacts, now: datetime) -> bool:
+        """Announce the deletion of an object that is due before the next tick.
+
+        An announcement for an earlier instant than `until` is withdrawn: the TTL was raised. One that holds stays, also
+        if this process would announce later: another process with longer intervals may have written it.
 
         Returns:
             Whether the deletion was announced now.
         """
-        if until > target.read_at + self.handler.interval or _is_audit(facts):
+        announcement = read_announcement(target.obj)
+        holds = announcement is not None and announcement.at >= until.replace(microsecond=0)
+        if _is_audit(facts) or (until > now + self.handler.interval and not holds):
             if is_announced(target.obj):
                 await self._withdraw(target)
             return False
-        if self.handler.dry_run or read_announcement(target.obj) is not None:
+        if self.handler.dry_run or announcement is not None:
             return False
-        await self._announce(target, until, facts)
+        await self._announce(target, until, facts, now)
         return True
 
-    async def _is_announced(self, target: Target, facts: UnusedFacts) -> bool:
+    async def _is_announced(self, target: Target, facts: UnusedFacts, now: datetime) -> bool:
         """Announce the deletion of an object that is due; True if that was done long enough ago."""
         ref = ref_of(target.obj)
         if _is_audit(facts):
@@ -104,17 +110,17 @@ class UsageMarks:
             return False
         announcement = read_announcement(target.obj)
         if announcement is None:
-            await self._announce(target, target.read_at, facts)
+            await self._announce(target, now, facts, now)
             return False
         announced_for = max(announcement.at, announcement.written_at + self._notice)
-        if target.read_at < announced_for:
+        if now < announced_for:
             detail = f"its deletion is announced for {format_instant(announced_for)}"
             self.handler.record(Verdict.KEPT, ref, UnusedReason.UNCONFIRMED, detail=detail)
             return False
         return True
 
-    async def _announce(self, target: Target, due_at: datetime, facts: UnusedFacts) -> None:
-        at = max(due_at, target.read_at + self._notice).replace(microsecond=0)
+    async def _announce(self, target: Target, due_at: datetime, facts: UnusedFacts, now: datetime) -> None:
+        at = max(due_at, now + self._notice).replace(microsecond=0)
         await self.handler.patch(target, announcement_patch(at), manager=ANNOUNCEMENT_MANAGER)
         ref = ref_of(target.obj)
         self.handler.record(Verdict.ANNOUNCED, ref, UnusedReason.NOT_DUE, detail=f"deleted after {format_instant(at)}")

@@ -253,6 +253,7 @@ async def test_warning_is_no_reference_and_the_shipped_rights_are_enough_for_a_p
         admin.make(f"{roles}/clusterrolebindings", bound)
     async with connected_as(admin, "lister") as cluster:
         reader = UsageReader(cluster, read_carriers())
-        found = await reader.look(await reader.read_names())
+        held = await reader.hold_targets()
+        found = await reader.look(held.names(), held=held)
     assert found.of.find_problem() == ""
     assert found.observe(obj | {"kind": "ConfigMap"}).references == ()

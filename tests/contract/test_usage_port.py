@@ -189,10 +189,12 @@ async def test_pass_finds_the_reference_of_a_pod_template(api, cluster):
     reader = UsageReader(cluster, shipped_carriers())
 
     for namespace in ("", api.namespace):
-        found = await reader.look(await reader.read_names(), namespaces=(namespace,) if namespace else ())
+        held = await reader.hold_targets()
+        found = await reader.look(held.names(), namespaces=(namespace,) if namespace else (), held=held)
         seen: dict[str, Observation] = {}
-        async for page in reader.targets(SECRET, namespace=api.namespace):
-            seen |= {one.obj["metadata"]["name"]: found.observe(one.obj) for one in page}
+        async for page in reader.targets(SECRET, held=held):
+            mine = (one.obj for one in page if ref_of(one.obj).namespace == api.namespace)
+            seen |= {obj["metadata"]["name"]: found.observe(obj) for obj in mine}
 
         assert found.of.find_problem() == ""
         (reference,) = seen["used"].references

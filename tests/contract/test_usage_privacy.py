@@ -51,8 +51,9 @@ async def test_secrets_and_config_maps_are_requested_without_their_data(api, ser
     cluster = await connect(kubeconfig=str(server.kubeconfig))
     reader = UsageReader(cluster, shipped_carriers())
 
-    names = await reader.read_names()
-    found = await reader.look(names)
+    held = await reader.hold_targets()
+    names = held.names()
+    found = await reader.look(names, held=held)
     await reader.look(names, namespaces=(api.namespace,))
     for kind in TargetKind:
         pages = [page async for page in reader.targets(kind, namespace=api.namespace)]

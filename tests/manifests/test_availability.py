@@ -82,5 +82,6 @@ def test_services_use_no_field_that_needs_a_knative_feature_flag(timers):
     objects = composed(*timers, "dead-letter", "prometheus", "high-availability", "network-policy")
     for name, service in of_kind(objects, "Service", "serving.knative.dev").items():
         spec = service["spec"]["template"]["spec"]
-        allowed = "serviceAccountName|automountServiceAccountToken|containers|volumes|enableServiceLinks|timeoutSeconds"
+        allowed = "serviceAccountName|automountServiceAccountToken|containers|volumes|enableServiceLinks"
+        allowed += "|timeoutSeconds|responseStartTimeoutSeconds"
         assert not [field for field in spec if not re.fullmatch(allowed, field)], name

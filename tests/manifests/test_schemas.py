@@ -41,7 +41,7 @@ __all__ = ["pytestmark", "with_component"]  # kubectl is needed; a fixture
 
 TAKEN = [*BUILDS, "overlays/cloud-run", "overlays/cloud-run/cluster"]
 FOREIGN = {"monitoring.coreos.com"}
-KNATIVE_ONLY = {"containerConcurrency", "timeoutSeconds"}
+KNATIVE_ONLY = {"containerConcurrency", "responseStartTimeoutSeconds", "timeoutSeconds"}
 CRDS = ("knative-eventing-config/**/resources/*.yaml", "knative-serving-crds/*.yaml")
 
 BAD: list[tuple[str, str, Any, str]] = [

@@ -11,6 +11,7 @@ from shared.core.references.reading import read_references
 from shared.installation.usage_guard import usage_guards
 from shared.installation.usage_rights import carrier_rights, object_rights
 from shared.standalone.trigger_files import read_triggers
+from shared.usecases.usage import TICK_SECONDS_MAX
 from tests.manifests.composed import composed
 from tests.manifests.test_kinds import environment, mounts
 from tests.manifests.test_manifests import KNATIVE, NAMESPACE, of_kind, pod_specs, pytestmark, rules_of
@@ -52,6 +53,16 @@ def test_schedule_equals_the_default_interval():
     assert schedule.split()[1:] == ["*"] * 4
     assert schedule.split()[0].isdigit()
     assert Settings().usage_interval.total_seconds() == 3600
+
+
+def test_tick_has_the_most_time_that_knative_allows_by_default():
+    objects = composed(*USAGE)
+    spec = of_kind(objects, "Service", "serving.knative.dev")["usage"]["spec"]["template"]["spec"]
+    trigger = next(one for one in read_triggers(KNATIVE / "base") if one.name == "usage")
+    assert trigger.delivery.timeout is not None
+    seconds = trigger.delivery.timeout.total_seconds()
+    assert spec["timeoutSeconds"] == spec["responseStartTimeoutSeconds"] == seconds == 600
+    assert seconds - TICK_SECONDS_MAX >= 60  # for a second pass, and the objects that it confirms
 
 
 def test_ticks_of_both_ping_sources_reach_their_own_function():

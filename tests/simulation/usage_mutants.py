@@ -1,6 +1,6 @@
 """Systems with one deliberate mistake each about unused objects: the checks have to find each of them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -27,27 +27,27 @@ def _is_first(reader: Any) -> bool:
     return is_first
 
 
-async def _look_once(self: Any, names: TargetNames, *, namespaces: Collection[str] = ()) -> UsageFound:
+async def _look_once(self: Any, names: TargetNames, **options: Any) -> UsageFound:
     """The second pass is the first one again."""
     if is_first := _is_first(self):
-        self.found = await _look(self, names, namespaces=namespaces)
+        self.found = await _look(self, names, **options)
     found: UsageFound = self.found
     return found if is_first else _as(found, found.of, started_at=found.of.completed_at)
 
 
-async def _look_bravely(self: Any, names: TargetNames, *, namespaces: Collection[str] = ()) -> UsageFound:
+async def _look_bravely(self: Any, names: TargetNames, **options: Any) -> UsageFound:
     """A LIST that fails has no objects."""
-    found = await _look(self, names, namespaces=namespaces)
+    found = await _look(self, names, **options)
     versions = {name: version or "1" for name, version in found.of.versions.items()}
     return _as(found, Pass(found.of.started_at, found.of.completed_at, versions))
 
 
-async def _look_elsewhere(self: Any, names: TargetNames, *, namespaces: Collection[str] = ()) -> UsageFound:
+async def _look_elsewhere(self: Any, names: TargetNames, **options: Any) -> UsageFound:
     """The second pass lists another namespace."""
     if _is_first(self):
-        return await _look(self, names, namespaces=namespaces)
+        return await _look(self, names, **options)
     found = await _look(self, names, namespaces=["elsewhere"])
-    return _as(replace(found, namespaces=namespaces), found.of)
+    return _as(replace(found, namespaces=options["namespaces"]), found.of)
 
 
 def _as(found: UsageFound, of: Pass, **changes: Any) -> UsageFound:

@@ -133,6 +133,10 @@ class UsageWorld:
         self.since: dict[str, tuple[float, str]] = {}
         self.held_late = self.deletions = self.raced = self.between = 0
         self.tick_started = 0.0
+        self.windows: list[float] = []
+        """Of each tick that deleted: the seconds from the start of the second pass to its last accepted DELETE."""
+        self.ages_of_pods: list[float] = []
+        """Of each DELETE: the age of the LIST of Pods when the API server accepts it."""
         self.discovered: list[float] = []
         self.archive = UsageSimArchive(self) if self.seed % 2 else None
         self._names = 0
@@ -187,7 +191,7 @@ class UsageWorld:
         while True:
             usage, self.tick_started = self._usage(), self.loop.time()
             try:
-                limit = self.rng.uniform(0.1, 20) if self.happens(0.2) else 300
+                limit = self.rng.uniform(0.1, 10) if self.happens(0.2) else 300
                 async with asyncio.timeout(limit):
                     await usage.tick()
             except TimeoutError:
@@ -197,7 +201,7 @@ class UsageWorld:
             await asyncio.sleep(INTERVAL.total_seconds())
 
     def _usage(self) -> Usage:
-        telemetry = FakeTelemetry(note=lambda by, text: self.note(f"{by}: {text}"))
+        telemetry = FakeTelemetry(note=lambda by, text: self.note(f"{by}: {text}"), windows=self.windows)
         cluster = (self.mutant.cluster or UsageSimCluster)(self)
         namespaces, clock = Namespaces(cluster, telemetry), ReadClock(self.now)
         archive = self.archive.open(cluster, telemetry) if self.archive else None
@@ -323,6 +327,8 @@ class UsageWorld:
             if at - opted_at > OPT_OUT_WINDOW:
                 self.fail("opted-out", f"{name}: {at - opted_at:.1f} s before")
         self._check_times(name, notes)
+        pods_listed = [when for when, where in self.lists["Pod"] if where in ("", space)]
+        self.ages_of_pods += [at - when for when in pods_listed[-1:]]
         lives = [one for one in self.lives.values() if one.target == (live["kind"], space, name)]
         self._check_passes(name, space, lives)
         if self.archive and live["kind"] == "ConfigMap" and (problem := self.archive.find_problem(live)):

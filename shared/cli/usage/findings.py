@@ -23,7 +23,7 @@ from shared.core.unused.unused_mark import read_unused_mark
 from shared.core.unused.unused_reasons import UnusedReason
 from shared.errors import PermanentError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.usage import UsageFound, UsageReader
+from shared.evaluation.usage import HeldTargets, UsageFound, UsageReader
 from shared.ports import Cluster, Target
 
 RULES = {TargetKind.SECRET: SECRETS, TargetKind.CONFIG_MAP: CONFIG_MAPS}
@@ -118,11 +118,11 @@ async def find_all_usage(
     unused: list[UsageFinding] = []
     namespaces = Namespaces(cluster, only=namespace)
     with no_cyclic_collection():
-        names = await reader.read_names(namespace=namespace)
-        found = await reader.look(names)
+        held = await reader.hold_targets(namespace=namespace)
+        found = await reader.look(held.names(), held=held)
         await namespaces.prime()
         for kind in RULES:
-            async with aclosing(_targets(reader, kind, namespace)) as targets:
+            async with aclosing(_targets(reader, kind, held)) as targets:
                 async for one in targets:
                     if found.observe(one.obj).is_used:
                         continue
@@ -131,8 +131,8 @@ async def find_all_usage(
     return found, unused
 
 
-async def _targets(reader: UsageReader, kind: TargetKind, namespace: str) -> AsyncGenerator[Target]:
-    async for page in reader.targets(kind, namespace=namespace):
+async def _targets(reader: UsageReader, kind: TargetKind, held: HeldTargets) -> AsyncGenerator[Target]:
+    async for page in reader.targets(kind, namespace=held.namespace, held=held):
         for one in page:
             yield one
 

@@ -28,11 +28,10 @@ from shared.core.unused.field_writes import (
 )
 
 MARK_SLACK = timedelta(minutes=10)
-"""The most time between the read of an object, which is the instant in its mark, and the write of the mark.
+"""The most time between the end of a pass, which is the instant in a mark, and the write of the mark.
 
-A tick writes the marks of one page right after it has read the page. With a larger difference, another client wrote
-the value, or the API servers' clocks differ: the object is marked again. No TTL is shorter by it, since a TTL counts
-from the write.
+A tick writes its marks right after the pass. With a larger difference, another client wrote the value, or the API
+servers' clocks differ: the object is marked again. No TTL is shorter by it, since a TTL counts from the write.
 """
 
 

@@ -1,6 +1,7 @@
 """A pass over all carriers: what it lists, and what makes it incomplete."""
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.anyio
 PODS = ListableKind(("v1",), "pods", "Pod", is_namespaced=True)
 INGRESSES = ListableKind(("networking.k8s.io/v1",), "ingresses", "Ingress", is_namespaced=True)
 CONFIG_MAPS = ListableKind(("v1",), "configmaps", "ConfigMap", is_namespaced=True)
+SECRETS = ListableKind(("v1",), "secrets", "Secret", is_namespaced=True)
 EVENTS = ListableKind(("v1",), "events", "Event", is_namespaced=True)
 METRICS = ListableKind(("external.metrics.k8s.io/v1beta1",), "s0", "ExternalMetricValueList", is_namespaced=True)
 GIZMOS = ListableKind(("example.com/v2", "example.com/v1"), "gizmos", "Gizmo", is_namespaced=True)
@@ -37,8 +39,9 @@ def pod(name, config, namespace="ci"):
 class Listing:
     """A cluster whose answers are given: the pages of each kind, or the error of its LIST."""
 
-    def __init__(self, *kinds, problem="", unlistable=(), **pages):
+    def __init__(self, *kinds, problem="", unlistable=(), targets=([OLD],), target_versions=(), **pages):
         self.kinds, self.problem, self.unlistable, self.pages = kinds, problem, unlistable, pages
+        self.target_pages, self.target_versions = targets, target_versions or ["7"] * len(targets)
         self.asked = []
 
     async def list_kinds(self):
@@ -57,7 +60,10 @@ class Listing:
 
     async def list_targets(self, kind, *, namespace="", continue_token=""):
         self.asked.append((f"{kind}", "v1", namespace, continue_token))
-        return TargetPage([Target(OLD, NOW)], NOW, "", "7")
+        place = int(continue_token or 0)
+        token = str(place + 1) if place + 1 < len(self.target_pages) else ""
+        targets = [Target(obj, NOW, keys=3, ahead=timedelta(seconds=2)) for obj in self.target_pages[place]]
+        return TargetPage(targets, NOW, token, self.target_versions[place])
 
     async def get_with_data(self, kind, namespace, name):
         raise AssertionError("a pass reads no data")
@@ -244,17 +250,77 @@ async def test_object_that_was_not_looked_for_is_unknown():
     assert observed.find_problem() == "the pass did not look for references to ConfigMap ci/new"
 
 
-async def test_names_are_read_of_the_kinds_that_may_be_listed_and_the_namespaces_that_matter():
-    class Refusing(Listing):
-        async def list_targets(self, kind, **asked):
-            if kind is TargetKind.SECRET:
-                raise ForbiddenError("secrets is forbidden")
-            return await super().list_targets(kind, **asked)
+class Refusing(Listing):
+    async def list_targets(self, kind, **asked):
+        if kind is TargetKind.SECRET:
+            raise ForbiddenError("secrets is forbidden")
+        return await super().list_targets(kind, **asked)
 
-    reader = UsageReader(Refusing(), shipped_carriers())
 
-    assert (await reader.read_names()).by_name == {"old": {(TargetKind.CONFIG_MAP, "ci")}}
-    assert (await reader.read_names(within={"web"})).by_name == {}
+async def test_names_are_held_of_the_kinds_that_may_be_listed_and_the_namespaces_that_matter():
+    held = await UsageReader(Refusing(), shipped_carriers()).hold_targets()
+
+    assert held.names().by_name == {"old": {(TargetKind.CONFIG_MAP, "ci")}}
+    assert held.names({"web"}).by_name == {}
+
+
+async def test_pass_and_decisions_use_the_secrets_and_config_maps_that_are_held():
+    copy = config_map("copy", annotations={"replicator.v1.mittwald.de/replicate-from": "ci/old"})
+    listing = Listing(PODS, CONFIG_MAPS, SECRETS, targets=[[OLD], [copy]])
+    reader = UsageReader(listing, shipped_carriers())
+
+    held = await reader.hold_targets()
+    found = await reader.look(held.names(), held=held)
+    pages = [page async for page in reader.targets(TargetKind.CONFIG_MAP, held=held)]
+
+    assert Counter(name for name, *_ in listing.asked) == {"Secret": 2, "ConfigMap": 2, "pods": 1}
+    assert [[one.obj for one in page] for page in pages] == [[OLD], [copy]]
+    assert pages[0][0] == Target(OLD, NOW, keys=3, ahead=timedelta(seconds=2))
+    assert {one.source.name for one in found.observe(OLD).references} == {"copy"}
+    assert found.of.versions == {"pods": "7", "configmaps": "7", "secrets": "7"}
+
+
+async def test_pass_over_all_namespaces_lists_what_is_held_of_one_namespace_only():
+    listing = Listing(PODS, CONFIG_MAPS)
+    reader = UsageReader(listing, shipped_carriers())
+
+    held = await reader.hold_targets(namespace="ci")
+    await reader.look(held.names(), held=held)
+
+    assert [(name, where) for name, _, where, _ in listing.asked] == [
+        ("Secret", "ci"),
+        ("ConfigMap", "ci"),
+        ("ConfigMap", ""),
+        ("pods", ""),
+    ]
+
+
+async def test_kind_that_may_not_be_held_is_a_problem_of_the_pass_and_of_the_decisions():
+    reader = UsageReader(Refusing(PODS, CONFIG_MAPS, SECRETS), shipped_carriers())
+
+    held = await reader.hold_targets()
+    found = await reader.look(held.names(), held=held)
+
+    assert found.of.find_problem() == "secrets cannot be listed: secrets is forbidden"
+    with pytest.raises(ForbiddenError):
+        [page async for page in reader.targets(TargetKind.SECRET, held=held)]
+
+
+async def test_held_pages_of_several_states_are_a_problem_of_the_pass():
+    listing = Listing(PODS, CONFIG_MAPS, targets=[[OLD], [OLD]], target_versions=["7", "8"])
+    reader = UsageReader(listing, shipped_carriers())
+
+    held = await reader.hold_targets()
+    found = await reader.look(held.names(), held=held)
+
+    assert "configmaps changed during the LIST" in found.of.find_problem()
+
+
+async def test_api_server_that_is_away_after_the_targets_were_held_raises():
+    reader = UsageReader(Listing(PODS, CONFIG_MAPS, pods=TryLaterError("away")), shipped_carriers())
+    held = await reader.hold_targets()
+    with pytest.raises(TryLaterError):
+        await reader.look(held.names(), held=held)
 
 
 def tenant(kind, **spec):

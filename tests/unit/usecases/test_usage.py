@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from shared.core.objects import ANNOUNCED_LABEL, ObjectRef, format_instant, ref_of
+from shared.core.objects import ANNOUNCED_LABEL, ObjectRef, format_instant
 from shared.core.policy.limits import BreakerLimits, Limits, Rate
 from shared.core.policy.policy import NO_POLICY
 from shared.core.references.reference import Reference, TargetKind
 from shared.core.references.reference_index import ReferenceIndex
-from shared.core.references.target_names import TargetNames, name_targets
+from shared.core.references.target_names import TargetNames
 from shared.core.unused.field_writes import DELETED_AFTER, UNUSED_HASH, UNUSED_SINCE
 from shared.core.unused.passes import Pass
 from shared.devserver.apiserver import WriteOptions
@@ -22,7 +22,8 @@ from shared.devserver.apiserver.patches import merge_patch
 from shared.devserver.apiserver.resources import CONFIG_MAPS
 from shared.errors import ConflictError, ForbiddenError, PermanentError, TryLaterError
 from shared.evaluation.namespaces import Namespaces
-from shared.evaluation.usage import UsageFound, UsageReader
+from shared.evaluation.usage import HeldTargets, UsageFound, UsageReader
+from shared.ports import ListableKinds, TargetPage
 from shared.safeguards.safeguards import Safeguards
 from shared.safeguards.shared_state import Runtime, SharedState
 from shared.safeguards.state_schema import BrakeStop, with_stop
@@ -65,19 +66,26 @@ class FakeReader:
     refused: dict[TargetKind, Exception] = field(default_factory=dict)
     looks: list[str] = field(default_factory=list)
     asked: list[list[str]] = field(default_factory=list)
+    listed: list[TargetKind] = field(default_factory=list)
     is_first: bool = True
     failed_in: set[str] = field(default_factory=set)
     on_look: Any = None
     versions: int = 100
 
-    async def read_names(self, *, namespace: str = "", within: Collection[str] | None = None) -> TargetNames:
-        pages = [await self.cluster.list_targets(kind, namespace=namespace) for kind in TargetKind]
-        refs = [ref_of(one.obj) for page in pages for one in page.targets]
-        return name_targets(
-            (TargetKind(one.kind), one.namespace, one.name) for one in refs if within is None or one.namespace in within
-        )
+    async def hold_targets(self, *, namespace: str = "") -> HeldTargets:
+        held = HeldTargets(ListableKinds((), self.clock.now()), namespace)
+        await held.read(self)
+        return held
 
-    async def look(self, names: TargetNames, *, namespaces: Collection[str] = ()) -> UsageFound:
+    async def list_targets(self, kind: TargetKind, **asked: Any) -> TargetPage:
+        if kind in self.refused:
+            raise self.refused[kind]
+        self.listed.append(kind)
+        return await self.cluster.list_targets(kind, **asked)
+
+    async def look(
+        self, names: TargetNames, *, namespaces: Collection[str] = (), held: HeldTargets | None = None
+    ) -> UsageFound:
         """Make the first pass of a tick, which `looks` has as an empty text, or one that confirms deletions."""
         if self.failure:
             raise self.failure
@@ -98,10 +106,8 @@ class FakeReader:
         of = replace(of, problem=next(iter(failed.values()), of.problem))
         return UsageFound(of, ReferenceIndex(references), names, namespaces, concerned)
 
-    async def targets(self, kind: TargetKind, *, namespace: str = "") -> Any:
-        if kind in self.refused:
-            raise self.refused[kind]
-        page = await self.cluster.list_targets(kind, namespace=namespace)
+    async def targets(self, kind: TargetKind, *, namespace: str = "", held: HeldTargets | None = None) -> Any:
+        page = await (held or self).list_targets(kind, namespace=namespace)
         yield page.targets
 
 
@@ -187,6 +193,24 @@ async def test_tick_marks_an_unused_object(bench):
     await bench.tick()
     assert bench.marks() == {PREFIX + UNUSED_SINCE: at(1)}
     assert ("marked", "newly-unused") in bench.telemetry.verdicts()
+
+
+async def test_tick_lists_secrets_and_config_maps_once_beside_its_passes(bench):
+    bench.put(config_map())
+    await bench.tick()
+    assert Counter(bench.reader.listed) == {TargetKind.SECRET: 1, TargetKind.CONFIG_MAP: 1}
+
+
+async def test_object_that_is_changed_during_the_first_pass_is_left_to_the_next_tick(bench):
+    bench.put(config_map())
+
+    async def write(_namespace):
+        bench.cluster.write("web-7f9c2")
+
+    bench.reader.on_look = write
+    await bench.tick()
+    assert ("kept", "try-later") in bench.telemetry.verdicts()
+    assert not bench.annotations()
 
 
 async def test_second_tick_writes_nothing_if_the_state_is_the_same(bench):
@@ -459,6 +483,30 @@ async def test_announcement_is_withdrawn_if_the_ttl_is_raised(bench):
     await bench.tick()
     assert bench.marks() == {PREFIX + UNUSED_SINCE: format_instant(LONG_UNUSED)}
     assert bench.labels() == {}
+
+
+async def test_two_processes_with_other_intervals_announce_a_deletion_once(bench):
+    often = replace(bench.usage, handler=replace(bench.handler, interval=timedelta(minutes=1)))
+    bench.put(config_map(marked=NOW - timedelta(seconds=DAY - 1800)))
+
+    for _ in range(20):
+        await bench.tick(timedelta(minutes=1))
+        bench.reader.is_first = True
+        await often.tick()
+
+    assert bench.writes == 1
+    assert bench.annotations()[PREFIX + DELETED_AFTER] == at(1800)
+
+
+async def test_announcement_by_an_earlier_policy_holds_if_the_ttl_is_shortened(bench):
+    bench.put(having_announcement(config_map(marked=NOW - timedelta(hours=10)), NOW + timedelta(minutes=30)))
+    bench.policy = unused_policy(unused={"ttl": "10h10m"})
+    await bench.tick()
+    assert bench.writes == 0
+    await bench.tick(timedelta(minutes=20))
+    assert bench.cluster.deleted == []
+    await bench.tick(timedelta(minutes=20))
+    assert len(bench.cluster.deleted) == 1
 
 
 async def test_announcement_without_a_mark_is_withdrawn_if_the_object_is_kept(bench):
