@@ -202,7 +202,7 @@ async def test_stalled_timers_beyond_the_room_of_a_process_delay_no_other(world:
         await world.arrival(*(f"pod-{n}" for n in range(2_500)), seconds=90)
 
 
-async def test_full_stream_refuses_timers_and_keeps_those_that_it_has(node: NatsServer) -> None:
+async def test_full_stream_refuses_new_timers_and_takes_replacements_and_cancels(node: NatsServer) -> None:
     world = world_of(node, bytes_max=1024 * 1024)
     async with world.running() as engine:
         stored = 0
@@ -212,6 +212,15 @@ async def test_full_stream_refuses_timers_and_keeps_those_that_it_has(node: Nats
                 stored += 100
         with pytest.raises(TryLaterError, match="TTL_NATS_BYTES"):
             await engine.set([world.timer(f"other-{n}", 3600) for n in range(100)])
+        with pytest.raises(TryLaterError, match="TTL_NATS_BYTES"):
+            # no stranger fills a full stream with cancellations
+            await engine.cancel([TimerKey(f"other-{n}", "expire") for n in range(400)])
+        later = [world.timer(f"uid-{n}", 7200) for n in range(100)]
+        await engine.set(later)
+        replaced = {one.ref.uid: one for one in await _all(engine)}
+        assert [replaced[one.ref.uid] for one in later] == later
+        await engine.cancel([TimerKey("uid-0", "expire")])
+        stored -= 1
         assert 1_000 < stored < 10_000
         assert await engine.pending() == stored
 

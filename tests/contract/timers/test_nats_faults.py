@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,19 @@ import pytest
 
 from shared.adapters.timers.nats import heads as heads_module
 from shared.adapters.timers.nats.connection import StreamMessage
-from shared.adapters.timers.nats.heads import Heads, Standing
-from shared.adapters.timers.nats.subjects import subjects_of
+from shared.adapters.timers.nats.heads import Heads, Standing, cancellation_of
+from shared.adapters.timers.nats.records import may_leave_fired, schedule_headers
+from shared.adapters.timers.nats.subjects import is_cancelled, subjects_of
+from shared.errors import TryLaterError
 from shared.messages import TimerKey
 from tests.contract.timers.nats_world import STREAM, world_of
-from tests.contract.timers.worlds import QUICK, Target, World, until
+from tests.contract.timers.worlds import QUICK, ShiftedClock, Target, World, until
 from tests.nats_servers import NatsServer, nats_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
 KEY = subjects_of(STREAM, TimerKey("uid-1", "expire"))
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
 OWN, OTHER = KEY.pending("own"), KEY.pending("other")
 
 
@@ -108,4 +111,56 @@ async def test_fired_timer_is_dropped_only_for_what_replaced_it(
             return StreamMessage(head, 1) if head else None
 
     connection: Any = Leader()
-    assert await Heads(connection).standing(KEY, 7, OWN) is standing
+    assert await Heads(connection, ShiftedClock()).standing(KEY, 7, OWN) is standing
+
+
+class Silent:
+    """A server that has lost its quorum: it knows nothing of a key, and what it gets is never stored."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    async def last(self, _subject: str) -> StreamMessage | None:
+        return None
+
+    async def store(self, subject: str, _body: bytes, _headers: dict[str, str]) -> asyncio.Future[object]:
+        self.written.append(subject)
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        answer.set_exception(TryLaterError("no answer by NATS within 5 s"))
+        return answer
+
+
+async def test_cancel_is_acknowledged_only_by_servers_with_a_quorum() -> None:
+    connection: Any = Silent()
+    with pytest.raises(TryLaterError):
+        await Heads(connection, ShiftedClock()).put([cancellation_of(KEY, NOW)])
+    assert [is_cancelled(subject) for subject in connection.written] == [True]
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["unknown", "cancelled"])
+async def test_cancel_of_a_key_without_a_timer_is_stored(node: NatsServer, world: World, *, cancelled: bool) -> None:
+    async with world.running() as engine:
+        for _ in range(2 if cancelled else 1):
+            await engine.cancel([TimerKey("uid-1", "expire")])
+        client = await nats.connect(node.url)
+        state = (await client.jetstream().stream_info(STREAM)).state
+        await client.close()
+        assert (state.messages, state.last_seq) == (1, 2 if cancelled else 1)
+        assert await engine.pending() == 0
+
+
+@pytest.mark.parametrize(
+    ("due_at", "cleared", "clears"),
+    [
+        (NOW + timedelta(hours=1), False, False),
+        (NOW + timedelta(seconds=1), False, True),  # the servers may fire it now
+        (NOW - timedelta(hours=1), False, True),
+        (NOW + timedelta(hours=1), True, True),  # it replaced one that the servers may have fired
+    ],
+)
+def test_replacement_removes_an_older_fired_message_if_there_may_be_one(
+    due_at: datetime, *, cleared: bool, clears: bool
+) -> None:
+    headers = schedule_headers(due_at, KEY.fired, clears=cleared)
+    stored = "NATS/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+    assert may_leave_fired(stored, NOW) is clears

@@ -7,7 +7,7 @@ for it; if the process dies, they deliver the timer to another process.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 
 from shared.adapters.timers.in_flight import FailureLog, drain
@@ -25,6 +25,12 @@ UNKNOWN_SECONDS = 1.0
 
 GIVE_BACK_SECONDS_MAX = 5.0
 """The longest time after which a timer that fired early, by the clock of this process, is looked at again."""
+
+RETURN_SECONDS_MAX = 100.0
+"""The longest time for which a surplus timer is given back; above it, the timer is set again.
+
+The servers can hold a limited number of timers that were given back, but any number of pending ones.
+"""
 
 _log = logging.getLogger("ttl")
 
@@ -61,10 +67,13 @@ class NatsDeliveries:
         """Start a delivery; the timer's place is taken until it ends."""
         self._spawn(self._deliver(lane, fired))
 
-    def postpone(self, surplus: Iterable[tuple[FiredTimer, float]]) -> None:
-        """Set timers that wait for a place again, some seconds later."""
+    def postpone(self, surplus: Sequence[tuple[FiredTimer, float]]) -> None:
+        """Let the servers deliver timers that wait for a place again, some seconds later."""
+        if soon := [one for one in surplus if one[1] <= RETURN_SECONDS_MAX]:
+            self._spawn(self._give_back(soon))
         for fired, seconds in surplus:
-            self._spawn(self._postpone_waiting(fired, seconds))
+            if seconds > RETURN_SECONDS_MAX:
+                self._spawn(self._postpone_waiting(fired, seconds))
 
     async def drain(self) -> None:
         """Wait for the deliveries in flight, then cancel late ones; another process delivers their timers again."""
@@ -132,6 +141,11 @@ class NatsDeliveries:
         counted = timer.model_copy(update={"attempts": attempts})
         at = self._clock.now() + timedelta(seconds=seconds)
         await self._heads.postpone(NewTimer(fired.key, body_of(counted), at), fired.sequence, fired.schedule)
+
+    async def _give_back(self, surplus: Sequence[tuple[FiredTimer, float]]) -> None:
+        for fired, seconds in surplus:
+            await fired.give_back(seconds)
+            self._ended(fired)
 
     async def _postpone_waiting(self, fired: FiredTimer, seconds: float) -> None:
         try:

@@ -23,7 +23,7 @@ from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.nats.connection import NatsConnection
 from shared.adapters.timers.nats.deliveries import NatsDeliveries
 from shared.adapters.timers.nats.fired import FiredTimer
-from shared.adapters.timers.nats.heads import Heads, NewTimer
+from shared.adapters.timers.nats.heads import Heads, NewTimer, cancellation_of
 from shared.adapters.timers.nats.holding import SIGN_SECONDS, Holding
 from shared.adapters.timers.nats.lane import NatsLane
 from shared.adapters.timers.nats.pages import Pages
@@ -73,7 +73,7 @@ class NatsTimers:
         self._connection = NatsConnection(servers, stream)
         self._stream = TimerStream(self._connection, stream, replicas)
         self._room = StreamRoom(self._stream, bytes_max)
-        self._heads = Heads(self._connection)
+        self._heads = Heads(self._connection, clock)
         self._pages = Pages(self._connection, stream)
         self._holding = Holding()
         self._deliveries = NatsDeliveries(
@@ -97,8 +97,7 @@ class NatsTimers:
             NewTimer(subjects_of(self._name, key), body_of(timer), fire_at(timer, now)) for key, timer in last.items()
         ]
         await self._started()
-        await self._room.take(new)
-        await self._heads.put(new)
+        await self._heads.put(new, await self._room.take(new))
 
     async def cancel(self, keys: Sequence[TimerKey]) -> None:
         """Cancel timers, and return once the servers stored that.
@@ -106,9 +105,10 @@ class NatsTimers:
         Raises:
             TryLaterError: The timers could not be cancelled now; none of them is certain.
         """
-        subjects = [subjects_of(self._name, key) for key in dict.fromkeys(keys)]
+        now = self._clock.now()
+        new = [cancellation_of(subjects_of(self._name, key), now) for key in dict.fromkeys(keys)]
         await self._started()
-        await self._heads.cancel(subjects, self._clock.now())
+        await self._heads.put(new, await self._room.take(new))
 
     async def open(self, *, creates: bool) -> None:
         """Connect, and check the stream; see `ConnectedTimers.open`."""

@@ -8,19 +8,17 @@ import asyncio
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum, auto
 
 from nats.nuid import NUID
 
 from shared.adapters.timers.nats.acks import Answer, ExpectationError
 from shared.adapters.timers.nats.connection import NatsConnection
-from shared.adapters.timers.nats.records import CANCELLED_HEADER, schedule_headers
-from shared.adapters.timers.nats.subjects import KeySubjects, is_cancelled, is_head
+from shared.adapters.timers.nats.records import CANCELLED_FOR, CANCELLED_HEADER, may_leave_fired, schedule_headers
+from shared.adapters.timers.nats.subjects import KeySubjects, is_head
 from shared.errors import TryLaterError
-
-CANCELLED_FOR = timedelta(minutes=2)
-"""How long a cancellation stays: longer than the server takes from the start of a firing to its end (20 s for 10^6)."""
+from shared.ports import Clock
 
 REPLACED_AT_ONCE = 256
 """Maximum number of timers that are replaced or cancelled at once: each is read before it is written."""
@@ -46,7 +44,7 @@ class NewTimer:
 
     Attributes:
         key: The key.
-        body: The timer; None cancels it.
+        body: The timer; None cancels the timer of the key.
         at: When it fires.
     """
 
@@ -55,73 +53,84 @@ class NewTimer:
     at: datetime
 
 
+def cancellation_of(key: KeySubjects, now: datetime) -> NewTimer:
+    """Return a schedule without a timer, which takes the place of the timer of a key.
+
+    So a firing that the server has begun, and a retry of a delivery in flight, find that the timer is gone.
+    """
+    return NewTimer(key, None, now + CANCELLED_FOR)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a key has in the stream.
+
+    Attributes:
+        sequence: The last sequence of the key; 0 if it has nothing.
+        head: The subject of its schedule; empty if there is none.
+        clears: Whether what replaces it must remove an older fired message.
+    """
+
+    sequence: int = 0
+    head: str = ""
+    clears: bool = False
+
+
+_NOTHING = _Found()
+
+
 class Heads:
     """Sets, cancels and postpones timers.
 
     Args:
         connection: The connection.
+        clock: The wall clock.
     """
 
-    def __init__(self, connection: NatsConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: NatsConnection, clock: Clock) -> None:
+        self._connection, self._clock = connection, clock
         self._nuid = NUID()
         self._replacing = asyncio.Semaphore(REPLACED_AT_ONCE)
 
-    async def put(self, timers: Sequence[NewTimer]) -> None:
-        """Set timers, each in place of the one of its key.
+    async def put(self, timers: Sequence[NewTimer], full: TryLaterError | None = None) -> None:
+        """Set or cancel timers, each in place of the one of its key.
 
         First each is stored as if its key had none; that is one request a timer. Those that the servers refuse replace
-        what there is.
+        what there is. A key without a timer is cancelled by a write too: a server that has lost its quorum knows no
+        newer timer, and would say that there is none.
+
+        Args:
+            timers: What to store.
+            full: If there is no room: what to raise for a key that has nothing in the stream.
 
         Raises:
             TryLaterError: A timer was not stored, or that is unknown.
             EventError: A timer is too large.
         """
-        stored = [await self._send(timer, 0, "") for timer in timers]
-        results = await asyncio.gather(*stored, return_exceptions=True)
-        again = [timer for timer, result in zip(timers, results, strict=True) if isinstance(result, ExpectationError)]
-        _raise_first(result for result in results if not isinstance(result, ExpectationError))
-        _raise_first(await asyncio.gather(*map(self._replace, again), return_exceptions=True))
+        again = timers if full else await self._put_new(timers)
+        _raise_first(await asyncio.gather(*(self._replace(one, full) for one in again), return_exceptions=True))
 
-    async def _replace(self, timer: NewTimer) -> None:
-        """Set a timer whose key has something in the stream."""
+    async def _put_new(self, timers: Sequence[NewTimer]) -> Sequence[NewTimer]:
+        """Store timers of keys without a timer; return those of other keys."""
+        stored = [await self._send(timer, _NOTHING) for timer in timers]
+        results = await asyncio.gather(*stored, return_exceptions=True)
+        _raise_first(result for result in results if not isinstance(result, ExpectationError))
+        return [timer for timer, result in zip(timers, results, strict=True) if isinstance(result, ExpectationError)]
+
+    async def _replace(self, timer: NewTimer, full: TryLaterError | None) -> None:
+        """Set or cancel a timer whose key has something in the stream."""
         async with self._replacing:
             for attempt in range(_TRIES):
-                expected, head = await self._newest(timer.key)
+                found = await self._newest(timer.key)
+                if full and not found.sequence:
+                    raise full
                 try:
-                    await (await self._send(timer, expected, head))
+                    await (await self._send(timer, found))
                 except ExpectationError:
                     await _pause(attempt)
                 else:
                     return
         raise TryLaterError("the timer was not stored: other processes set it at the same time")
-
-    async def cancel(self, keys: Sequence[KeySubjects], now: datetime) -> None:
-        """Cancel the timers of keys: pending, or fired and not delivered yet.
-
-        Raises:
-            TryLaterError: A timer was not cancelled, or that is unknown.
-        """
-        _raise_first(await asyncio.gather(*(self._cancel(key, now) for key in keys), return_exceptions=True))
-
-    async def _cancel(self, key: KeySubjects, now: datetime) -> None:
-        """Let a schedule without a timer take the place of the timer.
-
-        So a firing that the server has begun, and a retry of a delivery in flight, find that the timer is gone.
-        """
-        cancellation = NewTimer(key, None, now + CANCELLED_FOR)
-        async with self._replacing:
-            for attempt in range(_TRIES):
-                expected, head = await self._newest(key)
-                if not expected or is_cancelled(head):
-                    return
-                try:
-                    await (await self._send(cancellation, expected, head))
-                except ExpectationError:
-                    await _pause(attempt)
-                else:
-                    return
-        raise TryLaterError("the timer was not cancelled: other processes set it at the same time")
 
     async def postpone(self, timer: NewTimer, sequence: int, schedule: str) -> bool:
         """Set the next attempt of a fired timer, unless it was replaced or cancelled.
@@ -139,7 +148,7 @@ class Heads:
         """
         for attempt in range(_TRIES):
             try:
-                await (await self._send(timer, sequence, ""))
+                await (await self._send(timer, _Found(sequence)))
             except ExpectationError:
                 await _pause(attempt)
                 if await self.standing(timer.key, sequence, schedule) is Standing.REPLACED:
@@ -149,7 +158,10 @@ class Heads:
         raise TryLaterError("the next attempt was not set: other processes set the timer at the same time")
 
     async def standing(self, key: KeySubjects, sequence: int, schedule: str) -> Standing:
-        """Return what became of a fired timer, by the leader of the stream.
+        """Return what became of a fired timer, by the server that leads the stream, or that still believes so.
+
+        This is a read without a quorum. A server that is cut off from most others notices that after up to 10 s. A
+        process that is cut off with it may start a delivery meanwhile, although others replaced or cancelled the timer.
 
         The schedule that replaces a timer may be older than the firing that the server had begun, so a key with another
         schedule has no fired timer that counts. The leader may not know yet what another server has delivered: then it
@@ -170,28 +182,24 @@ class Heads:
             return Standing.CURRENT
         return Standing.UNKNOWN
 
-    async def _newest(self, key: KeySubjects) -> tuple[int, str]:
-        """Return the last sequence of a key, and the subject of its head; 0 and empty without."""
+    async def _newest(self, key: KeySubjects) -> _Found:
+        """Read what a key has in the stream."""
         newest = await self._connection.last(key.every)
-        if newest is None or is_head(newest.subject):
-            return (newest.sequence, newest.subject) if newest else (0, "")
+        if newest is None:
+            return _NOTHING
+        if is_head(newest.subject):
+            return _Found(newest.sequence, newest.subject, may_leave_fired(newest.headers, self._clock.now()))
         head = await self._connection.last(key.heads)
-        return newest.sequence, head.subject if head else ""
+        return _Found(newest.sequence, head.subject if head else "", clears=True)
 
-    async def _send(self, timer: NewTimer, expected: int, head: str) -> asyncio.Future[Answer]:
-        """Send a schedule that replaces a head.
-
-        Args:
-            timer: What to store.
-            expected: The last sequence of the key; 0 if the key has nothing.
-            head: The subject of the schedule that is replaced; empty if there is none.
-        """
+    async def _send(self, timer: NewTimer, replaced: _Found) -> asyncio.Future[Answer]:
+        """Send a schedule that replaces what its key has in the stream."""
         key, slot = timer.key, self._nuid.next().decode()
-        headers = schedule_headers(timer.at, key.fired)
-        headers["Nats-Expected-Last-Subject-Sequence"] = str(expected)
+        headers = schedule_headers(timer.at, key.fired, clears=replaced.clears)
+        headers["Nats-Expected-Last-Subject-Sequence"] = str(replaced.sequence)
         headers["Nats-Expected-Last-Subject-Sequence-Subject"] = key.every
-        if head:
-            headers["Nats-Scheduler"] = head
+        if replaced.head:
+            headers["Nats-Scheduler"] = replaced.head
             headers["Nats-Schedule-Next"] = "purge"
         if timer.body is None:
             headers[CANCELLED_HEADER] = "1"

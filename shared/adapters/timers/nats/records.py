@@ -5,6 +5,7 @@ resolution of `datetime`, so no time is rounded.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -23,6 +24,12 @@ BODY_BYTES_MAX = 48 * 1024
 CANCELLED_HEADER = "Ttl-Cancelled"
 """Marks what replaces a cancelled timer: it is dropped when it fires."""
 
+CANCELLED_FOR = timedelta(minutes=2)
+"""How long a cancellation stays: longer than the server takes from the start of a firing to its end (20 s for 10^6)."""
+
+SCHEDULE_HEADER, CLEARS_HEADER = "Nats-Schedule", "Nats-Schedule-Rollup"
+
+_AT = re.compile(rf"\n{SCHEDULE_HEADER}: ?@at (\S+)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST = datetime(2000, 1, 1, tzinfo=UTC)
@@ -80,14 +87,32 @@ def fire_at(timer: Timer, now: datetime) -> datetime:
     return max(timer.due_at, now + timedelta(seconds=backoff_seconds(timer.attempts - 1, jitter=1.0)))
 
 
-def schedule_headers(at: datetime, target: str) -> dict[str, str]:
+def schedule_headers(at: datetime, target: str, *, clears: bool) -> dict[str, str]:
     """Return the headers by which the server fires a message at a time, within the years that the server knows.
 
-    The fired message removes an older fired message of its key that waits. So a timer that was replaced or cancelled is
-    never the newest of its key again.
+    Args:
+        at: The time.
+        target: Where the server publishes it.
+        clears: Whether the fired message removes an older fired message of its key that waits. So a timer that was
+            replaced or cancelled is never the newest of its key again. For each such firing, the server writes all
+            that the consumers have not acknowledged.
     """
     instant = min(max(at, _FIRST), _LAST).isoformat().replace("+00:00", "Z")
-    return {"Nats-Schedule": f"@at {instant}", "Nats-Schedule-Target": target, "Nats-Schedule-Rollup": "sub"}
+    headers = {SCHEDULE_HEADER: f"@at {instant}", "Nats-Schedule-Target": target}
+    return headers | {CLEARS_HEADER: "sub"} if clears else headers
+
+
+def may_leave_fired(headers: str, now: datetime) -> bool:
+    """Return whether a fired message of the key may wait, or be about to be stored, although its schedule is replaced.
+
+    Args:
+        headers: The headers of the schedule, as the server stores them.
+        now: The current instant.
+    """
+    if f"\n{CLEARS_HEADER}:" in headers:
+        return True
+    found = _AT.search(headers)
+    return not found or datetime.fromisoformat(found[1]) < now + CANCELLED_FOR
 
 
 def is_cancellation(headers: Mapping[str, str] | None) -> bool:

@@ -21,7 +21,7 @@ _OVERHEAD_BYTES = 400  # the subject, the headers and the record of a message
 
 
 class StreamRoom:
-    """Refuses timers when the stream is full.
+    """Knows whether the stream is full.
 
     Args:
         stream: The stream.
@@ -32,11 +32,14 @@ class StreamRoom:
         self._stream, self._bytes_max = stream, bytes_max
         self._used, self._read_at = 0, -ROOM_READ_SECONDS
 
-    async def take(self, timers: Sequence[NewTimer]) -> None:
+    async def take(self, timers: Sequence[NewTimer]) -> TryLaterError | None:
         """Count timers that are about to be stored.
 
+        Returns:
+            Why no timer may be added; None if there is room. What replaces a timer is stored all the same.
+
         Raises:
-            TryLaterError: The stream is full, or its size cannot be read.
+            TryLaterError: The size of the stream cannot be read.
         """
         now = time.monotonic()
         if now - self._read_at >= ROOM_READ_SECONDS:
@@ -48,8 +51,9 @@ class StreamRoom:
                 raise
         wanted = sum(len(timer.body or b"") + _OVERHEAD_BYTES for timer in timers)
         if self._used + wanted > self._bytes_max:
-            raise TryLaterError(
+            return TryLaterError(
                 f"the stream of the timers is full: {self._used} of {self._bytes_max} bytes (TTL_NATS_BYTES)",
                 retry_after_seconds=STREAM_FULL_SECONDS,
             )
         self._used += wanted
+        return None

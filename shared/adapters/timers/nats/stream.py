@@ -22,8 +22,8 @@ START_RETRY_SECONDS = 1.0
 ACK_SECONDS = 10.0
 """After this time without a sign of its process, a fired timer is delivered by another process."""
 
-UNACKNOWLEDGED_MAX = 20_000
-"""Maximum number of fired timers per purpose that all processes together hold."""
+UNACKNOWLEDGED_MAX = 500_000
+"""Maximum number of fired timers per purpose that all processes together hold, or have given back for a while."""
 
 _ABSENT_STREAM, _ABSENT_CONSUMER = 10059, 10014
 _OFF = (10076, 10039)
