@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from shared.adapters.events.answers import Function, Read, answering
+from shared.adapters.events.answers import Function, Read, Respond, answering, responding
 from shared.adapters.events.cloudevents import parse_event
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.installation_events import InstallationEvents
@@ -57,6 +57,7 @@ class Process:
         events: Writes Kubernetes Events about the installation.
         archives: The archives of the policy.
         children: Returns what finds the children of an object.
+        functions: The functions that were loaded for this process, by name, for a broker in this process.
     """
 
     config: ProcessConfig
@@ -67,6 +68,7 @@ class Process:
     events: InstallationEvents
     archives: Archives
     children: Once[Children]
+    functions: dict[str, Respond] = field(default_factory=dict, init=False)
     _large_pages: LargePages = field(default_factory=LargePages)
     _usage_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -83,9 +85,14 @@ class Process:
     # Events in and out
 
     def answering(self, function: Function, read: Read = parse_event) -> "Callable[[Request], Awaitable[Response]]":
-        """Make an HTTP function, with the admission and the metrics of this process; see `answers.answering`."""
+        """Make an HTTP function, with the admission and the metrics of this process; see `answers.answering`.
+
+        The function is added to `functions` too.
+        """
         observe = self.config.metrics.answered if self.config.metrics else None
-        return answering(function, read=read, admit=self.config.admit, observe=observe)
+        admit = self.config.admit
+        self.functions[function.__name__] = responding(function, read=read, admit=admit, observe=observe)
+        return answering(function, read=read, admit=admit, observe=observe)
 
     def published(self) -> Publisher:
         """Return the publisher that sends events to the Broker."""

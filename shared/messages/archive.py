@@ -1,5 +1,6 @@
 """The messages about archives."""
 
+from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, StringConstraints
@@ -52,6 +53,11 @@ class ObjectArchived(Message):
     def subject(self) -> str:
         """The object's uid."""
         return self.ref.uid
+
+    @property
+    def occurred_at(self) -> datetime:
+        """When the archive acknowledged it."""
+        return self.archived_at
 
 
 class ArchiveRequest(Message):
@@ -124,3 +130,8 @@ class ArchiveDone(Message):
     def subject(self) -> str:
         """The object's uid."""
         return self.ref.uid
+
+    @property
+    def occurred_at(self) -> datetime:
+        """When the archive acknowledged it."""
+        return self.archived_at

@@ -1,5 +1,6 @@
 """The base of all messages."""
 
+from datetime import datetime
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -21,6 +22,11 @@ class Message(BaseModel):
     def subject(self) -> str:
         """The CloudEvent subject: the object's uid, if the message is about one object."""
         return ""
+
+    @property
+    def occurred_at(self) -> datetime | None:
+        """The CloudEvent time: when it occurred; None for a message that only asks for something."""
+        return None
 
     @property
     def extensions(self) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The messages about what happened to an object."""
 
+from datetime import datetime
 from typing import ClassVar, Literal
 
 from shared.core.kinds.rule import Outcome
@@ -45,6 +46,11 @@ class ObjectDeleted(Message):
         """The object's uid."""
         return self.ref.uid
 
+    @property
+    def occurred_at(self) -> datetime:
+        """When the DELETE was accepted."""
+        return self.deleted_at
+
 
 class ObjectStopped(Message):
     """The API server accepted the patch that stops an object at its active deadline.
@@ -79,3 +85,8 @@ class ObjectStopped(Message):
     def subject(self) -> str:
         """The object's uid."""
         return self.ref.uid
+
+    @property
+    def occurred_at(self) -> datetime:
+        """When the patch was accepted."""
+        return self.stopped_at

@@ -11,8 +11,7 @@ raises TryLaterError; the engine keeps the timer and retries later.
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from shared.adapters.events.cloudevents import Event, event_of
 from shared.errors import EventError, TryLaterError
@@ -27,47 +26,41 @@ HOPS = 255
 class _Chain:
     """The deliveries of one event and of all replies that follow from it.
 
-    Each delivery is a task, because nested calls over 255 hops would exceed the stack.
-
     Attributes:
         returnable: The event that the sender keeps and sends again after a transient error; None for no such event.
+        limit: Entered while the sender waits; it never expires by itself.
     """
 
     def __init__(self, returnable: Event | None) -> None:
         self.returnable = returnable
         self.undelivered: list[Undelivered] = []
-        self.aborted = False
-        self.group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def start(self, step: Coroutine[Any, Any, None]) -> None:
-        task = self.group.create_task(step)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.limit = asyncio.timeout(None)
 
     def abort(self) -> None:
-        self.aborted = True
-        for task in self._tasks:
-            task.cancel()
+        """Let the sender wait no longer."""
+        self.limit.reschedule(asyncio.get_running_loop().time())
 
 
 class LocalBroker:
     """Routes events to functions by their Triggers; the Publisher of a process without Knative.
 
     Args:
-        subscribers: The subscribers of the Triggers, see `subscribers_of`.
         dead_letter: Receives each event that a function did not accept.
         source: The CloudEvent source of published messages.
     """
 
-    def __init__(self, subscribers: Sequence[Subscriber], *, dead_letter: DeadLetterSink, source: str) -> None:
-        self._subscribers = subscribers
+    def __init__(self, *, dead_letter: DeadLetterSink, source: str) -> None:
+        self._subscribers: Sequence[Subscriber] = ()
         self._dead_letter = dead_letter
         self._source = source
         self._closing = False
         self._chains: set[_Chain] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def subscribe(self, subscribers: Sequence[Subscriber]) -> None:
+        """Deliver to these subscribers from now on. Their functions may publish to this broker."""
+        self._subscribers = subscribers
 
     async def publish(self, message: Message) -> None:
         """Publish a message; after a transient error it does not become a dead letter, but stays with the sender.
@@ -95,56 +88,85 @@ class LocalBroker:
         return await self._run(event, returnable=None)
 
     async def close(self, *, grace_seconds: float) -> None:
-        """Accept no more events and wait for those in flight; after the grace their senders get TryLaterError."""
+        """Accept no more events, and wait for those in flight and for all functions that are called.
+
+        After the grace, the senders get TryLaterError, and the functions are cancelled.
+        """
         self._closing = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace_seconds):
                 await self._idle.wait()
+                for subscriber in self._subscribers:
+                    await subscriber.finish()
         for chain in self._chains:
             chain.abort()
         await self._idle.wait()
+        for subscriber in self._subscribers:
+            await subscriber.cancel()
 
     async def _run(self, event: Event, *, returnable: Event | None) -> tuple[Undelivered, ...]:
         if self._closing:
             raise TryLaterError("the broker is closing")
+        matching = self._matching(event)
+        if not matching:  # most events, such as `object.deleted`
+            return ()
         chain = _Chain(returnable)
         self._chains.add(chain)
         self._idle.clear()
         try:
-            async with chain.group:
-                self._route(event, _hops_left(event), chain)
+            async with chain.limit:
+                await self._deliver(event, matching, _hops_left(event), chain)
+        except TimeoutError:
+            raise TryLaterError("the broker closed before every function had answered") from None
         finally:
             self._chains.discard(chain)
             if not self._chains:
                 self._idle.set()
-        if chain.aborted:
-            raise TryLaterError("the broker closed before every function had answered")
         return tuple(chain.undelivered)
 
-    def _route(self, event: Event, hops: int, chain: _Chain) -> None:
-        """Start a delivery for every Trigger that matches the event; most events have no Trigger."""
+    def _matching(self, event: Event) -> list[Subscriber]:
         attributes = event.attributes()
-        matching = [subscriber for subscriber in self._subscribers if subscriber.trigger.matches(attributes)]
-        if not matching:
-            return
+        return [subscriber for subscriber in self._subscribers if subscriber.trigger.matches(attributes)]
+
+    async def _deliver(self, event: Event, matching: Sequence[Subscriber], hops: int, chain: _Chain) -> None:
+        """Deliver an event to its subscribers, and the replies to theirs; a loop, since calls do not nest 255 deep."""
+        while matching:
+            parcel = self._pack(event, hops, chain)
+            if parcel is None:
+                return
+            if len(matching) > 1:
+                async with asyncio.TaskGroup() as group:
+                    for subscriber in matching:
+                        group.create_task(self._deliver_and_follow(subscriber, parcel, hops, chain))
+                return
+            reply = await self._deliver_one(matching[0], parcel, chain)
+            if reply is None:
+                return
+            event, matching, hops = reply, self._matching(reply), hops - 1
+
+    def _pack(self, event: Event, hops: int, chain: _Chain) -> Parcel | None:
         if hops <= 0:
             reason = f"{HOPS_LEFT}: expected at most {HOPS} replies in a chain; a function may answer itself"
             self._fail(event, _refused(reason), chain)
-            return
+            return None
         try:
-            parcel = pack(event)
+            return pack(event)
         except EventError as error:
             self._fail(event, _refused(str(error)), chain)
-            return
-        for subscriber in matching:
-            chain.start(self._deliver(subscriber, parcel, hops=hops, chain=chain))
+            return None
 
-    async def _deliver(self, subscriber: Subscriber, parcel: Parcel, *, hops: int, chain: _Chain) -> None:
+    async def _deliver_and_follow(self, subscriber: Subscriber, parcel: Parcel, hops: int, chain: _Chain) -> None:
+        reply = await self._deliver_one(subscriber, parcel, chain)
+        if reply is not None:
+            await self._deliver(reply, self._matching(reply), hops - 1, chain)
+
+    async def _deliver_one(self, subscriber: Subscriber, parcel: Parcel, chain: _Chain) -> Event | None:
+        """Deliver an event to one subscriber; returns the reply."""
         result = await subscriber.deliver(parcel)
         if isinstance(result, Undelivered):
             self._fail(parcel.event, result, chain)
-        elif result is not None:
-            self._route(result, hops - 1, chain)
+            return None
+        return result
 
     def _fail(self, event: Event, undelivered: Undelivered, chain: _Chain) -> None:
         chain.undelivered.append(undelivered)

@@ -16,7 +16,7 @@ class Undelivered:
 
     Attributes:
         trigger: The name of the Trigger; empty if the broker itself rejected the event.
-        destination: The URL of the subscriber.
+        destination: The function, or `broker`.
         status: The status of the last answer; 500 if there was none, as with Knative.
         detail: The body of the last answer, or why there was none.
         retryable: Whether a later delivery may succeed; the retries of the Trigger are exhausted.

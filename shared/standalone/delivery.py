@@ -1,15 +1,17 @@
-"""Deliver the events of one Trigger over HTTP, with the retries and pauses of Knative."""
+"""Deliver the events of one Trigger to a function of this process, with the retries and pauses of Knative.
+
+A delivery calls the function with the headers and the body of the request that Knative would send, and reads its answer
+as Knative would. As over HTTP, a function goes on if its sender is cancelled, or waits no longer for the answer.
+"""
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
 
-import aiohttp
-from yarl import URL
-
+from shared.adapters.events.answers import FunctionAnswer, Respond
 from shared.adapters.events.cloudevents import Event, parse_event, to_http
 from shared.errors import EventError
 from shared.standalone.dead_letters import Undelivered
@@ -28,29 +30,11 @@ HOPS_LEFT = "knativebrokerttl"
 Sleep = Callable[[float], Awaitable[None]]
 
 _ATTEMPT_SECONDS_MAX = 900.0  # if the Trigger sets no `timeout`: the limit of Knative's in-memory channel
-_KEEP_ALIVE_SECONDS = 3.0  # below the 5 s of uvicorn: a request on a connection that it just closed fails
 _DETAIL_CHARACTERS_MAX = 1024
 _RETRYABLE = {HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
 _NOT_A_CLOUD_EVENT = "received a non-empty response not recognized as CloudEvent"
-# For an empty body, aiohttp would send the content type application/octet-stream.
-_SKIPPED_HEADERS = ("Content-Type", "User-Agent")
 
-
-def open_session(socket: Path | None = None) -> aiohttp.ClientSession:
-    """Open the HTTP session of a LocalBroker; close the session after the broker.
-
-    The session has no connection limit and no cookies: each Trigger has its own limit, and Triggers must not wait for
-    each other.
-
-    Args:
-        socket: The unix socket for every URL; None for TCP.
-    """
-    connector = (
-        aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS)
-        if socket is None
-        else aiohttp.UnixConnector(str(socket), limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS)
-    )
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+_log = logging.getLogger("ttl")
 
 
 def is_retryable(status: int) -> bool:
@@ -102,19 +86,18 @@ class Subscriber:
 
     Args:
         trigger: The Trigger.
-        url: The URL of the function.
-        session: The HTTP session; its connection limit must be at least DELIVERIES_MAX times the number of Triggers.
+        respond: The function.
         sleep: Waits the given seconds between two attempts.
     """
 
-    def __init__(self, trigger: Trigger, url: URL, *, session: aiohttp.ClientSession, sleep: Sleep) -> None:
+    def __init__(self, trigger: Trigger, respond: Respond, *, sleep: Sleep) -> None:
         self.trigger = trigger
-        self._url = url
-        self._session = session
+        self._respond = respond
         self._sleep = sleep
         self._slots = asyncio.Semaphore(DELIVERIES_MAX)
+        self._calls: set[asyncio.Task[FunctionAnswer]] = set()
         timeout = trigger.delivery.timeout
-        self._timeout = aiohttp.ClientTimeout(total=timeout.total_seconds() if timeout else _ATTEMPT_SECONDS_MAX)
+        self._seconds_max = timeout.total_seconds() if timeout else _ATTEMPT_SECONDS_MAX
 
     async def deliver(self, parcel: Parcel) -> Event | Undelivered | None:
         """Deliver an event: retry until it is accepted, permanently rejected, or the Trigger's retries are exhausted.
@@ -135,28 +118,45 @@ class Subscriber:
             await self._sleep(max(delivery.pause_seconds(retries), answer.retry_after_seconds))
         return Undelivered(
             trigger=self.trigger.name,
-            destination=str(self._url),
+            destination=f"functions/{self.trigger.subscriber}",
             status=answer.status,
             detail=answer.detail,
             retryable=is_retryable(answer.status),
             retry_after_seconds=answer.retry_after_seconds,
         )
 
+    async def finish(self) -> None:
+        """Wait for the calls that are in progress, and for those whose senders do not wait any more."""
+        if self._calls:
+            await asyncio.wait(self._calls)
+
+    async def cancel(self) -> None:
+        """Cancel the calls that are in progress."""
+        for call in self._calls:
+            call.cancel()
+        await self.finish()
+
     async def _attempt(self, parcel: Parcel) -> _Answer:
+        # As a task: the function goes on if the sender is cancelled or the time is over, and may then have deleted.
+        call = asyncio.create_task(self._call(parcel))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
         try:
-            async with self._session.post(
-                self._url,
-                data=parcel.body,
-                headers=parcel.headers,
-                timeout=self._timeout,
-                allow_redirects=False,
-                skip_auto_headers=_SKIPPED_HEADERS,
-            ) as response:
-                return self._read(response.status, response.headers, await response.read())
+            async with asyncio.timeout(self._seconds_max):
+                answer = await asyncio.shield(call)
         except TimeoutError:
-            return _Answer(500, f"dispatch error: no answer within {self._timeout.total:g} s")
-        except (aiohttp.ClientError, OSError) as error:
-            return _Answer(500, f"dispatch error: {error or type(error).__name__}")
+            return _Answer(500, f"dispatch error: no answer within {self._seconds_max:g} s")
+        return self._read(answer.status, answer.headers, answer.body)
+
+    async def _call(self, parcel: Parcel) -> FunctionAnswer:
+        task = asyncio.current_task()
+        try:
+            return await self._respond(parcel.headers, parcel.body)
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
+                raise  # by `cancel`; any other is a bug of the function, and must not cancel the sender
+            _log.exception("function failed", extra={"fields": {"function": self.trigger.subscriber}})
+            return FunctionAnswer(500, body=b"Internal Server Error")
 
     def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> _Answer:
         """Interpret an HTTP answer as a Broker does."""
@@ -168,8 +168,7 @@ class Subscriber:
         ):
             return _Answer(502, _NOT_A_CLOUD_EVENT) if body else _Answer(status)
         try:
-            event = parse_event({name.lower(): value for name, value in headers.items()}, body)
-            return _Answer(status, reply=event)
+            return _Answer(status, reply=parse_event(headers, body))
         except EventError as error:
             return _Answer(502, f"received a malformed CloudEvent: {error}")
 
@@ -187,30 +186,25 @@ class Subscriber:
 
 
 def subscribers_of(
-    triggers: Sequence[Trigger],
-    urls: Mapping[str, str],
-    *,
-    session: aiohttp.ClientSession,
-    sleep: Sleep = asyncio.sleep,
+    triggers: Sequence[Trigger], functions: Mapping[str, Respond], *, sleep: Sleep = asyncio.sleep
 ) -> tuple[Subscriber, ...]:
     """Make the subscribers of the Triggers.
 
     Args:
         triggers: The Triggers.
-        urls: The URL of each function, by the name of its Knative Service.
-        session: The HTTP session, see `open_session`.
+        functions: The functions, by the names of their Knative Services.
         sleep: Waits the given seconds between two attempts.
 
     Raises:
-        ManifestError: A Trigger's subscriber has no URL.
+        ManifestError: A Trigger's subscriber is no function.
     """
-    return tuple(Subscriber(one, _url(one, urls), session=session, sleep=sleep) for one in triggers)
+    return tuple(Subscriber(one, _function(one, functions), sleep=sleep) for one in triggers)
 
 
-def _url(trigger: Trigger, urls: Mapping[str, str]) -> URL:
-    if trigger.subscriber not in urls:
-        known = ", ".join(sorted(urls)) or "nothing"
+def _function(trigger: Trigger, functions: Mapping[str, Respond]) -> Respond:
+    if trigger.subscriber not in functions:
+        known = ", ".join(sorted(functions)) or "nothing"
         raise ManifestError(
             f"Trigger {trigger.name}: spec.subscriber.ref.name: expected one of {known}, got {trigger.subscriber!r}"
         )
-    return URL(urls[trigger.subscriber])
+    return functions[trigger.subscriber]

@@ -1,13 +1,12 @@
 """Run the functions in one process, for any cluster, without Knative.
 
-The runner watches the kinds, makes the same CloudEvents as on Knative, and routes them over HTTP to the same functions
-by the same Trigger manifests. Timers are in SQLite. Of several runners, a Lease elects one that works (see
-`shared.standalone.lease`). Sweeps find what events missed: a sweep of a kind when its watch starts, and a sweep of all
-kinds at every interval.
+The runner watches the kinds and makes the same CloudEvents as on Knative. It routes them by the same Trigger manifests.
+It calls the same functions directly, with the headers and the body of the request on Knative. Timers are in SQLite. Of
+several runners, a Lease elects one that works (see `shared.standalone.lease`). Sweeps find what events missed: a sweep
+of a kind when its watch starts, and a sweep of all kinds at every interval.
 """
 
 import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,13 +20,16 @@ from shared.errors import TtlError
 from shared.source.watches import KindWatches
 from shared.standalone.broker import LocalBroker
 from shared.standalone.dead_letters import ReportedDeadLetters
-from shared.standalone.delivery import open_session, subscribers_of
-from shared.standalone.functions_server import GRACE_SECONDS, URLS, load_functions, serve_functions
+from shared.standalone.delivery import subscribers_of
+from shared.standalone.loaded_functions import load_functions
 from shared.standalone.trigger_files import read_triggers
 from shared.usecases.usage_handler import has_unused_rule
 
 MANIFESTS = Path(shared.__file__ or "").parents[1] / "knative" / "base"
 SOURCE = "ttl-after-finished"
+
+GRACE_SECONDS = 20
+"""How long the end of the runner waits for the functions that are called."""
 
 RELOAD_SECONDS = 2.0
 """Time between two checks for a new policy or a release. The check also logs a stop."""
@@ -35,19 +37,16 @@ RELOAD_SECONDS = 2.0
 
 @asynccontextmanager
 async def local_broker(process: Process) -> AsyncIterator[LocalBroker]:
-    """Serve the functions of this process behind a broker; when the block ends, finish the deliveries in flight."""
-    with tempfile.TemporaryDirectory(prefix="ttl-") as folder:  # mode 0700: no other user can post events
-        socket = Path(folder) / "functions.sock"
-        async with open_session(socket) as session:
-            subscribers = subscribers_of(read_triggers(MANIFESTS), URLS, session=session)
-            broker = LocalBroker(subscribers, dead_letter=ReportedDeadLetters(process.config.telemetry), source=SOURCE)
-            async with serve_functions(socket, load_functions(process.publishing_to(broker))):
-                try:
-                    yield broker
-                finally:
-                    await process.engine.stop()
-                    await broker.close(grace_seconds=GRACE_SECONDS)
-                    await process.end()
+    """Load the functions of this process behind a broker; when the block ends, finish the deliveries in flight."""
+    broker = LocalBroker(dead_letter=ReportedDeadLetters(process.config.telemetry), source=SOURCE)
+    triggers, functions = read_triggers(MANIFESTS), load_functions(process.publishing_to(broker))
+    broker.subscribe(subscribers_of(triggers, functions))  # nothing is awaited before: no timer has fired yet
+    try:
+        yield broker
+    finally:
+        await process.engine.stop()
+        await broker.close(grace_seconds=GRACE_SECONDS)
+        await process.end()
 
 
 class Runner:

@@ -21,7 +21,7 @@ from shared.core.timing import sweep_ahead
 from shared.errors import AbsentKindError, ConflictError, PermanentError, TryLaterError, TtlError
 from shared.evaluation.evaluator import Evaluator
 from shared.evaluation.served import find_served, list_served
-from shared.messages import Message, ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
+from shared.messages import Message, ObjectDeleted, Purpose, SweepStep, TimersSet
 from shared.ports import PASSED_OVER, Clock, Cluster, Page, Publisher, Snapshot, Telemetry, Verdict, WriteEvent
 from shared.usecases.enforce import Enforcement
 from shared.usecases.expire import Expiry
@@ -29,7 +29,7 @@ from shared.usecases.next_timers import timers_for
 from shared.usecases.sweep_counts import SweepCounts
 from shared.usecases.sweep_end import report_end
 from shared.usecases.sweep_pages import Found, LargePages, PageReader
-from shared.usecases.sweep_timers import publish_timers, retries_of
+from shared.usecases.sweep_timers import WantedTimers, retries_of
 
 MISSED_AFTER = timedelta(seconds=10)
 """An object that a sweep finds due for longer than this was missed by the events."""
@@ -54,7 +54,7 @@ class _Step:
     expiry: Expiry
     enforcement: Enforcement
     counts: SweepCounts
-    timers: list[Timer] = field(default_factory=list)
+    timers: WantedTimers = field(default_factory=WantedTimers)
     failures: list[TtlError] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
 
@@ -118,7 +118,7 @@ class Sweep:
             finally:
                 for worker in workers:
                     worker.cancel()
-        await publish_timers(work.timers, publisher=self.publisher, telemetry=self.telemetry)
+        counts.confirm(await work.timers.publish(self.publisher, self.telemetry))
         # Outside the TaskGroup, which would wrap the error into an ExceptionGroup.
         later = [error for error in work.failures if isinstance(error, TryLaterError)]
         if later and len(work.failures) == len(step.kinds):
@@ -208,15 +208,14 @@ class Sweep:
                 return
             message = await self._act(rule, snapshot, work)
         except (ConflictError, TryLaterError) as error:
-            work.counts.timers_set += 1
-            work.timers.extend(retries_of(ref, rule, snapshot, error, now=self.clock.now()))
+            work.timers.add(ref, retries_of(ref, rule, snapshot, error, now=self.clock.now()))
         except PermanentError as error:
             await work.expiry.report(ref, error)
         except Exception as error:  # noqa: BLE001 - a bug that one object brings out must not keep the others
             _log.exception("sweep failed on an object")
             work.counts.record(Verdict.FAILED, ref, type(error).__name__, detail=str(error), by=work.expiry.by)
         else:
-            await self._pass_on(message, work)
+            await self._pass_on(ref, message, work)
 
     async def _act(self, rule: KindRule, snapshot: Snapshot, work: _Step) -> Message | None:
         """Delete a finished object that is due, or return the timer that an object needs."""
@@ -235,11 +234,9 @@ class Sweep:
         due = [(ref_of(snapshot.obj), self.clock.now())] if isinstance(decision, ToArchive) else []
         return timers_for(due, purpose=Purpose.ARCHIVE)
 
-    async def _pass_on(self, message: Message | None, work: _Step) -> None:
+    async def _pass_on(self, ref: ObjectRef, message: Message | None, work: _Step) -> None:
         if isinstance(message, TimersSet):
-            timers = [timer for timer in message.timers if timer.due_at < work.due_before]
-            work.counts.timers_set += bool(timers)
-            work.timers.extend(timers)
+            work.timers.add(ref, [timer for timer in message.timers if timer.due_at < work.due_before])
         elif isinstance(message, ObjectDeleted):
             try:
                 await self.publisher.publish(message)

@@ -1,8 +1,9 @@
 """Counts of what the steps of a sweep did; they make one log line."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from shared.core.objects import ObjectRef
@@ -21,6 +22,8 @@ _COUNTED = {
 class SweepCounts:
     """Counts the verdicts of one step, and passes them on.
 
+    A step publishes its timers at its end, and that may fail. So the verdict that a timer is set waits for `confirm`.
+
     Args:
         telemetry: Receives the verdicts.
         before: The counts of the steps before.
@@ -28,12 +31,13 @@ class SweepCounts:
 
     Attributes:
         looked_at: Objects on the pages that were listed.
-        timers_set: Objects that got a timer.
+        timers_set: Objects whose timers are published.
     """
 
     def __init__(self, telemetry: Telemetry, before: Mapping[str, int], due_before: datetime) -> None:
         self._telemetry, self._before, self._due_before = telemetry, before, due_before
         self._verdicts: Counter[str] = Counter()
+        self._unconfirmed: dict[str, Callable[[], None]] = {}
         self.looked_at = 0
         self.timers_set = 0
 
@@ -47,8 +51,17 @@ class SweepCounts:
         """See `shared.ports.Telemetry`."""
         if verdict is Verdict.TIMER_SET and due_at is not None and due_at >= self._due_before:
             verdict, reason = Verdict.KEPT, HandlingReason.LEFT_TO_SWEEP
+        if verdict is Verdict.TIMER_SET:
+            self._unconfirmed[ref.uid] = partial(self._telemetry.record, verdict, ref, reason, due_at=due_at, **fields)
+            return
         self._verdicts[verdict] += 1
         self._telemetry.record(verdict, ref, reason, due_at=due_at, **fields)
+
+    def confirm(self, uids: Iterable[str]) -> None:
+        """Count and record the objects whose timers are published; all others have no timer, and count as kept."""
+        for uid in uids:
+            self.timers_set += 1
+            self._unconfirmed.pop(uid, lambda: None)()
 
     def deleted(self, deleted: ObjectDeleted, **fields: Any) -> None:
         """See `shared.ports.Telemetry`."""

@@ -1,6 +1,7 @@
 """The timers that a sweep sets for what is due soon, and for what it could not handle."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from shared.core.finish import finish_of
@@ -25,15 +26,36 @@ def retries_of(
     return [retry_of(Timer(ref=ref, purpose=one, due_at=now), least=least, now=now) for one in purposes]
 
 
-async def publish_timers(timers: Sequence[Timer], *, publisher: Publisher, telemetry: Telemetry) -> None:
-    """Publish the timers; a failure is reported and the sweep continues, since a later sweep finds the objects.
+@dataclass(slots=True)
+class WantedTimers:
+    """The timers of one step, in the order in which the objects were handled.
 
-    After a failure the rest of the timers is not published: each attempt may last as long as the Broker's retries.
+    Attributes:
+        timers: The timers.
     """
-    for start in range(0, len(timers), TIMERS_MAX):
+
+    timers: list[Timer] = field(default_factory=list)
+    _ends: list[tuple[str, int]] = field(default_factory=list)
+
+    def add(self, ref: ObjectRef, timers: Sequence[Timer]) -> None:
+        """Add the timers that follow from one object of a page."""
+        self.timers.extend(timers)
+        if timers:
+            self._ends.append((ref.uid, len(self.timers)))
+
+    async def publish(self, publisher: Publisher, telemetry: Telemetry) -> list[str]:
+        """Publish the timers; a failure is reported and the sweep continues, since a later sweep finds the objects.
+
+        After a failure the rest of the timers is not published: each attempt may last as long as the Broker's retries.
+
+        Returns:
+            The uids of the objects whose timers are all published.
+        """
+        published = 0
         try:
-            await publisher.publish(TimersSet(timers=tuple(timers[start : start + TIMERS_MAX])))
+            while part := self.timers[published : published + TIMERS_MAX]:
+                await publisher.publish(TimersSet(timers=tuple(part)))
+                published += len(part)
         except TtlError as error:
-            unset = len(timers) - start
-            telemetry.problem("sweep could not set timers", timers=unset, error=str(error))
-            return
+            telemetry.problem("sweep could not set timers", timers=len(self.timers) - published, error=str(error))
+        return [uid for uid, end in self._ends if end <= published]

@@ -140,7 +140,7 @@ def forgetful_command(cluster: Cluster) -> list[str]:
 
 def _run_options(cluster: Cluster) -> list[str]:
     timers = cluster.server.home / f"timers-{time.monotonic_ns()}.db"
-    return ["run", "--no-lease", f"--timers={timers}", f"--kubeconfig={cluster.server.kubeconfig}"]
+    return ["run", "--no-lease", f"--timers=sqlite:{timers}", f"--kubeconfig={cluster.server.kubeconfig}"]
 
 
 @dataclass(frozen=True)

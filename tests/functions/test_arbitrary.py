@@ -40,6 +40,10 @@ _JSON = st.recursive(
 
 
 async def status_of(app, headers, body):
+    return (await answer_of(app, headers, body))[0]["status"]
+
+
+async def answer_of(app, headers, body):
     sent = []
 
     async def receive():
@@ -50,12 +54,17 @@ async def status_of(app, headers, body):
 
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
     await app(scope, receive, send)
-    return sent[0]["status"]
+    return sent
 
 
 @pytest.fixture
-def app(config, name):
-    with loading_for(build(config)):
+def process(config):
+    return build(config)
+
+
+@pytest.fixture
+def app(process, name):
+    with loading_for(process):
         return create_asgi_app(name, str(ROOT / "functions" / f"{name}.py"), "http")
 
 
@@ -86,6 +95,31 @@ async def test_arbitrary_envelope_is_answered_without_a_bug(app, name, envelope)
     type_, data = TAKEN[name]
     body = json.dumps({"specversion": "1.0", "id": "1", "source": "/", "type": type_, "data": data, **envelope})
     assert await status_of(app, [(b"content-type", STRUCTURED.encode())], body.encode()) < 500
+
+
+_REQUESTS = st.tuples(st.dictionaries(_NAMES, _VALUES, max_size=8), st.binary(max_size=64)) | st.builds(
+    lambda type_, more, data: ({**dict(headers_of(type_)), **more}, json.dumps(data).encode()),
+    st.sampled_from([type_ for type_, _ in TAKEN.values()]),
+    st.dictionaries(_NAMES, _VALUES, max_size=1),
+    st.sampled_from([data for _, data in TAKEN.values()]) | _JSON,
+)
+
+
+@FUNCTIONS
+@QUICK
+@given(request=_REQUESTS)
+async def test_function_that_is_called_directly_answers_as_over_http(app, process, name, request):
+    headers, body = request
+    start, *parts = await answer_of(app, list(headers.items()), body)
+    over_http = {key.decode("latin-1"): value.decode("latin-1") for key, value in start["headers"]}
+    over_http.pop("content-length", None)
+
+    direct = await process.functions[name](
+        {key.decode(): value.decode("latin-1") for key, value in headers.items()}, body
+    )
+
+    assert (direct.status, dict(direct.headers)) == (start["status"], over_http)
+    assert direct.body == b"".join(part.get("body", b"") for part in parts)
 
 
 # No `st.data()` in an async test: Hypothesis ends a draw with a BaseException. A task that raises it loses it,

@@ -13,10 +13,9 @@ from shared.adapters.events import http_limits as front
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.events.request_limits import HEADER_BYTES_MAX, HEADERS_MAX, READING_BYTES_MAX, REQUEST_BYTES_MAX
 from shared.bootstrap.build import build
-from shared.standalone.functions_server import load_functions, serve_functions
 from tests.builders import ROOT, ago, job
 from tests.functions.test_processes import running
-from tests.functions.wire import DUE, REPORTED, binary
+from tests.functions.wire import DUE, REPORTED, binary, load_applications, serve_functions
 
 pytestmark = pytest.mark.anyio
 
@@ -163,7 +162,7 @@ async def test_concurrent_events_of_maximum_size_are_answered(attacked, chunked)
 async def served(config, tmp_path):
     """A function that opens connections to the four functions."""
     socket = tmp_path / "functions.sock"
-    functions = load_functions(build(config))
+    functions = load_applications(build(config))
     async with (
         serve_functions(socket, functions),
         sending(partial(asyncio.open_unix_connection, str(socket))) as connect,

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -11,13 +11,22 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
+import uvicorn
+from functions_framework.aio import create_asgi_app
 from multidict import CIMultiDictProxy
 
 from shared.adapters.events.cloudevents import TICK, Event, parse_event
+from shared.adapters.events.http_limits import LimitedHttp
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
-from shared.standalone.functions_server import Application, load_functions, serve_functions
-from tests.builders import ago, job, stamp
+from shared.bootstrap.process import Process
+from shared.bootstrap.start import loading_for
+from shared.standalone.embedded_uvicorn import InProcessServer
+from shared.standalone.loaded_functions import NAMES
+from tests.builders import ROOT, ago, job, stamp
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application."""
 
 REPORTED = "dev.knative.apiserver.resource.update"
 SET = "dev.ttlafterfinished.timer.set"
@@ -85,8 +94,52 @@ class Answer:
         return parse_event({name.lower(): value for name, value in self.headers.items()}, self.body)
 
 
+def load_applications(process: Process) -> Application:
+    """Load the functions for a process, each as an app of functions-framework; each path is a function's name."""
+    with loading_for(process):
+        apps = {f"/{one}": create_asgi_app(one, str(ROOT / "functions" / f"{one}.py"), "http") for one in NAMES}
+
+    async def route(scope: Any, receive: Any, send: Any) -> None:
+        await apps[scope["path"]](scope, receive, send)
+
+    return route
+
+
+@asynccontextmanager
+async def serve_functions(socket: Path, application: Application) -> AsyncIterator[None]:
+    """Serve the functions on a unix socket until the block ends, as the image does."""
+    config = uvicorn.Config(
+        application,
+        uds=str(socket),
+        http=LimitedHttp,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=20,
+    )
+    server = InProcessServer(config)
+    serving = asyncio.create_task(server.serve(), name="functions")
+    try:
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if serving.done():
+            serving.result()
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
 class Functions:
-    """The functions, each an app of functions-framework, served by uvicorn on a unix socket."""
+    """The functions, each an app of functions-framework, served by uvicorn on a unix socket.
+
+    Attributes:
+        process: Their process.
+    """
+
+    process: Process
 
     def __init__(self, socket: Path, session: aiohttp.ClientSession) -> None:
         self._socket = socket
@@ -100,7 +153,8 @@ class Functions:
 
     def use(self, config: ProcessConfig) -> "Functions":
         """Load the functions for a process of this configuration; they answer all requests from now on."""
-        self._application = load_functions(build(config))
+        self.process = build(config)
+        self._application = load_applications(self.process)
         return self
 
     async def post(self, name: str, headers: dict[str, str], body: Any = b"", *, method: str = "POST") -> Answer:

@@ -1,4 +1,4 @@
-"""Turn a function from event to message into an HTTP function with the statuses that Knative understands.
+"""Turn a function from event to message into one that answers requests with the statuses that Knative understands.
 
 Knative retries 5xx, 404, 408, 409 and 429. It turns a 2xx whose body is not a CloudEvent into a 502. The answers:
 
@@ -8,16 +8,20 @@ Knative retries 5xx, 404, 408, 409 and 429. It turns a 2xx whose body is not a C
     PermanentError          422: to the dead letter sink
     TryLaterError           503 with Retry-After: retried
     any other exception     500: a bug; retried, with a stack trace in the log
+
+`answering` is for HTTP. `responding` is for a broker in the same process: it reads and answers the same headers and
+bodies by the same code.
 """
 
 import functools
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event, event_of, parse_event, to_http
 from shared.errors import EventError, PermanentError, TryLaterError
@@ -29,6 +33,23 @@ Function = Callable[[Event], Awaitable[Message | None]]
 Read = Callable[[Mapping[str, str], bytes], Event]
 Admission = Callable[[str], Awaitable[None]]
 Observer = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionAnswer:
+    """The answer of a function: what an HTTP response has.
+
+    Attributes:
+        headers: Their names are in lower case.
+    """
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+Respond = Callable[[Mapping[str, str], bytes], Awaitable[FunctionAnswer]]
+"""Answers a request by its headers, with lower-case names, and its body; raises what is a bug of the function."""
 
 
 def answering(
@@ -46,38 +67,71 @@ def answering(
 
     @functools.wraps(function)
     async def answer(request: Request) -> Response:
-        status = 500
-        try:
-            response = await _answer(function, request, read, admit)
-            status = response.status_code
-        finally:
-            if observe:
-                observe(function.__name__, status)
-        return response
+        get_body = functools.partial(_read_body, request)
+        found = await _respond(function, request.headers, get_body, read=read, admit=admit, observe=observe)
+        return Response(found.body, found.status, headers=found.headers)
 
     return answer
 
 
-async def _answer(function: Function, request: Request, read: Read, admit: Admission | None) -> Response:
+def responding(
+    function: Function, *, read: Read = parse_event, admit: Admission | None = None, observe: Observer | None = None
+) -> Respond:
+    """Make a function that a broker in the same process calls directly; for the arguments, see `answering`."""
+
+    async def respond(headers: Mapping[str, str], body: bytes) -> FunctionAnswer:
+        async def get_body() -> bytes:
+            return body
+
+        return await _respond(function, headers, get_body, read=read, admit=admit, observe=observe)
+
+    return respond
+
+
+async def _respond(  # noqa: PLR0913 - the parts of `answering`
+    function: Function,
+    headers: Mapping[str, str],
+    get_body: Callable[[], Awaitable[bytes]],
+    *,
+    read: Read,
+    admit: Admission | None,
+    observe: Observer | None,
+) -> FunctionAnswer:
+    status = 500
+    try:
+        answer = await _answer(function, headers, get_body, read, admit)
+        status = answer.status
+    finally:
+        if observe:
+            observe(function.__name__, status)
+    return answer
+
+
+async def _answer(
+    function: Function,
+    headers: Mapping[str, str],
+    get_body: Callable[[], Awaitable[bytes]],
+    read: Read,
+    admit: Admission | None,
+) -> FunctionAnswer:
     try:
         if admit:
-            await admit(request.headers.get("authorization", ""))
-        reply = await function(await read_event(request, read))
+            await admit(headers.get("authorization", ""))
+        reply = await function(read(headers, await get_body()))
         return _accepted(reply, source=f"ttl-after-finished/{function.__name__}")
     except EventError as error:
         return _refusal(function.__name__, error, error.status)
     except PermanentError as error:
         return _refusal(function.__name__, error, 422)
     except TryLaterError as error:
-        headers = {"retry-after": str(math.ceil(error.retry_after_seconds))}
-        return PlainTextResponse(f"{error}\n", 503, headers=headers)
+        return _text(f"{error}\n", 503, {"retry-after": str(math.ceil(error.retry_after_seconds))})
 
 
-async def read_event(request: Request, read: Read) -> Event:
-    """Read the event of a request; stop reading when the body is longer than an object can be.
+async def _read_body(request: Request) -> bytes:
+    """Read the body of a request; stop reading when the body is longer than an object can be.
 
     Raises:
-        EventError: The request is not a POST of one well-formed CloudEvent.
+        EventError: The request is not a POST, or the client disconnected.
     """
     if request.method != "POST":
         raise EventError(f"method: expected POST of a CloudEvent, got {request.method}", status=405)
@@ -89,17 +143,20 @@ async def read_event(request: Request, read: Read) -> Event:
                 break
     except ClientDisconnect:
         raise EventError("body: expected the whole body, but the client disconnected", status=400) from None
-    return read(request.headers, bytes(body))
+    return bytes(body)
 
 
-def _accepted(reply: Message | None, *, source: str) -> Response:
+def _accepted(reply: Message | None, *, source: str) -> FunctionAnswer:
     if reply is None:
-        return Response(status_code=204)
+        return FunctionAnswer(204)
     headers, body = to_http(event_of(reply, source=source))
-    return Response(body, headers=headers)
+    return FunctionAnswer(200, headers, body)
 
 
-def _refusal(name: str, error: Exception, status: int) -> Response:
+def _refusal(name: str, error: Exception, status: int) -> FunctionAnswer:
     _log.warning("event refused", extra={"fields": {"function": name, "status": status, "error": str(error)}})
-    headers = {"www-authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else None
-    return PlainTextResponse(f"{error}\n", status, headers=headers)
+    return _text(f"{error}\n", status, {"www-authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {})
+
+
+def _text(text: str, status: int, headers: Mapping[str, str]) -> FunctionAnswer:
+    return FunctionAnswer(status, {"content-type": "text/plain; charset=utf-8", **headers}, text.encode())

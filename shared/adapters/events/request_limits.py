@@ -38,7 +38,7 @@ REQUEST_LATE_SECONDS = 1.0
 """Extra time after a deadline, so that bytes that arrived while this process was busy still count."""
 
 CLIENT_CONNECTIONS_MAX = 512
-"""Maximum number of connections: twice the number that the runner's broker opens, 64 for each of four Triggers."""
+"""Maximum number of connections: far more than the requests that one process answers at once."""
 
 PIPELINED_MAX = 8
 """Maximum number of pipelined requests on one connection; this project's clients send none."""

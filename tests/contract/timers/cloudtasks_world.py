@@ -18,9 +18,9 @@ from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
 from shared.bootstrap.start import loading_for
 from shared.ports import Clock, DurableTimers, Publisher
-from shared.standalone.functions_server import Application, serve_functions
 from tests.builders import ROOT, shipped_kinds
 from tests.contract.timers.worlds import ShiftedClock, World
+from tests.functions.wire import Application, serve_functions
 from tests.tasks_server import QUEUE, TasksServer, serving_tasks
 
 TARGET = "http://functions/timers"

@@ -1,29 +1,30 @@
-"""The local broker against real HTTP servers on loopback; its pauses are counted, not slept."""
+"""The local broker and functions that answer as over HTTP; its pauses are counted, not slept."""
 
 import asyncio
 import base64
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
+from shared.adapters.events.answers import FunctionAnswer
 from shared.adapters.events.cloudevents import Event, parse_event, to_http
 from shared.core.objects import ObjectRef
 from shared.errors import TryLaterError
 from shared.messages import Purpose, Timer
 from shared.standalone.broker import HOPS, LocalBroker
 from shared.standalone.dead_letters import ReportedDeadLetters, Undelivered
-from shared.standalone.delivery import DELIVERIES_MAX, open_session, subscribers_of
+from shared.standalone.delivery import DELIVERIES_MAX, subscribers_of
 from shared.standalone.trigger_files import ManifestError
 from shared.standalone.triggers import Trigger
 from tests.fakes import FakeTelemetry
 
 pytestmark = pytest.mark.anyio
 
+STRUCTURED = {"content-type": "application/cloudevents+json"}
 ANYTHING = Event(id="1", source="/test", type="test.any", data=b'{"a":1}', extensions={"kind": "Job"})
 REF = ObjectRef("batch/v1", "Job", "default", "one", "uid-1")
 FIRED = Timer(ref=REF, purpose=Purpose.EXPIRE, due_at=datetime(2026, 1, 1, tzinfo=UTC))
@@ -36,9 +37,12 @@ def trigger_of(name: str, type_: str = "", **delivery):
     return Trigger.model_validate({"metadata": {"name": name}, "spec": spec})
 
 
-def reply(type_: str, **attributes) -> web.Response:
-    headers, body = to_http(Event(id="r", source="/reply", type=type_, data=b"{}", **attributes))
-    return web.Response(headers=headers, body=body)
+def reply(type_: str, **attributes) -> FunctionAnswer:
+    return FunctionAnswer(200, *to_http(Event(id="r", source="/reply", type=type_, data=b"{}", **attributes)))
+
+
+def text(status: int, body: str, **headers: str) -> FunctionAnswer:
+    return FunctionAnswer(status, {"content-type": "text/plain; charset=utf-8", **headers}, body.encode())
 
 
 @dataclass
@@ -50,21 +54,20 @@ class Function:
     headers: list[dict[str, str]] = field(default_factory=list)
     all_slots_taken: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        self.headers.append(headers)
-        self.events.append(parse_event(headers, await request.read()))
+    async def respond(self, headers: Mapping[str, str], body: bytes) -> FunctionAnswer:
+        self.headers.append(dict(headers))
+        self.events.append(parse_event(headers, body))
         if len(self.events) == DELIVERIES_MAX:
             self.all_slots_taken.set()
         answer = self.answers[min(len(self.events), len(self.answers)) - 1]
         if isinstance(answer, int):
-            return web.Response(status=answer)
+            return FunctionAnswer(answer)
         return await answer(self.events[-1]) if asyncio.iscoroutinefunction(answer) else answer()
 
 
 @dataclass
 class World:
-    """A broker, its functions on a loopback port, and what it did beside calling them."""
+    """A broker, and what it did beside calling its functions."""
 
     broker: LocalBroker
     dead: list[tuple[Event, Undelivered]]
@@ -79,35 +82,23 @@ class Recorded:
         self.dead.append((event, undelivered))
 
 
-@contextlib.asynccontextmanager
-async def serving(functions: dict[str, Function], socket: Path | None = None):
-    """The functions over HTTP, each under its name; gives their base URL."""
-    app = web.Application()
-    for name, function in functions.items():
-        app.router.add_post(f"/{name}", function.handle)
-    # A closing server waits for handlers; those that hang on purpose are cut off at once.
-    runner = web.AppRunner(app, shutdown_timeout=0.01, handler_cancellation=True)
-    await runner.setup()
-    site = web.UnixSite(runner, str(socket)) if socket else web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield "http://functions" if socket else f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+def broker_of(functions, triggers, recorded, sleep):
+    broker = LocalBroker(dead_letter=recorded, source="/local")
+    broker.subscribe(subscribers_of(triggers, {name: one.respond for name, one in functions.items()}, sleep=sleep))
+    return broker
 
 
 @contextlib.asynccontextmanager
-async def world_of(functions, triggers, socket=None):
+async def world_of(functions, triggers):
     recorded, pauses = Recorded(), []
 
     async def sleep(seconds):
         pauses.append(seconds)
         await asyncio.sleep(0)
 
-    async with serving(functions, socket) as base, open_session(socket) as session:
-        urls = {name: f"{base}/{name}" for name in functions}
-        subscribers = subscribers_of(triggers, urls, session=session, sleep=sleep)
-        broker = LocalBroker(subscribers, dead_letter=recorded, source="/local")
-        yield World(broker, recorded.dead, pauses)
-        await broker.close(grace_seconds=1)
+    broker = broker_of(functions, triggers, recorded, sleep)
+    yield World(broker, recorded.dead, pauses)
+    await broker.close(grace_seconds=0.01)  # a function that hangs on purpose is cancelled
 
 
 async def test_event_is_delivered_unchanged():
@@ -140,17 +131,10 @@ async def test_event_without_a_matching_trigger_succeeds():
     assert world.dead == []
 
 
-async def test_function_on_a_unix_socket_receives_the_event(tmp_path):
-    function = Function([204])
-    async with world_of({"f": function}, [trigger_of("f")], tmp_path / "s") as world:
-        assert await world.broker.send(ANYTHING) == ()
-    assert [event.id for event in function.events] == ["1"]
-
-
 def test_trigger_without_a_function_raises():
-    session: Any = None  # nothing is sent
+    function = Function([204]).respond
     with pytest.raises(ManifestError, match=r"Trigger f: spec\.subscriber\.ref\.name: expected one of a, b, got 'f'"):
-        subscribers_of([trigger_of("f")], {"b": "http://b", "a": "http://a"}, session=session)
+        subscribers_of([trigger_of("f")], {"b": function, "a": function})
 
 
 RETRIED = [404, 408, 409, 429, 500, 501, 502, 503, 504, 599]
@@ -194,7 +178,7 @@ async def test_empty_2xx_is_success(status):
 
 
 async def test_dead_letter_has_destination_code_and_data():
-    poison = Function([lambda: web.Response(status=422, text="ttl: expected a duration, got 'soon'")])
+    poison = Function([lambda: text(422, "ttl: expected a duration, got 'soon'")])
     async with world_of({"f": poison}, [trigger_of("f")]) as world:
         await world.broker.send(ANYTHING)
     ((event, undelivered),) = world.dead
@@ -207,29 +191,28 @@ async def test_dead_letter_has_destination_code_and_data():
 
 
 async def test_long_error_is_cut_off():
-    function = Function([lambda: web.Response(status=400, text="x" * 100_000)])
+    function = Function([lambda: text(400, "x" * 100_000)])
     async with world_of({"f": function}, [trigger_of("f")]) as world:
         await world.broker.send(ANYTHING)
     assert len(world.dead[0][0].extensions["knativeerrordata"]) == 1024
 
 
-async def test_connection_error_is_retried():
-    pauses = []
+def failing(error):
+    async def fail(_event):
+        raise error
 
-    async def sleep(seconds):
-        pauses.append(seconds)
+    return fail
 
-    recorded = Recorded()
-    async with open_session() as session:
-        # Port 1 of loopback: nothing listens there.
-        subscribers = subscribers_of(
-            [trigger_of("f", retry=3)], {"f": "http://127.0.0.1:1/f"}, session=session, sleep=sleep
-        )
-        broker = LocalBroker(subscribers, dead_letter=recorded, source="/local")
-        (undelivered,) = await broker.send(ANYTHING)
-    assert len(pauses) == 3
-    assert (undelivered.status, undelivered.retryable) == (500, True)
-    assert undelivered.detail.startswith("dispatch error: Cannot connect")
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("secret"), TimeoutError(), asyncio.CancelledError()], ids=repr)
+async def test_bug_of_a_function_is_a_500_with_a_stack_trace_in_the_log(error, caplog):
+    async with world_of({"f": Function([failing(error)])}, [trigger_of("f", retry=3)]) as world:
+        (undelivered,) = await world.broker.send(ANYTHING)
+    assert len(world.pauses) == 3
+    assert (undelivered.status, undelivered.retryable, undelivered.detail) == (500, True, "Internal Server Error")
+    lines = [record for record in caplog.records if record.message == "function failed"]
+    assert [line.fields["function"] for line in lines] == ["f"] * 4
+    assert all(line.exc_info[1] is error for line in lines)
 
 
 BACKOFF = {
@@ -262,7 +245,7 @@ RETRY_AFTER = {
 
 @pytest.mark.parametrize(("status", "text", "delivery", "pause"), RETRY_AFTER.values(), ids=RETRY_AFTER)
 async def test_retry_after_is_a_lower_bound(status, text, delivery, pause):
-    busy = Function([lambda: web.Response(status=status, headers={"Retry-After": text}), 204])
+    busy = Function([lambda: FunctionAnswer(status, {"retry-after": text}), 204])
     backoff: dict[str, Any] = {"retry": 1, "backoffPolicy": "exponential", "backoffDelay": "PT1S"}
     async with world_of({"f": busy}, [trigger_of("f", **backoff, **delivery)]) as world:
         assert await world.broker.send(ANYTHING) == ()
@@ -280,7 +263,7 @@ async def test_reply_is_delivered_before_send_returns():
 
 async def test_structured_reply_is_a_reply():
     body = b'{"specversion":"1.0","id":"r","source":"/r","type":"b","data":{"x":1}}'
-    first = Function([lambda: web.Response(body=body, headers={"Content-Type": "application/cloudevents+json"})])
+    first = Function([lambda: FunctionAnswer(200, STRUCTURED, body)])
     second = Function([204])
     async with world_of({"a": first, "b": second}, [trigger_of("a", "test.any"), trigger_of("b", "b")]) as world:
         assert await world.broker.send(ANYTHING) == ()
@@ -319,22 +302,21 @@ async def test_hops_count_down_from_the_value_of_the_event(given, deliveries):
     assert all("knativebrokerttl" not in event.extensions for event in echo.events)
 
 
-STRUCTURED = {"Content-Type": "application/cloudevents+json"}
 NAMED = b'{"specversion":"1.0","id":"r","source":"/r","type":"b",'
 JUNK = {
-    "text": {"text": "OK"},
-    "json": {"text": "{}", "content_type": "application/json"},
-    "event-without-id": {"headers": {"ce-specversion": "1.0", "ce-source": "/", "ce-type": "x"}},
-    "structured-no-json": {"body": b"{", "headers": STRUCTURED},
-    "attribute-with-newline": {"body": NAMED + b'"subject":"a\\nb"}', "headers": STRUCTURED},
-    "extension-name-with-newline": {"body": NAMED + b'"a\\r\\nb":"x"}', "headers": STRUCTURED},
-    "batch": {"body": b"[]", "headers": {"Content-Type": "application/cloudevents-batch+json"}},
+    "text": text(200, "OK"),
+    "json": FunctionAnswer(200, {"content-type": "application/json"}, b"{}"),
+    "event-without-id": FunctionAnswer(200, {"ce-specversion": "1.0", "ce-source": "/", "ce-type": "x"}),
+    "structured-no-json": FunctionAnswer(200, STRUCTURED, b"{"),
+    "attribute-with-newline": FunctionAnswer(200, STRUCTURED, NAMED + b'"subject":"a\\nb"}'),
+    "extension-name-with-newline": FunctionAnswer(200, STRUCTURED, NAMED + b'"a\\r\\nb":"x"}'),
+    "batch": FunctionAnswer(200, {"content-type": "application/cloudevents-batch+json"}, b"[]"),
 }
 
 
 @pytest.mark.parametrize("answer", JUNK.values(), ids=JUNK)
 async def test_2xx_with_an_unknown_body_fails(answer):
-    function = Function([lambda: web.Response(**answer)])
+    function = Function([lambda: answer])
     async with world_of({"f": function}, [trigger_of("f", "test.any", retry=1)]) as world:
         (undelivered,) = await world.broker.send(ANYTHING)
     assert len(function.events) == 2
@@ -354,7 +336,7 @@ async def test_event_with_an_invalid_attribute_becomes_a_dead_letter():
 def hanging_until(released: asyncio.Event):
     async def hang(_event):
         await released.wait()
-        return web.Response(status=204)
+        return FunctionAnswer(204)
 
     return hang
 
@@ -383,16 +365,14 @@ async def test_events_that_wait_for_their_next_attempt_hold_no_slot():
     async def sleep(_seconds):
         await awake.wait()
 
-    async with serving({"f": function}) as base, open_session() as session:
-        subscribers = subscribers_of([trigger_of("f", retry=1)], {"f": f"{base}/f"}, session=session, sleep=sleep)
-        broker = LocalBroker(subscribers, dead_letter=Recorded(), source="/local")
-        async with asyncio.TaskGroup() as group:
-            for n in range(DELIVERIES_MAX):
-                group.create_task(broker.send(Event(id=str(n), source="/s", type="t")))
-            async with asyncio.timeout(10):
-                await function.all_slots_taken.wait()
-                assert await broker.send(ANYTHING) == ()
-            awake.set()
+    broker = broker_of({"f": function}, [trigger_of("f", retry=1)], Recorded(), sleep)
+    async with asyncio.TaskGroup() as group:
+        for n in range(DELIVERIES_MAX):
+            group.create_task(broker.send(Event(id=str(n), source="/s", type="t")))
+        async with asyncio.timeout(10):
+            await function.all_slots_taken.wait()
+            assert await broker.send(ANYTHING) == ()
+        awake.set()
 
 
 async def test_attempt_that_times_out_is_retried():
@@ -420,7 +400,7 @@ async def test_publish_delivers_a_message():
 
 
 async def test_publish_raises_after_a_transient_error():
-    busy = Function([lambda: web.Response(status=503, text="away", headers={"Retry-After": "9"})])
+    busy = Function([lambda: text(503, "away", **{"retry-after": "9"})])
     async with world_of({"expire": busy}, [trigger_of("expire")]) as world:
         with pytest.raises(TryLaterError, match="expire answered 503: away") as caught:
             await world.broker.publish(FIRED)
@@ -477,13 +457,79 @@ async def test_close_aborts_after_the_grace_and_raises_to_the_sender():
     assert world.dead == []
 
 
-async def test_cancelled_sender_leaves_no_task():
-    function = Function([hanging_until(asyncio.Event())])
-    async with world_of({"f": function}, [trigger_of("f")]) as world:
+async def test_function_goes_on_after_its_sender_is_cancelled_and_close_waits_for_it():
+    released, ended = asyncio.Event(), []
+
+    async def work(_event):
+        await released.wait()
+        ended.append(True)
+        return FunctionAnswer(204)
+
+    async with world_of({"f": Function([work])}, [trigger_of("f")]) as world:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await world.broker.send(ANYTHING)
-        await world.broker.close(grace_seconds=0)
+        closed = asyncio.create_task(world.broker.close(grace_seconds=10))
+        await asyncio.sleep(0.05)
+        assert not closed.done()
+        released.set()
+        await closed
+    assert ended == [True]
+
+
+async def test_function_goes_on_after_the_timeout_of_its_trigger():
+    released, ended = asyncio.Event(), []
+
+    async def work(_event):
+        await released.wait()
+        ended.append(True)
+        return FunctionAnswer(204)
+
+    async with world_of({"f": Function([work])}, [trigger_of("f", timeout="PT0.05S")]) as world:
+        assert len(await world.broker.send(ANYTHING)) == 1
+        released.set()
+        await world.broker.close(grace_seconds=10)
+    assert ended == [True]
+
+
+async def test_function_that_goes_on_is_cancelled_after_the_grace():
+    cancelled = []
+
+    async def work(_event):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(True)
+
+    async with world_of({"f": Function([work])}, [trigger_of("f", timeout="PT0.05S")]) as world:
+        await world.broker.send(ANYTHING)
+        await world.broker.close(grace_seconds=0.05)
+    assert cancelled == [True]
+
+
+async def test_cancelled_sender_is_cancelled():
+    """The end of the broker is an error for a sender; its own cancellation stays one."""
+    function = Function([hanging_until(asyncio.Event())])
+    async with world_of({"f": function}, [trigger_of("f")]) as world:
+        sender = asyncio.create_task(world.broker.send(ANYTHING))
+        await asyncio.sleep(0.01)
+        sender.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sender
+
+
+async def test_two_functions_that_match_are_called_at_once():
+    released = asyncio.Event()
+
+    async def release(_event):
+        released.set()
+        return reply("b")
+
+    functions = {"slow": Function([hanging_until(released)]), "quick": Function([release]), "last": Function([204])}
+    triggers = [trigger_of("slow", "test.any"), trigger_of("quick", "test.any"), trigger_of("last", "b")]
+    async with world_of(functions, triggers) as world, asyncio.timeout(10):
+        assert await world.broker.send(ANYTHING) == ()
+    assert len(functions["last"].events) == 1
 
 
 async def test_dead_letter_is_reported_with_its_trigger_and_status():

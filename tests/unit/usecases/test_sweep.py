@@ -643,6 +643,44 @@ async def test_sweep_records_no_timer_for_an_object_left_to_a_later_sweep():
     assert (counts["timers_set"], counts["kept"]) == (1, 1)
 
 
+class Watched(list):
+    """A list that calls a function before each new item."""
+
+    def __init__(self, before):
+        self._before = before
+
+    def append(self, item):
+        self._before()
+        super().append(item)
+
+
+async def test_sweep_records_a_timer_only_after_it_is_published(bench):
+    bench.put(2, prefix="soon", complete=ago(60), ttl=120)
+    bench.put(1, prefix="written", complete=ago(60), ttl=30)
+    bench.put(1, prefix="deadline", active_deadline="1s")
+    bench.cluster.fail("delete", ConflictError("modified"), on="written-000")
+    recorded: list[list[tuple[str, str]]] = []
+    bench.publisher.published = Watched(lambda: recorded.append(bench.telemetry.verdicts()))
+
+    counts, _ = await counted(bench)
+
+    assert recorded == [[]]
+    assert [verdict for verdict, _ in bench.telemetry.verdicts()] == ["timer-set"] * 3
+    assert counts["timers_set"] == 4
+
+
+async def test_sweep_that_cannot_publish_its_timers_counts_the_objects_as_kept(bench):
+    bench.put(2, prefix="soon", complete=ago(60), ttl=120)
+    bench.put(1, prefix="written", complete=ago(60), ttl=30)
+    bench.cluster.fail("delete", ConflictError("modified"), on="written-000")
+    bench.publisher.failure = TryLaterError("full")
+
+    counts, _ = await counted(bench)
+
+    assert bench.telemetry.verdicts() == []
+    assert (counts["timers_set"], counts["kept"]) == (0, 3)
+
+
 async def test_sweep_counts_of_a_forged_event_stay_bounded():
     bench = Bench(page_size=2)
     bench.put(3, complete=ago(60), ttl=30)

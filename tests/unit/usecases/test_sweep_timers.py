@@ -6,9 +6,9 @@ import pytest
 
 from shared.core.objects import ref_of
 from shared.errors import ConflictError, TryLaterError
-from shared.messages import Purpose, Timer
+from shared.messages import TIMERS_MAX, Purpose, Timer
 from shared.ports import Snapshot
-from shared.usecases.sweep_timers import publish_timers, retries_of
+from shared.usecases.sweep_timers import WantedTimers, retries_of
 from tests.builders import JOB, NOW, ago, job
 from tests.fakes import FakePublisher, FakeTelemetry
 
@@ -39,11 +39,33 @@ def test_retry_waits_as_long_as_the_api_server_asks():
     assert (timer.due_at - NOW).total_seconds() >= 20
 
 
+def wanted(count, *, each=1):
+    found, timer = WantedTimers(), Timer(ref=ref_of(RUNNING), purpose=Purpose.EXPIRE, due_at=NOW)
+    for number in range(count):
+        ref = replace(timer.ref, uid=str(number))
+        found.add(ref, [timer.model_copy(update={"ref": ref})] * each)
+    return found
+
+
 async def test_timers_that_the_broker_refuses_are_reported_once():
     publisher, telemetry = FakePublisher(failure=TryLaterError("full")), FakeTelemetry()
-    timer = Timer(ref=ref_of(RUNNING), purpose=Purpose.EXPIRE, due_at=NOW)
-    timers = [timer.model_copy(update={"ref": replace(timer.ref, uid=str(number))}) for number in range(1200)]
 
-    await publish_timers(timers, publisher=publisher, telemetry=telemetry)
-
+    assert await wanted(1200).publish(publisher, telemetry) == []
     assert [message for message, _ in telemetry.problems] == ["sweep could not set timers"]
+
+
+async def test_only_objects_whose_timers_are_all_published_are_confirmed():
+    """The second message fails; the timers of one object are in the first message and in the second one."""
+    publisher, telemetry = FullAfterOne(), FakeTelemetry()
+
+    confirmed = await wanted(400, each=3).publish(publisher, telemetry)
+
+    assert confirmed == [str(number) for number in range(TIMERS_MAX // 3)]
+    assert telemetry.problems == [("sweep could not set timers", {"timers": 1200 - TIMERS_MAX, "error": "full"})]
+
+
+class FullAfterOne(FakePublisher):
+    async def publish(self, message):
+        if self.published:
+            raise TryLaterError("full")
+        await super().publish(message)

@@ -3,7 +3,7 @@
 import base64
 import json
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
@@ -22,7 +22,7 @@ from shared.adapters.events.cloudevents import (
 )
 from shared.core.objects import ObjectRef
 from shared.errors import EventError
-from shared.messages import Purpose, SweepStep, Timer, TimersSet
+from shared.messages import ObjectDeleted, Purpose, SweepStep, Timer, TimersSet
 from tests.builders import NOW
 
 HEADERS = {"content-type": "application/json", "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
@@ -181,6 +181,16 @@ def test_json_names_are_camel_case():
 
     timer = {"ref": ref, "purpose": "expire", "dueAt": "2026-01-01T00:00:00Z", "attempts": 0}
     assert written == {"timers": [timer]}
+
+
+def test_only_what_occurred_has_a_time():
+    ref = ObjectRef("batch/v1", "Job", "ci", "build", "uid-1")
+    timer = Timer(ref=ref, purpose=Purpose.EXPIRE, due_at=NOW)
+    about = {"ref": ref, "outcome": None, "finished_at": None, "ttl_from": "a", "lateness_seconds": 1.5}
+    deleted = ObjectDeleted(**about, due_at=NOW, deleted_at=NOW + timedelta(seconds=1.5))
+
+    assert to_http(event_of(deleted, source="/s"))[0]["ce-time"] == "2026-03-14T15:09:27.500000Z"
+    assert "ce-time" not in to_http(event_of(timer, source="/s"))[0]
 
 
 def test_timer_of_a_later_version_is_sent_with_its_purpose():
