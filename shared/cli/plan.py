@@ -26,7 +26,7 @@ from shared.cli.input.options import (
 from shared.cli.input.target import connected, find_kinds, is_absent
 from shared.cli.objects.deadline_report import is_stop_ahead
 from shared.cli.objects.if_archived import if_archived
-from shared.cli.objects.kept_warnings import name_some, warn_about_kept
+from shared.cli.objects.kept_warnings import is_unread, name_some, warn_about_kept
 from shared.cli.objects.object_report import as_json, is_ahead
 from shared.cli.objects.plan_table import print_table
 from shared.cli.objects.preview import Preview, find_all
@@ -37,13 +37,13 @@ from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show
 from shared.cli.policies.deadline_warnings import describe_deadlines
 from shared.cli.policies.policy_warnings import LIMIT, PolicyWarning, check_limit, describe_safeguards, find_unused
+from shared.cli.usage.acceptance import accept_option, accept_plan, check_scope
 from shared.cli.usage.planned import NOTHING_PLANNED, PlannedUsage, find_planned, print_planned, warn_about_planned
-from shared.core.decide import Ignore, Reason
+from shared.core.decide import Ignore
 from shared.core.kinds.catalogue import Catalogue
 from shared.core.objects import printable
 from shared.core.policy.policy import Policy
 from shared.errors import TtlError
-from shared.evaluation.batch import BatchResult
 from shared.evaluation.served import list_served, list_unserved
 from shared.ports import Archives
 
@@ -77,6 +77,7 @@ TOO_MANY = 3
 @click.option(
     "--yes", is_flag=True, help="With --policy: exit with code 0 even if more objects than --limit are due at once."
 )
+@accept_option
 @references_dir_option
 @cluster_options
 @click.option(
@@ -84,7 +85,7 @@ TOO_MANY = 3
 )
 @output_option
 async def plan(
-    options: Options, *, against: Path | None, limit: int | None, yes: bool, everything: bool, output: str
+    options: Options, *, against: Path | None, limit: int | None, yes: bool, accept: bool, everything: bool, output: str
 ) -> None:
     """Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing.
 
@@ -99,6 +100,7 @@ async def plan(
     enabled = () if kinds else read_settings().kinds
     if policy is None and (against is not None or limit is not None or yes):
         raise click.UsageError("--against, --limit and --yes require --policy FILE")
+    check_scope(options, accept=accept)
     async with connected(options) as cluster:
         force = await read_in_force(cluster, options)
         if namespace and await is_absent(namespace, cluster):
@@ -132,6 +134,8 @@ async def plan(
         print_table(preview.objects)
         print_planned(planned)
         echo(f"policy: {printable(new.message)}")
+    if accept:
+        await accept_plan(options, new.policy, force.home, code=code)
     if code:
         raise SystemExit(code)
 
@@ -151,7 +155,7 @@ def _warn_about(
     Returns:
         Whether the numbers are complete; if not, the command exits with code 1.
     """
-    unread = sum(_is_unread(one) for one in preview.objects)
+    unread = sum(is_unread(one) for one in preview.objects)
     if unread:
         warn(f"{unread} objects are kept, since their namespaces could not be read: grant get and list on namespaces")
     if (not in_force.is_known or in_force.differs) and not is_shown:
@@ -177,13 +181,6 @@ def _warn_about(
     warn_about_kept(preview)
     unreadable = bool(force.policy_problem) and not in_force.is_known
     return not (preview.refused or preview.unreadable or unread or unreadable)
-
-
-def _is_unread(one: BatchResult) -> bool:
-    """Return whether the object has a TTL or a deadline, or may have, and its namespace could not be read."""
-    stop = one.stops[-1]
-    may_stop = stop.reason is Reason.NAMESPACE_UNREAD and stop.facts.active.deadline is not None
-    return one.decisions[-1].reason is Reason.NAMESPACE_UNREAD or may_stop
 
 
 async def _preview(

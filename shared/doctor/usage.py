@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.core.objects import get_text
+from shared.core.objects import get_in, get_text
 from shared.core.policy.policy import Policy
 from shared.core.ttl.durations import format_duration
 from shared.core.unused.collected_namespaces import collected_by
+from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.doctor.findings import Finding, fail, ok, unknown, warn
 from shared.doctor.rights import REVIEWS_IN_FLIGHT_MAX, is_allowed
 from shared.doctor.usage_guard import check_usage_guards
@@ -20,6 +21,8 @@ from shared.installation.mounted import read_installed_carriers
 from shared.installation.place import Place
 from shared.installation.rbac import Right
 from shared.ports import ListableKind
+from shared.safeguards.accepted_plan import parse_accepted_plan
+from shared.safeguards.state_schema import HOME, NAME
 
 WORKLOADS = ("usage", "standalone")
 """The workloads that delete unused objects."""
@@ -38,7 +41,7 @@ async def check_usage(cluster: KubernetesCluster, found: Inventory, policy: Poli
     """
     if not any(rule.unused for rule in policy.rules):
         return []
-    findings = list(_check_rules(policy, place))
+    findings = list(_check_rules(found, policy, place))
     accounts = sorted(_accounts(found))
     if not accounts:
         detail = f"the policy has rules with unused, and no workload {' or '.join(WORKLOADS)} acts on them"
@@ -62,16 +65,24 @@ async def check_usage(cluster: KubernetesCluster, found: Inventory, policy: Poli
     return findings + [await _check_account(cluster, account, kinds, place) for account in accounts]
 
 
-def _check_rules(policy: Policy, place: Place) -> Iterator[Finding]:
+def _check_rules(found: Inventory, policy: Policy, place: Place) -> Iterator[Finding]:
+    """Check each rule with `unused`: it only reports, or an operator has accepted what it would delete."""
+    data = get_in(found.get("ConfigMap", NAME), "data")
+    accepted = parse_accepted_plan(data) if isinstance(data, dict) else None
+    hashes = hash_unused_rules(policy)
+    home = f"TTL_NAMESPACE={place.namespace} " if place.namespace != HOME else ""
     for rule in policy.rules:
         if rule.unused is None:
             continue
-        what, ttl = f"policy rule {rule.name or 'with unused'}", format_duration(rule.unused.ttl)
+        what, ttl = f"policy rule {rule.name}", format_duration(rule.unused.ttl)
         if rule.unused.audit:
             yield ok(what, f"audit only: unused objects are marked, and not deleted after {ttl}")
+        elif accepted is not None and hashes[rule.name] in accepted.rules:
+            yield ok(what, f"deletes what is unused for {ttl}; its plan was accepted {accepted}")
         else:
-            detail = f"deletes what is unused for {ttl}, without audit: check what it would delete"
-            yield warn(what, detail, f"{place.kubectl} ttl plan    # or set audit: true in the rule for the first week")
+            detail = f"deletes what is unused for {ttl}, and no operator has accepted its plan"
+            fix = f"{home}{place.kubectl} ttl plan --accept    # or set audit: true in the rule for the first week"
+            yield warn(what, detail, fix)
 
 
 def _accounts(found: Inventory) -> set[str]:

@@ -7,13 +7,16 @@ from base64 import b64encode
 import pytest
 
 from shared.adapters.clock import SystemClock
+from shared.adapters.config.policy_file import parse_policy
 from shared.adapters.kubernetes.metadata_only import METADATA
 from shared.adapters.kubernetes.metadata_tables import TABLE
 from shared.core.objects import ANNOTATION_DOMAIN
+from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.devserver.apiserver import EmbeddedApiServer, Store, WriteOptions, serve, write_kubeconfig
 from shared.devserver.apiserver.errors import StatusError
 from shared.devserver.apiserver.resources import CONFIG_MAPS, NAMESPACES, SECRETS
-from tests.builders import COMMAND
+from shared.safeguards.accepted_plan import parse_accepted_plan
+from tests.builders import COMMAND, shipped_kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -124,3 +127,68 @@ async def test_hold_of_a_secret_without_the_right_to_patch_names_the_refusal(tmp
 
     assert code == 1
     assert "forbidden" in err.lower()
+
+
+POLICY = """apiVersion: ttlafterfinished.dev/v1
+kind: Policy
+rules:
+  - name: leftovers
+    match: {kinds: [configmaps], namespaces: {names: [ci]}}
+    unused: {ttl: 7d}
+"""
+
+
+async def plan_and_accept(tmp_path, store, *words, intercept=None, policy=POLICY):
+    store.create(NAMESPACES, "", {"metadata": {"name": HOMES[0]}}, OPTIONS)
+    (tmp_path / "policy.yaml").write_text(policy)
+    async with serve(EmbeddedApiServer(store, intercept=intercept)) as url:
+        config = write_kubeconfig(tmp_path / "kubeconfig", url)
+        return await run(config, "plan", "--accept", "--policy", str(tmp_path / "policy.yaml"), *words)
+
+
+def state_of(store):
+    state = store.table(CONFIG_MAPS).objects.get((HOMES[0], "ttl-after-finished-state"))
+    return parse_accepted_plan(state["data"]) if state else None
+
+
+async def test_accepted_plan_is_recorded_with_the_hash_of_its_rules(tmp_path, store):
+    code, _, err = await plan_and_accept(tmp_path, store)
+
+    assert code == 0, err
+    assert "accepted: the plan of leftovers" in err
+    plan = state_of(store)
+    assert plan is not None
+    assert plan.rules == {*hash_unused_rules(parse_policy(POLICY, shipped_kinds(), name="policy.yaml")).values()}
+    assert plan.by
+
+
+@pytest.mark.parametrize(
+    ("words", "policy", "problem"),
+    [
+        (("-n", "ci"), POLICY, "expected a plan of all namespaces and kinds"),
+        (("-k", "jobs"), POLICY, "expected a plan of all namespaces and kinds"),
+        ((), POLICY[: POLICY.index("rules")], "expected a policy that has rules with unused"),
+    ],
+)
+async def test_plan_of_a_part_or_without_such_a_rule_is_not_accepted(tmp_path, store, words, policy, problem):
+    code, _, err = await plan_and_accept(tmp_path, store, *words, policy=policy)
+    assert (code, state_of(store)) == (2, None)
+    assert problem in " ".join(err.split())
+
+
+async def test_plan_that_exceeds_the_limit_is_not_accepted(tmp_path, store):
+    store.create(CONFIG_MAPS, "ci", {"metadata": {"name": "old"}, "data": {"a": "x"}}, OPTIONS)
+    code, _, err = await plan_and_accept(tmp_path, store, "--limit", "0")
+    assert (code, state_of(store)) == (1, None)
+    assert "the plan is not accepted: expected exit code 0, got 3" in err
+
+
+async def test_plan_is_not_accepted_without_the_right_to_record_it(tmp_path, store):
+    async def refuse(request):
+        if request.method != "GET" and "configmaps" in request.url.path:
+            raise StatusError(403, "Forbidden", "configmaps is forbidden")
+
+    code, _, err = await plan_and_accept(tmp_path, store, intercept=refuse)
+
+    assert (code, state_of(store)) == (1, None)
+    assert "expected the right to get and update ConfigMap ttl-after-finished/ttl-after-finished-state" in err

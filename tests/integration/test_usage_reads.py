@@ -246,7 +246,7 @@ async def test_doctor_names_the_carriers_that_an_account_may_not_list(objects, s
     await cluster.close()
 
     assert (rule.level, guard.what, rights.level) == (Level.WARN, "usage guard missing", Level.FAIL)
-    assert "without audit" in rule.detail
+    assert "no operator has accepted its plan" in rule.detail
     assert "nothing unused is deleted" in rights.detail
     assert "pods" in rights.fix.partition("--resource=")[2]
     assert f"--serviceaccount={namespace}:usage" in rights.fix

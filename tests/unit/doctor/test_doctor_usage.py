@@ -4,10 +4,13 @@ import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 
+from shared.core.unused.rule_hashes import hash_unused_rules
 from shared.doctor.findings import Level
 from shared.doctor.usage import check_usage
 from shared.installation.inventory import OURS, Inventory, Listed
 from shared.ports import ListableKind, ListableKinds, Page, Target, TargetPage
+from shared.safeguards.accepted_plan import AcceptedPlan, with_accepted_plan
+from shared.safeguards.state_schema import NAME
 from tests.builders import NOW, namespace
 from tests.unit.doctor.test_doctor_guard import PLACE
 from tests.unused import config_map, unused_policy
@@ -44,15 +47,16 @@ LISTED = ListableKinds((GIZMOS,), NOW)
 NOT_LISTED = replace(LISTED, kinds=(), unlistable=(GIZMOS,))
 
 
-def check(api, rules=None):
+def check(api, rules=None, policy=POLICY, state=None):
     mount = {"env": [{"name": "TTL_REFERENCES_DIR", "value": FOLDER}]} if rules else {}
     mount |= {"volumeMounts": [{"name": "references", "mountPath": FOLDER}]} if rules else {}
     volumes = [{"name": "references", "configMap": {"name": "references-1"}}] if rules else []
     pod = {"containers": [{"name": "main", **mount}], "volumes": volumes}
     workload = {"metadata": {"name": "usage", "labels": OURS}, "spec": {"template": {"spec": pod}}}
     config = {"metadata": {"name": "references-1"}, "data": {"gizmos.yaml": rules}}
-    found = Inventory({"Deployment": Listed((workload,)), "ConfigMap": Listed((config,))})
-    return {one.what: one for one in asyncio.run(check_usage(api, found, POLICY, PLACE))}
+    shared_state = {"metadata": {"name": NAME}, "data": state}
+    found = Inventory({"Deployment": Listed((workload,)), "ConfigMap": Listed((config, shared_state))})
+    return {one.what: one for one in asyncio.run(check_usage(api, found, policy, PLACE))}
 
 
 def test_carriers_that_are_listed_with_their_version_are_ok():
@@ -102,3 +106,25 @@ def test_object_that_may_refer_to_everything_in_its_namespace_is_named():
 
 def test_objects_that_can_be_read_are_no_finding():
     assert not [one for one in check(Api(LISTED, objects=[gizmo(x="web")], opted_in="true")) if "references" in one]
+
+
+def accepted(*policies):
+    hashes = [one for policy in policies for one in hash_unused_rules(policy).values()]
+    return with_accepted_plan({}, AcceptedPlan(NOW, "ann", frozenset(hashes)))
+
+
+def test_rule_without_an_accepted_plan_is_a_warning_until_the_plan_is_accepted():
+    policy = unused_policy()
+
+    before = check(Api(LISTED), policy=policy)["policy rule rotated"]
+    after = check(Api(LISTED), policy=policy, state=accepted(policy))["policy rule rotated"]
+
+    assert (before.level, after.level) == (Level.WARN, Level.OK)
+    assert "kubectl ttl plan --accept" in before.fix
+    assert "by ann" in after.detail
+
+
+def test_rule_that_changed_since_its_plan_was_accepted_is_a_warning_again():
+    state = accepted(unused_policy())
+    finding = check(Api(LISTED), policy=unused_policy(unused={"ttl": "1h"}), state=state)["policy rule rotated"]
+    assert finding.level is Level.WARN
