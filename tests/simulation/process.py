@@ -5,7 +5,8 @@ import traceback
 from collections.abc import Coroutine
 from typing import Any
 
-from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object, parse_sweep
+from shared.adapters.events.cloudevents import Event, event_of, parse_message, parse_object
+from shared.adapters.events.ticks import parse_sweep
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.timing import horizon
 from shared.errors import EventError, PermanentError, TryLaterError

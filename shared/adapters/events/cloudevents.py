@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from shared.core.jsontext import JSON_VALUES_MAX, count_at_most
 from shared.core.objects import parse_instant, quote
 from shared.errors import EventError
-from shared.messages import Message, SweepStep
+from shared.messages import Message
 
 EVENT_BYTES_MAX = 2 * 1024 * 1024
 """Maximum size of a body: etcd limits an object to 1.5 MiB. The JSON parser also limits the depth, to 200 levels."""
@@ -235,15 +235,6 @@ def parse_object(event: Event) -> dict[str, Any]:
         if name not in obj:
             raise EventError(f"data.{name}: expected the field of a Kubernetes object, got none")
     return obj
-
-
-def parse_sweep(event: Event) -> SweepStep:
-    """Parse the step of a sweep: the one in a `sweep.continue` event, or the first step for a PingSource event.
-
-    Raises:
-        EventError: The event has another type, or its data is invalid.
-    """
-    return SweepStep() if event.type == TICK else parse_message(event, SweepStep)
 
 
 def _first_problem(root: str, error: ValidationError) -> str:

@@ -1,8 +1,9 @@
-"""Check the ticks of PingSources."""
+"""Check the ticks of PingSources, and parse what starts the step of a sweep."""
 
-from shared.adapters.events.cloudevents import TICK, Event
+from shared.adapters.events.cloudevents import TICK, Event, parse_message
 from shared.core.objects import quote
 from shared.errors import EventError
+from shared.messages import SweepStep
 
 PURPOSE = "purpose"
 """The extension attribute of a tick on which the Triggers filter: `usage`, or absent for a sweep."""
@@ -16,3 +17,12 @@ def check_tick(event: Event) -> None:
     """
     if event.type != TICK:
         raise EventError(f"type: expected {TICK}, got {quote(event.type)}")
+
+
+def parse_sweep(event: Event) -> SweepStep:
+    """Parse the step of a sweep: the one in a `sweep.continue` event, or the first step for a PingSource event.
+
+    Raises:
+        EventError: The event has another type, or its data is invalid.
+    """
+    return SweepStep() if event.type == TICK else parse_message(event, SweepStep)
