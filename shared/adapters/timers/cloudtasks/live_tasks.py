@@ -1,8 +1,9 @@
 """What this process remembers of its tasks, since Cloud Tasks cannot find a task by the key of its timer."""
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -14,6 +15,13 @@ LIVE_TASKS_MAX = 50_000
 ENDED_TASKS_MAX = 10_000
 """Maximum number of remembered tasks that were replaced or cancelled; they matter only while one is in flight."""
 
+ENDED_SECONDS = 45 * 60.0
+"""How long such a task is remembered: longer than one can be in flight, and shorter than its name is blocked.
+
+Cloud Tasks waits at most 30 minutes for an answer, and blocks a name for an hour. After that, another process may set
+a timer by this name.
+"""
+
 TASKS_OF_ONE_TIMER_MAX = 4
 """Maximum number of remembered tasks of a timer: it has several after a call without an answer."""
 
@@ -22,11 +30,16 @@ _ValueT = TypeVar("_ValueT")
 
 
 class LiveTasks:
-    """The tasks of each timer that this process has set or received, and those that it has replaced or cancelled."""
+    """The tasks of each timer that this process has set or received, and those that it has replaced or cancelled.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: A clock that is never set back.
+    """
+
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
         self._names: OrderedDict[TimerKey, tuple[str, ...]] = OrderedDict()
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._ended: OrderedDict[str, float] = OrderedDict()
         self._locks: WeakValueDictionary[TimerKey, asyncio.Lock] = WeakValueDictionary()
 
     def turn(self, key: TimerKey) -> asyncio.Lock:
@@ -64,11 +77,12 @@ class LiveTasks:
 
     def end(self, name: str) -> None:
         """Remember that a task was replaced or cancelled."""
-        _put(self._ended, name, None, ENDED_TASKS_MAX)
+        _put(self._ended, name, self._seconds(), ENDED_TASKS_MAX)
 
     def is_ended(self, name: str) -> bool:
-        """Return whether this process has replaced or cancelled a task."""
-        return name in self._ended
+        """Return whether this process has replaced or cancelled a task, of which a delivery may be in flight."""
+        at = self._ended.get(name)
+        return at is not None and self._seconds() - at < ENDED_SECONDS
 
 
 def _put(within: OrderedDict[_KeyT, _ValueT], key: _KeyT, value: _ValueT, limit: int) -> None:

@@ -28,11 +28,12 @@ from shared.adapters.timers.sqlite.file import Room, TimerFile
 from shared.adapters.timers.sqlite.group_commit import GroupCommit
 from shared.adapters.timers.sqlite.lane import Lane
 from shared.adapters.timers.sqlite.pages import page_of, parse_position, read_page
-from shared.adapters.timers.sqlite.retries import LAST_RETRY, Position, retry_now
+from shared.adapters.timers.sqlite.retries import LAST_RETRY, retry_now
 from shared.adapters.timers.sqlite.shrinking import Shrinking
 from shared.adapters.timers.sqlite.store import (
     FOREVER_US,
     SECOND_US,
+    Position,
     Row,
     from_us,
     row_of,
@@ -182,23 +183,21 @@ class SqliteTimers:
             self._wake.set()
         if self._retries is None or position == LAST_RETRY:  # a read after each slice would skip the same rows again
             for lane in self._lanes.values():
-                lane.read_by(0)
+                lane.read_again()
 
     async def _read_due(self, lane: Lane) -> None:
-        """Read due timers with one SELECT for many, and only if there can be any."""
+        """Read due timers, many at once, and only if there can be any."""
         now_us = self._now_us()
-        if not lane.needs_read(now_us):
+        read = lane.begin_read(now_us, self._limits.claim)
+        if read is None:
             return
-        skipped, selection = lane.begin_read()
-        limit = self._limits.claim + skipped
-        query = partial(store.find_due, purpose=lane.purpose, now_us=now_us, limit=limit, selection=selection)
         try:
-            found, next_us, is_full = await self._read(query)
+            found = await self._read(read.run)
         except TryLaterError as error:
             _log.error("timers not read", extra={"fields": {"purpose": lane.purpose, "error": str(error)}})
             lane.fail_read(now_us + round(self._limits.disk_seconds * SECOND_US))
         else:
-            lane.end_read(found, next_us, is_full=is_full)
+            lane.end_read(found)
 
     def _start(self, lane: Lane) -> None:
         """Start a delivery in each free place."""

@@ -3,13 +3,10 @@
 import json
 import sqlite3
 
-from shared.adapters.timers.sqlite.store import FOREVER_US
+from shared.adapters.timers.sqlite.store import FOREVER_US, Position
 
 RETRIES_OF_ONE_SLICE = 2_000
 """Retries that one transaction brings forward: some 30 ms, for which `set` waits."""
-
-Position = tuple[int, int]
-"""A place in the order of the retries: fire_us and id."""
 
 LAST_RETRY: Position = (FOREVER_US, FOREVER_US)
 """The position after all retries."""

@@ -3,7 +3,6 @@
 Times are integer microseconds since 1970 in UTC, the resolution of `datetime`, so no time is rounded.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import cast
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
-from shared.adapters.timers.places import Share, share_of
 from shared.core.objects import ObjectRef
 from shared.core.timing import backoff_seconds
 from shared.errors import EventError
@@ -31,6 +29,9 @@ _PURPOSES = {purpose.value: purpose for purpose in Purpose}
 
 Row = tuple[str, str, int, int, int, str]
 """uid, purpose, due_us, fire_us, attempts, ref."""
+
+Position = tuple[int, int]
+"""A place in the order of the timers: fire_us and id."""
 
 
 def to_us(instant: datetime) -> int:
@@ -97,30 +98,9 @@ class StoredTimer:
             attempts=min(self.attempts, ATTEMPTS_COUNTED_MAX),
         )
 
-    def share(self) -> Share:
-        """Return the share whose place the delivery takes; empty if another program wrote the row."""
-        try:
-            ref = _REF.validate_json(self.ref)
-        except ValueError:
-            return "", ""
-        return share_of(ref)
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The shares to read: only one, or all except some."""
-
-    only: Share | None = None
-    without: tuple[Share, ...] = ()
-
 
 COLUMNS = "id, uid, purpose, due_us, fire_us, attempts, generation, ref"
 """The columns of a `StoredTimer`."""
-
-_SHARE = (
-    "CASE WHEN json_valid(ref) THEN json_extract(ref, '$.api_version') || ' ' || json_extract(ref, '$.kind') || ' '"
-    " || json_extract(ref, '$.namespace') ELSE ' ' END"
-)
 
 
 def put(db: sqlite3.Connection, rows: Sequence[Row], shortage: Callable[[sqlite3.Connection], str]) -> str:
@@ -182,35 +162,6 @@ def postpone(db: sqlite3.Connection, refused: StoredTimer, fire_us: int) -> int:
 def _fire_us(db: sqlite3.Connection, row_id: int) -> int:
     row = db.execute("SELECT fire_us FROM timers WHERE id = ?", (row_id,)).fetchone()
     return row[0] if row else FOREVER_US
-
-
-def find_due(
-    db: sqlite3.Connection, purpose: str, *, now_us: int, limit: int, selection: Selection
-) -> tuple[list[StoredTimer], int, bool]:
-    """Read the due timers of a purpose.
-
-    Rows of other shares are read and skipped one by one, a few microseconds each.
-
-    Returns:
-        The timers, oldest first; when to read more; whether the file has more that are due now.
-    """
-    clause, names = "", []
-    if selection.only is not None:
-        clause, names = f" AND {_SHARE} = ?", [" ".join(selection.only)]
-    elif selection.without:
-        clause = f" AND {_SHARE} NOT IN (SELECT value FROM json_each(?))"  # noqa: S608
-        names = [json.dumps([" ".join(share) for share in selection.without])]
-    due = db.execute(
-        f"SELECT {COLUMNS} FROM timers WHERE purpose = ? AND fire_us <= ?{clause} ORDER BY fire_us LIMIT ?",  # noqa: S608
-        (purpose, now_us, *names, limit),
-    )
-    found = [StoredTimer(*row) for row in due]
-    if len(found) == limit:
-        return found, now_us, True
-    (later_us,) = db.execute(
-        "SELECT min(fire_us) FROM timers WHERE purpose = ? AND fire_us > ?", (purpose, now_us)
-    ).fetchone()
-    return found, FOREVER_US if later_us is None else later_us, False
 
 
 def count(db: sqlite3.Connection) -> int:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from shared.adapters.timers.limits import LIMITS, EngineLimits
 from shared.adapters.timers.places import FAILING_PLACES
+from shared.adapters.timers.sqlite.due import Load, LookUp, ReadResult, Scan
 from shared.adapters.timers.sqlite.engine import SqliteTimers
 from shared.adapters.timers.sqlite.lane import Lane
 from shared.adapters.timers.sqlite.schema import SCHEMA_VERSION
@@ -27,6 +28,7 @@ from shared.adapters.timers.sqlite.store import StoredTimer
 from shared.core.objects import ObjectRef
 from shared.errors import EventError, ForbiddenError, PermanentError, TryLaterError, TtlError
 from shared.messages import Message, Purpose, Timer
+from tests.builders import not_none
 from tests.fakes import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -285,7 +287,7 @@ async def test_one_read_returns_many_timers(world):
     seen = statements(engine._file.reader)
     running = asyncio.create_task(engine.run())
     await until(lambda: len(world.broker.fired) == 2000)
-    assert len(seen) < 2 * (2000 / QUICK.claim + 3)
+    assert len(seen) < 4 * (2000 / QUICK.claim + 3)
     running.cancel()
     await asyncio.wait([running])
 
@@ -323,29 +325,51 @@ async def test_timer_replaced_before_its_delivery_fires_as_replaced(world):
         assert world.broker.fired == [timer("first", -2)]
 
 
+SHARE = ("v1 Pod", "ci")
+
+
+def read_into(lane: Lane, *uids: str) -> None:
+    """Let a lane scan and load rows, as from a file."""
+    assert isinstance(lane.begin_read(100, 10), Scan)
+    lane.end_read(ReadResult(places=[(number, SHARE) for number, _ in enumerate(uids)], cursor=(50, len(uids))))
+    assert isinstance(lane.begin_read(100, 10), Load)
+
+
+def loaded(*uids: str) -> ReadResult:
+    return ReadResult(loaded=[(StoredTimer(n, uid, OTHER, 0, 0, 0, 1, ""), SHARE) for n, uid in enumerate(uids)])
+
+
 def test_timer_replaced_during_a_read_is_not_taken_from_it():
     lane = Lane(OTHER, places=1)
-    read = [StoredTimer(1, uid, OTHER, 0, 0, 0, 1, "") for uid in ("replaced", "other")]
-    lane.begin_read()
+    read_into(lane, "replaced", "other")
     lane.replace("replaced", 500)
-    lane.end_read(read, 900)
-    assert lane.take(now_us=100) == read[1]
+    lane.end_read(loaded("replaced", "other"))
+    assert not_none(lane.take(now_us=100)).uid == "other"
     assert lane.take(now_us=100) is None
     lane.finish("other", 800)
     assert lane.next_us() == 500
 
 
 def test_timer_delivered_during_a_read_is_not_taken_again():
-    lane = Lane(OTHER, places=2)
-    read = [StoredTimer(1, "landed", OTHER, 0, 0, 0, 1, "")]
-    lane.begin_read()
-    lane.end_read(read, 0)
+    lane = Lane(OTHER, places=3)
+    read_into(lane, "landed")
+    lane.end_read(loaded("landed"))
     lane.take(now_us=100)
-    lane.begin_read()
+    lane.read_again()
+    read_into(lane, "landed")
     lane.finish("landed", 800)
-    lane.end_read(read, 900)
+    lane.end_read(loaded("landed"))
     assert lane.take(now_us=100) is None
     assert lane.next_us() == 800
+
+
+def test_timer_set_behind_the_scan_is_looked_up():
+    lane = Lane(OTHER, places=3)
+    read_into(lane, "first")
+    lane.end_read(loaded("first"))
+    lane.take(now_us=100)
+    assert lane.replace("behind", 20)
+    assert lane.begin_read(100, 10) == LookUp(OTHER, 100, ("behind",))
 
 
 @pytest.mark.parametrize("seconds", [-5, 60], ids=["overdue", "due later"])

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from shared.adapters.timers.sqlite import retries
-from shared.adapters.timers.sqlite.retries import LAST_RETRY, Position, retry_now
-from shared.adapters.timers.sqlite.store import to_us
+from shared.adapters.timers.sqlite.retries import LAST_RETRY, retry_now
+from shared.adapters.timers.sqlite.store import Position, to_us
 from shared.errors import TryLaterError
 from shared.messages import Purpose
 from tests.unit.adapters.timers.test_sqlite_engine import (
