@@ -32,8 +32,12 @@ class NatsServers:
     key: Path | None = None
 
     def new_client(self) -> Client:
-        """Return a client that is not connected; if a URL has `tls://`, it connects by TLS only."""
-        return _TlsClient() if any(url.startswith("tls:") for url in self.urls) else Client()
+        """Return a client that is not connected; if a URL has `tls://`, or a file for TLS is set, it needs TLS."""
+        return _TlsClient() if self._needs_tls else Client()
+
+    @property
+    def _needs_tls(self) -> bool:
+        return bool(self.ca or self.certificate) or any(url.startswith("tls:") for url in self.urls)
 
     def check(self) -> None:
         """Require that the files exist.
@@ -59,7 +63,7 @@ class NatsServers:
         Raises:
             TtlError: A file is no PEM file.
         """
-        if self.ca is None and self.certificate is None and not any(url.startswith("tls:") for url in self.urls):
+        if not self._needs_tls:
             return None
         try:
             context = ssl.create_default_context(cafile=self.ca)
