@@ -180,9 +180,14 @@ async def test_tls_with_a_client_certificate_works(tmp_path: Path) -> None:
             await fires(engine_of(NatsServers((url,))))
 
 
-async def test_tls_address_of_a_server_without_tls_is_refused(tmp_path: Path) -> None:
-    with nats_server(tmp_path) as server:
-        error = await refusal_of(engine_of(NatsServers((server.url.replace("nats:", "tls:"),))))
+@pytest.mark.parametrize("scheme", ["tls", "nats"])
+async def test_server_without_tls_is_refused_if_its_address_or_a_certificate_asks_for_tls(
+    tmp_path: Path, scheme: str
+) -> None:
+    new_certificates(tmp_path)
+    with nats_server(tmp_path / "nats") as server:
+        url = server.url.replace("nats:", f"{scheme}:")
+        error = await refusal_of(engine_of(NatsServers((url,), ca=tmp_path / "ca.pem" if scheme == "nats" else None)))
     assert "offers no TLS" in error
 
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from nats import errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from shared.adapters.timers.nats.acks import Acks, Answer, ApiError
-from shared.adapters.timers.nats.servers import TLS_MISSING, NatsServers
+from shared.adapters.timers.nats.servers import TLS_MISSING, NatsClient, NatsServers
 from shared.errors import TryLaterError, TtlError
 
 _CONNECT_SECONDS = 3.0
@@ -53,7 +52,7 @@ class NatsConnection:
         self.violation = ""
         self.reconnected: Callable[[], None] = lambda: None
         self._servers, self._stream = servers, stream
-        self._client = Client()
+        self._client = NatsClient()
         self._acks = Acks(self._client)
         self._last, self._is_open = "", False
 
@@ -130,6 +129,7 @@ class NatsConnection:
                 await self._client.flush(timeout=2)
             except (errors.Error, TimeoutError, OSError):
                 _log.warning("NATS did not take the last acknowledgements; some timers are delivered again")
+                self._client.abort()
         await self._client.close()
 
     async def store(self, subject: str, body: bytes, headers: dict[str, str]) -> asyncio.Future[Answer]:

@@ -136,8 +136,16 @@ class TimerStream:
         return found
 
     async def _update(self, found: Mapping[str, Any]) -> None:
+        """Change the settings that may change; the stream never gets fewer replicas.
+
+        Otherwise a process without TTL_NATS_REPLICAS, such as a `run` on a laptop, would remove copies of all timers.
+        """
         wanted = self._wanted()
         changes = {field: wanted[field] for field in ("num_replicas", "max_msg_size") if found[field] != wanted[field]}
+        if found["num_replicas"] > self._replicas:
+            del changes["num_replicas"]
+            fields = {"stream": self._name, "replicas": found["num_replicas"], "wanted": self._replicas}
+            _log.warning("stream keeps its replicas: TTL_NATS_REPLICAS is smaller", extra={"fields": fields})
         if changes:
             await self._connection.api(f"STREAM.UPDATE.{self._name}", {**found, **changes})
             _log.info("stream updated", extra={"fields": {"stream": self._name, **changes}})

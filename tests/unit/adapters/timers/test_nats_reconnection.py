@@ -1,0 +1,53 @@
+"""A NATS server that takes no bytes any more must not keep the process from another one."""
+
+import asyncio
+import json
+
+import pytest
+
+from shared.adapters.timers.nats.servers import NatsServers
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
+
+BYTES = 64 * 1024 * 1024
+"""More than the kernel holds for a connection."""
+
+
+class Server:
+    """A server of NATS's text protocol that answers pings, and freezes at a long line."""
+
+    def __init__(self) -> None:
+        self.connections, self.end = 0, asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        info = {"server_id": "x", "version": "2.15.2", "max_payload": BYTES, "headers": True}
+        writer.write(f"INFO {json.dumps(info)}\r\n".encode())
+        try:
+            while line := await reader.readline():
+                if line.startswith(b"PING"):
+                    writer.write(b"PONG\r\n")
+        except ValueError:  # as after SIGSTOP: the connection stays, and nothing is read any more
+            await self.end.wait()
+        finally:
+            writer.transport.abort()
+
+
+async def test_client_leaves_a_server_that_takes_no_bytes() -> None:
+    server = Server()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    url = f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    client = NatsServers((url,)).new_client()
+    await client.connect(servers=[url], allow_reconnect=True, pending_size=2 * BYTES)
+    await client.publish("x", b"x" * BYTES)
+    await asyncio.sleep(0.2)  # the flusher has handed the bytes to the transport
+
+    await client.force_reconnect()
+    async with asyncio.timeout(30):
+        while server.connections < 2 or not client.is_connected:
+            await asyncio.sleep(0.05)
+
+    await client.close()
+    server.end.set()
+    listening.close()
+    await asyncio.sleep(0.1)
