@@ -75,7 +75,10 @@ class User:
         except urllib.error.HTTPError as error:
             answer = error
         with answer:
-            reported = json.load(answer)
+            text = answer.read()
+            # A path that is not served yet is answered by a text.
+            is_json = answer.headers.get_content_type() == "application/json"
+            reported = json.loads(text) if is_json else {"message": text.decode(errors="replace")}
             return Answer(
                 answer.status,
                 reported.get("message", "") if answer.status >= 300 else "",

@@ -126,7 +126,7 @@ async def test_cancelled_retry_does_not_fire(world: World) -> None:
 
 async def test_purposes_of_one_object_have_their_own_timers(world: World) -> None:
     async with world.running() as engine:
-        timers = [world.timer("uid-1", 0.3, purpose=purpose) for purpose in Purpose]
+        timers = [world.timer("uid-1", 2, purpose=purpose) for purpose in Purpose]
         await engine.set(timers)
         await engine.cancel([TimerKey("uid-1", "enforce")])
         await until(lambda: len(world.target.arrived) == 2, "two arrivals")
