@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from shared.adapters.config.settings import log_form, read_settings
-from shared.adapters.telemetry.logs import configure_logging, is_json
+from shared.adapters.config.log_form import log_form
+from shared.adapters.config.settings import read_settings
+from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.bootstrap.admission import build_admission
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
