@@ -6,7 +6,7 @@ unknown shape must keep an object, and never raise an exception.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -59,11 +59,12 @@ class ObjectRef:
 
     def is_same(self, other: "ObjectRef") -> bool:
         """Return whether both identify the same object, in whichever versions of the API group."""
-        return replace(self, api_version=self.group) == replace(other, api_version=other.group)
+        return self.uid == other.uid and self.is_named(other)
 
     def is_named(self, other: "ObjectRef") -> bool:
         """Return whether both have one group, kind, namespace and name, whichever uids they have."""
-        return self.is_same(replace(other, uid=self.uid))
+        ours, theirs = (self.kind, self.namespace, self.name), (other.kind, other.namespace, other.name)
+        return ours == theirs and self.group == other.group
 
     def __str__(self) -> str:
         """The name in logs and messages: `Job ci/build-42`."""
