@@ -96,7 +96,11 @@ class Opted:
         return {one["metadata"]["name"] for one in items} - {"kube-root-ca.crt", STATE}
 
     def await_names(self, plural: str, names: set[str]) -> None:
-        self.api.wait(f"{plural} {names}, got {self.names(plural)}", lambda: self.names(plural) == names, WAIT_SECONDS)
+        try:
+            self.api.wait(f"{plural} {names}", lambda: self.names(plural) == names, WAIT_SECONDS)
+        except AssertionError:
+            assert self.names(plural) == names  # pytest says which are missing, and which are too many
+            raise
 
     def ticks(self, run: Run, count: int) -> None:
         """Wait for some more ticks."""
@@ -176,7 +180,10 @@ def test_everything_that_is_used_or_read_elsewhere_stays(opted: Opted, start: St
 
 def use_in_every_way(opted: Opted) -> dict[str, set[str]]:
     """Secrets and ConfigMaps that have to stay."""
-    pull, token = {"name": "pull"}, {"annotations": {"kubernetes.io/service-account.name": "default"}}
+    opted.secret("pull")
+    opted.post(f"{opted.path}/serviceaccounts", metadata={"name": "builder"}, imagePullSecrets=[{"name": "pull"}])
+    # Not of `default`: until its controller has made that one, Kubernetes deletes the Secret of its token at once.
+    token = {"annotations": {"kubernetes.io/service-account.name": "builder"}}
     opted.secret("helm", type="helm.sh/release.v1")
     opted.secret("token", type="kubernetes.io/service-account-token", metadata=token)
     opted.secret("tls")
@@ -197,8 +204,6 @@ def use_in_every_way(opted: Opted) -> dict[str, set[str]]:
     opted.secret("projected")
     projected = {"name": "all", "projected": {"sources": [{"secret": {"name": "projected"}}]}}
     opted.apps("deployments", "projected", pod_with(projected))
-    opted.secret("pull")
-    opted.post(f"{opted.path}/serviceaccounts", metadata={"name": "builder"}, imagePullSecrets=[pull])
     opted.secret("csi")
     csi = {"driver": "x", "volumeHandle": "1", "nodeStageSecretRef": {"name": "csi", "namespace": opted.namespace}}
     volume = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi": csi}
