@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from shared.adapters.config.settings import log_form, read_settings
-from shared.adapters.telemetry.logs import configure_logging, is_json
+from shared.adapters.config.log_form import log_form
+from shared.adapters.config.settings import read_settings
+from shared.adapters.telemetry.log_lines import configure_logging, is_json
 from shared.bootstrap.admission import build_admission
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
+from shared.bootstrap.garbage import collect_rarely
 from shared.bootstrap.process import Process
 from shared.errors import TtlError
 
@@ -59,6 +61,7 @@ def start(*needs: Callable[[Process], object]) -> Process:
     _end_on_sigterm(process)
     if process.engine.timers:
         _end_with_engine(process)
+    collect_rarely()
     return process
 
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from shared.adapters.clock import SystemClock
-from shared.adapters.telemetry.logs import configure_logging
+from shared.adapters.telemetry.log_lines import configure_logging
 from shared.cli.input.command import command
 from shared.errors import TtlError
 

@@ -7,30 +7,68 @@ from typing import Any
 import click
 
 from shared import __version__
-from shared.adapters.config.settings import log_form
-from shared.adapters.telemetry.logs import configure_logging, is_json
-from shared.cli.input.lazy_group import LazyGroup
+from shared.adapters.config.log_form import log_form
+from shared.adapters.telemetry.log_lines import configure_logging, is_json
+from shared.cli.input.lazy_group import CommandPlace, LazyGroup
 from shared.cli.output.streams import OutputError, explain_output, prepare_errors, prepare_output
 
 COMMANDS = {
-    "run": "run:run",
-    "watch": "watch:watch",
-    "demo": "demo:demo",
-    "plan": "plan:plan",
-    "explain": "explain:explain",
-    "references": "references:references",
-    "unused": "unused:unused",
-    "stop": "brake:stop",
-    "start": "brake:start",
-    "hold": "hold:hold",
-    "release": "hold:release",
-    "set": "set_command:set_ttl",
-    "archive": "archive.group:archive",
-    "timers": "timers.group:timers",
-    "kinds": "kinds:kinds",
-    "doctor": "doctor:doctor",
+    "run": CommandPlace(
+        "run:run",
+        "Delete finished objects when their TTL expires, on the cluster of the current context, until Ctrl-C.",
+    ),
+    "watch": CommandPlace(
+        "watch:watch",
+        "Send a CloudEvent for each changed object that may be due to a Broker, until Ctrl-C. Deletes nothing.",
+    ),
+    "demo": CommandPlace(
+        "demo:demo",
+        "Show finished Jobs and Pods that are deleted when their TTL expires. Needs no cluster; ends by itself.",
+    ),
+    "plan": CommandPlace(
+        "plan:plan", "Show what would be deleted now, and what is due when, per namespace and kind. Deletes nothing."
+    ),
+    "explain": CommandPlace(
+        "explain:explain",
+        "Show the decision about an object, its reason and what to do; then its finish time, its TTL and its deadline.",
+    ),
+    "references": CommandPlace(
+        "references:references",
+        "Show which objects refer to a Secret or a ConfigMap, and by which field; or since when it is unused.",
+    ),
+    "unused": CommandPlace(
+        "unused:unused",
+        "List the Secrets and ConfigMaps to which nothing refers, by namespace and age. Deletes nothing.",
+    ),
+    "stop": CommandPlace(
+        "brake:stop",
+        "Stop all deletions now, until `start`. After five seconds no listed process sends a DELETE; nothing is lost.",
+    ),
+    "start": CommandPlace(
+        "brake:start",
+        "Start the deletions that `stop` stopped. The next sweep deletes the objects that became due in the meantime.",
+    ),
+    "hold": CommandPlace(
+        "hold:hold", "Keep an object until it is released, even if its TTL expires or its deadline is over."
+    ),
+    "release": CommandPlace(
+        "hold:release", "End a hold: the TTL of the object applies again. With --breaker: release the breaker instead."
+    ),
+    "set": CommandPlace(
+        "set_command:set_ttl",
+        "Set the TTL of an object: how long it is kept after it finishes. Or set its deadline: how long it may run.",
+    ),
+    "archive": CommandPlace("archive.group:archive", "List, print, compare, check and restore archived objects."),
+    "timers": CommandPlace("timers.group:timers", "List, move and back up pending timers."),
+    "kinds": CommandPlace(
+        "kinds:kinds", "List the kind rules, explain one, test a rule, or print the manifests of a kind."
+    ),
+    "doctor": CommandPlace(
+        "doctor:doctor",
+        "Check an installation: one line for each check, and below each problem the command that fixes it.",
+    ),
 }
-"""Each command with its module and function."""
+"""Each command with its place, and the first paragraph of its help."""
 
 
 class _Main(LazyGroup):
@@ -63,9 +101,7 @@ def _end(code: object) -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-@click.group(
-    cls=_Main, package="shared.cli", modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=_Main, package="shared.cli", places=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ttl-after-finished")
 def main() -> None:
     """Delete finished Kubernetes objects of any kind after a TTL."""

@@ -31,7 +31,8 @@ from shared.cli.objects.object_report import as_json, is_ahead
 from shared.cli.objects.plan_table import print_table
 from shared.cli.objects.preview import Preview, find_all
 from shared.cli.output.messages import warn
-from shared.cli.output.width import echo, output_console
+from shared.cli.output.tables import output_console
+from shared.cli.output.width import echo
 from shared.cli.policies.archive_warnings import describe_archives
 from shared.cli.policies.comparison import Comparison
 from shared.cli.policies.comparison_output import as_document, show

@@ -15,7 +15,8 @@ from shared.adapters.config.settings import read_settings, state_folder
 from shared.adapters.config.timers_address import SqliteAddress
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry, configure_logging
+from shared.adapters.telemetry.log_lines import configure_logging
+from shared.adapters.telemetry.logs import REMEMBERED_UIDS_MAX, LogTelemetry
 from shared.adapters.timers.sqlite.file import TimerFile
 from shared.adapters.timers.sqlite.lock import OwnedError
 from shared.bootstrap.build import build

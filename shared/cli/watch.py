@@ -8,7 +8,7 @@ import click
 
 from shared.adapters.config.settings import read_settings
 from shared.adapters.events.retrying import retrying
-from shared.adapters.telemetry.logs import configure_logging
+from shared.adapters.telemetry.log_lines import configure_logging
 from shared.bootstrap.build import build
 from shared.bootstrap.config import read_config
 from shared.bootstrap.once import Once

@@ -12,10 +12,10 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from shared.adapters.events.cloudevents import Event
-from shared.adapters.kubernetes.bodies import WatchEvent
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX, Event
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.refusals import GoneError
+from shared.adapters.kubernetes.watch_lines import WatchEvent
 from shared.core.deadlines.decide_stop import StopDecision, decide_stop
 from shared.core.decide import Context, Decision, Ignore, Reason, decide
 from shared.core.kinds.rule import KindRule
@@ -143,7 +143,7 @@ class KindWatch:
         )
         is_reported = is_reported_at_once(decision, change.obj, self.rule)
         is_relevant = not isinstance(decision, Ignore) or is_forwarded or is_reported
-        data = json.dumps(change.obj, separators=(",", ":")).encode() if is_relevant else b""
+        data = _data_of(change) if is_relevant else b""
         if self.cluster.memory:
             self.cluster.memory.remember(ref.uid, data) if is_relevant else self.cluster.memory.forget(ref.uid)
         if is_relevant:
@@ -205,6 +205,13 @@ class KindWatch:
                 if isinstance(error, TryLaterError):
                     self._gap.set()
             await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+
+
+def _data_of(change: WatchEvent) -> bytes:
+    """The JSON of an object: as the API server wrote it, unless its escapes exceed the limit of an event's data."""
+    if 0 < len(change.raw) <= EVENT_BYTES_MAX:
+        return change.raw
+    return json.dumps(change.obj, separators=(",", ":")).encode()
 
 
 def event_of_change(change: WatchEvent, rule: KindRule, *, server: str, data: bytes) -> Event:

@@ -15,6 +15,7 @@ import shared
 from shared.adapters.events.cloudevents import TICK, Event
 from shared.adapters.events.ticks import PURPOSE
 from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.bootstrap.garbage import collect_rarely
 from shared.bootstrap.process import Process
 from shared.errors import TtlError
 from shared.source.watches import KindWatches
@@ -72,6 +73,7 @@ class Runner:
             works = (*ticks, engine.ended(), self._sweep_on_change(broker))
             tasks = [group.create_task(work) for work in works]
             evaluator = await self._process.evaluator()
+            collect_rarely()
             watches = KindWatches(self._config, self._cluster, evaluator, send=broker.send, publish=broker.publish)
             refusal = await watches.run()
             for task in tasks:

@@ -3,8 +3,11 @@
     python -m tests.benchmarks.bench_usage --objects 1000 --pods 5000 --replicasets 200 --namespaces 20
 
 The function runs in a process of its own, started as the image starts it, on a real API server, and takes ticks as
-CloudEvents. The first tick marks what is unused; the next ones find nothing changed. API calls are those of the
-server's audit log; bytes are those that the server sends over TLS, as the function accepts them, compressed.
+CloudEvents. The first tick marks what is unused; the next ones find nothing changed. Then the TTL becomes a second: one
+tick announces the deletions, and the next one deletes. API calls are those of the server's audit log; bytes are those
+that the server sends over TLS, as the function accepts them, compressed.
+
+The window of a DELETE is the time from the start of the second pass until the API server has accepted it.
 
 The floor, in turns with the ticks: a process that sends the LISTs of the first tick, follows their pages, four kinds
 at once as the function does, and throws the bodies away without decompressing them.
@@ -18,41 +21,40 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import aiohttp
 import uvloop
+from aiohttp import web
 
+from shared.adapters.config.policy_file import POLICY_POLL_SECONDS
 from shared.adapters.events.cloudevents import TICK, Event, to_http
 from shared.devserver.real_servers import find_assets, real_server
 from tests.benchmarks.cluster import BenchmarkError, Cluster, connected
 from tests.benchmarks.coldstart import image_command
 from tests.benchmarks.processes import cpu_seconds, running
+from tests.benchmarks.usage_calls import Windows, lists_of, read_calls, windows_of
 from tests.benchmarks.usage_cluster import Relay, Sizes, audit_arguments, fill, make_account, relayed
 from tests.benchmarks.usage_floor import peak_mb
-from tests.loopback import free_port
+from tests.loopback import answering_with, free_port
 
 ROOT = Path(__file__).parents[2]
 RSS_AIM_MB = 300
 READY_SECONDS = 60
 TICKS_MAX = 3
+_NOTICE_SECONDS = 1
 _MEDIANS = ("seconds", "cpu_seconds", "megabytes")
-POLICY = {
-    "apiVersion": "ttlafterfinished.dev/v1",
-    "kind": "Policy",
-    "rules": [
-        {
-            "name": "rotated",
-            "match": {"kinds": ["configmaps", "secrets"], "namespaces": {"names": ["team-*"]}},
-            "unused": {"ttl": "7d"},
-        }
-    ],
-}
+_LONG, _SHORT = "7d", "1s"
+_KINDS = ["configmaps", "secrets"]
+
+
+def _policy(ttl: str) -> str:
+    match = {"kinds": _KINDS, "namespaces": {"names": ["team-*"]}}
+    rule = {"name": "rotated", "match": match, "unused": {"ttl": ttl}}
+    return json.dumps({"apiVersion": "ttlafterfinished.dev/v1", "kind": "Policy", "rules": [rule]})
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,6 @@ class Pass:
     megabytes: float
     calls: dict[str, int]
     peak_mb: float
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Function:
@@ -118,53 +117,50 @@ class Function:
                     await asyncio.sleep(0.1)
 
 
-def read_calls(log: Path) -> list[dict[str, Any]]:
-    """What the account asked the API server for, so far."""
-    return [json.loads(line) for line in log.read_text().splitlines()]
-
-
-def lists_of(calls: Sequence[dict[str, Any]]) -> list[str]:
-    """The first pages of all LISTs, each once; and the GETs of discovery."""
-    found = []
-    for one in calls:
-        place = urlsplit(one["requestURI"])
-        query = dict(parse_qsl(place.query))
-        is_read = one["verb"] == "list" or place.path in ("/api", "/apis")
-        if is_read and "continue" not in query:
-            found.append(f"{place.path}?{urlencode(query)}".rstrip("?"))
-    return list(dict.fromkeys(found))
-
-
-async def measure(cluster: Cluster, folder: Path, sizes: Sizes, rounds: int) -> dict[str, Any]:
-    """Fill the cluster, then tick and list in turns."""
+async def measure(cluster: Cluster, folder: Path, sizes: Sizes, rounds: int) -> tuple[dict[str, list[Pass]], Windows]:
+    """Fill the cluster, tick and list in turns, and have the unused objects deleted."""
     started = time.monotonic()
     await fill(cluster, sizes)
     say(f"{sizes.objects:,} objects, {sizes.pods:,} Pods: created in {time.monotonic() - started:.0f} s")
     kubeconfig, log, port = folder / "kubeconfig", folder / "audit.log", free_port()
-    (folder / "policy.yaml").write_text(json.dumps(POLICY))
-    environment = {**_environment(folder, kubeconfig), "PORT": str(port)}
-    command = ["env", *(f"{name}={value}" for name, value in environment.items()), *image_command("usage")]
-    results: dict[str, list[Pass]] = {"first": [], "unchanged": [], "floor": []}
+    (folder / "policy.yaml").write_text(_policy(_LONG))
     token = await make_account(cluster)
-    async with relayed(cluster, token, kubeconfig) as relay, running(command, folder / "usage.log") as process:
-        function = Function(process.pid, port, relay, log)
-        await function.ready()
-        before = len(read_calls(log))
-        results["first"].append(first := await function.tick())
-        say(f"first tick: {first}")
-        paths = lists_of(read_calls(log)[before:])
-        marks = first.calls.get("patch", 0)
-        for _ in range(TICKS_MAX):  # on a busy machine, an object may be left to the next tick
-            marks += (await function.tick()).calls.get("patch", 0) if marks < sizes.unused else 0
-        if marks != sizes.unused:
-            tail = (folder / "usage.log").read_text()[-1500:]
-            raise BenchmarkError(f"expected {sizes.unused} marks, got {marks}: {tail}")
-        (folder / "lists.json").write_text(json.dumps(paths))
-        for _ in range(rounds):
-            results["floor"].append(floor := await _floor(folder, relay))
-            results["unchanged"].append(unchanged := await function.tick())
-            say(f"floor: {floor}\nunchanged: {unchanged}")
-    return {name: [one.as_json() for one in found] for name, found in results.items()}
+    async with relayed(cluster, token, kubeconfig) as relay, answering_with(_accept) as sink:
+        environment = {**_environment(folder, kubeconfig), "PORT": str(port), "K_SINK": sink}
+        command = ["env", *(f"{name}={value}" for name, value in environment.items()), *image_command("usage")]
+        async with running(command, folder / "usage.log") as process:
+            function = Function(process.pid, port, relay, log)
+            await function.ready()
+            results = {"first": await _repeat(function, folder, "patch", sizes.unused)}
+            (folder / "lists.json").write_text(json.dumps(lists_of(read_calls(log))))
+            results |= {"unchanged": [], "floor": []}
+            for _ in range(rounds):
+                results["floor"].append(floor := await _floor(folder, relay))
+                results["unchanged"].append(unchanged := await function.tick())
+                say(f"floor: {floor}\nunchanged: {unchanged}")
+            (folder / "policy.yaml").write_text(_policy(_SHORT))
+            await asyncio.sleep(POLICY_POLL_SECONDS)
+            results["announcing"] = await _repeat(function, folder, "patch", sizes.unused)
+            await asyncio.sleep(_NOTICE_SECONDS)
+            results["deleting"] = await _repeat(function, folder, "delete", sizes.unused)
+    say(next(line for line in reversed((folder / "usage.log").read_text().splitlines()) if "usage ended" in line))
+    return results, windows_of(read_calls(log))
+
+
+async def _repeat(function: Function, folder: Path, verb: str, count: int) -> list[Pass]:
+    """Tick until so many requests of a verb were sent: on a busy machine, an object may be left to the next tick."""
+    found: list[Pass] = []
+    while (sent := sum(one.calls.get(verb, 0) for one in found)) < count and len(found) < TICKS_MAX:
+        found.append(await function.tick())
+        say(f"tick with {verb}: {found[-1]}")
+    if sent != count:
+        tail = (folder / "usage.log").read_text()[-1500:]
+        raise BenchmarkError(f"expected {count} requests with {verb}, got {sent}: {tail}")
+    return found
+
+
+async def _accept(_: web.Request) -> web.StreamResponse:
+    return web.Response(status=202)
 
 
 def _environment(folder: Path, kubeconfig: Path) -> dict[str, str]:
@@ -174,7 +170,7 @@ def _environment(folder: Path, kubeconfig: Path) -> dict[str, str]:
         "FUNCTION_TARGET": "usage",
         "FUNCTION_SOURCE": str(ROOT / "functions" / "usage.py"),
         "KUBECONFIG": str(kubeconfig),
-        "K_SINK": "http://127.0.0.1:9/",  # nothing is due, so nothing is published
+        "TTL_USAGE_INTERVAL": f"{_NOTICE_SECONDS}s",  # else a deletion is announced five minutes before
         "TTL_POLICY": str(folder / "policy.yaml"),
         "TTL_NAMESPACE": "bench",
     }
@@ -190,18 +186,21 @@ async def _floor(folder: Path, relay: Relay) -> Pass:
     return Pass(found["seconds"], found["cpu"], megabytes, {"list": found["calls"]}, found["peak"])
 
 
-def show(results: dict[str, list[dict[str, Any]]], sizes: Sizes) -> None:
-    """Print a table with ratios of the floor."""
-    floor, floor_cpu = (median(one[field] for one in results["floor"]) for field in ("seconds", "cpu_seconds"))
+def show(results: dict[str, list[Pass]], windows: Windows, sizes: Sizes) -> None:
+    """Print a table with ratios of the floor, and the windows."""
+    floor, floor_cpu = (median(getattr(one, name) for one in results["floor"]) for name in ("seconds", "cpu_seconds"))
     heads = ("seconds", "x floor", "CPU s", "x floor", "MB", "calls", "peak MB")
     print(f"{sizes}\n{'':12}{''.join(f'{head:>9}' for head in heads)}")
     for name, found in results.items():
-        seconds, cpu, megabytes = (median(one[field] for one in found) for field in _MEDIANS)
-        calls, peak = median(sum(one["calls"].values()) for one in found), max(one["peak_mb"] for one in found)
-        times = f"{seconds:9.1f}{seconds / floor:9.2f}{cpu:9.1f}{cpu / floor_cpu:9.2f}"
-        print(f"{name:12}{times}{megabytes:9.1f}{calls:9.0f}{peak:9.0f}")
-    peak = max(one["peak_mb"] for name in ("first", "unchanged") for one in results[name])
+        seconds, cpu, megabytes = (median(getattr(one, name) for one in found) for name in _MEDIANS)
+        calls, peak = median(sum(one.calls.values()) for one in found), max(one.peak_mb for one in found)
+        cost = f"{seconds:9.1f}{seconds / floor:9.2f}{cpu:9.1f}{cpu / floor_cpu:9.2f}"
+        print(f"{name:12}{cost}{megabytes:9.1f}{calls:9.0f}{peak:9.0f}")
+    peak = max(one.peak_mb for name in results.keys() - {"floor"} for one in results[name])
     print(f"memory of usage: {peak:.0f} MB of at most {RSS_AIM_MB}: {'met' if peak <= RSS_AIM_MB else 'NOT MET'}")
+    for what, times in (("the start of the last pass", windows.from_start), ("the LIST of Pods", windows.from_pods)):
+        p50, p99 = median(times), quantiles(times, n=100)[-1]
+        print(f"from {what} to the DELETE: p50 {p50:.2f} s, p99 {p99:.2f} s, most {max(times):.2f} s, of {len(times)}")
 
 
 def say(text: str) -> None:
@@ -215,9 +214,10 @@ async def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         raise BenchmarkError("no kube-apiserver and etcd in $KUBEBUILDER_ASSETS")
     with real_server(assets, fsync=False, apiserver_args=audit_arguments(folder)) as server:
         async with connected(server) as cluster:
-            results = await measure(cluster, folder, sizes, options.rounds)
-    show(results, sizes)
-    return {"sizes": sizes.as_json(), **results}
+            results, windows = await measure(cluster, folder, sizes, options.rounds)
+    show(results, windows, sizes)
+    passes = {name: [asdict(one) for one in found] for name, found in results.items()}
+    return {"sizes": sizes.as_json(), **passes, "windows": asdict(windows)}
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Limits and outlines of JSON on any value: the tables are in tests/unit/core/test_jsontext.py."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +17,21 @@ ANY = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TRICKY, inner, max_size=4),
     max_leaves=40,
 )
+
+
+NUMBERS = st.integers() | st.integers(-(2**70), 2**70) | st.floats()
+WIDE = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TRICKY | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TRICKY, inner, max_size=4),
+    max_leaves=20,
+)
+WORDS = (
+    r'{ } [ ] " : , \ \u d800 \ud83d\ude00 \ud800 - + . 0 00 1 1e5 1E400 -0 -0.0 0.1 1. .5 true null NaN -Infinity '
+    "18446744073709551616 9007199254740993.0 2.2250738585072011e-308 4.9e-324"
+)
+CHARACTERS = " \n\x00\x0b\ufeff\xa0\x1f\x7fé"
+PIECES = st.sampled_from([*WORDS.split(), *CHARACTERS, "9" * 4301])
+TEXTS = st.lists(PIECES, max_size=8).map("".join).map(str.encode) | st.binary(max_size=8)
 
 
 def depth_of(value: object) -> int:
@@ -85,3 +101,33 @@ def test_depth_of_a_parsed_value_is_exact(value):
     depth = depth_of(value)
     assert not is_nested_deeper(value, depth)
     assert not depth or is_nested_deeper(value, depth - 1)
+
+
+def outcome(parse: Callable[[bytes], object], text: bytes) -> str:
+    """What a reader makes of a text, with the types of its numbers and the order of its keys."""
+    try:
+        return repr(parse(text))
+    except ValueError:
+        return "refused"
+
+
+def by_the_standard_library(text: bytes) -> object:
+    return json.loads(text.decode())
+
+
+@settings(UNHURRIED, max_examples=400)
+@given(WIDE, st.booleans(), st.sampled_from([None, 2]), TEXTS, st.data())
+def test_a_text_is_parsed_as_by_the_standard_library(value, is_ascii, indent, piece, data):
+    text = json.dumps(value, ensure_ascii=is_ascii, indent=indent).encode(errors="surrogatepass")
+    assert outcome(parse_json, text) == outcome(by_the_standard_library, text)
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, min(len(text), start + 3)))
+    broken = text[:start] + piece + text[end:]
+    assert outcome(parse_json, broken) == outcome(by_the_standard_library, broken)
+
+
+@settings(UNHURRIED, max_examples=400)
+@given(TEXTS, st.sampled_from([b"%s", b"[%s]", b'"%s"', b'{"a":1,"%s":2,"a":3}', b'{"a":%s}']))
+def test_a_text_of_any_pieces_is_parsed_as_by_the_standard_library(piece, around):
+    text = around.replace(b"%s", piece)
+    assert outcome(parse_json, text) == outcome(by_the_standard_library, text)

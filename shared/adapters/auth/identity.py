@@ -14,6 +14,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any, Protocol
 
+from shared.adapters.auth.token_text import is_token
 from shared.adapters.clock import SystemClock
 from shared.adapters.http_client import RedirectError, refuse_redirect
 from shared.errors import TryLaterError
@@ -173,11 +174,6 @@ def read_token(path: Path) -> Token:
         got = "other text" if text else "an empty file"
         raise TryLaterError(f"expected one token and no other text in {str(path)!r}, got {got}")
     return Token(text, fresh_seconds=TOKEN_FILE_CACHED_SECONDS)
-
-
-def is_token(text: str) -> bool:
-    """Return whether a text can follow `Bearer` in a header."""
-    return text.isascii() and text.isprintable() and text != "" and " " not in text
 
 
 class GoogleTokens:

@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from shared.adapters.auth.identity import is_token
+from shared.adapters.auth.token_text import is_token
 
 ALL_KINDS = "all"
 """The value that selects every known kind that can finish."""

@@ -1,4 +1,4 @@
-"""Settings from environment variables; no other module reads `os.environ`.
+"""Settings from environment variables; no other module but `log_form` reads `os.environ`.
 
 A TTL_ variable that is set but empty is rejected, since an unset variable often means more than any value.
 
@@ -205,12 +205,6 @@ def read_settings(
         value = "a value that is not shown" if name in _SECRETS else repr(values[name])
         got = "" if ", got " in expected else f", got {value}"
         raise SettingsError(f"{name}: {expected}{got}") from None
-
-
-def log_form(environment: Mapping[str, str] = os.environ) -> str:  # noqa: TID251 - as above
-    """Return the form of the log (`json` or `text`) for settings errors; empty if TTL_LOG is neither."""
-    form = environment.get("TTL_LOG", "")
-    return form if form in ("json", "text") else ""
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:  # noqa: TID251 - as above

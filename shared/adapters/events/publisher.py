@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 
-from shared.adapters.auth.identity import is_token
+from shared.adapters.auth.token_text import is_token
 from shared.adapters.events.cloudevents import Event, event_of, to_http
 from shared.adapters.http_client import refuse_redirects
 from shared.errors import PermanentError, TryLaterError

@@ -1,4 +1,4 @@
-"""Read the JSON of API server answers and watches, with limits on bytes, depth and number of values.
+"""Read the JSON of API server answers, with limits on bytes, depth and number of values.
 
 Users control the content of their objects. An object that exceeds a limit is left out and reported; the others of its
 page are returned.
@@ -6,12 +6,11 @@ page are returned.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any, Literal, Protocol
 
 import aiohttp
 
-from shared.adapters.kubernetes.refusals import GoneError, TooLargeError, UnreadableError
+from shared.adapters.kubernetes.refusals import TooLargeError, UnreadableError
 from shared.core.jsontext import (
     JSON_DEPTH_MAX,
     JsonDepthError,
@@ -21,9 +20,6 @@ from shared.core.jsontext import (
     outline,
     parse_json,
 )
-from shared.core.objects import get_in, get_text
-from shared.core.objects import quote as excerpt
-from shared.errors import TryLaterError
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Maximum size of an answer. An object of 1.5 MiB in etcd is six times as large in JSON if it is full of `<`."""
@@ -101,20 +97,6 @@ async def read_outcome(response: aiohttp.ClientResponse) -> Any:
         raise
 
 
-def parse_change(line: bytes) -> Any | Unread:
-    """Parse one line of a watch; return the upper levels of an object that exceeds a limit.
-
-    Raises:
-        ValueError: The line is not JSON.
-    """
-    try:
-        return parse_json(line, depth_max=JSON_DEPTH_MAX + 1)
-    except JsonLimitError as error:
-        change = _upper(line, b"object", b"metadata")
-        obj = change.get("object")
-        return Unread(obj if isinstance(obj, dict) else {}, str(error))
-
-
 @dataclass(slots=True)
 class ListReader:
     """Reads one page of a LIST.
@@ -175,7 +157,7 @@ class ListReader:
 
     def _upper(self, item: bytes) -> dict[str, Any]:
         keys = (b"metadata",) if self.items == "items" else (b"object", b"metadata")
-        return _upper(item, *keys)
+        return upper(item, *keys)
 
 
 async def _read_up_to(bytes_max: int, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
@@ -189,7 +171,8 @@ async def _read_up_to(bytes_max: int, response: aiohttp.ClientResponse) -> tuple
     return bytes(body), True
 
 
-def _upper(text: bytes, *keys: bytes) -> dict[str, Any]:
+def upper(text: bytes, *keys: bytes) -> dict[str, Any]:
+    """Return the readable part of the upper levels of an object that exceeds a limit; see `outline`."""
     return _parse_upper(outline(text, *keys).text)
 
 
@@ -203,44 +186,6 @@ def _parse_upper(text: bytes) -> dict[str, Any]:
 
 def _words(body: bytes) -> str:
     return body[:_WORDS_MAX].decode(errors="replace").strip()
-
-
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
-    """A change of an object.
-
-    Attributes:
-        type: ADDED, MODIFIED, DELETED or BOOKMARK; UNREADABLE for an object that exceeds a limit.
-        obj: The object; of an UNREADABLE one, the readable part of its metadata.
-        problem: The limit that an UNREADABLE object exceeds; empty for other types.
-    """
-
-    type: str
-    obj: dict[str, Any]
-    problem: str = ""
-
-
-def parse_watch_line(line: bytes, rule: PathKind) -> WatchEvent:
-    """Parse one line of a watch.
-
-    Raises:
-        GoneError: The resourceVersion of the watch is too old: LIST again.
-        TryLaterError: The line is not a change, or is an error: watch again from the last resourceVersion.
-    """
-    try:
-        change = parse_change(line)
-    except ValueError as error:
-        raise TryLaterError(f"watch of {rule.plural} broke: {error}") from None
-    if isinstance(change, Unread):
-        return WatchEvent("UNREADABLE", typed(change.obj, rule), change.problem)
-    obj = get_in(change, "object")
-    if not isinstance(obj, dict):
-        raise TryLaterError(f"watch of {rule.plural} broke: expected a change of an object, got {excerpt(change)}")
-    if change.get("type") == "ERROR":
-        if obj.get("code") == HTTPStatus.GONE:
-            raise GoneError(get_text(obj, "message"))
-        raise TryLaterError(f"watch of {rule.plural} ended: {get_text(obj, 'message')}")
-    return WatchEvent(change.get("type", ""), typed(obj, rule))
 
 
 def typed(obj: Mapping[str, Any], rule: PathKind) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from kubernetes.aio.client import ApiClient
 
-from shared.adapters.kubernetes.bodies import ListReader, WatchEvent, parse_watch_line, read_outcome, typed
+from shared.adapters.kubernetes.bodies import ListReader, read_outcome, typed
 from shared.adapters.kubernetes.discovery import object_path, resource_path
 from shared.adapters.kubernetes.metadata_only import (
     accept_list,
@@ -25,6 +25,7 @@ from shared.adapters.kubernetes.page_limits import PAGE_BYTES_MAX, PAGE_LIMIT
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
 from shared.adapters.kubernetes.usage_lists import ListingApiServer
+from shared.adapters.kubernetes.watch_lines import WatchEvent, parse_watch_line
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule

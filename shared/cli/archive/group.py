@@ -2,21 +2,33 @@
 
 import click
 
-from shared.cli.input.lazy_group import LazyGroup
+from shared.cli.input.lazy_group import CommandPlace, LazyGroup
 
 ARCHIVE_COMMANDS = {
-    "ls": "ls:ls",
-    "get": "get:get",
-    "diff": "diff:diff",
-    "restore": "restore:restore",
-    "verify": "verify:verify",
-    "prune": "prune:prune",
-    "lifecycle": "prune:lifecycle",
+    "ls": CommandPlace(
+        "ls:ls",
+        "List archived objects, one for each stored resource version, by kind, by the day of the finish, and by name.",
+    ),
+    "get": CommandPlace(
+        "get:get", "Print an archived object as the API server sent it, with its managedFields and its status."
+    ),
+    "diff": CommandPlace("diff:diff", "Show how the live object differs from the archived one, as a unified diff."),
+    "restore": CommandPlace(
+        "restore:restore",
+        "Create an archived object again, under its name, without the fields that the API server sets.",
+    ),
+    "verify": CommandPlace("verify:verify", "Read archived objects, and check the digest and the identity of each."),
+    "prune": CommandPlace(
+        "prune:prune", "Delete the documents and logs that are older than `keep` of the archive, of all clusters."
+    ),
+    "lifecycle": CommandPlace(
+        "prune:lifecycle", "Print the lifecycle rule with which the bucket of an archive deletes old documents itself."
+    ),
 }
-"""Each command with its module and function."""
+"""Each command with its place, and the first paragraph of its help."""
 
 
-@click.group(cls=LazyGroup, package="shared.cli.archive", modules=ARCHIVE_COMMANDS)
+@click.group(cls=LazyGroup, package="shared.cli.archive", places=ARCHIVE_COMMANDS)
 def archive() -> None:
     """List, print, compare, check and restore archived objects.
 

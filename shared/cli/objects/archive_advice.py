@@ -2,12 +2,15 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from shared.cli.deleters.in_force import PolicyInForce
 from shared.core.decide import Decision, Reason
 from shared.core.kinds.rule import KindRule
 from shared.core.namespaces import ARCHIVE
 from shared.core.objects import ANNOTATION_DOMAIN, ObjectRef
+
+if TYPE_CHECKING:  # what is in force takes 100 ms to load, and `explain -f` needs none of it
+    from shared.cli.deleters.in_force import PolicyInForce
 
 ARCHIVE_REASONS = (Reason.NOT_ARCHIVED, Reason.INVALID_ARCHIVE)
 """The reasons about which this module advises."""
@@ -18,7 +21,7 @@ def advise_archive(
     ref: ObjectRef,
     rule: KindRule,
     *,
-    chosen: PolicyInForce | None,
+    chosen: "PolicyInForce | None",
     flags: Sequence[str],
     has_obstacle: bool,
 ) -> Iterator[str]:
@@ -44,7 +47,7 @@ def advise_archive(
     yield f"to opt out; the object is then deleted without a copy: {_annotate(ref, rule, 'false', flags)}"
 
 
-def _usual_name(chosen: PolicyInForce | None) -> str:
+def _usual_name(chosen: "PolicyInForce | None") -> str:
     names = list(chosen.policy.archives) if chosen else []
     return names[0] if len(names) == 1 else "NAME"
 
@@ -57,7 +60,7 @@ def _annotate(about: ObjectRef, rule: KindRule, value: str, flags: Sequence[str]
     return _command("annotate", "--overwrite", *name, annotation, *place, *flags)
 
 
-def _doctor(chosen: PolicyInForce, flags: Sequence[str]) -> str:
+def _doctor(chosen: "PolicyInForce", flags: Sequence[str]) -> str:
     policy = ("--policy", chosen.name) if chosen.is_local else ()
     return _command("ttl", "doctor", *policy, *flags)
 

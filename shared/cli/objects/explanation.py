@@ -1,18 +1,22 @@
 """The text of `explain`: the decision first, then the reasons and what to do, then all facts."""
 
+import json
+import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+
+import click
 
 from shared.cli.objects.advice import advise, advise_stop
 from shared.cli.objects.archive_advice import ARCHIVE_REASONS, advise_archive
 from shared.cli.objects.archive_report import archive_lines
 from shared.cli.objects.deadline_report import describe_deadline
 from shared.cli.objects.limit_lines import describe_grouping, limit_lines
-from shared.cli.objects.object_report import ExplainContext, describe_reason
+from shared.cli.objects.object_report import ExplainContext, as_json, describe_reason
 from shared.cli.objects.preview import ObjectPreview
 from shared.cli.objects.related import RelatedFacts
 from shared.cli.objects.time_text import describe_instant, describe_time
-from shared.cli.output.width import wrap
+from shared.cli.output.width import terminal_width, wrap
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import format_instant, printable
 from shared.core.policy.policy_rule import PolicyRule
@@ -25,6 +29,18 @@ _INDENT = 12
 
 _TTL_WHILE_UNFINISHED = "none set on the object; a policy and its namespace apply after it finishes"
 _HOW_TO_OPT_IN = "it is deleted only if its own annotation or a policy rule that names its kind sets a TTL"
+
+
+def print_explanations(findings: Sequence[tuple[ObjectPreview, ExplainContext | None]], output: str) -> None:
+    """Print decisions with what was found on the cluster; `output` is `json` or `text`."""
+    if output == "json":
+        reports = [as_json(one.ref, one.decision, one.stop, one.related, context=context) for one, context in findings]
+        click.echo(json.dumps(reports[0] if len(reports) == 1 else reports, indent=2))
+        return
+    width = terminal_width()
+    for one, context in findings:
+        sys.stdout.write(as_text(one, context, width) + "\n")  # click flushes each
+    sys.stdout.flush()
 
 
 def as_text(one: ObjectPreview, context: ExplainContext | None = None, width: int | None = None) -> str:

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shared.cli.deleters.in_force import PolicyInForce
-from shared.cli.deleters.obstacles import Obstacle
 from shared.cli.objects.archive_report import archive_as_json
 from shared.cli.objects.deadline_report import deadline_as_json
 from shared.cli.objects.related import RelatedFacts
@@ -14,7 +12,11 @@ from shared.cli.objects.time_text import describe_time, instant_as_json
 from shared.core.deadlines.decide_stop import StopDecision
 from shared.core.decide import Decision, Expire, Facts, Ignore, Reason, Wait
 from shared.core.objects import ObjectRef, format_instant
-from shared.installation.guard_status import GuardState
+
+if TYPE_CHECKING:  # what is in force takes 100 ms to load, and `explain -f` needs none of it
+    from shared.cli.deleters.in_force import PolicyInForce
+    from shared.cli.deleters.obstacles import Obstacle
+    from shared.installation.guard_status import GuardState
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +30,10 @@ class ExplainContext:
         guard: The state of the kind's delete guard; None if it could not be read.
     """
 
-    chosen: PolicyInForce
-    obstacles: Sequence[Obstacle] = ()
+    chosen: "PolicyInForce"
+    obstacles: Sequence["Obstacle"] = ()
     flags: tuple[str, ...] = ()
-    guard: GuardState | None = None
+    guard: "GuardState | None" = None
 
 
 WORDS = {

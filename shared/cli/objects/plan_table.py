@@ -5,7 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from shared.cli.output.width import echo, make_table, output_console
+from shared.cli.output.tables import make_table, output_console
+from shared.cli.output.width import echo
 from shared.core.deadlines.decide_stop import Stop
 from shared.core.decide import Expire, Ignore, Reason, Wait
 from shared.core.ttl.durations import format_duration

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from shared.adapters.telemetry.logs import is_json
+from shared.adapters.telemetry.log_lines import is_json
 from shared.cli.output.width import terminal_width, wrap
 
 COUNT_STEP = 1_000

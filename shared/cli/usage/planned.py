@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from shared.cli.input.options import Options
 from shared.cli.output.messages import warn
-from shared.cli.output.width import echo, make_table, output_console
+from shared.cli.output.tables import make_table, output_console
+from shared.cli.output.width import echo
 from shared.cli.usage.findings import UsageFinding, carriers_of, find_all_usage
 from shared.cli.usage.usage_report import usage_as_json
 from shared.core.objects import get_text, printable

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from shared.adapters.telemetry.logs import LogTelemetry, configure_logging
+from shared.adapters.telemetry.log_lines import configure_logging
+from shared.adapters.telemetry.logs import LogTelemetry
 from shared.cli.input.command import run_in_loop
 from shared.cli.output.messages import warn
 from shared.core.decide import Reason
@@ -22,7 +23,7 @@ from shared.ports import Verdict
 from tests.builders import ROOT
 
 MAIN = "from shared.cli.main import main; main()"
-LOGGING = "from shared.adapters.telemetry.logs import configure_logging; configure_logging('json')"
+LOGGING = "from shared.adapters.telemetry.log_lines import configure_logging; configure_logging('json')"
 JOB = ObjectRef("batch/v1", "Job", "ci", "done", "uid")
 DUE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

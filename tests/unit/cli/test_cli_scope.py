@@ -48,7 +48,7 @@ def test_every_command_is_checked():
 
 def test_package_of_the_commands_directly_holds_nothing_else():
     modules = {path.stem for path in Path(shared.cli.__file__).parent.glob("*.py")}
-    commands = {command.partition(":")[0] for command in COMMANDS.values()}
+    commands = {place.module.partition(":")[0] for place in COMMANDS.values()}
     assert modules - commands == {"__init__", "main", "manifests"}  # `manifests` is a command of `kinds`
 
 

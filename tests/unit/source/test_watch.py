@@ -7,14 +7,16 @@ import asyncio
 import itertools
 import json
 from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from shared.adapters.config.settings import Settings
-from shared.adapters.kubernetes.bodies import WatchEvent
+from shared.adapters.events.cloudevents import EVENT_BYTES_MAX
 from shared.adapters.kubernetes.refusals import GoneError
+from shared.adapters.kubernetes.watch_lines import WatchEvent
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.bootstrap.build import build
 from shared.bootstrap.config import ProcessConfig
@@ -165,6 +167,22 @@ def test_finished_object_with_a_ttl_causes_the_event_of_an_apiserversource(bench
     assert event.subject == "/apis/batch/v1/namespaces/ci/jobs/build-42"
     assert event.extensions == {"kind": "Job", "apiversion": "batch/v1", "name": "build-42", "namespace": "ci"}
     assert json.loads(event.data) == changed(DONE).obj
+
+
+@pytest.mark.parametrize(
+    ("spaces", "is_raw"),
+    [pytest.param(1, True, id="within-the-limit"), pytest.param(EVENT_BYTES_MAX, False, id="beyond-the-limit")],
+)
+def test_event_has_the_json_of_the_api_server_within_the_limit_of_an_event(bench, spaces, is_raw):
+    change = changed(DONE)
+    raw = json.dumps(change.obj).encode() + b" " * spaces
+    bench.server.memory = Memory()
+    bench.server.watches["jobs"] = [[replace(change, raw=raw), None]]
+    (event,) = bench.run().broker.events
+
+    assert (event.data == raw) is is_raw
+    assert json.loads(event.data) == change.obj
+    assert bench.server.memory.get(DONE["metadata"]["uid"]) == event.data
 
 
 @pytest.mark.parametrize(

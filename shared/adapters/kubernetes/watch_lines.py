@@ -1,0 +1,113 @@
+"""Read the lines of a watch: the object only as far as its change needs it, and its JSON without parsing it twice."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from shared.adapters.kubernetes.bodies import PathKind, Unread, typed, upper
+from shared.adapters.kubernetes.refusals import GoneError
+from shared.core.jsontext import JSON_DEPTH_MAX, JsonLimitError, check_json, parse_json
+from shared.core.objects import get_in, get_text
+from shared.core.objects import quote as excerpt
+from shared.errors import TryLaterError
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """A change of an object.
+
+    Attributes:
+        type: ADDED, MODIFIED, DELETED or BOOKMARK; UNREADABLE for an object that exceeds a limit.
+        obj: The object; of an UNREADABLE one, the readable part of its metadata.
+        problem: The limit that an UNREADABLE object exceeds; empty for other types.
+        raw: The JSON of exactly `obj`, as the API server wrote it; empty if there is none.
+    """
+
+    type: str
+    obj: dict[str, Any]
+    problem: str = ""
+    raw: bytes = b""
+
+
+def parse_watch_line(line: bytes, rule: PathKind) -> WatchEvent:
+    """Parse one line of a watch.
+
+    Raises:
+        GoneError: The resourceVersion of the watch is too old: LIST again.
+        TryLaterError: The line is not a change, or is an error: watch again from the last resourceVersion.
+    """
+    try:
+        change = parse_change(line)
+    except ValueError as error:
+        raise TryLaterError(f"watch of {rule.plural} broke: {error}") from None
+    if isinstance(change, Unread):
+        return WatchEvent("UNREADABLE", typed(change.obj, rule), change.problem)
+    obj = get_in(change, "object")
+    if not isinstance(obj, dict):
+        raise TryLaterError(f"watch of {rule.plural} broke: expected a change of an object, got {excerpt(change)}")
+    if change.get("type") == "ERROR":
+        if obj.get("code") == HTTPStatus.GONE:
+            raise GoneError(get_text(obj, "message"))
+        raise TryLaterError(f"watch of {rule.plural} ended: {get_text(obj, 'message')}")
+    is_typed = (obj.get("apiVersion"), obj.get("kind")) == (rule.api_version, rule.kind)
+    return WatchEvent(change.get("type", ""), typed(obj, rule), raw=change.get("raw", b"") if is_typed else b"")
+
+
+def parse_change(line: bytes) -> Any | Unread:
+    """Parse one line of a watch; return the upper levels of an object that exceeds a limit.
+
+    Raises:
+        ValueError: The line is not JSON.
+    """
+    try:
+        return _parse_usual(line) or parse_json(line, depth_max=JSON_DEPTH_MAX + 1)
+    except JsonLimitError as error:
+        change = upper(line, b"object", b"metadata")
+        obj = change.get("object")
+        return Unread(obj if isinstance(obj, dict) else {}, str(error))
+
+
+class _Line(msgspec.Struct):
+    """A line of a watch, whose object is not parsed yet."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Identity(msgspec.Struct):
+    uid: str
+    name: str
+    namespace: str = ""
+    resourceVersion: str = ""  # noqa: N815 - the name of the field
+
+
+class _Deleted(msgspec.Struct):
+    """What a watch needs of a deleted object."""
+
+    metadata: _Identity
+
+
+_LINES = msgspec.json.Decoder(_Line)
+_DELETED = msgspec.json.Decoder(_Deleted)
+_OBJECTS = msgspec.json.Decoder(dict[str, Any])
+
+
+def _parse_usual(line: bytes) -> dict[str, Any] | None:
+    """Parse a change of an object, with `raw`, the JSON of the object; of a deleted object, only its identity.
+
+    None for any other line, and for JSON that msgspec refuses.
+
+    Raises:
+        JsonLimitError: The line exceeds a limit.
+    """
+    check_json(line, depth_max=JSON_DEPTH_MAX + 1)
+    with suppress(msgspec.MsgspecError, ValueError, RecursionError):
+        change = _LINES.decode(line)
+        if change.type == "DELETED":
+            return {"type": change.type, "object": msgspec.to_builtins(_DELETED.decode(change.object))}
+        if change.type in ("ADDED", "MODIFIED"):
+            return {"type": change.type, "object": _OBJECTS.decode(change.object), "raw": bytes(change.object)}
+    return None

@@ -1,0 +1,93 @@
+"""The form of log lines: JSON or text, of this project, of the libraries and of the interpreter.
+
+The command line and the server of the functions load this module first, so it imports no decision and no model.
+"""
+
+import json
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import IO, Any
+
+from shared.core.objects import format_instant
+
+_log = logging.getLogger("ttl")
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats each record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        line: dict[str, Any] = {
+            "time": format_instant(datetime.fromtimestamp(record.created, UTC)),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        fields = " ".join(f"{name}={_quoted(value)}" for name, value in getattr(record, "fields", {}).items())
+        line = f"{time} {record.levelname.lower():7} {record.getMessage():12} {fields}".rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return json.dumps(text) if " " in text or not text.isprintable() else text
+
+
+def configure_logging(form: str, *, level: int = logging.INFO, stream: IO[str] | None = None) -> None:
+    """Log to standard error, as `json` or `text`; other libraries log from level warning.
+
+    As `json`, each line of the stream is a JSON object: also uvicorn's messages, warnings and stack traces.
+    """
+    formatters: dict[str, Callable[[], logging.Formatter]] = {"json": JsonFormatter, "text": _TextFormatter}
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(formatters[form]())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    _log.setLevel(level)
+    if form == "json":
+        _log_all_as_json()
+
+
+def _log_all_as_json() -> None:
+    """Log what the interpreter and uvicorn would write to standard error."""
+    logging.captureWarnings(True)
+    sys.excepthook, threading.excepthook, sys.unraisablehook = _log_exception, _log_thread_exception, _log_unraisable
+    for name in _UVICORN:
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
+
+
+def is_json() -> bool:
+    """Return whether the log is JSON, so that standard error must have no other text."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+_UVICORN = ("uvicorn", "uvicorn.error", "uvicorn.access")
+"""Loggers for which uvicorn installs its own handlers."""
+
+
+def _log_exception(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, KeyboardInterrupt):
+        _log.critical("uncaught exception", exc_info=(kind, error, trace))
+
+
+def _log_thread_exception(uncaught: threading.ExceptHookArgs) -> None:
+    if uncaught.exc_value is not None:
+        _log_exception(uncaught.exc_type, uncaught.exc_value, uncaught.exc_traceback)
+
+
+def _log_unraisable(ignored: Any) -> None:
+    fields = {"object": repr(ignored.object)[:200]}
+    _log.error("ignored exception", exc_info=ignored.exc_value, extra={"fields": fields})

@@ -1,0 +1,76 @@
+"""`explain` of one object of a cluster: what is in force there, and what prevents the deletion."""
+
+from typing import TYPE_CHECKING
+
+from shared.cli.archive.gone import explain_gone
+from shared.cli.archive.reachable import opened_archives
+from shared.cli.deleters.in_force import InForce, read_in_force
+from shared.cli.deleters.obstacles import find_obstacles, find_stale_guard
+from shared.cli.input.options import Options
+from shared.cli.input.target import connected, find_rule, namespace_of, parse_target, ref_to, split_target
+from shared.cli.objects.deadline_report import is_stop_ahead
+from shared.cli.objects.explanation import print_explanations
+from shared.cli.objects.if_archived import if_archived
+from shared.cli.objects.object_report import ExplainContext
+from shared.cli.objects.preview import AbsentObjectError, find_one
+from shared.cli.usage.findings import find_usage_kind
+from shared.cli.usage.printing import print_usage
+from shared.core.kinds.rule import KindRule
+from shared.installation.guard_status import read_guard
+
+if TYPE_CHECKING:  # the client takes half a second to load, and offline commands need none
+    from shared.adapters.kubernetes.cluster import KubernetesCluster
+
+
+async def explain_live(options: Options, target: tuple[str, ...], output: str) -> None:
+    """Connect to the cluster, and print the decision about one object there.
+
+    Raises:
+        UsageError: The arguments are not one kind and one name.
+        TtlError: The object cannot be read.
+    """
+    word, name = split_target(target, or_else=", or -f FILE")
+    async with connected(options) as cluster:
+        force = await read_in_force(cluster, options)
+        if (usage_kind := find_usage_kind(word)) is not None:
+            await _explain_usage(cluster, usage_kind, name, options=options, force=force, output=output)
+            return
+        chosen = force.choose(options.policy)
+        rules, _ = parse_target(target, force.kinds)
+        rule = await find_rule(cluster, rules, target[0])
+        place = namespace_of(options) if rule.scope == "Namespaced" else ""
+        try:
+            async with opened_archives(force, chosen) as archives:
+                one = await find_one(
+                    cluster,
+                    rule,
+                    kinds=force.kinds,
+                    namespace=place,
+                    name=name,
+                    policy=chosen.policy,
+                    flags=force.flags,
+                    archives=archives,
+                )
+        except AbsentObjectError as error:
+            ref, cluster_name = ref_to(rule, place, name), force.cluster_name
+            await explain_gone(error, ref, rule, chosen, cluster=cluster_name, flags=force.flags, output=output)
+            return
+        guard = await read_guard(cluster, force.kinds.of(rule.group, rule.kind), force.home)
+        # A running object can only be stopped, and a finished one only be deleted.
+        ahead = one.stop if one.stop and is_stop_ahead(one.stop) else if_archived(one.decision, one.now)
+        obstacles = (
+            *find_obstacles(force, one.ref, rule, decision=ahead, now=one.now),
+            *find_stale_guard(force, rule, one.decision, guard=guard),
+        )
+        print_explanations([(one, ExplainContext(chosen, obstacles, force.flags, guard))], output)
+
+
+async def _explain_usage(
+    cluster: "KubernetesCluster", rule: KindRule, name: str, *, options: Options, force: InForce, output: str
+) -> None:
+    """Print whether a Secret or a ConfigMap is used, and the decision about it."""
+    try:
+        await print_usage(cluster, rule, name, options=options, force=force, output=output)
+    except AbsentObjectError as error:
+        chosen, ref = force.choose(options.policy), ref_to(rule, namespace_of(options), name)
+        await explain_gone(error, ref, rule, chosen, cluster=force.cluster_name, flags=force.flags, output=output)
