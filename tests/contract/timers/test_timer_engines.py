@@ -299,7 +299,8 @@ async def test_overdue_timers_fire_after_a_restart_within_the_limit(world: World
 
 
 async def test_oldest_overdue_timer_starts_first_after_a_restart(world: World) -> None:
-    timers = [world.timer(f"uid-{n:02}", 1.5 + n * 0.3) for n in range(12)]  # 0.3 s: longer than a tick of a NATS server
+    apart = 0.3  # longer than a tick of a NATS server
+    timers = [world.timer(f"uid-{n:02}", 1.5 + n * apart) for n in range(12)]
     async with world.running() as engine:
         await engine.set(random.Random(4).sample(timers, len(timers)))
     before = len(world.target.attempts)  # none, unless the machine is slow
