@@ -230,6 +230,7 @@ async def test_full_stream_refuses_new_timers_and_takes_replacements_and_cancels
 
 async def test_more_cancellations_than_a_page_of_the_server_are_counted(node: NatsServer, world: World) -> None:
     async with world.running() as engine:
+        assert isinstance(engine, NatsTimers)
         await engine.set([world.timer("uid-1", 3600)])
         client = await nats.connect(node.url, pending_size=64 * 1024 * 1024)
         cancelled = (KeySubjects(f"{STREAM}.expire.gone-{n}").cancelled("slot") for n in range(_PAGE_OF_SUBJECTS + 100))

@@ -156,7 +156,7 @@ class NatsTimers:
         every, cancelled = await asyncio.gather(
             self._stream.info(), self._stream.count(f"{self._name}.*.*.{CANCELLED}.*")
         )
-        return max(0, int(every["messages"]) - cancelled)
+        return max(0, int(every["messages"]) - int(cancelled))
 
     async def next_due(self) -> datetime | None:
         """Return when the oldest fired timer that is not delivered was due; None without one."""
