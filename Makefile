@@ -12,7 +12,7 @@ CODESPELL := functions shared knative tests README.md ARCHITECTURE.md CHANGELOG.
 UNIT := $(addprefix tests/unit/,core evaluation safeguards usecases)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-svg docs index unit test e2e sim chaos bench lint format types layers check lock clean
+.PHONY: help setup demo demo-svg docs chart index unit test e2e sim chaos bench lint format types layers check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench: $(READY) ## measure against the peer and the limit, in one run (needs the
 
 docs: $(READY) ## write docs/reference from the code
 	@$(BIN)/python -m tests.reference
+
+chart: $(READY) ## write knative/chart from the kustomizations of knative/ (needs kubectl)
+	@$(BIN)/python -m tests.chart
 
 lint: $(READY) ## ruff, its formatter, and codespell
 	@$(BIN)/ruff check .
