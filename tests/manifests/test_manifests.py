@@ -234,7 +234,8 @@ def test_every_image_has_the_same_pinned_version(objects):
 
 def test_version_is_in_one_file_only():
     version = re.compile(r"newTag|app\.kubernetes\.io/version|image: \S+:\d")
-    assert [path.parent.name for path in KNATIVE.rglob("*.yaml") if version.search(path.read_text())] == ["release"]
+    by_hand = [path for path in KNATIVE.rglob("*.yaml") if KNATIVE / "chart" not in path.parents]
+    assert [path.parent.name for path in by_hand if version.search(path.read_text())] == ["release"]
 
 
 def test_settings_are_valid_and_mounted_by_their_hash(objects):
