@@ -90,7 +90,7 @@ def build(folder: Path) -> tuple[Object, ...]:
     done = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr.lower()
-    return tuple(yaml.safe_load_all(done.stdout))
+    return tuple(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 
 
 @pytest.fixture(params=[*BUILDS, "components/source-watch", "components/guardrails"])
