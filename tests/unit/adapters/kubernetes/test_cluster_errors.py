@@ -564,17 +564,33 @@ async def test_delete_without_both_preconditions_is_refused(cluster, script, mis
 async def test_deleted_object_is_dropped_from_memory(cluster, script):
     cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
     await cluster.get(JOB, REF)
-    assert cluster.get_cached(REF).obj == OBJ
+    assert (await cluster.get_cached(REF, due_at=NOW)).obj == OBJ
 
     await cluster.delete(JOB, OBJ)
 
-    assert cluster.get_cached(REF) is None
+    assert await cluster.get_cached(REF, due_at=NOW) is None
 
 
-async def test_get_cached_without_a_server_clock_returns_none(cluster):
+async def test_get_cached_reads_the_server_clock_once(cluster, script):
     cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
 
-    assert cluster.get_cached(REF) is None
+    found = await asyncio.gather(*(cluster.get_cached(REF, due_at=NOW) for _ in range(5)))
+
+    assert [one.obj for one in found] == [OBJ] * 5
+    assert script.asked == [("GET", "/version")]
+
+
+async def test_get_cached_without_a_server_clock_returns_none(cluster, script):
+    cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
+    script.answers = [{"status": 503, "json": {}, "headers": {"date": "none"}}]
+
+    assert [await cluster.get_cached(REF, due_at=NOW) for _ in range(3)] == [None] * 3
+    assert script.asked == [("GET", "/version")]
+
+
+async def test_get_cached_of_an_object_that_is_not_cached_reads_nothing(cluster, script):
+    assert await cluster.get_cached(REF, due_at=NOW) is None
+    assert script.asked == []
 
 
 async def test_same_event_is_written_once(cluster, script):
