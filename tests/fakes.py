@@ -193,6 +193,10 @@ class FakeCluster(StoreCluster):
         async for chunk in super().logs(pod, container, bytes_max=bytes_max):
             yield chunk
 
+    async def read_version(self) -> None:
+        self._call("version", "")
+        await super().read_version()
+
     async def record_event(self, ref: ObjectRef, reason: str, message: str, *, level: EventLevel = "Warning") -> None:
         self._call("event", ref.name)
         self._make_namespace(ref.namespace)

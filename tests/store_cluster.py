@@ -14,6 +14,7 @@ from shared.adapters.kubernetes.discovery import Discovery, object_path
 from shared.adapters.kubernetes.listable_kinds import discover_listable
 from shared.adapters.kubernetes.metadata_tables import as_target
 from shared.adapters.kubernetes.refusals import GoneError, raise_for
+from shared.adapters.kubernetes.server_time import ServerTime
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.jsontext import parse_json
 from shared.core.kinds.rule import KindRule
@@ -66,6 +67,7 @@ class StoreCluster:
         self.page_size = page_size
         self.server_clock = ServerClock(monotonic)
         self._discovery = Discovery(self._ask, monotonic)
+        self._time = ServerTime(self.server_clock, self.read_version, monotonic)
 
     async def served(self, rules: Sequence[KindRule]) -> tuple[KindRule, ...]:
         return await self._discovery.served(rules)
@@ -78,9 +80,10 @@ class StoreCluster:
         (obj, read_at), rule = await self.request_of("GET", rule, ref, lambda one: self.read_object(one, ref))
         return None if obj is None else Snapshot(self.seen(typed(obj, rule)), read_at)
 
-    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
-        cached = self.memory.get(ref.uid) if self.memory else None
-        read_at = self.server_clock.now()
+    async def get_cached(self, ref: ObjectRef, *, due_at: datetime) -> Snapshot | None:
+        if self.memory is None or self.memory.get(ref.uid) is None:
+            return None
+        read_at, cached = await self._time.now(due_at), self.memory.get(ref.uid)
         return None if cached is None or read_at is None else Snapshot(parse_json(cached), self.time_of(read_at))
 
     async def delete(self, rule: KindRule, obj: dict[str, Any], *, propagation: Propagation | None = None) -> bool:
@@ -204,6 +207,10 @@ class StoreCluster:
         }
         with suppress(ConflictError):
             await self.request("POST", "Event", ref, lambda: self.write_event(ref.namespace or "default", event))
+
+    async def read_version(self) -> None:
+        """GET /version, as `KubernetesCluster.check` does."""
+        await self.request("VERSION", "", _ANY, dict)
 
     # One request
 

@@ -45,15 +45,15 @@ class ServerClock:
         self._wall = wall
         self._offset: float | None = None
         self._sampled_at = 0.0
+        self._date: str | None = None  # of the last answer: those of one second have the same
+        self._stated: datetime | None = None
 
     def observe(self, date: str | None) -> datetime | None:
         """Add the Date header of an answer as a sample; return the time to decide by, or None if it has no time."""
-        try:
-            written = parsedate_to_datetime(date or "")
-            stated = written.astimezone(UTC)
-        except (ValueError, OverflowError):
-            return None
-        if written.tzinfo is None:  # as local time it could be hours ahead
+        if date != self._date:
+            self._date, self._stated = date, _parse(date)
+        stated = self._stated
+        if stated is None:
             return None
         arrived = self._monotonic()
         offset = stated.timestamp() - arrived
@@ -77,3 +77,13 @@ class ServerClock:
         is_far_ahead = stated - own > SERVER_AHEAD_MAX
         self.ahead = stated - own if is_far_ahead else timedelta(0)
         return own if is_far_ahead else stated
+
+
+def _parse(date: str | None) -> datetime | None:
+    """Return the time of a Date header; None if it has none."""
+    try:
+        written = parsedate_to_datetime(date or "")
+        stated = written.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return None if written.tzinfo is None else stated  # as local time it could be hours ahead

@@ -1,12 +1,10 @@
-"""What the HTTP clients of this project refuse, as middlewares of an aiohttp session: redirects, and repeated requests.
+"""What the HTTP clients of this project refuse, as middlewares of aiohttp: redirects, and repeated requests.
 
 Tokens and payloads go to the configured address only. aiohttp repeats a DELETE whose connection was dropped, at any
-later time; a request within `once` is sent at most once.
+later time; a request with `Unrepeated` is sent at most once.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -84,29 +82,21 @@ def _origin_of(url: str, base: str = "") -> str:
     return printable(f"{parts.scheme}://{name}{f':{port}' if port else ''}"[:_SHOWN_MAX])
 
 
-_left: ContextVar[list[str] | None] = ContextVar("left", default=None)
-"""The methods sent within `once`; None outside it."""
+class Unrepeated:
+    """A middleware of one request, called for each attempt: it is sent at most once."""
 
+    __slots__ = ("_is_sent",)
 
-@contextmanager
-def once() -> Iterator[None]:
-    """Allow this task to send one request within the block, and no repeat of it."""
-    token = _left.set([])
-    try:
-        yield
-    finally:
-        _left.reset(token)
+    def __init__(self) -> None:
+        self._is_sent = False
 
+    async def __call__(self, request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
+        """Refuse a repeat.
 
-async def refuse_repeats(request: "ClientRequest", handler: "ClientHandlerType") -> "ClientResponse":
-    """Refuse a repeat within `once`; a middleware for an aiohttp session, called for each attempt.
-
-    Raises:
-        TryLaterError: The request was already sent, and its connection was dropped.
-    """
-    left = _left.get()
-    if left is not None:
-        if left:
+        Raises:
+            TryLaterError: The request was already sent, and its connection was dropped.
+        """
+        if self._is_sent:
             raise TryLaterError("the connection was dropped before an answer came; the request is not repeated")
-        left.append(request.method)
-    return await handler(request)
+        self._is_sent = True
+        return await handler(request)

@@ -103,10 +103,15 @@ class Cluster(Protocol):
         """Read an object from the API server, by name; None if there is none (404)."""
         ...
 
-    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
+    async def get_cached(self, ref: ObjectRef, *, due_at: datetime) -> Snapshot | None:
         """Return the object of this uid that a watch or a LIST has read recently; None if it is not cached.
 
         It may be outdated, so use it only for a DELETE: the preconditions prove that it is current.
+
+        Args:
+            ref: The object.
+            due_at: When its timer was due; it may be forged. If that is about now, the API server's clock is read
+                first. All objects that are due at one instant share that read.
         """
         ...
 

@@ -74,7 +74,7 @@ class TimerHandler(ObjectHandler):
     async def _attempt(self, rule: KindRule, ref: ObjectRef, fired_at: datetime) -> Handled | None:
         refusals = 0
         for attempt in range(DECISIONS_MAX):
-            found = await self._get_evaluated(rule, ref, from_cache=attempt == 0)
+            found = await self._get_evaluated(rule, ref, fired_at if attempt == 0 else None)
             if found is None:
                 self._record(Verdict.ALREADY_GONE, ref)
                 return None
@@ -91,14 +91,19 @@ class TimerHandler(ObjectHandler):
         raise TryLaterError(f"{ref}: the facts of the decision changed {DECISIONS_MAX} times, or took too long to read")
 
     async def _get_evaluated(
-        self, rule: KindRule, ref: ObjectRef, *, from_cache: bool
+        self, rule: KindRule, ref: ObjectRef, cached_at: datetime | None
     ) -> tuple[Snapshot, AnyEvaluation] | None:
         """Get the object and evaluate it; None if the object is gone.
 
         A cached object may be outdated. It only counts if it is due, since the preconditions of the write prove it;
         for any other decision the object is read from the API server.
+
+        Args:
+            rule: The kind.
+            ref: The object.
+            cached_at: The due time of the timer, to evaluate a cached object first; None to read the object.
         """
-        snapshot = self.cluster.get_cached(ref) if from_cache else None
+        snapshot = await self.cluster.get_cached(ref, due_at=cached_at) if cached_at else None
         evaluation = await self._evaluate(snapshot, rule) if snapshot else None
         if evaluation is None or isinstance(evaluation.decision, Ignore | Wait):
             snapshot = await self.cluster.get(rule, ref)

@@ -9,7 +9,7 @@ import pytest
 from shared.adapters.clock import SystemClock
 from shared.core.objects import ref_of
 from shared.errors import AbsentKindError, ConflictError, PermanentError
-from tests.builders import JOB, having, without
+from tests.builders import JOB, NOW, having, without
 from tests.store_cluster import StoreCluster
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +80,7 @@ async def test_kind_that_is_not_served_raises(api, cluster):
 async def test_object_of_no_watch_is_not_cached(api, cluster):
     job = await api.job("a")
     await cluster.get(JOB, ref_of(job))
-    assert cluster.get_cached(ref_of(job)) is None
+    assert await cluster.get_cached(ref_of(job), due_at=NOW) is None
 
 
 async def test_group_of_the_api_server_itself_is_not_aggregated(cluster, crds):

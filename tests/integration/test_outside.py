@@ -173,7 +173,7 @@ async def test_server_with_a_certificate_of_another_ca_is_rejected(
 
 
 async def test_ca_without_key_identifiers_is_accepted_and_the_host_name_is_checked(outside: Connect) -> None:
-    context = (await outside(TTL_API_TOKEN="unseen"))._client.rest_client.ssl_context
+    context = (await outside(TTL_API_TOKEN="unseen"))._transport.tls
 
     assert not context.verify_flags & 0x20  # X509_V_FLAG_X509_STRICT, on by default since Python 3.13
     assert context.check_hostname

@@ -163,7 +163,7 @@ class _OwnerIgnored(SimCluster):
     def seen(self, obj: dict[str, Any]) -> dict[str, Any]:
         return obj | {"metadata": obj["metadata"] | {"ownerReferences": []}}
 
-    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
+    async def get_cached(self, ref: ObjectRef, *, due_at: datetime) -> Snapshot | None:
         return None
 
 
@@ -171,7 +171,7 @@ class _RecallTrusted(SimCluster):
     """What is remembered is good enough for a No as well: it is not read again."""
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
-        remembered = self.get_cached(ref)
+        remembered = await self.get_cached(ref, due_at=self.world.clocks.server())
         if remembered is not None:
             decision = decide(remembered.obj, rule, remembered.read_at, Context(namespace=plain_namespace("any")))
             if not isinstance(decision, Expire):

@@ -6,6 +6,7 @@ page are returned.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Literal, Protocol
 
 import aiohttp
@@ -88,13 +89,15 @@ async def read_json(response: aiohttp.ClientResponse) -> Any:
 
 
 async def read_outcome(response: aiohttp.ClientResponse) -> Any:
-    """Read as `read_json` does, but accept an unreadable body of a success: its status is the result."""
-    try:
+    """Read as `read_json` does, but do not parse the object in a success: its status is the result.
+
+    The body is received, so that the connection can be used again. If it is no object, as with the HTML of a proxy,
+    its first characters are returned.
+    """
+    if response.status >= HTTPStatus.MULTIPLE_CHOICES:
         return await read_json(response)
-    except (UnreadableError, TooLargeError):
-        if response.ok:
-            return {}
-        raise
+    body, _ = await _read_up_to(ANSWER_BYTES_MAX, response)
+    return {} if body.lstrip()[:1] == b"{" else _words(body)
 
 
 @dataclass(slots=True)

@@ -9,8 +9,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from kubernetes.aio.client import ApiClient
-
 from shared.adapters.kubernetes.bodies import ListReader, read_outcome, typed
 from shared.adapters.kubernetes.discovery import object_path, resource_path
 from shared.adapters.kubernetes.metadata_only import (
@@ -24,6 +22,8 @@ from shared.adapters.kubernetes.metadata_only import (
 from shared.adapters.kubernetes.page_limits import PAGE_BYTES_MAX, PAGE_LIMIT
 from shared.adapters.kubernetes.refusals import GoneError
 from shared.adapters.kubernetes.requests import LEAVE_SECONDS_MAX
+from shared.adapters.kubernetes.server_time import ServerTime
+from shared.adapters.kubernetes.transport import Transport
 from shared.adapters.kubernetes.usage_lists import ListingApiServer
 from shared.adapters.kubernetes.watch_lines import WatchEvent, parse_watch_line
 from shared.adapters.kubernetes.watched_versions import Memory
@@ -44,15 +44,16 @@ class KubernetesCluster(ListingApiServer):
     """A cluster: implements `shared.ports.Cluster` and `shared.ports.usage.UsageCluster`, and watches.
 
     Args:
-        client: A configured client; this object closes it.
+        transport: See `ApiServer`.
         memory: The objects that a watch in this process received; None if it has no watch.
         options: See `ApiServer`.
     """
 
-    def __init__(self, client: ApiClient, memory: Memory | None = None, **options: Any) -> None:
-        super().__init__(client, **options)
+    def __init__(self, transport: Transport, memory: Memory | None = None, **options: Any) -> None:
+        super().__init__(transport, **options)
         self.memory = memory
         self._recorded_events: dict[str, None] = {}
+        self._time = ServerTime(self._clock, self.check, time.monotonic)
 
     async def get(self, rule: KindRule, ref: ObjectRef) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
@@ -60,10 +61,11 @@ class KubernetesCluster(ListingApiServer):
         answer, rule = await self.request_of(rule, "GET", path_of, accept=accept_one(rule))
         return None if answer is None else Snapshot(read_one(answer.body, rule), answer.read_at, answer.ahead)
 
-    def get_cached(self, ref: ObjectRef) -> Snapshot | None:
+    async def get_cached(self, ref: ObjectRef, *, due_at: datetime) -> Snapshot | None:
         """See `shared.ports.Cluster`."""
-        cached = self.memory.get(ref.uid) if self.memory else None
-        read_at = self._clock.now()
+        if self.memory is None or self.memory.get(ref.uid) is None:
+            return None
+        read_at, cached = await self._time.now(due_at), self.memory.get(ref.uid)
         if cached is None or read_at is None:
             return None
         try:

@@ -9,28 +9,29 @@ import shutil
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies_environment, proxy_bypass
 
 import yaml
-from aiohttp import ClientSession, DummyCookieJar, TCPConnector, encode_basic_auth
+from aiohttp import ClientSession, TCPConnector, encode_basic_auth
 from kubernetes.aio import config
-from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client import Configuration
 from kubernetes.aio.config import incluster_config, kube_config
 from kubernetes.aio.config.openid import OpenIDRequestor
 
 from shared.adapters.auth.identity import FileTokens, RenewedToken
 from shared.adapters.config.yaml_text import describe_error
-from shared.adapters.http_client import refuse_redirects, refuse_repeats
+from shared.adapters.http_client import refuse_redirects
 from shared.adapters.kubernetes.access import Access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
+from shared.adapters.kubernetes.transport import Transport
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core.objects import get_in, get_text, list_mappings, printable, quote
 from shared.errors import PermanentError
 
-API_CONNECTIONS_MAX = 100
 REFRESH_SECONDS = 30
 """Interval of the refresh of an exec plugin's token; the client itself loads it once."""
 
@@ -74,30 +75,20 @@ async def connect(
         PermanentError: There is no usable configuration; the message names the error in one sentence.
     """
     settings = Configuration()
-    settings.connection_pool_maxsize = API_CONNECTIONS_MAX
-    # By default the session looks up proxies and a .netrc before each request, in a thread: half of the request's time.
-    settings.client_session_kwargs = {
-        "trust_env": False,
-        "cookie_jar": DummyCookieJar(),
-        "middlewares": (refuse_repeats, refuse_redirects),
-    }
-    # Python 3.13 requires key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not require
-    # them. The certificate chain, its dates and the host name are still verified.
-    settings.disable_strict_ssl_verification = True
     if kubeconfig is None and context is None:
         if access:
             return _connect_by_access(settings, access, memory)
         with suppress(config.ConfigException):
             return _connect_in_cluster(settings, memory)
-    client, refresher = await _connect_by_kubeconfig(settings, kubeconfig, context)
-    return KubernetesCluster(client, memory, refresher=refresher)
+    transport, refresher = await _connect_by_kubeconfig(settings, kubeconfig, context)
+    return KubernetesCluster(transport, memory, refresher=refresher)
 
 
 def _connect_by_access(settings: Any, access: Access, memory: Memory | None) -> KubernetesCluster:
     settings.host = access.server
     settings.ca_cert_data = access.ca or None
     settings.proxy = _get_proxy(access.server)
-    return KubernetesCluster(ApiClient(settings), memory, identity=access.identity)
+    return KubernetesCluster(_transport(settings), memory, identity=access.identity)
 
 
 def _connect_in_cluster(settings: Any, memory: Memory | None) -> KubernetesCluster:
@@ -108,12 +99,12 @@ def _connect_in_cluster(settings: Any, memory: Memory | None) -> KubernetesClust
     config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
     settings.api_key.clear()
     path = Path(incluster_config.SERVICE_TOKEN_FILENAME)
-    return KubernetesCluster(ApiClient(settings), memory, identity=RenewedToken(FileTokens(path)))
+    return KubernetesCluster(_transport(settings), memory, identity=RenewedToken(FileTokens(path)))
 
 
 async def _connect_by_kubeconfig(
     settings: Any, kubeconfig: str | None, context: str | None
-) -> tuple[Any, asyncio.Task[None]]:
+) -> tuple[Transport, asyncio.Task[None]]:
     place = f"kubeconfig {kubeconfig}" if kubeconfig else "kubeconfig ($KUBECONFIG or ~/.kube/config)"
     paths = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
     files = _files(paths)
@@ -125,8 +116,7 @@ async def _connect_by_kubeconfig(
             config_file=kubeconfig, context=context, client_configuration=settings, persist_config=False
         )
         settings.proxy = settings.proxy or _get_proxy(settings.host)
-        client = ApiClient(settings)
-        _ = client.rest_client  # reads the certificates now, so that an invalid one is reported here
+        transport = _transport(settings)
     except config.ConfigException as error:
         raise PermanentError(f"{place}: {error}") from None
     except yaml.YAMLError as error:
@@ -140,7 +130,28 @@ async def _connect_by_kubeconfig(
         raise PermanentError(f"{place}: expected `server` in the context's cluster, got none")
     if "exec" in loader._user and not settings.api_key and not settings.cert_file:  # noqa: SLF001 - a failure is only logged
         raise PermanentError(f"{place}: the context's credential plugin returned no credentials; see the log")
-    return client, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))
+    return transport, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))
+
+
+def _transport(settings: Any) -> Transport:
+    """Return the transport that a configuration of the client describes.
+
+    Raises:
+        OSError: A certificate, key or CA cannot be read, or is not valid.
+    """
+    tls = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=settings.ca_cert_data)
+    if settings.cert_file:
+        tls.load_cert_chain(settings.cert_file, settings.key_file)
+    if not settings.verify_ssl:
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    # Python 3.13 requires key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not require
+    # them. The certificate chain, its dates and the host name are still verified.
+    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    options = {"proxy": settings.proxy, "proxy_headers": settings.proxy_headers}
+    options["server_hostname"] = settings.tls_server_name
+    given = {name: value for name, value in options.items() if value}
+    authorization = partial(settings.get_api_key_with_prefix, "BearerToken", alias="authorization")
+    return Transport(settings.host, tls, given, authorization)
 
 
 def _get_proxy(server: str) -> str | None:

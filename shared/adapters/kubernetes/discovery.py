@@ -168,12 +168,12 @@ class VersionedApiServer(ApiServer):
     """An API server that may change the versions of kinds, or remove kinds, while this process runs.
 
     Args:
-        client: See `ApiServer`.
+        transport: See `ApiServer`.
         options: See `ApiServer`.
     """
 
-    def __init__(self, client: Any, **options: Any) -> None:
-        super().__init__(client, **options)
+    def __init__(self, transport: Any, **options: Any) -> None:
+        super().__init__(transport, **options)
         self._discovery = Discovery(self._ask, time.monotonic)
         self._aggregation = Aggregation(self._ask, time.monotonic)
 

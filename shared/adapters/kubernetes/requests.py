@@ -1,15 +1,15 @@
-"""Requests to the API server; with `connect` and `cluster`, the only modules that import the client.
+"""Requests to the API server.
 
-Objects are plain dicts from the client's low-level call: its models would validate objects of users, and reject some.
+Objects are plain dicts: the models of the Kubernetes client would validate objects of users, and reject some.
 Errors become those of `shared.errors`. A request is not retried, except once after its token was refused, and once by
 the HTTP transport after a dropped connection. The transport does not repeat a request with a send deadline: the repeat
 would be sent later, after a stop or an exemption.
 """
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from http import HTTPStatus
@@ -17,13 +17,12 @@ from typing import Any
 
 import aiohttp
 from aiohttp.http_exceptions import LineTooLong
-from kubernetes.aio.client import ApiClient
 
 from shared.adapters.auth.identity import Identity
 from shared.adapters.clock import ServerClock, SystemClock
-from shared.adapters.http_client import once
 from shared.adapters.kubernetes.bodies import read_json
 from shared.adapters.kubernetes.refusals import raise_for, untrusted
+from shared.adapters.kubernetes.transport import Transport
 from shared.core.objects import get_text
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TryLaterError
@@ -58,22 +57,22 @@ class Answer:
 
 
 class ApiServer:
-    """An API server, accessed through `kubernetes.aio`.
+    """An API server.
 
     Args:
-        client: A configured client; this object closes it.
-        identity: The source of bearer tokens; None if the client has credentials from a kubeconfig.
+        transport: Its HTTP session; this object closes it.
+        identity: The source of bearer tokens; None if the transport has credentials of a kubeconfig.
         refresher: The task that renews the credentials of a kubeconfig; `close` cancels it.
     """
 
     def __init__(
         self,
-        client: ApiClient,
+        transport: Transport,
         *,
         identity: Identity | None = None,
         refresher: asyncio.Task[None] | None = None,
     ) -> None:
-        self._client = client
+        self._transport = transport
         self._identity = identity
         self._refresher = refresher
         self._clock = ServerClock(time.monotonic, SystemClock().now)
@@ -81,7 +80,7 @@ class ApiServer:
     @property
     def server(self) -> str:
         """The API server's URL."""
-        return str(self._client.configuration.host)
+        return self._transport.server
 
     async def close(self) -> None:
         """Close the connections."""
@@ -89,7 +88,7 @@ class ApiServer:
             self._refresher.cancel()
         if self._identity:
             self._identity.close()
-        await self._client.close()
+        await self._transport.close()
 
     async def check(self) -> None:
         """GET the version, to check the connection and the credentials.
@@ -127,11 +126,8 @@ class ApiServer:
             TryLaterError: 429, 5xx, or no answer in time.
         """
         try:
-            timeout = REQUEST_SECONDS_MAX  # reading the body included
-            response = await self._send(
-                method, path, timeout=timeout, body=body, accept=accept, as_user=as_user, leave_by=leave_by
-            )
-            payload = await read(response)
+            response = await self._send(method, path, body=body, accept=accept, as_user=as_user, leave_by=leave_by)
+            payload = await _closing(response, read)
         except aiohttp.ClientConnectorCertificateError as error:
             raise untrusted(self.server, error) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -188,8 +184,8 @@ class ApiServer:
             TryLaterError: No answer in time.
         """
         try:
-            response = await self._send("GET", path, timeout=REQUEST_SECONDS_MAX)
-            return response.status, await read_json(response)
+            response = await self._send("GET", path)
+            return response.status, await _closing(response, read_json)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise TryLaterError(f"cannot reach the API server at {self.server}: {error}") from None
 
@@ -198,7 +194,7 @@ class ApiServer:
         method: str,
         path: str,
         *,
-        timeout: Any,  # noqa: ASYNC109 - the parameter of the client
+        timeout: aiohttp.ClientTimeout | None = None,  # noqa: ASYNC109 - the parameter of the client
         body: Mapping[str, Any] | None = None,
         accept: str = _JSON,
         as_user: str = "",
@@ -208,17 +204,16 @@ class ApiServer:
         headers = {"Accept": accept, "Content-Type": _MERGE_PATCH if method == "PATCH" else _JSON}
         if as_user:
             headers["Impersonate-User"] = as_user
+        data = None if body is None else json.dumps(body).encode()
 
         async def call() -> aiohttp.ClientResponse:
-            total = timeout if leave_by is None else _until(leave_by, total=timeout)
-            options = {"_request_timeout": total, "_preload_content": False}
-            with once() if leave_by is not None else nullcontext():
-                answer = await self._client.call_api(method, f"{self.server}{path}", headers, body=body, **options)
-            response: aiohttp.ClientResponse = answer.response
-            return response
+            limits = timeout or _until(leave_by)
+            return await self._transport.send(method, path, headers, data, limits, is_repeatable=leave_by is None)
 
         if self._identity is None:
-            await self._client.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
+            authorization = self._transport.authorization
+            if authorization and (given := await authorization()):
+                headers["Authorization"] = given
             return await call()
         token = await self._identity.token()
         headers["Authorization"] = f"Bearer {token}"
@@ -230,12 +225,23 @@ class ApiServer:
         return response
 
 
-def _until(leave_by: float, *, total: float) -> aiohttp.ClientTimeout:
-    """Return timeouts: a connection for the request by the deadline, and an answer within `total` seconds."""
+async def _closing(response: aiohttp.ClientResponse, read: ReadBody) -> Any:
+    """Read a body; close the connection if that ends early, since the rest of the body may never come."""
+    try:
+        return await read(response)
+    except BaseException:  # also when the time limit cuts it off
+        response.close()
+        raise
+
+
+def _until(leave_by: float | None) -> aiohttp.ClientTimeout:
+    """Return timeouts: a connection for the request by the deadline, and an answer; reading its body included."""
+    if leave_by is None:
+        return aiohttp.ClientTimeout(total=REQUEST_SECONDS_MAX)
     left = leave_by - time.monotonic()
     if left <= 0:
         raise TryLaterError(f"the request could not be sent within {LEAVE_SECONDS_MAX} s")
-    return aiohttp.ClientTimeout(total=total, connect=left)
+    return aiohttp.ClientTimeout(total=REQUEST_SECONDS_MAX, connect=left)
 
 
 def _absent(path: str) -> AbsentKindError:

@@ -101,6 +101,20 @@ async def test_expire_deletes_a_cached_due_object_without_a_read(expiry, cluster
     assert [call.verb for call in cluster.calls] == ["delete"]
 
 
+async def test_expire_of_cached_objects_at_one_instant_reads_the_server_time_once(expiry, cluster):
+    cluster.clock.advance(-0.6)
+    jobs = [cluster.put(job(name=f"build-{n}", uid=f"uid-{n}", complete=ago(30), ttl=30)) for n in range(5)]
+    for one in jobs:
+        cluster.remember(one)
+    await cluster.served([JOB])
+    cluster.clock.advance(0.6)  # the Date of the last answer is now 1 s old
+
+    answers = await asyncio.gather(*(expiry.expire(fired(one, due_at=NOW)) for one in jobs))
+
+    assert [type(answer) for answer in answers] == [ObjectDeleted] * 5
+    assert cluster.counted() == {"version": 1, "delete": 5}
+
+
 async def test_expire_reads_an_outdated_cached_object_again_and_deletes_it(expiry, cluster):
     cluster.remember(cluster.put(DUE))
     cluster.write(NAME)

@@ -15,8 +15,9 @@ from shared.adapters.http_client import RedirectError
 from shared.adapters.kubernetes import bodies
 from shared.adapters.kubernetes import cluster as adapter
 from shared.adapters.kubernetes import requests as apiserver
-from shared.adapters.kubernetes.connect import API_CONNECTIONS_MAX, connect
+from shared.adapters.kubernetes.connect import connect
 from shared.adapters.kubernetes.refusals import GoneError, TooLargeError, UnreadableError
+from shared.adapters.kubernetes.transport import API_CONNECTIONS_MAX
 from shared.adapters.kubernetes.watched_versions import Memory
 from shared.core import jsontext
 from shared.core.objects import ObjectRef, format_instant, ref_of
@@ -39,7 +40,9 @@ def status(code, message="", **metadata):
 
 @dataclass
 class Script:
-    """Answers in turn, the last one again and again; `drop` closes the connection, a number is a pause before.
+    """Answers in turn, the last one again and again; a number is a pause before.
+
+    `drop` closes the connection, and `cut` closes it within the answer.
 
     `late` is the pause before each answer.
     """
@@ -49,17 +52,26 @@ class Script:
     asked: list = field(default_factory=list)
     bodies: list = field(default_factory=list)
     headers: list = field(default_factory=list)
+    clients: set = field(default_factory=set)
     late: float = 0.0
 
     async def handle(self, request):
         self.asked.append((request.method, request.raw_path))
         self.bodies.append(await request.read())
         self.headers.append(request.headers)
+        self.clients.add(request.transport.get_extra_info("peername"))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         await asyncio.sleep(self.late)
         if answer == "drop":
             request.transport.abort()
             return web.Response()
+        if answer == "cut":
+            response = web.StreamResponse(headers={"date": DATE, "content-length": "100"})
+            await response.prepare(request)
+            await response.write(b'{"a":')
+            await asyncio.sleep(0.05)
+            request.transport.abort()
+            return response
         if isinstance(answer, float):
             await asyncio.sleep(answer)
             answer = {"json": OBJ}
@@ -416,8 +428,34 @@ async def test_delete_after_its_send_deadline_is_not_repeated_at_another_path(cl
 
 async def test_accepted_delete_with_an_unreadable_answer_counts(cluster, script):
     """An object at a limit has a few more values once it is marked for deletion."""
-    script.answers = [{"text": "[" * 200 + "]" * 200}]
+    script.answers = [{"text": '{"a":' * 200 + "1" + "}" * 200}]
     assert await cluster.delete(JOB, OBJ)
+
+
+async def test_accepted_delete_with_a_too_large_answer_counts(cluster, script, monkeypatch):
+    monkeypatch.setattr(bodies, "ANSWER_BYTES_MAX", 1_000)
+    script.answers = [{"json": having(OBJ, "spec", [{}] * 1_000)}]
+    assert await cluster.delete(JOB, OBJ)
+
+
+@pytest.mark.parametrize("body", ["<html>Login</html>", "", "[]", "null", '"text"', " [{}]"], ids=lambda text: text[:6])
+async def test_delete_answered_without_an_object_raises_try_later(cluster, script, body):
+    """A proxy answered: the object may still be there."""
+    script.answers = [{"text": body}]
+    with pytest.raises(TryLaterError, match="expected JSON from the API server"):
+        await cluster.delete(JOB, OBJ)
+
+
+async def test_delete_whose_answer_breaks_off_raises_try_later(cluster, script):
+    script.answers = ["cut"]
+    with pytest.raises(TryLaterError, match="cannot reach the API server"):
+        await cluster.delete(JOB, OBJ)
+
+
+async def test_connection_of_a_delete_is_used_again(cluster, script):
+    for _ in range(3):
+        assert await cluster.delete(JOB, OBJ)
+    assert len(script.clients) == 1
 
 
 async def test_delete_without_a_free_connection_is_not_sent(cluster, script, monkeypatch):
@@ -564,17 +602,33 @@ async def test_delete_without_both_preconditions_is_refused(cluster, script, mis
 async def test_deleted_object_is_dropped_from_memory(cluster, script):
     cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
     await cluster.get(JOB, REF)
-    assert cluster.get_cached(REF).obj == OBJ
+    assert (await cluster.get_cached(REF, due_at=NOW)).obj == OBJ
 
     await cluster.delete(JOB, OBJ)
 
-    assert cluster.get_cached(REF) is None
+    assert await cluster.get_cached(REF, due_at=NOW) is None
 
 
-async def test_get_cached_without_a_server_clock_returns_none(cluster):
+async def test_get_cached_reads_the_server_clock_once(cluster, script):
     cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
 
-    assert cluster.get_cached(REF) is None
+    found = await asyncio.gather(*(cluster.get_cached(REF, due_at=NOW) for _ in range(5)))
+
+    assert [one.obj for one in found] == [OBJ] * 5
+    assert script.asked == [("GET", "/version")]
+
+
+async def test_get_cached_without_a_server_clock_returns_none(cluster, script):
+    cluster.memory.remember(REF.uid, json.dumps(OBJ).encode())
+    script.answers = [{"status": 503, "json": {}, "headers": {"date": "none"}}]
+
+    assert [await cluster.get_cached(REF, due_at=NOW) for _ in range(3)] == [None] * 3
+    assert script.asked == [("GET", "/version")]
+
+
+async def test_get_cached_of_an_object_that_is_not_cached_reads_nothing(cluster, script):
+    assert await cluster.get_cached(REF, due_at=NOW) is None
+    assert script.asked == []
 
 
 async def test_same_event_is_written_once(cluster, script):
