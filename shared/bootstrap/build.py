@@ -23,7 +23,7 @@ def build(config: ProcessConfig) -> Process:
 
     async def build_cluster() -> Cluster:
         from shared.adapters.kubernetes.access import get_access  # noqa: PLC0415 - only some functions need it
-        from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - 240 ms that only some functions need
+        from shared.adapters.kubernetes.connect import connect  # noqa: PLC0415 - only some functions need it
 
         return await connect(access=get_access(settings))
 
@@ -41,7 +41,7 @@ def build(config: ProcessConfig) -> Process:
         return Children(await cluster(), config.kinds)
 
     async def build_safeguards() -> Safeguards:
-        from shared.adapters.kubernetes import state_configmap as state  # noqa: PLC0415 - loads the Kubernetes client
+        from shared.adapters.kubernetes import state_configmap as state  # noqa: PLC0415 - loads the HTTP client
 
         write_event = functools.partial(events.write_in, config.home_namespace)
         return state.build_safeguards(

@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[2]
 STARTS = 11
 SECONDS_MAX = 30
 LIMITS = {"bare": "bare Starlette and uvicorn", "empty": "functions-framework, an empty function"}
+KUBECONFIG = "expire, by a kubeconfig"
 FUNCTIONS = tuple(sorted(path.stem for path in (ROOT / "functions").glob("[!_]*.py")))
 
 
@@ -63,14 +64,16 @@ async def measure(cluster: Cluster, folder: Path, write_event: Callable[[str], N
     """Of each function and each limit."""
     compile_all()
     witness = await cluster.call("GET", f"{JOBS}/witness-later")
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*LIMITS, *FUNCTIONS)}
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in (*LIMITS, *FUNCTIONS, KUBECONFIG)}
     async with _sink() as sink:
         for number in range(STARTS + 1):
             write_event(f"cold start {number} of {STARTS}")
             for name, times in taken.items():
-                environment = _environment(name, cluster, sink, folder / f"{name}-{number}.db")
-                event = to_http(event_for(name, witness))
-                took = await _start(image_command(name), environment, event, folder / "coldstart.log")
+                function = "expire" if name == KUBECONFIG else name
+                timers = folder / f"{function}-{number}.db"
+                environment = _environment(function, sink, timers) | _access(cluster, folder, is_pod=name != KUBECONFIG)
+                event = to_http(event_for(function, witness))
+                took = await _start(image_command(function), environment, event, folder / "coldstart.log")
                 if number:  # the first one warms the page cache
                     times.append(took)
     return {name: [_summary(times)] for name, times in taken.items()}
@@ -101,7 +104,16 @@ def image_command(name: str) -> list[str]:
     return command
 
 
-def _environment(name: str, cluster: Cluster, sink: str, timers: Path) -> dict[str, str]:
+def _access(cluster: Cluster, folder: Path, *, is_pod: bool) -> dict[str, str]:
+    """A Pod has a token and a CA in files; only outside a cluster is there a kubeconfig."""
+    server, token = cluster.server, folder / "token"
+    if not is_pod:
+        return {"KUBECONFIG": str(server.kubeconfig)}
+    token.write_text(server.token)
+    return {"TTL_API_SERVER": server.url, "TTL_API_CA": str(server.ca), "TTL_API_TOKEN_FILE": str(token)}
+
+
+def _environment(name: str, sink: str, timers: Path) -> dict[str, str]:
     source = Path(__file__).with_name("empty.py") if name in LIMITS else ROOT / "functions" / f"{name}.py"
     return {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -111,7 +123,6 @@ def _environment(name: str, cluster: Cluster, sink: str, timers: Path) -> dict[s
         "PORT": str(free_port()),
         "FUNCTION_TARGET": "empty" if name in LIMITS else name,
         "FUNCTION_SOURCE": str(source),
-        "KUBECONFIG": str(cluster.server.kubeconfig),
         "K_SINK": sink,
         "TTL_KINDS": "jobs",
         "TTL_TIMERS": f"sqlite:{timers}",

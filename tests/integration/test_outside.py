@@ -15,10 +15,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from aiohttp import web
 from google.auth.compute_engine import _metadata
-from kubernetes.aio.config import incluster_config
 
 from shared.adapters.auth import identity
 from shared.adapters.config.settings import read_settings
+from shared.adapters.kubernetes import connect as connecting
 from shared.adapters.kubernetes.access import get_access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.connect import connect
@@ -238,11 +238,13 @@ async def test_publisher_without_the_right_to_create_tokens_is_rejected(account:
 @pytest.fixture
 def in_cluster(account: Account, server: RealServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """This process as a Pod of the cluster: returns the file with its token."""
-    token = tmp_path / "account"
+    account_folder = tmp_path / "account"
+    account_folder.mkdir()
+    (account_folder / "ca.crt").write_text(server.ca.read_text())
+    token = account_folder / "token"
     token.write_text(account.new_token())
     address = urlsplit(server.url)
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(server.ca))
+    monkeypatch.setattr(connecting, "SERVICE_ACCOUNT", account_folder)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))

@@ -1,59 +1,19 @@
 """Connect to the API server: as the settings say, else in-cluster, else by the kubeconfig's context.
 
-A kubeconfig is validated before the client reads it: the client's errors name neither contexts nor commands.
+Only the kubeconfig needs the Kubernetes client, so that a function starts without it.
 """
 
-import asyncio
 import os
-import shutil
-import ssl
-from collections.abc import Iterator
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
-
-import yaml
-from aiohttp import ClientSession, TCPConnector, encode_basic_auth
-from kubernetes.aio import config
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import incluster_config, kube_config
-from kubernetes.aio.config.openid import OpenIDRequestor
 
 from shared.adapters.auth.identity import FileTokens, RenewedToken
-from shared.adapters.config.yaml_text import describe_error
-from shared.adapters.http_client import refuse_redirects
 from shared.adapters.kubernetes.access import Access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
-from shared.adapters.kubernetes.transport import Transport
+from shared.adapters.kubernetes.transport import Transport, get_proxy, tls_context
 from shared.adapters.kubernetes.watched_versions import Memory
-from shared.core.objects import get_in, get_text, list_mappings, printable, quote
-from shared.errors import PermanentError
 
-REFRESH_SECONDS = 30
-"""Interval of the refresh of an exec plugin's token; the client itself loads it once."""
-
-
-class _OidcIssuer(OpenIDRequestor):  # type: ignore[misc]  # the client has no types
-    """The OIDC issuer of a kubeconfig's auth-provider `oidc`; the refresh token is sent to this issuer only.
-
-    The client's own class follows redirects, and verifies certificates only if the kubeconfig names a CA.
-    """
-
-    def _client_session(self) -> ClientSession:
-        account = encode_basic_auth(self._client_id, self._client_secret)
-        return ClientSession(
-            headers={**self._default_headers, "Authorization": account},
-            connector=TCPConnector(ssl=ssl.create_default_context(cafile=self._ssl_ca_cert)),
-            raise_for_status=True,
-            trust_env=True,
-            middlewares=(refuse_redirects,),
-        )
-
-
-kube_config.OpenIDRequestor = _OidcIssuer  # the client has no setting for this class
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""The folder with the token and the CA of a Pod's service account."""
 
 
 async def connect(
@@ -74,168 +34,36 @@ async def connect(
     Raises:
         PermanentError: There is no usable configuration; the message names the error in one sentence.
     """
-    settings = Configuration()
     if kubeconfig is None and context is None:
         if access:
-            return _connect_by_access(settings, access, memory)
-        with suppress(config.ConfigException):
-            return _connect_in_cluster(settings, memory)
-    transport, refresher = await _connect_by_kubeconfig(settings, kubeconfig, context)
+            return _connect_by_access(access, memory)
+        if cluster := _connect_in_cluster(memory):
+            return cluster
+    from shared.adapters.kubernetes.kubeconfig import transport_of  # noqa: PLC0415 - loads the Kubernetes client
+
+    transport, refresher = await transport_of(kubeconfig, context)
     return KubernetesCluster(transport, memory, refresher=refresher)
 
 
-def _connect_by_access(settings: Any, access: Access, memory: Memory | None) -> KubernetesCluster:
-    settings.host = access.server
-    settings.ca_cert_data = access.ca or None
-    settings.proxy = _get_proxy(access.server)
-    return KubernetesCluster(_transport(settings), memory, identity=access.identity)
+def _connect_by_access(access: Access, memory: Memory | None) -> KubernetesCluster:
+    proxy = get_proxy(access.server)
+    transport = Transport(access.server, tls_context(ca=access.ca or None), {"proxy": proxy} if proxy else {})
+    return KubernetesCluster(transport, memory, identity=access.identity)
 
 
-def _connect_in_cluster(settings: Any, memory: Memory | None) -> KubernetesCluster:
-    """Connect by the Pod's service account.
+def _connect_in_cluster(memory: Memory | None) -> KubernetesCluster | None:
+    """Connect by the Pod's service account; return None outside a Pod, or in a Pod without its token or CA.
 
-    The client's own reader of the token file blocks the event loop, and does not read a new token after a 401.
+    The API server of a Pod's own cluster is reached without a proxy.
     """
-    config.load_incluster_config(client_configuration=settings, try_refresh_token=False)
-    settings.api_key.clear()
-    path = Path(incluster_config.SERVICE_TOKEN_FILENAME)
-    return KubernetesCluster(_transport(settings), memory, identity=RenewedToken(FileTokens(path)))
-
-
-async def _connect_by_kubeconfig(
-    settings: Any, kubeconfig: str | None, context: str | None
-) -> tuple[Transport, asyncio.Task[None]]:
-    place = f"kubeconfig {kubeconfig}" if kubeconfig else "kubeconfig ($KUBECONFIG or ~/.kube/config)"
-    paths = kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
-    files = _files(paths)
-    if not files:
-        raise PermanentError(f"{place}: the file does not exist" + ("" if kubeconfig else f": {printable(paths)}"))
-    try:
-        check_kubeconfig(files, context, place)
-        loader = await config.load_kube_config(
-            config_file=kubeconfig, context=context, client_configuration=settings, persist_config=False
-        )
-        settings.proxy = settings.proxy or _get_proxy(settings.host)
-        transport = _transport(settings)
-    except config.ConfigException as error:
-        raise PermanentError(f"{place}: {error}") from None
-    except yaml.YAMLError as error:
-        raise PermanentError(f"{place}: {describe_error(error)}") from None
-    except (OSError, ValueError) as error:
-        raise PermanentError(f"{place}: {error or type(error).__name__}") from None
-    except (TypeError, AttributeError, KeyError) as error:  # the client's errors for missing entries
-        expected = "expected contexts, clusters and users that refer to each other"
-        raise PermanentError(f"{place}: {expected} ({error})") from None
-    if not settings.host:
-        raise PermanentError(f"{place}: expected `server` in the context's cluster, got none")
-    if "exec" in loader._user and not settings.api_key and not settings.cert_file:  # noqa: SLF001 - a failure is only logged
-        raise PermanentError(f"{place}: the context's credential plugin returned no credentials; see the log")
-    return transport, asyncio.create_task(config.refresh_token(loader, settings, REFRESH_SECONDS))
-
-
-def _transport(settings: Any) -> Transport:
-    """Return the transport that a configuration of the client describes.
-
-    Raises:
-        OSError: A certificate, key or CA cannot be read, or is not valid.
-    """
-    tls = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=settings.ca_cert_data)
-    if settings.cert_file:
-        tls.load_cert_chain(settings.cert_file, settings.key_file)
-    if not settings.verify_ssl:
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-    # Python 3.13 requires key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not require
-    # them. The certificate chain, its dates and the host name are still verified.
-    tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    options = {"proxy": settings.proxy, "proxy_headers": settings.proxy_headers}
-    options["server_hostname"] = settings.tls_server_name
-    given = {name: value for name, value in options.items() if value}
-    authorization = partial(settings.get_api_key_with_prefix, "BearerToken", alias="authorization")
-    return Transport(settings.host, tls, given, authorization)
-
-
-def _get_proxy(server: str) -> str | None:
-    """Return the proxy of the environment for a server; None if there is none, or if the server is exempt."""
-    url = urlsplit(server)
-    if proxy_bypass(url.hostname or ""):
+    host, port = os.getenv("KUBERNETES_SERVICE_HOST"), os.getenv("KUBERNETES_SERVICE_PORT")  # set by the kubelet
+    token, ca = SERVICE_ACCOUNT / "token", SERVICE_ACCOUNT / "ca.crt"
+    if not (host and port and _has_content(token) and _has_content(ca)):
         return None
-    return getproxies_environment().get(url.scheme)
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    identity = RenewedToken(FileTokens(token))
+    return KubernetesCluster(Transport(server, tls_context(ca_file=str(ca))), memory, identity=identity)
 
 
-def _files(names: str) -> list[Path]:
-    files = (Path(name).expanduser() for name in names.split(os.pathsep) if name)
-    return [file for file in files if file.is_file()]
-
-
-def get_namespace(*, kubeconfig: str | None = None, context: str | None = None) -> str | None:
-    """Return the namespace of a kubeconfig's context; None if it sets none, or if there is no kubeconfig."""
-    try:
-        contexts, current = config.list_kube_config_contexts(
-            config_file=kubeconfig or config.KUBE_CONFIG_DEFAULT_LOCATION
-        )
-    except (config.ConfigException, OSError, yaml.YAMLError, TypeError, AttributeError, KeyError):
-        return None
-    wanted = context or current.get("name")
-    return next((one["context"].get("namespace") for one in contexts if one.get("name") == wanted), None)
-
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-_HINT_MAX = 300
-"""Maximum length of an installation hint that is shown."""
-
-
-def check_kubeconfig(files: list[Path], context: str | None, place: str) -> None:
-    """Raise an error of one sentence if a kubeconfig cannot be used.
-
-    Args:
-        files: The files that exist; of several contexts or users with one name, the first one is used.
-        context: A context other than the current one.
-        place: The name of the files in errors.
-
-    Raises:
-        PermanentError: A file is not a kubeconfig, the context does not exist, or its credential plugin is not
-            installed.
-        OSError: A file cannot be read.
-        YAMLError: A file is not YAML.
-    """
-    read = [_read(file, place) for file in files]
-    contexts = {get_text(one, "name"): one for one in reversed(list(_entries(read, "contexts")))}
-    if not contexts:
-        raise PermanentError(f"{place}: expected contexts, clusters and users, got no context")
-    wanted = context or next((name for one in reversed(read) if (name := get_text(one, "current-context"))), "")
-    names = printable(", ".join(sorted(contexts)))
-    if not wanted:
-        raise PermanentError(f"{place}: expected current-context, got none; select a context with --context: {names}")
-    if wanted not in contexts:
-        raise PermanentError(f"{place}: context {printable(wanted)!r} does not exist; expected one of: {names}")
-    user = get_text(contexts[wanted], "context.user")
-    users = {get_text(one, "name"): one for one in reversed(list(_entries(read, "users")))}
-    _check_plugin(get_in(users.get(user, {}), "user.exec"), place)
-
-
-def _read(file: Path, place: str) -> Any:
-    with file.open(encoding="utf-8") as stream:
-        document = yaml.load(stream, Loader=_Loader)  # noqa: S506 - a safe loader
-    if not isinstance(document, dict):
-        # A text is not shown: it may be a token.
-        got = "an empty file" if document is None else "a text" if isinstance(document, str) else quote(document)
-        raise PermanentError(f"{place}: expected a mapping with contexts, clusters and users, got {got}: {file}")
-    return document
-
-
-def _entries(read: list[Any], section: str) -> Iterator[Any]:
-    for one in read:
-        yield from list_mappings(one, section)
-
-
-def _check_plugin(plugin: Any, place: str) -> None:
-    """Raise an error if the command that the client starts for credentials is not installed."""
-    command = get_text(plugin, "command")
-    paths = [get_text(one, "value") for one in list_mappings(plugin, "env") if get_text(one, "name") == "PATH"]
-    if not command or shutil.which(command, path=paths[-1] if paths else None):
-        return
-    where = "is not an executable file" if "/" in command else "is not on the PATH"
-    hint = " ".join(get_text(plugin, "installHint").split())[:_HINT_MAX]
-    problem = f"{place}: the credential plugin of the context cannot be started: {command!r} {where}"
-    raise PermanentError(printable(f"{problem}; {hint}" if hint else problem))
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0

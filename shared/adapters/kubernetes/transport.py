@@ -3,9 +3,11 @@
 A redirect is refused. A request that may be sent once is not repeated after its connection was dropped.
 """
 
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from ssl import SSLContext
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies_environment, proxy_bypass
 
 from aiohttp import ClientResponse, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
@@ -16,6 +18,31 @@ API_CONNECTIONS_MAX = 100
 
 _READ_BYTES = 2 * 1024 * 1024
 """Size of the read buffer of a connection: objects in a watch are large."""
+
+
+def tls_context(*, ca_file: str | None = None, ca: str | None = None) -> ssl.SSLContext:
+    """Return the TLS settings that trust a CA; those that trust the CAs of the system if none is given.
+
+    Args:
+        ca_file: A file with certificates in PEM.
+        ca: Certificates in PEM.
+
+    Raises:
+        OSError: The certificates cannot be read, or are not valid.
+    """
+    context = ssl.create_default_context(cafile=ca_file, cadata=ca)
+    # Python 3.13 requires key identifiers, which the CAs of older GKE and EKS clusters lack; kubectl does not require
+    # them. The certificate chain, its dates and the host name are still verified.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def get_proxy(server: str) -> str | None:
+    """Return the proxy of the environment for a server; None if there is none, or if the server is exempt."""
+    url = urlsplit(server)
+    if proxy_bypass(url.hostname or ""):
+        return None
+    return getproxies_environment().get(url.scheme)
 
 
 class Transport:
@@ -31,7 +58,7 @@ class Transport:
     def __init__(
         self,
         server: str,
-        tls: SSLContext,
+        tls: ssl.SSLContext,
         options: Mapping[str, Any] | None = None,
         authorization: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:

@@ -125,7 +125,7 @@ def namespace_of(options: Options) -> str:
     """Return the namespace of an object: that of the options, else of the kubeconfig's context, else `default`."""
     if options.namespace:
         return options.namespace
-    from shared.adapters.kubernetes.connect import get_namespace  # noqa: PLC0415 - as above
+    from shared.adapters.kubernetes.kubeconfig import get_namespace  # noqa: PLC0415 - as above
 
     return get_namespace(kubeconfig=options.kubeconfig, context=options.context) or "default"
 

@@ -2,17 +2,13 @@
 
 import asyncio
 import base64
-from datetime import timedelta
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from shared.adapters.auth.identity import GivenToken, RenewedToken
 from shared.adapters.config.settings import SettingsError, read_settings
 from shared.adapters.kubernetes.access import get_access
-from tests.builders import NOW, not_none
+from tests.builders import not_none
 
 SERVER = {"TTL_API_SERVER": "https://10.0.0.1"}
 SECRET = "s3cret.t0ken"
@@ -21,16 +17,6 @@ TOKEN = {"TTL_API_TOKEN": SECRET}
 
 def access_of(**environment):
     return get_access(read_settings(environment=environment))
-
-
-@pytest.fixture(scope="module")
-def pem():
-    """A self-signed certificate, for use as a CA."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    until = NOW + timedelta(days=1)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), NOW, until)
-    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
 
 def test_settings_without_an_api_server_give_no_access():
