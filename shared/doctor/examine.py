@@ -100,7 +100,8 @@ async def examine(
     findings += [*_check_variant(variant, place), *check_version(found, version, place)]
     findings += [*await _check_objects(installation), *await _check_activity(installation)]
     if policy := _installed_policy(installation):
-        findings += await check_usage(cluster, found, policy[1], place)
+        kinds = configured.settings.kinds if configured.settings else ()
+        findings += await check_usage(cluster, found, policy[1], place, kinds=kinds)
     given = local or _installed_archives(installation)
     return findings + (await check_archives(cluster, known.catalogue, given, clock, place=place) if given else [])
 

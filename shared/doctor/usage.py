@@ -27,10 +27,14 @@ from shared.safeguards.state_schema import HOME, NAME
 WORKLOADS = ("usage", "standalone")
 """The workloads that delete unused objects."""
 
+_RUN = "standalone"
+
 _NAMES_SHOWN = 5
 
 
-async def check_usage(cluster: KubernetesCluster, found: Inventory, policy: Policy, place: Place) -> list[Finding]:
+async def check_usage(
+    cluster: KubernetesCluster, found: Inventory, policy: Policy, place: Place, *, kinds: Sequence[str] = ()
+) -> list[Finding]:
     """Check what the rules with `unused` of a policy need; nothing if it has none.
 
     Args:
@@ -38,10 +42,12 @@ async def check_usage(cluster: KubernetesCluster, found: Inventory, policy: Poli
         found: The inventory of the installation.
         policy: The installed policy.
         place: The installation.
+        kinds: The kinds that TTL_KINDS names; empty for all.
     """
     if not any(rule.unused for rule in policy.rules):
         return []
     findings = list(_check_rules(found, policy, place))
+    findings += _check_kinds(found, kinds, place)
     accounts = sorted(_accounts(found))
     if not accounts:
         detail = f"the policy has rules with unused, and no workload {' or '.join(WORKLOADS)} acts on them"
@@ -59,10 +65,17 @@ async def check_usage(cluster: KubernetesCluster, found: Inventory, policy: Poli
     if problem := reader.find_problem(served):
         command = f"{place.kubectl} get apiservices"
         findings.append(warn("carriers", f"{problem}; nothing unused is deleted until then", command))
-    kinds = reader.find_carriers(served)
-    findings += await _check_lists(cluster, kinds)
+    carried = reader.find_carriers(served)
+    findings += await _check_lists(cluster, carried)
     findings += await _check_references(cluster, reader, policy, place)
-    return findings + [await _check_account(cluster, account, kinds, place) for account in accounts]
+    return findings + [await _check_account(cluster, account, carried, place) for account in accounts]
+
+
+def _check_kinds(found: Inventory, kinds: Sequence[str], place: Place) -> Iterator[Finding]:
+    """Report rules without effect: `run` deletes nothing unused if its settings name the only kinds to delete."""
+    if kinds and any(name_of(one) == _RUN for _, one in found.workloads()):
+        detail = f"{_RUN} applies no rule with unused, since TTL_KINDS names the only kinds that it deletes"
+        yield warn("unused objects", detail, place.apply("with TTL_KINDS=all"))
 
 
 def _check_rules(found: Inventory, policy: Policy, place: Place) -> Iterator[Finding]:

@@ -44,8 +44,8 @@ class RuleUnused(RuleModel):
     """The `unused` of a rule: Secrets and ConfigMaps to which nothing refers any more are deleted."""
 
     ttl: Annotated[Duration, AfterValidator(_check_ttl), WithJsonSchema(DURATION_SCHEMA)] = Field(
-        description="The time from the first pass that finds the object unused to its deletion. A reference, an owner, "
-        "a hold or a change of the object resets the clock."
+        description="The time from the first pass that finds the object unused to its deletion. If a tick finds a "
+        "reference, an owner, a hold or a change of the object, the TTL starts again."
     )
     audit: bool = Field(
         default=False,

@@ -47,21 +47,30 @@ LISTED = ListableKinds((GIZMOS,), NOW)
 NOT_LISTED = replace(LISTED, kinds=(), unlistable=(GIZMOS,))
 
 
-def check(api, rules=None, policy=POLICY, state=None):
+def check(api, rules=None, policy=POLICY, state=None, name="usage", kinds=()):
     mount = {"env": [{"name": "TTL_REFERENCES_DIR", "value": FOLDER}]} if rules else {}
     mount |= {"volumeMounts": [{"name": "references", "mountPath": FOLDER}]} if rules else {}
     volumes = [{"name": "references", "configMap": {"name": "references-1"}}] if rules else []
     pod = {"containers": [{"name": "main", **mount}], "volumes": volumes}
-    workload = {"metadata": {"name": "usage", "labels": OURS}, "spec": {"template": {"spec": pod}}}
+    workload = {"metadata": {"name": name, "labels": OURS}, "spec": {"template": {"spec": pod}}}
     config = {"metadata": {"name": "references-1"}, "data": {"gizmos.yaml": rules}}
     shared_state = {"metadata": {"name": NAME}, "data": state}
     found = Inventory({"Deployment": Listed((workload,)), "ConfigMap": Listed((config, shared_state))})
-    return {one.what: one for one in asyncio.run(check_usage(api, found, policy, PLACE))}
+    return {one.what: one for one in asyncio.run(check_usage(api, found, policy, PLACE, kinds=kinds))}
 
 
 def test_carriers_that_are_listed_with_their_version_are_ok():
     findings = check(Api(LISTED))
     assert {one.level for one in findings.values()} == {Level.OK}
+
+
+def test_rules_that_run_does_not_apply_are_reported():
+    finding = check(Api(LISTED), name="standalone", kinds=("jobs", "pods"))["unused objects"]
+    assert finding.level is Level.WARN
+    assert "standalone applies no rule with unused, since TTL_KINDS names the only kinds" in finding.detail
+    assert "TTL_KINDS=all" in finding.fix
+    assert "unused objects" not in check(Api(LISTED), name="standalone")
+    assert "unused objects" not in check(Api(LISTED), kinds=("jobs", "pods"))
 
 
 def test_list_without_a_resource_version_is_named():
