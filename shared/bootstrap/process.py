@@ -1,7 +1,8 @@
 """The ports and use cases of one process.
 
-Each port is made when it is first needed. So `schedule`, which needs no API server, never imports its client.
+Each port is made, and each use case is imported, when it is first needed: else it would lengthen each cold start.
 """
+# ruff: noqa: PLC0415 - see above
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,32 +17,28 @@ from shared.bootstrap.installation_events import InstallationEvents
 from shared.bootstrap.once import Once
 from shared.bootstrap.publishing import build_publisher
 from shared.bootstrap.timer_engine import TimerEngine
-from shared.bootstrap.usage import build_usage
 from shared.core.timing import horizon
-from shared.evaluation.children import Children
-from shared.evaluation.evaluator import Evaluator
-from shared.evaluation.pod_logs import PodLogs
 from shared.messages import TimersSet
 from shared.ports import Archives, Cluster, FiredTask, Publisher, Timers
-from shared.safeguards.safeguards import Safeguards
-from shared.usecases.archive import Archival
-from shared.usecases.archive_writer import ArchiveWriter
-from shared.usecases.byte_gate import ArchiveGates
-from shared.usecases.deadletter import DeadLetters
-from shared.usecases.enforce import Enforcement
-from shared.usecases.expire import Expiry
-from shared.usecases.object_handler import shared_fields
 from shared.usecases.schedule import schedule
-from shared.usecases.sweep import Sweep
 from shared.usecases.sweep_pages import LargePages
 from shared.usecases.timers import fire_task, set_timers
-from shared.usecases.usage import Usage
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
     from shared.adapters.kubernetes.access import Access
+    from shared.evaluation.children import Children
+    from shared.evaluation.evaluator import Evaluator
+    from shared.safeguards.safeguards import Safeguards
+    from shared.usecases.archive import Archival
+    from shared.usecases.byte_gate import ArchiveGates
+    from shared.usecases.deadletter import DeadLetters
+    from shared.usecases.enforce import Enforcement
+    from shared.usecases.expire import Expiry
+    from shared.usecases.sweep import Sweep
+    from shared.usecases.usage import Usage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +59,12 @@ class Process:
 
     config: ProcessConfig
     cluster: Once[Cluster]
-    evaluator: Once[Evaluator]
-    safeguards: Once[Safeguards]
+    evaluator: "Once[Evaluator]"
+    safeguards: "Once[Safeguards]"
     engine: TimerEngine
     events: InstallationEvents
     archives: Archives
-    children: Once[Children]
+    children: "Once[Children]"
     functions: dict[str, Respond] = field(default_factory=dict, init=False)
     _large_pages: LargePages = field(default_factory=LargePages)
     _usage_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -78,7 +75,7 @@ class Process:
         Raises:
             SettingsError: The settings of the API server are invalid.
         """
-        from shared.adapters.kubernetes.access import get_access  # noqa: PLC0415 - schedule and timers need none
+        from shared.adapters.kubernetes.access import get_access
 
         return None if self.config.cluster else get_access(self.config.settings)
 
@@ -110,8 +107,6 @@ class Process:
         publisher = build_publisher(self.config.settings, self.cluster, **options)
         return self.config.metrics.measuring(publisher) if self.config.metrics else publisher
 
-    # The use cases
-
     async def schedule(self, obj: object) -> TimersSet | None:
         """See `shared.usecases.schedule`."""
         config, evaluator = self.config, self.evaluator.made
@@ -140,8 +135,10 @@ class Process:
             telemetry=self.config.telemetry,
         )
 
-    async def expiry(self, by: str = "expire") -> Expiry:
+    async def expiry(self, by: str = "expire") -> "Expiry":
         """Make the use case that deletes due objects, for the named function."""
+        from shared.usecases.expire import Expiry
+
         return Expiry(
             cluster=await self.cluster(),
             catalogue=self.config.catalogue,
@@ -154,23 +151,34 @@ class Process:
             safeguards=await self.safeguards(),
         )
 
-    async def enforcement(self) -> Enforcement:
+    async def enforcement(self) -> "Enforcement":
         """Make the use case that stops objects at their active deadline."""
+        from shared.usecases.enforce import Enforcement
+
         return Enforcement.like(await self.expiry("enforce"))
 
-    async def archival(self) -> Archival:
+    async def archival(self) -> "Archival":
         """Make the use case that archives finished objects."""
+        from shared.evaluation.pod_logs import PodLogs
+        from shared.usecases.archive import Archival
+        from shared.usecases.archive_writer import ArchiveWriter
+        from shared.usecases.object_handler import shared_fields
+
         expiry = await self.expiry("archive")
         gates = self._archive_gates
         writer = ArchiveWriter(self.archives, await self.children(), PodLogs(expiry.cluster), gates)
         return Archival(**shared_fields(expiry), writer=writer, gate=gates.objects)
 
     @cached_property
-    def _archive_gates(self) -> ArchiveGates:
+    def _archive_gates(self) -> "ArchiveGates":
+        from shared.usecases.byte_gate import ArchiveGates
+
         return ArchiveGates.of(self.config.settings.archive_bytes)
 
-    async def sweeper(self) -> Sweep:
+    async def sweeper(self) -> "Sweep":
         """Make the use case that lists all objects and deletes those that are due."""
+        from shared.usecases.sweep import Sweep
+
         expiry = await self.expiry("sweep")
         return Sweep(
             cluster=expiry.cluster,
@@ -189,19 +197,23 @@ class Process:
         )
 
     @cached_property
-    def dead_letters(self) -> DeadLetters:
+    def dead_letters(self) -> "DeadLetters":
         """The use case that reports dead letters."""
+        from shared.usecases.deadletter import DeadLetters
+
         return DeadLetters(clock=self.config.clock, telemetry=self.config.telemetry, write_event=self.events.write)
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> "Usage":
         """Make the use case that deletes unused Secrets and ConfigMaps."""
+        from shared.bootstrap.usage import build_usage
+
         return await build_usage(self, self._usage_turn)
 
     # From start to end
 
     def start_timers(self) -> Timers:
         """Start the timer engine in the running loop."""
-        from shared.adapters.timers.limits import TIMER_PUBLISH_SECONDS_MAX  # noqa: PLC0415 - only `timers` keeps timers
+        from shared.adapters.timers.limits import TIMER_PUBLISH_SECONDS_MAX
 
         if self.engine.timers:
             return self.engine.timers

@@ -27,6 +27,8 @@ HTTP_CLIENT = {
 API_SERVER = {"shared.adapters.kubernetes.cluster", "shared.adapters.kubernetes.connect"}
 TIMERS = {"shared.adapters.timers.sqlite"}
 PUBLISHER = {"shared.adapters.events.publisher"}
+USE_CASES = {f"shared.usecases.{name}" for name in ("archive", "deadletter", "enforce", "expire", "sweep", "usage")}
+"""What only its own function needs."""
 
 PROBE = """
 import asyncio, json, sys
@@ -42,8 +44,8 @@ asyncio.run(load())
 @pytest.mark.parametrize(
     ("name", "libraries", "ours", "not_ours"),
     [
-        ("schedule", MODELS, set(), API_SERVER | TIMERS | PUBLISHER),
-        ("timers", MODELS | HTTP_CLIENT, TIMERS | PUBLISHER, API_SERVER),
+        ("schedule", MODELS, set(), API_SERVER | TIMERS | PUBLISHER | USE_CASES),
+        ("timers", MODELS | HTTP_CLIENT, TIMERS | PUBLISHER, API_SERVER | USE_CASES),
     ],
 )
 async def test_function_imports_only_the_listed_libraries(name, libraries, ours, not_ours, tmp_path):
