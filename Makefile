@@ -11,8 +11,13 @@ CODESPELL := functions shared knative tests README.md ARCHITECTURE.md CHANGELOG.
 # What `make unit` runs: the packages without I/O. The tests on random inputs are in tests/properties.
 UNIT := $(addprefix tests/unit/,core evaluation safeguards usecases)
 
+RELEASE := .venv-release
+RELEASE_READY := $(RELEASE)/.ready
+LOCK := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -q
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-svg docs index unit test e2e sim chaos bench lint format types layers check lock clean
+.PHONY: help setup demo demo-svg docs chart index unit test e2e sim chaos bench lint format types layers check audit dist \
+	release-check release-notes lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +65,9 @@ bench: $(READY) ## measure against the peer and the limit, in one run (needs the
 docs: $(READY) ## write docs/reference from the code
 	@$(BIN)/python -m tests.reference
 
+chart: $(READY) ## write knative/chart from the kustomizations of knative/ (needs kubectl)
+	@$(BIN)/python -m tests.chart
+
 lint: $(READY) ## ruff, its formatter, and codespell
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -77,9 +85,38 @@ layers: $(READY) ## which package may import which
 
 check: lint types layers test ## lint, types, layers and test
 
+$(RELEASE_READY): requirements-release.txt
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-release.txt
+	@touch $@
+
+audit: $(RELEASE_READY) ## list known vulnerabilities of the locked packages (needs the network)
+	@$(RELEASE)/bin/pip-audit --progress-spinner off --strict --require-hashes --disable-pip -r requirements.txt
+
+dist: VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' shared/__init__.py)
+dist: $(RELEASE_READY) ## make dist/: the wheel, the SBOM of what it needs, and the package of the chart (needs helm)
+	@rm -rf dist build
+	@$(RELEASE)/bin/hatchling build --target wheel --directory dist
+	@$(RELEASE)/bin/python -m venv --without-pip build/installed
+	@$(RELEASE)/bin/python -m pip --python build/installed install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(RELEASE)/bin/python -m pip --python build/installed install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	@build/installed/bin/ttl-after-finished --version
+	@sed 's/^dynamic = .*/version = "$(VERSION)"/' pyproject.toml > build/pyproject.toml
+	@$(RELEASE)/bin/cyclonedx-py environment --pyproject build/pyproject.toml --output-reproducible \
+		--output-file dist/ttl-after-finished-$(VERSION).cdx.json build/installed
+	@helm package knative/chart --destination dist
+	@cd dist && sha256sum * > SHA256SUMS && cat SHA256SUMS
+
+release-check: $(READY) ## check that the files name the version of a tag: make release-check TAG=v0.1.0
+	@$(BIN)/python -m tests.release check $(TAG)
+
+release-notes: $(READY) ## print the section of a tag in CHANGELOG.md: make release-notes TAG=v0.1.0
+	@$(BIN)/python -m tests.release notes $(TAG)
+
 lock: ## renew the lock files from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements.txt -q
-	uv pip compile pyproject.toml --extra demo --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" -o requirements-dev.txt -q
+	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) pyproject.toml --extra demo --group dev -o requirements-dev.txt
+	$(LOCK) --group pyproject.toml:release -o requirements-release.txt
 
 clean: ## remove what setup and the tools made
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(RELEASE) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nats as nats_client
+from nats.aio.msg import Msg
 
 from tests.nats_servers import NatsServer, nats_server
 
@@ -56,22 +57,35 @@ class _NatsStore(Store):
         return self.server.rss_bytes() / 1024**2
 
     async def bare_publishes(self, count: int) -> dict[str, float]:
-        """Publish messages of the size of a timer to a plain stream, each with a subject of its own."""
+        """Publish messages of the size of a timer to a plain stream, each with a subject of its own.
+
+        All answers come by one subscription, as with the engine: a future and a subject of its own for each, as
+        `JetStreamContext.publish` makes them, would measure the client.
+        """
         connection = await nats_client.connect(self.server.url)
-        stream = connection.jetstream()
-        await stream.add_stream(name="bare", subjects=["bare.>"])
-        numbers = iter(range(min(count, BARE_MAX)))
+        await connection.jetstream().add_stream(name="bare", subjects=["bare.>"])
+        messages, inbox = min(count, BARE_MAX), connection.new_inbox()
+        places, stored = asyncio.Semaphore(WRITES_AT_ONCE), asyncio.Event()
+        left = messages
 
-        async def publish() -> None:
-            for number in numbers:
-                await stream.publish(f"bare.{number}", BODY)
+        async def receive(answer: Msg) -> None:
+            nonlocal left
+            assert b'"error"' not in answer.data, answer.data
+            left -= 1
+            places.release()
+            if not left:
+                stored.set()
 
+        await connection.subscribe(inbox, cb=receive)
         started = time.perf_counter()
-        await asyncio.gather(*(publish() for _ in range(WRITES_AT_ONCE)))
+        for number in range(messages):
+            await places.acquire()
+            await connection.publish(f"bare.{number}", BODY, reply=inbox)
+        await stored.wait()
         seconds = time.perf_counter() - started
-        await stream.delete_stream("bare")
+        await connection.jetstream().delete_stream("bare")
         await connection.close()
-        return {"bare_per_s": min(count, BARE_MAX) / seconds}
+        return {"bare_per_s": messages / seconds}
 
 
 @asynccontextmanager

@@ -90,7 +90,7 @@ def build(folder: Path) -> tuple[Object, ...]:
     done = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "deprecated" not in done.stderr.lower()
-    return tuple(yaml.safe_load_all(done.stdout))
+    return tuple(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))
 
 
 @pytest.fixture(params=[*BUILDS, "components/source-watch", "components/guardrails"])
@@ -234,7 +234,8 @@ def test_every_image_has_the_same_pinned_version(objects):
 
 def test_version_is_in_one_file_only():
     version = re.compile(r"newTag|app\.kubernetes\.io/version|image: \S+:\d")
-    assert [path.parent.name for path in KNATIVE.rglob("*.yaml") if version.search(path.read_text())] == ["release"]
+    by_hand = [path for path in KNATIVE.rglob("*.yaml") if KNATIVE / "chart" not in path.parents]
+    assert [path.parent.name for path in by_hand if version.search(path.read_text())] == ["release"]
 
 
 def test_settings_are_valid_and_mounted_by_their_hash(objects):

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from shared.adapters.clock import ServerClock
 from shared.errors import TtlError
 
-BEHIND_MAX = timedelta(seconds=2)
+LAG_MAX = timedelta(seconds=2)
 """Maximum lag of `ServerClock` behind the API server: the rounding of a Date, and a slow answer."""
 
 NEAR = timedelta(milliseconds=20)
@@ -54,7 +54,7 @@ class ServerTime:
         reads its object.
         """
         now = self._clock.now()
-        if now is not None and not timedelta(0) < due_at - now <= BEHIND_MAX:
+        if now is not None and not timedelta(0) < due_at - now <= LAG_MAX:
             return now
         if now is not None and due_at - now <= NEAR:
             await asyncio.sleep((due_at - now).total_seconds() + 0.001)

@@ -24,6 +24,9 @@ from tests.nats_servers import NatsServer, nats_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
+_PAGE_OF_SUBJECTS = 100_000
+"""As many subjects the server lists in one answer."""
+
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[NatsServer]:
@@ -223,6 +226,22 @@ async def test_full_stream_refuses_new_timers_and_takes_replacements_and_cancels
         stored -= 1
         assert 1_000 < stored < 10_000
         assert await engine.pending() == stored
+
+
+async def test_more_cancellations_than_a_page_of_the_server_are_counted(node: NatsServer, world: World) -> None:
+    async with world.running() as engine:
+        assert isinstance(engine, NatsTimers)
+        await engine.set([world.timer("uid-1", 3600)])
+        client = await nats.connect(node.url, pending_size=64 * 1024 * 1024)
+        cancelled = (KeySubjects(f"{STREAM}.expire.gone-{n}").cancelled("slot") for n in range(_PAGE_OF_SUBJECTS + 100))
+        for subject in cancelled:
+            await client.publish(subject, b"")
+        await client.flush(30)
+        await client.close()
+        async with asyncio.timeout(30):
+            while (await engine._stream.info())["messages"] < _PAGE_OF_SUBJECTS + 101:
+                await asyncio.sleep(0.1)
+        assert await engine.pending() == 1
 
 
 async def test_reference_that_is_too_long_is_refused_for_good(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from shared.adapters.timers.nats import heads as heads_module
 from shared.adapters.timers.nats.connection import StreamMessage
+from shared.adapters.timers.nats.engine import NatsTimers
 from shared.adapters.timers.nats.heads import Heads, Standing, cancellation_of
 from shared.adapters.timers.nats.records import may_leave_fired, schedule_headers
 from shared.adapters.timers.nats.subjects import is_cancelled, subjects_of
@@ -19,7 +20,7 @@ from shared.errors import TryLaterError
 from shared.messages import TimerKey
 from tests.contract.timers.nats_world import STREAM, world_of
 from tests.contract.timers.worlds import QUICK, ShiftedClock, Target, World, until
-from tests.nats_servers import NatsServer, nats_server
+from tests.nats_servers import NatsServer, nats_cluster, nats_server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -48,6 +49,25 @@ async def test_deleted_consumer_is_made_again(node: NatsServer, world: World) ->
         await engine.set([world.timer("after")])
         await world.arrival("after", seconds=30)
         await client.close()
+
+
+async def test_timers_fire_after_a_restart_of_another_server_than_the_connected_one(tmp_path: Path) -> None:
+    """The process keeps its connection, and loses only its request for fired timers."""
+    with nats_cluster(tmp_path) as servers:
+        for connected in servers:
+            world = world_of(connected)
+            async with world.running() as engine:
+                assert isinstance(engine, NatsTimers)
+                await engine.set([world.timer("uid-1", 8)])
+                leader = (await engine._connection.api(f"STREAM.INFO.{STREAM}"))["cluster"]["leader"]
+                if leader == connected.folder.name:
+                    continue
+                killed = next(one for one in servers if one.folder.name == leader)
+                killed.kill()
+                await asyncio.sleep(1)
+                killed.start(wait=False)
+                await world.arrival("uid-1", seconds=60)
+                return
 
 
 async def test_timers_of_a_stream_that_was_made_again_fire(node: NatsServer, world: World) -> None:

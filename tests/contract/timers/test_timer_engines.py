@@ -1,6 +1,7 @@
 """What every timer engine does, whatever it stores timers in."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -295,6 +296,23 @@ async def test_overdue_timers_fire_after_a_restart_within_the_limit(world: World
         assert len(world.target.attempts) - before <= QUICK.in_flight
         gate.set()
         await world.arrival(*(one.ref.uid for one in timers), seconds=30)
+
+
+async def test_oldest_overdue_timer_starts_first_after_a_restart(world: World) -> None:
+    apart = 0.3  # longer than a tick of a NATS server
+    timers = [world.timer(f"uid-{n:02}", 1.5 + n * apart) for n in range(12)]
+    async with world.running() as engine:
+        await engine.set(random.Random(4).sample(timers, len(timers)))
+    before = len(world.target.attempts)  # none, unless the machine is slow
+    await until(lambda: world.clock.now() > timers[-1].due_at + world.resolution, "the last due time")
+    async with world.running(replace(QUICK, in_flight=1)):
+        await world.arrival(*(one.ref.uid for one in timers), seconds=30)
+    started = [one.timer for one in world.target.attempts[before:]]
+    if world.keeps_order:
+        assert started == timers[before:]
+    assert {one.ref.uid for one in started} | {one.timer.ref.uid for one in world.target.attempts[:before]} == {
+        one.ref.uid for one in timers
+    }
 
 
 async def test_next_process_replaces_and_cancels(world: World) -> None:

@@ -43,6 +43,33 @@ def test_timers_move_from_a_file_to_nats_and_back(tmp_path: Path, monkeypatch: p
     assert sorted_lines(tmp_path / "third.jsonl") == sorted_lines(tmp_path / "first.jsonl")
 
 
+def test_timers_set_during_the_move_follow_with_the_second_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "tests" / "fixtures" / "timers" / "version-1.db", "timers.db")
+    with nats_server(tmp_path / "nats") as server:
+        address = f"nats://127.0.0.1:{server.port}"
+        use("export", "timers.jsonl")
+        use("import", "timers.jsonl", "--to", address)
+        set_meanwhile(tmp_path)
+        use("export", "since.jsonl", "--except", "timers.jsonl")
+        assert use("import", "since.jsonl", "--to", address).stdout.startswith(f"2 timers set in {address}")
+        use("export", "moved.jsonl", "--timers", address)
+    use("export", "all.jsonl")
+    assert sorted_lines(tmp_path / "moved.jsonl") == sorted_lines(tmp_path / "all.jsonl")
+
+
+def set_meanwhile(folder: Path) -> None:
+    """Set a timer of a new object, and replace one that was exported already."""
+    form, first, *_, count = map(json.loads, (folder / "timers.jsonl").read_text().splitlines())
+    new = first | {"ref": first["ref"] | {"uid": "set-meanwhile"}}
+    replaced = first | {"dueAt": "2030-01-01T00:00:00Z"}
+    lines = (form, new, replaced, dict.fromkeys(count, 2))
+    (folder / "meanwhile.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    use("import", "meanwhile.jsonl", "--to", "sqlite:timers.db")
+
+
 def test_absent_server_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shared.bootstrap.open_timers.OPEN_SECONDS", 2.0)
     result = CliRunner().invoke(main, ["timers", "ls", "--timers", f"nats://127.0.0.1:{free_port()}"])

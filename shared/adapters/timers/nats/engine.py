@@ -154,9 +154,9 @@ class NatsTimers:
         """Return the number of timers, those in flight included."""
         await self._started()
         every, cancelled = await asyncio.gather(
-            self._stream.info(), self._stream.info(f"{self._name}.*.*.{CANCELLED}.*")
+            self._stream.info(), self._stream.count(f"{self._name}.*.*.{CANCELLED}.*")
         )
-        return max(0, int(every["messages"]) - len(cancelled.get("subjects") or ()))
+        return max(0, int(every["messages"]) - int(cancelled))
 
     async def next_due(self) -> datetime | None:
         """Return when the oldest fired timer that is not delivered was due; None without one."""

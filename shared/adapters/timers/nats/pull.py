@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -19,6 +20,9 @@ EXPIRES_SECONDS = 20.0
 
 HEARTBEAT_SECONDS = 1.0
 """How often the servers report that they still have the request."""
+
+SILENCE_SECONDS = 2.5 * HEARTBEAT_SECONDS
+"""After this time without a sign of it, a request is lost: its server may have died, and this process uses another."""
 
 _NANOSECONDS = 1_000_000_000
 _HEARTBEAT = "100"
@@ -47,8 +51,8 @@ class Pull:
         self._connection, self._subject = connection, subject
         self._on_message, self._room, self._repair = on_message, room, repair
         self._wake = asyncio.Event()
-        self._wanted = 0
-        self._heard = self._is_lost = False
+        self._wanted, self._heard_at = 0, 0.0
+        self._is_lost = False
         self._refusal = ""
 
     def wake(self) -> None:
@@ -96,17 +100,18 @@ class Pull:
         except TryLaterError:
             await asyncio.sleep(HEARTBEAT_SECONDS)
         else:
-            self._wanted = batch
+            self._wanted, self._heard_at = batch, time.monotonic()
 
     async def _wait(self) -> None:
-        """Wait until the request has ended and there is room; without a sign of it, ask again."""
-        self._heard = False
-        try:
-            async with asyncio.timeout(2.5 * HEARTBEAT_SECONDS):
+        """Wait until the request has ended and there is room; without a sign of it, ask again.
+
+        The engine may end the wait at any time, so the silence is measured by the clock.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SILENCE_SECONDS):
                 await self._wake.wait()
-        except TimeoutError:
-            if self._wanted > 0 and not self._heard:
-                self._is_lost = True
+        if self._wanted > 0 and time.monotonic() - self._heard_at > SILENCE_SECONDS:
+            self._is_lost = True
 
     async def _report(self) -> None:
         _log.error("fired timers not pulled", extra={"fields": {"from": self._subject, "error": self._refusal}})
@@ -116,7 +121,7 @@ class Pull:
         await asyncio.sleep(HEARTBEAT_SECONDS)
 
     async def _receive(self, message: Msg) -> None:
-        self._heard = True
+        self._heard_at = time.monotonic()
         headers = message.headers or {}
         status = headers.get("Status")
         if status is None:

@@ -31,6 +31,9 @@ _NO_QUORUM = (10008, 10009)
 _BUSY = 10049  # also while a stream of this name is being deleted
 _NO_PEERS = (10005, 10074)
 _NANOSECONDS = 1_000_000_000
+_BEYOND_ALL = 10**9
+"""A page of subjects that is empty: its answer has the number of all, and the server lists none of them."""
+
 _log = logging.getLogger("ttl")
 
 
@@ -100,15 +103,23 @@ class TimerStream:
                 "grant them to the user"
             ) from error
 
-    async def info(self, subjects: str = "") -> dict[str, Any]:
-        """Read the state of the stream; `subjects` also counts the messages by subject under a filter.
+    async def info(self) -> dict[str, Any]:
+        """Read the state of the stream.
 
         Raises:
             TryLaterError: The servers do not answer.
         """
-        request = {"subjects_filter": subjects} if subjects else None
-        answer: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{self._name}", request))["state"]
+        answer: dict[str, Any] = (await self._connection.api(f"STREAM.INFO.{self._name}"))["state"]
         return answer
+
+    async def count(self, subjects: str) -> int:
+        """Count the subjects that have a message and match a filter.
+
+        Raises:
+            TryLaterError: The servers do not answer.
+        """
+        request = {"subjects_filter": subjects, "offset": _BEYOND_ALL}
+        return int((await self._connection.api(f"STREAM.INFO.{self._name}", request))["total"])
 
     def _check_version(self) -> None:
         version = self._connection.version

@@ -1,0 +1,123 @@
+"""The checks of a tag, and the workflow that releases it."""
+
+import re
+import shutil
+
+import pytest
+import yaml
+
+from shared import __version__
+from tests.builders import ROOT
+from tests.release.release import find_notes, find_problems
+
+FILES = ("knative/components/release/kustomization.yaml", "knative/chart/Chart.yaml")
+CHANGELOG = """# Changelog
+
+## Unreleased
+
+## 0.1.0 - 2026-01-31
+
+### Added
+
+- A thing.
+
+## 0.0.1 - 2026-01-01
+
+- The first.
+"""
+WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+STEPS = [(name, step) for name, job in WORKFLOW["jobs"].items() for step in job["steps"]]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A checkout with the version of the code in each file, and a changelog that has sections."""
+    for name in FILES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, path)
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+    return tmp_path
+
+
+def replace(path, old, new):
+    path.write_text(path.read_text().replace(old, new))
+
+
+# The tag
+
+
+def test_tag_of_the_version_has_no_problems(root):
+    replace(root / "CHANGELOG.md", "0.1.0", __version__)
+    assert find_problems(f"v{__version__}", root) == []
+
+
+def test_tag_of_another_version_is_a_problem_of_each_file(root):
+    problems = find_problems("v9.8.7", root)
+    assert [problem.partition(":")[0] for problem in problems] == [
+        *("shared/__init__.py", FILES[0], FILES[0], FILES[1], FILES[1]),
+        "CHANGELOG.md",
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_file_with_an_old_version_is_a_problem(root, name):
+    replace(root / "CHANGELOG.md", "0.1.0", __version__)
+    replace(root / name, __version__, "0.0.9")
+    assert {problem.partition(":")[0] for problem in find_problems(f"v{__version__}", root)} == {name}
+
+
+# The release notes
+
+
+def test_notes_are_the_section_of_the_tag(root):
+    assert find_notes("v0.1.0", root) == "### Added\n\n- A thing."
+    assert find_notes("v0.0.1", root) == "- The first."
+
+
+@pytest.mark.parametrize("section", ["## 0.2.0", "## Unreleased", "## 0.2.0 - 2026-02-01"])
+def test_section_without_a_date_or_a_text_is_no_notes(root, section):
+    replace(root / "CHANGELOG.md", "## Unreleased", section)
+    assert find_notes("v0.2.0", root) is None
+
+
+# The workflow
+
+
+def test_each_action_is_pinned_by_the_hash_of_a_commit():
+    uses = [step["uses"] for _, step in STEPS if "uses" in step]
+    assert uses
+    assert [one for one in uses if not re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", one)] == []
+
+
+def test_each_make_target_of_the_workflow_exists():
+    targets = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = [
+        word
+        for _, step in STEPS
+        for words in re.findall(r"\bmake (?:-\S+ )*([a-z -]+)", step.get("run", ""))
+        for word in words.split()
+    ]
+    assert called
+    assert set(called) <= targets
+
+
+def test_a_job_has_only_the_permissions_that_it_names():
+    assert WORKFLOW["permissions"] == {}
+    assert {name: job["permissions"] for name, job in WORKFLOW["jobs"].items()} == {
+        "check": {"contents": "read"},
+        "image": {"contents": "read", "packages": "write", "id-token": "write"},
+        "publish": {"contents": "write", "packages": "write", "id-token": "write"},
+    }
+
+
+def test_a_job_that_publishes_needs_the_one_before_it():
+    assert {name: job.get("needs") for name, job in WORKFLOW["jobs"].items()} == {
+        "check": None,
+        "image": "check",
+        "publish": "image",
+    }
+
+
+def test_no_script_of_the_workflow_contains_an_expression():
+    assert [step["run"] for _, step in STEPS if "${{" in step.get("run", "")] == [], "pass values by the environment"

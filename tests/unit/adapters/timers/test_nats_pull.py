@@ -1,0 +1,89 @@
+"""The requests for fired timers: when one is lost, and what counts as a sign of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import cast
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from shared.adapters.timers.nats import pull as pull_module
+from shared.adapters.timers.nats.connection import NatsConnection
+from shared.adapters.timers.nats.pull import Pull
+from tests.contract.timers.worlds import until
+
+pytestmark = pytest.mark.anyio
+
+SILENCE_SECONDS = 0.2
+
+
+class Connection:
+    """Notes the inbox of each request; a test answers through `receive`."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.receive: list[Callable[[Msg], Awaitable[None]]] = []
+
+    async def subscribe(self, on_message: Callable[[Msg], Awaitable[None]]) -> tuple[str, "Connection"]:
+        self.receive.append(on_message)
+        return f"inbox-{len(self.receive)}", self
+
+    async def unsubscribe(self) -> None:
+        """As a subscription."""
+
+    async def send(self, _subject: str, _body: bytes, inbox: str) -> None:
+        self.asked.append(inbox)
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
+    monkeypatch.setattr(pull_module, "SILENCE_SECONDS", SILENCE_SECONDS)
+    return Connection()
+
+
+@asynccontextmanager
+async def pulling(connection: Connection) -> AsyncIterator[Pull]:
+    """A pull that the engine wakes all the time, as it does when other timers fire."""
+
+    async def ignore(_message: Msg) -> None:
+        """A fired timer."""
+
+    async def repaired() -> None:
+        """The consumer is there."""
+
+    async def wake() -> None:
+        while True:
+            pull.wake()
+            await asyncio.sleep(SILENCE_SECONDS / 20)
+
+    pull = Pull(cast("NatsConnection", connection), "next", ignore, lambda: 8, repaired)
+    tasks = [asyncio.create_task(pull.run()), asyncio.create_task(wake())]
+    try:
+        yield pull
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def heartbeat() -> Msg:
+    return Msg(cast("Client", None), "inbox-1", "", b"", {"Status": "100"})
+
+
+async def test_request_without_a_sign_is_sent_again_by_another_inbox(connection: Connection) -> None:
+    async with pulling(connection):
+        await until(lambda: len(connection.asked) >= 3, "two further requests", 5)
+    assert connection.asked[:3] == ["inbox-1", "inbox-2", "inbox-3"]
+
+
+async def test_request_with_heartbeats_is_not_repeated(connection: Connection) -> None:
+    async with pulling(connection):
+        await until(lambda: connection.asked, "the request", 5)
+        for _ in range(20):
+            await connection.receive[0](heartbeat())
+            await asyncio.sleep(SILENCE_SECONDS / 4)
+        assert connection.asked == ["inbox-1"]
