@@ -131,12 +131,13 @@ def _environment(name: str, sink: str, timers: Path) -> dict[str, str]:
 
 def event_for(name: str, job: Mapping[str, Any]) -> Event:
     """What a function takes; one that is not known here takes what `schedule` does."""
-    timer = Timer(ref=_ref(job), purpose=Purpose.EXPIRE, due_at=FAR_AWAY)
+    purpose = Purpose(name) if name in tuple(Purpose) else Purpose.EXPIRE
+    timer = Timer(ref=_ref(job), purpose=purpose, due_at=FAR_AWAY)
     reported = json.dumps(finished_job()).encode()
     events = {
         "timers": event_of(TimersSet(timers=(timer,)), source="benchmark"),
-        "expire": event_of(timer, source="benchmark"),
-        "sweep": Event(id="1", source="benchmark", type=TICK),
+        **dict.fromkeys(("archive", "enforce", "expire"), event_of(timer, source="benchmark")),
+        **dict.fromkeys(("sweep", "usage"), Event(id="1", source="benchmark", type=TICK)),
     }
     return events.get(name, Event("1", "benchmark", "dev.knative.apiserver.resource.update", data=reported))
 

@@ -196,24 +196,6 @@ async def test_overdue_timer_fires_at_once(world):
         await until(lambda: world.broker.fired)
 
 
-async def test_each_delivery_of_a_burst_runs_to_its_first_wait_before_the_next_starts(world):
-    steps = []
-
-    async def publish(message: Message) -> None:
-        steps.append(("starts", message))
-        await asyncio.sleep(0)
-        steps.append(("goes on", message))
-
-    world.broker.publish = publish
-    burst = [timer(f"uid-{number}", 1) for number in range(3)]
-    async with world.running() as engine:
-        await engine.set(burst)
-        world.clock.advance(1)
-        await until_pending(engine, 0)
-
-    assert steps == [(step, steps[2 * number][1]) for number in range(3) for step in ("starts", "goes on")]
-
-
 async def test_earlier_timer_wakes_the_engine(world):
     async with world.running(replace(QUICK, rest_seconds=3600)) as engine:
         await engine.set([timer("far", 7200)])
