@@ -89,6 +89,7 @@ async def serving(kubelet: Kubelet, folder: Path, *, port: int = 0) -> AsyncIter
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+        await asyncio.sleep(0.1)  # TLS connections close some turns of the loop later
 
 
 def node(name: str, port: int) -> tuple[dict[str, Any], dict[str, Any]]:
