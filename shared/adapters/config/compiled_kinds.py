@@ -5,6 +5,7 @@ The build of the image runs `python -m shared.adapters.config.compiled_kinds`. A
 
 import json
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def load_yaml(path: Path) -> Any:
 
 def compile_kinds(folder: Path) -> Path:
     """Write the compiled file of a folder; return its path."""
-    files = {path.name: {"bytes": path.stat().st_size, "rule": load_yaml(path)} for path in list_yaml(folder)}
+    files = {path.name: {"sha256": _digest(path), "rule": load_yaml(path)} for path in list_yaml(folder)}
     compiled = folder / NAME
     compiled.write_text(json.dumps(files))
     return compiled
@@ -49,10 +50,14 @@ def read_compiled(folder: Path) -> Mapping[str, Any]:
     if not compiled.is_file():
         return {}
     files = json.loads(compiled.read_bytes())
-    sizes = {path.name: path.stat().st_size for path in list_yaml(folder)}
-    if {name: one["bytes"] for name, one in files.items()} != sizes:
+    digests = {path.name: _digest(path) for path in list_yaml(folder)}
+    if {name: one["sha256"] for name, one in files.items()} != digests:
         return {}
     return {name: one["rule"] for name, one in files.items()}
+
+
+def _digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from shared.adapters.kubernetes.access import Access
 from shared.adapters.kubernetes.cluster import KubernetesCluster
 from shared.adapters.kubernetes.transport import Transport, get_proxy, tls_context
 from shared.adapters.kubernetes.watched_versions import Memory
+from shared.errors import TryLaterError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder with the token and the CA of a Pod's service account."""
@@ -33,6 +34,7 @@ async def connect(
 
     Raises:
         PermanentError: There is no usable configuration; the message names the error in one sentence.
+        TryLaterError: The CA of the Pod's service account cannot be read now.
     """
     if kubeconfig is None and context is None:
         if access:
@@ -61,8 +63,11 @@ def _connect_in_cluster(memory: Memory | None) -> KubernetesCluster | None:
     if not (host and port and _has_content(token) and _has_content(ca)):
         return None
     server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    identity = RenewedToken(FileTokens(token))
-    return KubernetesCluster(Transport(server, tls_context(ca_file=str(ca))), memory, identity=identity)
+    try:
+        tls = tls_context(ca_file=str(ca))
+    except (OSError, ValueError) as error:  # the kubelet may be writing it
+        raise TryLaterError(f"{ca}: expected the certificates of the cluster's CA: {error}") from None
+    return KubernetesCluster(Transport(server, tls), memory, identity=RenewedToken(FileTokens(token)))
 
 
 def _has_content(path: Path) -> bool:

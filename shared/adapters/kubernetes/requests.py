@@ -210,23 +210,25 @@ class ApiServer:
             limits = timeout or _until(leave_by)
             return await self._transport.send(method, path, headers, data, limits, is_repeatable=leave_by is None)
 
-        if self._identity is None:
+        if (identity := self._identity) is None:
             authorization = self._transport.authorization
             if authorization and (given := await authorization()):
                 headers["Authorization"] = given
             return await call()
-        token = await self._identity.token()
+        token = await identity.token()
         headers["Authorization"] = f"Bearer {token}"
         response = await call()
-        if response.status == HTTPStatus.UNAUTHORIZED and (newer := await self._identity.token(refused=token)) != token:
-            response.release()
-            headers["Authorization"] = f"Bearer {newer}"
-            response = await call()
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            newer = await _closing(response, lambda _: identity.token(refused=token))
+            if newer != token:
+                response.release()
+                headers["Authorization"] = f"Bearer {newer}"
+                response = await call()
         return response
 
 
 async def _closing(response: aiohttp.ClientResponse, read: ReadBody) -> Any:
-    """Read a body; close the connection if that ends early, since the rest of the body may never come."""
+    """Read a body, or what is needed for it; if that fails, close the connection: the rest may never come."""
     try:
         return await read(response)
     except BaseException:  # also when the time limit cuts it off

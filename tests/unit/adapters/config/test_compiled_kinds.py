@@ -35,7 +35,7 @@ def test_compiled_file_is_what_is_read(folder: Path) -> None:
     assert "Renamed" in {one.rule.kind for one in read_rule_files(shipped=folder)}
 
 
-@pytest.mark.parametrize("change", ["added", "removed", "edited"])
+@pytest.mark.parametrize("change", ["added", "removed", "edited", "edited to the same size"])
 def test_compiled_file_of_other_yaml_files_is_ignored(folder: Path, change: str) -> None:
     file = folder / "job.yaml"
     if change == "added":
@@ -44,6 +44,10 @@ def test_compiled_file_of_other_yaml_files_is_ignored(folder: Path, change: str)
             read_rule_files(shipped=folder)
     elif change == "removed":
         file.unlink()
+    elif change == "edited to the same size":
+        text = file.read_text()
+        file.write_text(text.replace("kind", "Kind", 1))
+        assert file.stat().st_size == len(text.encode())
     else:
         file.write_text(file.read_text() + "\n")
     assert read_compiled(folder) == {}

@@ -10,7 +10,7 @@ from shared.adapters.auth.identity import GivenToken
 from shared.adapters.kubernetes import connect as connecting
 from shared.adapters.kubernetes.access import Access
 from shared.adapters.kubernetes.connect import connect
-from shared.errors import PermanentError
+from shared.errors import PermanentError, TryLaterError
 from tests.builders import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +43,12 @@ async def test_pod_connects_to_its_cluster_without_a_proxy(
     assert cluster._transport._options == {}
     assert cluster._transport.tls.check_hostname
     await cluster.close()
+
+
+async def test_ca_of_the_account_that_is_no_certificate_is_an_error_that_may_pass(pod: Path) -> None:
+    (pod / "ca.crt").write_text("half of a fi")
+    with pytest.raises(TryLaterError, match=r"ca\.crt: expected the certificates of the cluster's CA"):
+        await connect()
 
 
 @pytest.mark.parametrize("missing", ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "token", "ca.crt"])
