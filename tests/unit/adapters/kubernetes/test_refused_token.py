@@ -1,4 +1,4 @@
-"""A 401 whose token cannot be renewed now: its connection is closed, since nobody reads its body."""
+"""A 401 whose token cannot be renewed now: its connection is closed, since no caller reads its body."""
 
 from http import HTTPStatus
 from types import SimpleNamespace
