@@ -8,12 +8,12 @@ import time
 import pytest
 
 from shared import __version__
-from shared.devserver.real_servers import ASSETS_VARIABLE, find_assets, real_server
+from shared.devserver.real_servers import real_server
 from shared.safeguards.state_schema import NAME as STATE
 from tests.builders import not_none
 from tests.helm import CHART, RELEASE, client_side, helm, needs_helm, rendered
 from tests.manifests.test_manifests import KNATIVE, KUBECTL, NAMESPACE, needs_kubectl
-from tests.manifests.test_schemas import CRDS
+from tests.manifests.test_schemas import required_knative
 
 pytestmark = [needs_helm, needs_kubectl]
 
@@ -75,12 +75,8 @@ def _content(obj):
 
 @pytest.fixture(scope="module")
 def server():
-    assets = find_assets()
-    crds = sorted(path for pattern in CRDS for path in assets.glob(pattern)) if assets else []
-    if not any("knative-eventing" in str(path) for path in crds):
-        reason = f"no kube-apiserver with Knative's CRDs beside it in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
-        pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    with real_server(not_none(assets), fsync=False) as real:
+    assets, crds = required_knative()
+    with real_server(assets, fsync=False) as real:
         if not real.has_controllers():
             pytest.fail("no kube-controller-manager") if os.getenv("CI") else pytest.skip("no kube-controller-manager")
         real.start_controllers(["clusterrole-aggregation-controller", "garbage-collector-controller"])

@@ -107,15 +107,21 @@ def _root(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    """With Knative's CRDs, and our namespace with what it demands of Pods."""
+def required_knative() -> tuple[Path, list[Path]]:
+    """The servers' binaries, and Knative's CRDs beside them; without both the test is skipped, and in CI it fails."""
     assets = find_assets()
     crds = sorted(path for pattern in CRDS for path in assets.glob(pattern)) if assets else []
     if not any("knative-eventing" in str(path) for path in crds):
         reason = f"no kube-apiserver with Knative's CRDs beside it in ${ASSETS_VARIABLE} or /usr/local/kubebuilder/bin"
         pytest.fail(f"{reason}, which CI must have") if os.getenv("CI") else pytest.skip(reason)
-    with real_server(not_none(assets), fsync=False) as real:
+    return not_none(assets), crds
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """With Knative's CRDs, and our namespace with what it demands of Pods."""
+    assets, crds = required_knative()
+    with real_server(assets, fsync=False) as real:
         _kubectl(real, "create", "--filename=-", given=json.dumps(_strict_crds(crds)))
         _kubectl(real, "wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
         (namespace,) = of_kind(build(KNATIVE / "base"), "Namespace").values()

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 from shared.adapters.kubernetes.api_groups import Aggregation, ApiGroup, Ask, read_groups
 from shared.adapters.kubernetes.bodies import PathKind
 from shared.adapters.kubernetes.requests import Answer, ApiServer
+from shared.adapters.kubernetes.transport import Transport
 from shared.core.kinds.rule import KindRule
 from shared.core.objects import quote as excerpt
 from shared.errors import AbsentKindError, PermanentError, TtlError
@@ -172,7 +173,7 @@ class VersionedApiServer(ApiServer):
         options: See `ApiServer`.
     """
 
-    def __init__(self, transport: Any, **options: Any) -> None:
+    def __init__(self, transport: Transport, **options: Any) -> None:
         super().__init__(transport, **options)
         self._discovery = Discovery(self._ask, time.monotonic)
         self._aggregation = Aggregation(self._ask, time.monotonic)
